@@ -1,0 +1,13 @@
+# Strict where this project is built for itself, quiet where it is a part of another.
+add_library(penstock_warnings INTERFACE)
+if(PROJECT_IS_TOP_LEVEL)
+  target_compile_options(penstock_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror)
+endif()
+if(PENSTOCK_SANITIZE)
+  add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
+endif()
+if(PENSTOCK_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()

@@ -1,0 +1,98 @@
+// One instruction, as a word: `2F0`, `2B0`, `2I0`, `2W0`, `0W0-7`, `0SEND_F1`, `1RECV_F1`, `0SEND_F1>3`,
+// `3RECV_F1<0`, `1SEND_B1`, `0RECV_B1`, `0REDUCE`, `0NORM`, `0STEP`. The notation is the one that
+// torch.distributed.pipelining uses, plus fused W, named skip links, NORM and STEP (docs/schedule_format.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "penstock/base/ids.h"
+
+namespace penstock {
+
+enum class Op : std::uint8_t {
+  forward,        // F       stage computes micro-batch
+  backward,       // B       full backward: I and W together
+  input_grad,     // I       gradient of the stage's inputs
+  weight_grad,    // W       gradient of the stage's parameters, for one micro-batch or a range of them
+  send_forward,   // SEND_F  boundary values of one micro-batch leave for a later stage
+  recv_forward,   // RECV_F  ... are expected from an earlier stage
+  send_backward,  // SEND_B  gradients of boundary values leave for an earlier stage
+  recv_backward,  // RECV_B  ... are expected from a later stage
+  reduce,         // REDUCE  gradients are summed over replicas and ties
+  norm,           // NORM    global gradient norm
+  step            // STEP    optimiser
+};
+
+constexpr int op_count = 11;
+
+constexpr bool is_compute(Op op) { return op <= Op::weight_grad; }
+constexpr bool is_send(Op op) { return op == Op::send_forward || op == Op::send_backward; }
+constexpr bool is_receive(Op op) { return op == Op::recv_forward || op == Op::recv_backward; }
+/// REDUCE, NORM and STEP belong to the whole step, not to a micro-batch.
+constexpr bool is_step_wide(Op op) { return op >= Op::reduce; }
+
+/// A plain value of 16 bytes: schedules hold millions of them.
+class Instruction {
+ public:
+  constexpr Instruction() = default;
+
+  static constexpr Instruction compute(Op op, StageId stage, MicroBatch micro_batch) {
+    return Instruction(op, stage, stage, micro_batch, micro_batch);
+  }
+  /// One W over the micro-batches first..last, in that order.
+  static constexpr Instruction fused_weight_grad(StageId stage, MicroBatch first, MicroBatch last) {
+    return Instruction(Op::weight_grad, stage, stage, first, last);
+  }
+  /// A send or receive of `stage`; `peer` is the stage at the other end.
+  static constexpr Instruction message(Op op, StageId stage, StageId peer, MicroBatch micro_batch) {
+    return Instruction(op, stage, peer, micro_batch, micro_batch);
+  }
+  static constexpr Instruction step_wide(Op op, StageId stage) {
+    return Instruction(op, stage, stage, MicroBatch(0), MicroBatch(0));
+  }
+
+  constexpr Op op() const { return op_; }
+  constexpr StageId stage() const { return StageId(stage_); }
+  /// The stage at the other end of a message; the own stage otherwise.
+  constexpr StageId peer() const { return StageId(peer_); }
+  constexpr MicroBatch micro_batch() const { return MicroBatch(first_); }
+  /// The range of a fused W; both ends are micro_batch() for every other instruction.
+  constexpr MicroBatch first() const { return MicroBatch(first_); }
+  constexpr MicroBatch last() const { return MicroBatch(last_); }
+  constexpr bool is_fused() const { return first_ != last_; }
+
+  /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the next instruction of the rank is the other.
+  constexpr bool overlaps_next() const { return overlaps_next_; }
+  constexpr Instruction overlapping_next() const {
+    Instruction marked = *this;
+    marked.overlaps_next_ = true;
+    return marked;
+  }
+
+  friend constexpr bool operator==(const Instruction&, const Instruction&) = default;
+
+ private:
+  constexpr Instruction(Op op, StageId stage, StageId peer, MicroBatch first, MicroBatch last)
+      : first_(first.value()),
+        last_(last.value()),
+        stage_(static_cast<std::uint16_t>(stage.value())),
+        peer_(static_cast<std::uint16_t>(peer.value())),
+        op_(op) {}
+
+  std::int32_t first_ = 0;
+  std::int32_t last_ = 0;
+  std::uint16_t stage_ = 0;
+  std::uint16_t peer_ = 0;
+  Op op_ = Op::forward;
+  bool overlaps_next_ = false;
+};
+
+static_assert(sizeof(Instruction) == 16);
+
+/// The word, e.g. "1RECV_F3". Overlap pairs are a matter of the list, not of one word.
+std::string to_string(const Instruction& instruction);
+/// The letters of the word: "F", "RECV_F", "STEP".
+const char* to_string(Op op);
+
+}  // namespace penstock

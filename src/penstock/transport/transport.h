@@ -1,0 +1,87 @@
+// The door of the room `transport`: tensors between the ranks of a world, as threads of one process or as
+// MPI processes. Every rank holds one endpoint.
+//
+// Promises, held by one conformance suite over every transport:
+//   * `send` never blocks; `receive` waits, with a deadline that restarts while the awaited peer makes progress.
+//   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
+//   * What is sent is detached and from then on read-only for both sides. Tensors arrive dense, with the same
+//     dtype, shape, strides and values on every transport. In process the storage itself is handed over.
+//   * `abort` ends every wait in the world, on every rank, with the first reason given.
+//
+// An endpoint's send, receive and report_progress are called by its own rank's thread; abort from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "penstock/base/ids.h"
+#include "penstock/transport/tag.h"
+
+namespace penstock {
+
+/// One value of a message. An undefined tensor is None (an absent value or gradient).
+struct Parcel {
+  torch::Tensor tensor;
+  bool requires_grad = false;  // whether the receiver should expect to send a gradient back
+};
+
+/// What travels over one link for one micro-batch: every boundary value of that link, in a fixed order.
+struct Message {
+  std::vector<Parcel> parcels;
+  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send
+  std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual WorldRank rank() const = 0;
+  virtual int size() const = 0;
+  /// "threads" or "mpi".
+  virtual std::string name() const = 0;
+
+  /// Hands `message` to `to` (which may be the own rank) and returns at once.
+  /// Throws TransportError when the world has been aborted.
+  virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
+
+  /// Waits for the message with `tag` from `from`. `waiting_for` is what an error says this rank waits for,
+  /// e.g. "1RECV_F5". Throws TransportError when the peer made no progress for the deadline ("rank 1 waits for
+  /// 1RECV_F5 from rank 0, which is at 0F5 since 12.0 s") or when the world has been aborted (with its reason).
+  virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
+
+  /// Tells peers that this rank is alive and begins `instruction`. Cheap: called before every instruction.
+  virtual void report_progress(const Position& position) = 0;
+
+  /// Ends every wait on every rank with `reason`. The first reason given anywhere wins; later calls do nothing.
+  virtual void abort(const std::string& reason) noexcept = 0;
+  /// The reason, when the world has been aborted.
+  virtual std::optional<std::string> aborted() const = 0;
+};
+
+struct TransportOptions {
+  /// How long a peer may show no progress before a wait for it fails.
+  std::chrono::milliseconds deadline = std::chrono::seconds(60);
+  /// Threads: spin briefly before sleeping. Only sensible where ranks x threads <= cores.
+  bool spin = false;
+};
+
+/// The endpoints of a world of `size` threads, by rank.
+std::vector<std::unique_ptr<Transport>> open_threads(int size, const TransportOptions& options);
+
+/// Whether this build can talk MPI at all.
+bool mpi_available();
+
+/// This process's endpoint of the MPI world. Starts MPI, with one thread of its own that makes every MPI call.
+/// At most once per process. Throws ConfigError where this build has no MPI.
+std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
+
+}  // namespace penstock
+
+#include "penstock/transport/faulty.h"
