@@ -4,3 +4,4 @@
 #include "penstock/base/error.h"
 #include "penstock/base/ids.h"
 #include "penstock/base/log.h"
+#include "penstock/base/split.h"

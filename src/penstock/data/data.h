@@ -1,0 +1,88 @@
+// The door of the room `data`: data sets on disk, and loaders that hand out batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <torch/types.h>
+
+#include "penstock/base/split.h"
+
+namespace penstock {
+
+/// Images as stored, [N, C, H, W] uint8, and labels, [N] int64; and how a pixel becomes a number.
+struct ImageSet {
+  torch::Tensor images;
+  torch::Tensor labels;
+  double mean = 0;  // (pixel / 255 - mean) / std
+  double std = 1;
+
+  std::int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
+};
+
+enum class MnistPart { train, test };
+
+/// MNIST from the four IDX files in `directory` (gzip or plain; `directory` itself or its `mnist` folder), with the
+/// tutorials' normalisation: mean 0.1307, std 0.3081. Throws DataError naming the file and what is wrong with it.
+ImageSet load_mnist(const std::string& directory, MnistPart part);
+
+/// One batch. `targets` always covers the whole (global) batch; `inputs` covers it too, or only the rows of one
+/// replica's share where the loader was asked for a share.
+struct Batch {
+  torch::Tensor inputs;   // [rows, C, H, W] float32
+  torch::Tensor targets;  // [rows of the whole batch] int64
+};
+
+struct LoaderOptions {
+  std::int64_t batch_size = 32;  // global: replicas do not change it
+  bool shuffle = true;           // by (seed, epoch) alone: the same order for every layout
+  std::uint64_t seed = 0;
+  bool drop_last = false;        // the short last batch is kept by default
+  Part share;                    // inputs of this part of every batch alone; the default is the whole batch
+  bool inputs = true;            // false: a process that never looks at inputs gets none (0 rows)
+  int prefetch = 2;              // batches prepared ahead, on a thread of the loader's own; 0: none
+};
+
+/// Hands out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time.
+/// Batches are prepared ahead of their use; an error in there is thrown to whoever asks for the batch.
+class Loader {
+ public:
+  Loader(ImageSet set, const LoaderOptions& options);
+  ~Loader();
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+
+  /// Which epoch the next begin() starts; 0 at first.
+  void set_epoch(std::int64_t epoch);
+  std::int64_t batches_per_epoch() const;
+  std::int64_t samples() const;
+
+  class Iterator;
+  struct Sentinel {};
+  Iterator begin();  // starts the epoch; the previous epoch's iterators are dead
+  Sentinel end() const { return {}; }
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Loader::Iterator {
+ public:
+  Batch& operator*() { return current_; }
+  Batch* operator->() { return &current_; }
+  Iterator& operator++();
+  bool operator==(Sentinel) const { return done_; }
+
+ private:
+  friend class Loader;
+  State* state_ = nullptr;
+  Batch current_;
+  bool done_ = false;
+};
+
+/// The training half of MNIST as a loader: what a first program needs.
+Loader mnist(const std::string& directory, const LoaderOptions& options = {});
+
+}  // namespace penstock

@@ -1,0 +1,5 @@
+// The door of the room `plan`: costs in, a cut out.
+#pragma once
+
+#include "penstock/plan/cost_list.h"
+#include "penstock/plan/cut.h"

@@ -1,0 +1,24 @@
+// From what is computed to what is done: adds sends, receives, reduction and the optimiser step.
+#pragma once
+
+#include "penstock/schedule/dependencies.h"
+
+namespace penstock {
+
+struct LowerOptions {
+  bool reduce = false;  // REDUCE per stage: gradients are summed over replicas or ties
+  bool norm = false;    // NORM per stage: the step clips by the global norm
+  bool step = true;     // STEP per stage (never for a forward-only schedule)
+};
+
+/// Adds, for every link that crosses ranks, a SEND right after the word that produces the value and a RECV right
+/// before the first word that needs it; and REDUCE, NORM, STEP at the end of each rank's list, by stage.
+/// Stages on one rank hand over without a message. Throws PlanError when `schedule` is lowered already.
+Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions& options = {});
+/// The same along the chain 0>1>2>...
+Schedule lower(const Schedule& schedule, const LowerOptions& options = {});
+
+/// The compute words alone: undoes `lower`.
+Schedule strip(const Schedule& schedule);
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// How long a schedule takes and what it holds, against costs.
+//
+// The model: a compute word starts when its rank is free and what it needs has arrived; a message takes C and
+// occupies no rank; hand-over on one rank takes nothing. B takes I + W.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "penstock/schedule/dependencies.h"
+
+namespace penstock {
+
+/// Per stage, in any one unit of time. A list of one value counts for all stages.
+struct Costs {
+  std::vector<double> forward = {1};       // F
+  std::vector<double> input_grad = {1};    // I
+  std::vector<double> weight_grad = {1};   // W, per micro-batch
+  std::vector<double> update = {0};        // REDUCE + NORM + STEP together, charged to STEP
+  double message = 0;                      // C, per message
+
+  /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
+  static Costs unit() { return {}; }
+};
+
+/// When one word ran.
+struct Slot {
+  Instruction instruction;
+  double begin = 0;
+  double end = 0;
+};
+
+struct SimulateOptions {
+  std::optional<Links> links;  // as for judge
+  bool keep_slots = false;     // fill Simulation::slots
+};
+
+struct Simulation {
+  double makespan = 0;  // first start anywhere to last end anywhere
+  double span = 0;      // longest of the ranks' own first start to last end (the Zero Bubble paper's cost)
+  /// Idle share of rank time: 1 - sum of busy / (p * cost), with the makespan or the span as the cost.
+  /// For equal stages this is the papers' (cost - m(F+B)) / cost.
+  double bubble_makespan = 0;
+  double bubble_span = 0;
+  std::vector<double> busy;                // per rank: sum of its compute and update times
+  std::vector<double> peak_activations;    // per rank, in micro-batches: a chunk counts 1/v
+  std::vector<std::vector<Slot>> slots;    // per rank, compute and STEP words with their times, if asked for
+};
+
+/// Runs `schedule`, lowered or not (both give the same figures), against `costs`. Linear in the instructions.
+/// Throws PlanError when it deadlocks (judge tells where) and ConfigError for cost lists of a wrong length.
+Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options = {});
+
+}  // namespace penstock

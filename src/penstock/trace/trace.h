@@ -1,0 +1,7 @@
+// The door of the room `trace`: what each rank did, where its time went, and pictures of it.
+#pragma once
+
+#include "penstock/trace/account.h"
+#include "penstock/trace/chrome.h"
+#include "penstock/trace/recorder.h"
+#include "penstock/trace/svg.h"
