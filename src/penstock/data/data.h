@@ -44,16 +44,17 @@ struct LoaderOptions {
   int prefetch = 2;              // batches prepared ahead, on a thread of the loader's own; 0: none
 };
 
-/// Hands out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time.
-/// Batches are prepared ahead of their use; an error in there is thrown to whoever asks for the batch.
+/// Hands out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time;
+/// for one thread. Batches are prepared ahead of their use; an error in there is thrown to whoever asks for the batch.
 class Loader {
  public:
+  /// Throws ConfigError when the options cannot be, or the set is not what ImageSet says.
   Loader(ImageSet set, const LoaderOptions& options);
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// Which epoch the next begin() starts; 0 at first.
+  /// Which epoch the next begin() starts; 0 at first, and one more after each begin().
   void set_epoch(std::int64_t epoch);
   std::int64_t batches_per_epoch() const;
   std::int64_t samples() const;
@@ -78,6 +79,7 @@ class Loader::Iterator {
  private:
   friend class Loader;
   State* state_ = nullptr;
+  std::uint64_t epoch_ = 0;  // which begin() made it: a later one outdates it
   Batch current_;
   bool done_ = false;
 };

@@ -1,0 +1,177 @@
+#include "penstock/data/idx.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include <zlib.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint8_t kUnsignedByte = 0x08;
+/// Deflate cannot expand further than this, so a gzip file's size bounds what it can hold.
+constexpr std::size_t kMaxExpansion = 1032;
+constexpr std::size_t kFirstPiece = std::size_t{1} << 20;
+
+bool is_gzip(std::span<const std::uint8_t> bytes) { return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b; }
+
+/// The bytes of a file in order, decompressed on the way where they are compressed.
+class Content {
+ public:
+  Content(std::span<const std::uint8_t> raw, const std::string& name) : rest_(raw), name_(name), gzip_(is_gzip(raw)) {
+    if (!gzip_) return;
+    // 16: expect a gzip header and check its trailer.
+    require<DataError>(inflateInit2(&stream_, 15 + 16) == Z_OK, "cannot decompress '", name_, "': zlib did not start");
+  }
+  ~Content() {
+    if (gzip_) inflateEnd(&stream_);
+  }
+  Content(const Content&) = delete;
+  Content& operator=(const Content&) = delete;
+
+  /// Fills `out` as far as the bytes go; returns how many there were.
+  std::size_t read(std::span<std::uint8_t> out) {
+    if (gzip_) return inflate_into(out);
+    const std::size_t count = std::min(out.size(), rest_.size());
+    std::copy_n(rest_.begin(), count, out.begin());
+    rest_ = rest_.subspan(count);
+    return count;
+  }
+
+  /// The most bytes that `raw` can stand for.
+  static std::size_t bound(std::span<const std::uint8_t> raw) {
+    return is_gzip(raw) ? raw.size() * kMaxExpansion : raw.size();
+  }
+
+ private:
+  std::size_t inflate_into(std::span<std::uint8_t> out) {
+    std::size_t done = 0;
+    while (done < out.size() && !finished_) {
+      const std::size_t offered = std::min(rest_.size(), std::size_t{1} << 30);
+      const std::size_t wanted = std::min(out.size() - done, std::size_t{1} << 30);
+      stream_.next_in = const_cast<Bytef*>(rest_.data());  // zlib reads it only
+      stream_.avail_in = static_cast<uInt>(offered);
+      stream_.next_out = out.data() + done;
+      stream_.avail_out = static_cast<uInt>(wanted);
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      rest_ = rest_.subspan(offered - stream_.avail_in);
+      done += wanted - stream_.avail_out;
+      if (code == Z_STREAM_END) {
+        begin_next_member();
+      } else {
+        require<DataError>(code != Z_BUF_ERROR, "'", name_, "' breaks off in the middle of its gzip stream, after ",
+                           stream_.total_out, " bytes of content: the copy is incomplete, fetch it again");
+        require<DataError>(code == Z_OK, "'", name_, "' is damaged: gzip says '",
+                           stream_.msg ? stream_.msg : zError(code), "' after ", stream_.total_out,
+                           " bytes of content; fetch it again");
+      }
+    }
+    return done;
+  }
+
+  void begin_next_member() {
+    finished_ = rest_.empty();
+    if (finished_) return;
+    require<DataError>(is_gzip(rest_), "'", name_, "' has ", rest_.size(), " bytes after its gzip stream: 0 belong there");
+    inflateReset(&stream_);
+  }
+
+  std::span<const std::uint8_t> rest_;
+  const std::string& name_;
+  bool gzip_;
+  bool finished_ = false;
+  z_stream stream_{};
+};
+
+std::string join(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (std::int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+/// The sizes of the dimensions.
+std::vector<std::int64_t> read_shape(Content& content, const std::string& name) {
+  std::array<std::uint8_t, 4> word{};
+  std::size_t got = content.read(word);
+  require<DataError>(got == word.size(), "'", name, "' is no IDX file: it ends after ", got, " of the 4 bytes of its magic");
+  require<DataError>(word[0] == 0 && word[1] == 0, "'", name, "' is no IDX file: its first bytes are ", int{word[0]}, " ",
+                     int{word[1]}, ", not 0 0");
+  require<DataError>(word[2] == kUnsignedByte, "'", name, "' holds IDX type ", int{word[2]}, ": only type ",
+                     int{kUnsignedByte}, " (unsigned byte) is read");
+  const int rank = word[3];
+  require<DataError>(rank > 0, "'", name, "' is an IDX file of 0 dimensions: at least 1 is needed");
+  std::vector<std::int64_t> shape;
+  for (int d = 0; d < rank; ++d) {
+    got = content.read(word);
+    require<DataError>(got == word.size(), "'", name, "' breaks off in its header: it promises ", rank, " dimensions and has ", d);
+    shape.push_back(std::int64_t{word[0]} << 24 | std::int64_t{word[1]} << 16 | std::int64_t{word[2]} << 8 | word[3]);
+  }
+  return shape;
+}
+
+/// The product of `shape`. Refused above the cap, which also keeps the product from overflowing.
+std::size_t count_bytes(const std::vector<std::int64_t>& shape, const std::string& name, std::size_t cap) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::size_t total = 1;
+  for (std::int64_t size : shape) {
+    const auto factor = static_cast<std::size_t>(size);
+    require<DataError>(factor <= cap / total, "'", name, "' claims ", join(shape), " bytes: more than the ", cap,
+                       " that are accepted");
+    total *= factor;
+  }
+  return total;
+}
+
+}  // namespace
+
+IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, const IdxLimits& limits) {
+  Content content(raw, name);
+  IdxArray array;
+  array.shape = read_shape(content, name);
+  const std::size_t total = count_bytes(array.shape, name, limits.max_bytes);
+  require<DataError>(total <= Content::bound(raw), "'", name, "' promises ", join(array.shape), " = ", total,
+                     " bytes, but the file's ", raw.size(), " bytes cannot hold them: the copy is incomplete, fetch it again");
+
+  // The vector grows as bytes arrive: a file that lies about its size has paid for what it takes.
+  std::size_t arrived = 0;
+  while (arrived < total) {
+    array.bytes.resize(std::min(total, std::max(kFirstPiece, 2 * arrived)));
+    const std::size_t got = content.read(std::span(array.bytes).subspan(arrived));
+    arrived += got;
+    require<DataError>(arrived == array.bytes.size(), "'", name, "' promises ", join(array.shape), " = ", total,
+                       " bytes and holds ", arrived, ": the copy is incomplete, fetch it again");
+  }
+  // Also makes zlib check the sum at the end of its stream.
+  std::array<std::uint8_t, 1> beyond{};
+  require<DataError>(content.read(beyond) == 0, "'", name, "' promises ", join(array.shape), " = ", total,
+                     " bytes and holds more");
+  return array;
+}
+
+IdxArray read_idx(const std::string& path, const IdxLimits& limits) {
+  std::error_code code;
+  const bool regular = std::filesystem::is_regular_file(path, code);
+  require<DataError>(!code, "cannot open '", path, "': ", code.message());
+  require<DataError>(regular, "cannot open '", path, "': it is no regular file");
+  const auto size = std::filesystem::file_size(path, code);
+  require<DataError>(!code, "cannot open '", path, "': ", code.message());
+  const std::size_t cap = limits.max_bytes + 4 + 4 * 255;  // the longest header
+  require<DataError>(size <= cap, "'", path, "' has ", size, " bytes: more than the ", cap, " that are accepted");
+
+  std::ifstream file(path, std::ios::binary);
+  require<DataError>(file.good(), "cannot open '", path, "': ", std::strerror(errno));
+  std::vector<std::uint8_t> raw(static_cast<std::size_t>(size));
+  file.read(reinterpret_cast<char*>(raw.data()), static_cast<std::streamsize>(raw.size()));
+  require<DataError>(static_cast<std::size_t>(file.gcount()) == raw.size(), "cannot read '", path, "': got ",
+                     file.gcount(), " of its ", raw.size(), " bytes");
+  return parse_idx(raw, path, limits);
+}
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include <torch/types.h>
+
+#include "penstock/base/error.h"
+#include "penstock/data/data.h"
+#include "penstock/data/idx.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kMnistMean = 0.1307;
+constexpr double kMnistStd = 0.3081;
+constexpr int kDigits = 10;
+
+/// The two files of a part, without the ".gz" that each may carry.
+struct Names {
+  const char* images;
+  const char* labels;
+};
+
+constexpr Names kTrain{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
+constexpr Names kTest{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+
+/// `stem` in `folder`, plain or gzip-compressed; empty when there is neither.
+std::string find_file(const std::filesystem::path& folder, const char* stem) {
+  for (const char* ending : {"", ".gz"}) {
+    const std::filesystem::path path = folder / (std::string(stem) + ending);
+    std::error_code code;  // unreadable counts as absent: the caller says what was looked for
+    if (std::filesystem::exists(path, code)) return path.string();
+  }
+  return {};
+}
+
+struct Paths {
+  std::string images;
+  std::string labels;
+};
+
+Paths find_mnist(const std::string& directory, const Names& names) {
+  const std::filesystem::path root(directory);
+  for (const auto& folder : {root, root / "mnist"}) {
+    Paths found{find_file(folder, names.images), find_file(folder, names.labels)};
+    if (!found.images.empty() && !found.labels.empty()) return found;
+  }
+  throw DataError(say("no MNIST in '", directory, "' or its folder mnist: '", names.images, "' and '", names.labels,
+                      "' are wanted, plain or with .gz (the whole set is ", kTrain.images, ", ", kTrain.labels, ", ",
+                      kTest.images, ", ", kTest.labels, ")"));
+}
+
+IdxArray read_with_rank(const std::string& path, std::size_t rank) {
+  IdxArray array = read_idx(path);
+  require<DataError>(array.shape.size() == rank, "'", path, "' has ", array.shape.size(), " dimensions, not ", rank,
+                     ": it is not the file that its name says");
+  return array;
+}
+
+}  // namespace
+
+ImageSet load_mnist(const std::string& directory, MnistPart part) {
+  const Paths paths = find_mnist(directory, part == MnistPart::train ? kTrain : kTest);
+  const IdxArray images = read_with_rank(paths.images, 3);
+  const IdxArray labels = read_with_rank(paths.labels, 1);
+  const std::int64_t count = images.shape[0];
+  require<DataError>(count == labels.shape[0], "'", paths.images, "' has ", count, " images and '", paths.labels, "' ",
+                     labels.shape[0], " labels: they belong to different sets");
+  require<DataError>(!images.bytes.empty(), "'", paths.images, "' has no pixels: ", count, " images of ",
+                     images.shape[1], " x ", images.shape[2]);
+
+  ImageSet set;
+  set.mean = kMnistMean;
+  set.std = kMnistStd;
+  set.images = torch::empty({count, 1, images.shape[1], images.shape[2]}, torch::kUInt8);
+  std::memcpy(set.images.data_ptr<std::uint8_t>(), images.bytes.data(), images.bytes.size());
+  set.labels = torch::empty({count}, torch::kInt64);
+  auto* label = set.labels.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < labels.bytes.size(); ++i) {
+    require<DataError>(labels.bytes[i] < kDigits, "'", paths.labels, "' says that sample ", i, " shows a ",
+                       int{labels.bytes[i]}, ": digits are below ", kDigits);
+    label[i] = labels.bytes[i];
+  }
+  return set;
+}
+
+Loader mnist(const std::string& directory, const LoaderOptions& options) {
+  return Loader(load_mnist(directory, MnistPart::train), options);
+}
+
+}  // namespace penstock

@@ -1,0 +1,181 @@
+#include "penstock/data/idx.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+Bytes header(std::initializer_list<std::uint32_t> shape) {
+  Bytes bytes{0, 0, 8, static_cast<std::uint8_t>(shape.size())};
+  for (std::uint32_t size : shape)
+    for (int shift : {24, 16, 8, 0}) bytes.push_back(static_cast<std::uint8_t>(size >> shift));
+  return bytes;
+}
+
+Bytes operator+(Bytes left, const Bytes& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+Bytes gzip(const Bytes& plain) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  Bytes packed(deflateBound(&stream, plain.size()));
+  stream.next_in = const_cast<Bytef*>(plain.data());
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<uInt>(packed.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+Bytes first(Bytes bytes, std::size_t count) {
+  bytes.resize(count);
+  return bytes;
+}
+
+/// The message with which `content` is refused.
+std::string refusal(const Bytes& content, const IdxLimits& limits = {}) {
+  try {
+    parse_idx(content, "digits", limits);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Idx, ReadsPlainAndCompressed) {
+  const Bytes file = header({2, 3}) + Bytes{1, 2, 3, 4, 5, 6};
+  for (const Bytes& content : {file, gzip(file), gzip(first(file, 9)) + gzip(Bytes(file.begin() + 9, file.end()))}) {
+    const IdxArray array = parse_idx(content, "digits");
+    EXPECT_EQ(array.shape, (std::vector<std::int64_t>{2, 3}));
+    EXPECT_EQ(array.bytes, (Bytes{1, 2, 3, 4, 5, 6}));
+  }
+}
+
+TEST(Idx, ADimensionOfZeroHoldsNothing) {
+  const IdxArray array = parse_idx(header({0, 0xffffffff, 0xffffffff}), "digits");
+  EXPECT_TRUE(array.bytes.empty());
+  EXPECT_EQ(array.shape, (std::vector<std::int64_t>{0, 0xffffffff, 0xffffffff}));
+}
+
+TEST(Idx, RefusesWhatIsNotIdx) {
+  EXPECT_EQ(refusal({}), "'digits' is no IDX file: it ends after 0 of the 4 bytes of its magic");
+  EXPECT_EQ(refusal({0, 0, 8}), "'digits' is no IDX file: it ends after 3 of the 4 bytes of its magic");
+  EXPECT_EQ(refusal({'P', 'K', 8, 1}), "'digits' is no IDX file: its first bytes are 80 75, not 0 0");
+  EXPECT_EQ(refusal({0, 0, 13, 1, 0, 0, 0, 0}), "'digits' holds IDX type 13: only type 8 (unsigned byte) is read");
+  EXPECT_EQ(refusal({0, 0, 8, 0}), "'digits' is an IDX file of 0 dimensions: at least 1 is needed");
+  EXPECT_EQ(refusal(first(header({2, 3}), 10)), "'digits' breaks off in its header: it promises 2 dimensions and has 1");
+}
+
+TEST(Idx, SizeMustBeExact) {
+  const Bytes file = header({2, 3}) + Bytes{1, 2, 3, 4, 5, 6};
+  EXPECT_EQ(refusal(file + Bytes{7}), "'digits' promises 2 x 3 = 6 bytes and holds more");
+  EXPECT_EQ(refusal(gzip(file + Bytes{7})), "'digits' promises 2 x 3 = 6 bytes and holds more");
+  EXPECT_EQ(refusal(first(file, 17)),
+            "'digits' promises 2 x 3 = 6 bytes and holds 5: the copy is incomplete, fetch it again");
+  EXPECT_EQ(refusal(gzip(first(file, 17))),
+            "'digits' promises 2 x 3 = 6 bytes and holds 5: the copy is incomplete, fetch it again");
+}
+
+TEST(Idx, RefusesEveryTruncationOfACompressedFile) {
+  Bytes payload(300);
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::uint8_t>(i * i * 7 + i);
+  const Bytes whole = gzip(header({300}) + payload);
+  ASSERT_EQ(refusal(whole), "accepted");
+  for (std::size_t count = 2; count < whole.size(); ++count)
+    EXPECT_NE(refusal(first(whole, count)), "accepted") << count << " of " << whole.size();
+  EXPECT_EQ(refusal(first(whole, whole.size() - 1)),
+            "'digits' breaks off in the middle of its gzip stream, after 308 bytes of content: the copy is incomplete, "
+            "fetch it again");
+}
+
+TEST(Idx, RefusesADamagedOrPaddedCompressedFile) {
+  Bytes damaged = gzip(header({4}) + Bytes{1, 2, 3, 4});
+  damaged[damaged.size() - 5] ^= 1;  // the check sum
+  EXPECT_EQ(refusal(damaged), "'digits' is damaged: gzip says 'incorrect data check' after 12 bytes of content; fetch it again");
+  EXPECT_EQ(refusal(gzip(header({1}) + Bytes{1}) + Bytes{0, 0, 0}),
+            "'digits' has 3 bytes after its gzip stream: 0 belong there");
+}
+
+TEST(Idx, RefusesClaimsBeyondItsLimits) {
+  const Bytes claim = header({0x80000000, 0x80000000});  // 2^62
+  EXPECT_EQ(refusal(claim), "'digits' claims 2147483648 x 2147483648 bytes: more than the 268435456 that are accepted");
+  EXPECT_EQ(refusal(gzip(claim)), refusal(claim));
+  EXPECT_EQ(refusal(Bytes{0, 0, 8, 255} + Bytes(std::size_t{4} * 255, 0xff)).substr(0, 42),
+            "'digits' claims 4294967295 x 4294967295 x ");
+  EXPECT_EQ(refusal(header({5}) + Bytes(5), {.max_bytes = 5}), "accepted");
+  EXPECT_EQ(refusal(header({6}) + Bytes(6), {.max_bytes = 5}), "'digits' claims 6 bytes: more than the 5 that are accepted");
+}
+
+long peak_kib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(Idx, ALieAboutSizeCostsNoMemory) {
+  const long before = peak_kib();
+  // Within the cap, but no 8 bytes hold 200 MiB, and no 40 bytes of gzip do.
+  EXPECT_EQ(refusal(header({200 << 20})),
+            "'digits' promises 209715200 = 209715200 bytes, but the file's 8 bytes cannot hold them: the copy is "
+            "incomplete, fetch it again");
+  EXPECT_NE(refusal(gzip(header({200 << 20}))), "accepted");
+  // A real bomb: 32 MiB of zeros in some 32 KiB, under a header that promises one image.
+  const Bytes bomb = gzip(header({1, 28, 28}) + Bytes(std::size_t{32} << 20));
+  const long with_bomb = peak_kib();
+  EXPECT_EQ(refusal(bomb), "'digits' promises 1 x 28 x 28 = 784 bytes and holds more");
+  EXPECT_LT(with_bomb - before, 100 << 10);
+  EXPECT_LT(peak_kib() - with_bomb, 4 << 10);
+}
+
+TEST(Idx, FilesThatCannotBeReadAreNamed) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "penstock_idx_test";
+  std::filesystem::create_directories(folder);
+  const auto message = [](const std::string& path) {
+    try {
+      read_idx(path);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(message(folder / "absent"), "cannot open '" + (folder / "absent").string() + "': No such file or directory");
+  EXPECT_EQ(message(folder), "cannot open '" + folder.string() + "': it is no regular file");
+
+  const std::string path = folder / "two";
+  const Bytes content = gzip(header({2}) + Bytes{8, 9});
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(content.data()),
+                                              static_cast<std::streamsize>(content.size()));
+  EXPECT_EQ(read_idx(path).bytes, (Bytes{8, 9}));
+  std::filesystem::resize_file(path, std::uintmax_t{300} << 20);  // sparse: costs no disk
+  EXPECT_EQ(message(path), "'" + path + "' has 314572800 bytes: more than the 268436480 that are accepted");
+  std::filesystem::remove_all(folder);
+}
+
+RC_GTEST_PROP(Idx, WhatIsWrittenIsReadAndAnyOtherLengthRefused, ()) {
+  const auto rows = *rc::gen::inRange<std::uint32_t>(1, 20);
+  const auto columns = *rc::gen::inRange<std::uint32_t>(1, 20);
+  const auto payload = *rc::gen::container<Bytes>(rows * columns, rc::gen::arbitrary<std::uint8_t>());
+  const Bytes file = header({rows, columns}) + payload;
+  for (const Bytes& content : {file, gzip(file)}) RC_ASSERT(parse_idx(content, "digits").bytes == payload);
+  const auto length = *rc::gen::inRange<std::size_t>(0, 2 * file.size());
+  if (length != file.size()) RC_ASSERT_THROWS_AS(parse_idx(first(file, length), "digits"), DataError);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,210 @@
+#include <cmath>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/data/data.h"
+#include "penstock/data/permutation.h"
+#include "tests/data/real_data.h"
+
+namespace penstock {
+namespace {
+
+/// `count` images of 2 x 3 pixels, all of them the sample's number, which is its label too.
+ImageSet numbered(std::int64_t count) {
+  const torch::Tensor labels = torch::arange(count, torch::kInt64);
+  return {.images = labels.to(torch::kUInt8).view({count, 1, 1, 1}).expand({count, 1, 2, 3}), .labels = labels};
+}
+
+std::vector<std::int64_t> targets(Loader& loader) {
+  std::vector<std::int64_t> all;
+  for (auto& [inputs, batch_targets] : loader) {
+    const auto* data = batch_targets.const_data_ptr<std::int64_t>();
+    all.insert(all.end(), data, data + batch_targets.size(0));
+  }
+  return all;
+}
+
+template <class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// Two stored pixels of the first test image: 84 and 185 in the seventh row.
+TEST(Loader, NormalisesAsTheTutorialsSay) {
+  Loader loader(load_mnist(real_data(), MnistPart::test), {.batch_size = 32, .shuffle = false});
+  const Batch batch = *loader.begin();
+  ASSERT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{32, 1, 28, 28}));
+  ASSERT_EQ(batch.inputs.dtype(), torch::kFloat32);
+  const auto* pixel = batch.inputs.const_data_ptr<float>();
+  EXPECT_EQ(pixel[0], (0.0f / 255.0f - 0.1307f) / 0.3081f);
+  EXPECT_FLOAT_EQ(pixel[0], -0.42421296f);
+  EXPECT_EQ(pixel[7 * 28 + 6], (84.0f / 255.0f - 0.1307f) / 0.3081f);
+  EXPECT_FLOAT_EQ(pixel[7 * 28 + 6], 0.64494652f);
+  EXPECT_EQ(pixel[7 * 28 + 7], (185.0f / 255.0f - 0.1307f) / 0.3081f);
+  EXPECT_FLOAT_EQ(pixel[7 * 28 + 7], 1.93048644f);
+  EXPECT_EQ(batch.targets[0].item<std::int64_t>(), 7);
+}
+
+TEST(Loader, TheWholeSetHasMeanZeroAndDeviationOne) {
+  Loader loader = mnist(real_data(), {.batch_size = 1000});
+  double sum = 0, squares = 0, count = 0;
+  for (auto& [inputs, targets] : loader) {
+    sum += inputs.sum(torch::kFloat64).item<double>();
+    squares += inputs.to(torch::kFloat64).square().sum().item<double>();
+    count += static_cast<double>(inputs.numel());
+  }
+  EXPECT_EQ(count, 60000.0 * 28 * 28);
+  EXPECT_NEAR(sum / count, 0, 1e-3);
+  EXPECT_NEAR(std::sqrt(squares / count), 1, 1e-3);
+}
+
+TEST(Loader, TheOrderIsThePermutationOfSeedAndEpoch) {
+  Loader loader(numbered(100), {.batch_size = 7, .seed = 3});
+  for (std::uint64_t epoch : {0, 1, 2}) EXPECT_EQ(targets(loader), permutation(100, {.seed = 3, .epoch = epoch}));
+  loader.set_epoch(1);
+  EXPECT_EQ(targets(loader), permutation(100, {.seed = 3, .epoch = 1}));
+}
+
+TEST(Loader, BatchSizeSharesAndPrefetchDoNotChangeTheOrder) {
+  const auto order = permutation(50, {.seed = 9, .epoch = 0});
+  for (const LoaderOptions& options :
+       {LoaderOptions{.batch_size = 1, .seed = 9}, LoaderOptions{.batch_size = 50, .seed = 9, .prefetch = 0},
+        LoaderOptions{.batch_size = 8, .seed = 9, .share = {1, 3}, .prefetch = 5},
+        LoaderOptions{.batch_size = 8, .seed = 9, .inputs = false}}) {
+    Loader loader(numbered(50), options);
+    EXPECT_EQ(targets(loader), order);
+  }
+}
+
+TEST(Loader, WithoutShufflingSamplesComeAsStored) {
+  Loader loader(numbered(10), {.batch_size = 4, .shuffle = false});
+  EXPECT_EQ(targets(loader), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST(Loader, InputsBelongToTheirTargets) {
+  Loader loader(numbered(100), {.batch_size = 30, .seed = 4});
+  for (auto& [inputs, labels] : loader) {
+    EXPECT_EQ(inputs.sizes(), (std::vector<std::int64_t>{labels.size(0), 1, 2, 3}));
+    EXPECT_TRUE(inputs.equal((labels.to(torch::kFloat32) / 255).view({-1, 1, 1, 1}).expand_as(inputs)));
+  }
+}
+
+TEST(Loader, KeepsTheShortLastBatchUnlessToldOtherwise) {
+  const auto sizes = [](Loader loader) {
+    std::vector<std::int64_t> all;
+    for (const Batch& batch : loader) all.push_back(batch.targets.size(0));
+    EXPECT_EQ(static_cast<std::int64_t>(all.size()), loader.batches_per_epoch());
+    return all;
+  };
+  EXPECT_EQ(sizes(Loader(numbered(10), {.batch_size = 4})), (std::vector<std::int64_t>{4, 4, 2}));
+  EXPECT_EQ(sizes(Loader(numbered(10), {.batch_size = 4, .drop_last = true})), (std::vector<std::int64_t>{4, 4}));
+  EXPECT_EQ(sizes(Loader(numbered(8), {.batch_size = 4, .drop_last = true})), (std::vector<std::int64_t>{4, 4}));
+  EXPECT_EQ(sizes(Loader(numbered(3), {.batch_size = 4})), (std::vector<std::int64_t>{3}));
+}
+
+TEST(Loader, SharesAreContiguousAndCoverTheBatch) {
+  constexpr std::int64_t kShares = 4;
+  const LoaderOptions options{.batch_size = 30, .seed = 2};  // 8, 8, 7, 7 rows; in the last batch of 10: 3, 3, 2, 2
+  Loader whole(numbered(100), options);
+  std::vector<Loader> shares;
+  for (std::int64_t i = 0; i < kShares; ++i) {
+    LoaderOptions mine = options;
+    mine.share = {i, kShares};
+    shares.emplace_back(numbered(100), mine);
+  }
+  std::vector<Loader::Iterator> at;
+  for (Loader& share : shares) at.push_back(share.begin());
+  for (const Batch& batch : whole) {
+    std::vector<torch::Tensor> rows;
+    for (std::int64_t i = 0; i < kShares; ++i) {
+      auto& iterator = at[static_cast<std::size_t>(i)];
+      EXPECT_EQ(iterator->inputs.size(0), split(batch.targets.size(0), {i, kShares}).size());
+      EXPECT_TRUE(iterator->targets.equal(batch.targets));
+      rows.push_back(iterator->inputs);
+      ++iterator;
+    }
+    EXPECT_TRUE(torch::cat(rows).equal(batch.inputs));
+  }
+  for (auto& iterator : at) EXPECT_TRUE(iterator == Loader::Sentinel{});
+}
+
+TEST(Loader, GivesNoInputsToThoseWhoNeverLook) {
+  Loader loader(numbered(10), {.batch_size = 4, .inputs = false});
+  for (const Batch& batch : loader) EXPECT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
+}
+
+TEST(Loader, MovesInMidEpoch) {
+  Loader first(numbered(100), {.batch_size = 10, .shuffle = false});
+  Loader::Iterator at = first.begin();
+  Loader second = std::move(first);
+  ++at;
+  EXPECT_EQ(at->targets[0].item<std::int64_t>(), 10);
+}
+
+TEST(Loader, MayBeDestroyedInMidEpoch) {
+  auto loader = std::make_unique<Loader>(numbered(200), LoaderOptions{.batch_size = 1, .prefetch = 3});
+  Loader::Iterator at = loader->begin();
+  ++at;
+  loader.reset();  // returns: the test's time limit would tell
+}
+
+TEST(Loader, ASecondBeginOutdatesTheFirst) {
+  Loader loader(numbered(20), {.batch_size = 2, .shuffle = false});
+  Loader::Iterator old = loader.begin();
+  ++old;
+  EXPECT_EQ(loader.begin()->targets[0].item<std::int64_t>(), 0);
+  EXPECT_EQ(refusal([&] { ++old; }),
+            "this iterator's epoch is over, because a later begin() started another: use one at a time");
+}
+
+TEST(Loader, LeavesThreadSettingsAlone) {
+  const int threads = at::get_num_threads();
+  Loader loader(numbered(100), {.batch_size = 10});
+  targets(loader);
+  EXPECT_EQ(at::get_num_threads(), threads);
+}
+
+TEST(Loader, RefusesOptionsThatCannotBe) {
+  const auto with = [](const LoaderOptions& options) { return refusal([&] { Loader(numbered(10), options); }); };
+  EXPECT_EQ(with({.batch_size = 0}), "the batch size must be at least 1, not 0");
+  EXPECT_EQ(with({.batch_size = -3}), "the batch size must be at least 1, not -3");
+  EXPECT_EQ(with({.share = {2, 2}}), "share 2 of 2 does not exist: the index counts from 0");
+  EXPECT_EQ(with({.share = {0, 0}}), "share 0 of 0 does not exist: the index counts from 0");
+  EXPECT_EQ(with({.prefetch = -1}), "prefetch must be 0 (none) or more batches, not -1");
+  EXPECT_EQ(with({.batch_size = 11, .drop_last = true}),
+            "batches of 11 with the short last one dropped leave nothing of 10 samples: take smaller batches or keep the last");
+  Loader loader(numbered(10), {});
+  EXPECT_EQ(refusal([&] { loader.set_epoch(-1); }), "epochs count from 0, not -1");
+}
+
+TEST(Loader, RefusesSetsThatAreNone) {
+  const auto with = [](const ImageSet& set) { return refusal([&] { Loader(set, {}); }); };
+  EXPECT_EQ(with({}), "an image set needs images and labels");
+  ImageSet set = numbered(10);
+  set.images = set.images.to(torch::kFloat32);
+  EXPECT_EQ(with(set), "images must be [N, C, H, W] of uint8, not 4-dimensional float");
+  set = numbered(10);
+  set.labels = set.labels.to(torch::kInt32);
+  EXPECT_EQ(with(set), "labels must be [N] of int64, not 1-dimensional int");
+  set = numbered(10);
+  set.labels = set.labels.narrow(0, 0, 9);
+  EXPECT_EQ(with(set), "10 images and 9 labels: each image needs one");
+  set = numbered(10);
+  set.std = 0;
+  EXPECT_EQ(with(set), "the standard deviation of an image set must be above 0, not 0");
+  EXPECT_EQ(with(numbered(0)), "an image set of 0 samples gives no batches");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,88 @@
+#include "penstock/data/prefetcher.h"
+
+#include <atomic>
+#include <latch>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+/// 0, 1, ... count-1.
+Prefetcher<int>::Make numbers(int count) {
+  return [next = 0, count]() mutable { return next < count ? std::optional(next++) : std::nullopt; };
+}
+
+class PrefetcherAhead : public testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Items, PrefetcherAhead, testing::Values(0, 1, 2, 100));
+
+TEST_P(PrefetcherAhead, HandsOutEverythingInOrderAndThenNothing) {
+  Prefetcher<int> prefetcher(numbers(50), GetParam());
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(prefetcher.next(), i);
+  EXPECT_EQ(prefetcher.next(), std::nullopt);
+  EXPECT_EQ(prefetcher.next(), std::nullopt);
+}
+
+TEST_P(PrefetcherAhead, AnErrorReachesTheCallerAfterTheItemsBeforeIt) {
+  Prefetcher<int> prefetcher(
+      [next = 0]() mutable -> std::optional<int> {
+        if (next == 3) throw std::runtime_error("the fourth is broken");
+        return next++;
+      },
+      GetParam());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(prefetcher.next(), i);
+  try {
+    prefetcher.next();
+    ADD_FAILURE() << "no error";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "the fourth is broken");
+  }
+  EXPECT_EQ(prefetcher.next(), std::nullopt);
+}
+
+TEST_P(PrefetcherAhead, MayBeDroppedBeforeItsEnd) {
+  Prefetcher<int> prefetcher(numbers(1'000'000'000), GetParam());
+  EXPECT_EQ(prefetcher.next(), 0);
+}
+
+TEST(Prefetcher, MayBeDroppedUnused) { Prefetcher<int> prefetcher(numbers(10), 2); }
+
+TEST(Prefetcher, WorksAheadOnAnotherThreadAndNoFurther) {
+  std::atomic<int> made = 0;
+  std::latch two_made(2);
+  std::thread::id maker;
+  Prefetcher<int> prefetcher(
+      [&]() -> std::optional<int> {
+        if (made == 0) maker = std::this_thread::get_id();
+        const int item = made++;
+        if (item < 2) two_made.count_down();
+        return item;
+      },
+      2);
+  two_made.wait();  // before anything was asked for
+  EXPECT_EQ(made, 2);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(prefetcher.next(), i);
+    EXPECT_LE(made, i + 1 + 2);
+  }
+  EXPECT_NE(maker, std::this_thread::get_id());
+}
+
+TEST(Prefetcher, NoThreadWhenNothingIsAhead) {
+  std::vector<std::thread::id> makers;
+  Prefetcher<int> prefetcher(
+      [&]() -> std::optional<int> {
+        makers.push_back(std::this_thread::get_id());
+        return 7;
+      },
+      0);
+  EXPECT_TRUE(makers.empty());
+  EXPECT_EQ(prefetcher.next(), 7);
+  EXPECT_EQ(makers, std::vector{std::this_thread::get_id()});
+}
+
+}  // namespace
+}  // namespace penstock
