@@ -39,7 +39,7 @@ struct LoaderOptions {
   bool shuffle = true;           // by (seed, epoch) alone: the same order for every layout
   std::uint64_t seed = 0;
   bool drop_last = false;        // the short last batch is kept by default
-  Part share;                    // inputs of this part of every batch alone; the default is the whole batch
+  Part share = {};               // inputs of this part of every batch alone; the default is the whole batch
   bool inputs = true;            // false: a process that never looks at inputs gets none (0 rows)
   int prefetch = 2;              // batches prepared ahead, on a thread of the loader's own; 0: none
 };
