@@ -1,16 +1,15 @@
 #include "penstock/data/idx.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <sys/resource.h>
 #include <zlib.h>
 
 #include "penstock/base/error.h"
+#include "tests/data/allocations.h"
 
 namespace penstock {
 namespace {
@@ -122,25 +121,24 @@ TEST(Idx, RefusesClaimsBeyondItsLimits) {
   EXPECT_EQ(refusal(header({6}) + Bytes(6), {.max_bytes = 5}), "'digits' claims 6 bytes: more than the 5 that are accepted");
 }
 
-long peak_kib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss;
-}
-
 TEST(Idx, ALieAboutSizeCostsNoMemory) {
-  const long before = peak_kib();
   // Within the cap, but no 8 bytes hold 200 MiB, and no 40 bytes of gzip do.
-  EXPECT_EQ(refusal(header({200 << 20})),
+  const Bytes claim = header({200 << 20});
+  const Bytes packed_claim = gzip(claim);
+  // A real bomb: 8 MiB of zeros in some 8 KiB, under a header that promises one image; and one that promises
+  // 200 MiB behind enough bytes to make that possible.
+  const Bytes bomb = gzip(header({1, 28, 28}) + Bytes(std::size_t{8} << 20));
+  const Bytes liar = packed_claim + Bytes(std::size_t{300} << 10, 0x5a);
+
+  largest_allocation = 0;
+  EXPECT_EQ(refusal(claim),
             "'digits' promises 209715200 = 209715200 bytes, but the file's 8 bytes cannot hold them: the copy is "
             "incomplete, fetch it again");
-  EXPECT_NE(refusal(gzip(header({200 << 20}))), "accepted");
-  // A real bomb: 32 MiB of zeros in some 32 KiB, under a header that promises one image.
-  const Bytes bomb = gzip(header({1, 28, 28}) + Bytes(std::size_t{32} << 20));
-  const long with_bomb = peak_kib();
+  EXPECT_NE(refusal(packed_claim), "accepted");
   EXPECT_EQ(refusal(bomb), "'digits' promises 1 x 28 x 28 = 784 bytes and holds more");
-  EXPECT_LT(with_bomb - before, 100 << 10);
-  EXPECT_LT(peak_kib() - with_bomb, 4 << 10);
+  EXPECT_EQ(refusal(liar), "'digits' has 307200 bytes after its gzip stream: 0 belong there");
+  EXPECT_GE(largest_allocation, 784u);
+  EXPECT_LE(largest_allocation, std::size_t{1} << 20);
 }
 
 TEST(Idx, FilesThatCannotBeReadAreNamed) {
