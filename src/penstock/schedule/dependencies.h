@@ -16,17 +16,21 @@
 //   sWi..j       done_input(s, k) for k in i..j
 //   sSEND_Fi>b   done_forward(s, i)            bRECV_Fi<s   sent(s>b, forward, i)
 //   bSEND_Bi>s   done_input(b, i)              sRECV_Bi<b   sent(s>b, backward, i)
-//   sREDUCE      done_weight(s, i) for all i   sNORM  reduced(s)   sSTEP  reduced(s), normed(s) where they exist
+//   sREDUCE      done_weight(s, i) for all i
+//   sNORM        reduced(s), or what REDUCE needs where the stage has none
+//   sSTEP        normed(s), or what NORM needs where the stage has none
 //
 // Before lowering there are no messages: a stage then needs its neighbour's event directly, whatever the rank.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 
@@ -41,10 +45,16 @@ struct Link {
 
 using Links = std::vector<Link>;
 
+/// "0>3".
+std::string to_string(const Link& link);
+
 /// 0>1>2>...: every stage hands over to the next one.
 Links chain(int stages);
 
-/// The links of a schedule's SEND words where it is lowered; the chain otherwise.
+/// The links that a lowered schedule's messages show; the chain for one that is not lowered. Hand-over on one rank
+/// needs no message, so neighbours on one rank count as linked; and as every stage takes something from an earlier one
+/// and gives something to a later one, a stage without any such link counts as linked to its neighbour.
+/// Words that are no messages between stages of this schedule are passed over.
 Links links_of(const Schedule& schedule);
 
 enum class EventKind : std::uint8_t {
@@ -63,33 +73,140 @@ struct Event {
 
 std::string to_string(const Event& event);
 
-/// The dependency rule for one schedule's placement and links. Holds copies; cheap to query.
+/// The dependency rule for one schedule's placement and links. Holds copies; queries are const and thread-safe.
 class Dependencies {
  public:
-  /// Throws PlanError for a link that does not go forward or leaves 0..S-1.
+  /// Throws PlanError for a link that does not go forward, leaves 0..S-1 or is given twice.
   Dependencies(const Schedule& schedule, Links links);
 
-  /// What must have happened before `instruction` may run.
+  /// What must have happened before `instruction` may run. Throws PlanError for a word that has no place in the
+  /// schedule: a stage or micro-batch out of range, a message along no link.
   std::vector<Event> predecessors(const Instruction& instruction) const;
-  /// What has happened once it ran.
+  /// What has happened once it ran. Throws like predecessors().
   std::vector<Event> gives(const Instruction& instruction) const;
 
-  /// The same without allocation, for long lists: `visit(const Event&)` for each.
+  /// The same without allocation, for long lists: `visit(const Event&)` for each. The word must be in range.
   template <class Visit>
   void for_each_predecessor(const Instruction& instruction, Visit&& visit) const;
   template <class Visit>
   void for_each_given(const Instruction& instruction, Visit&& visit) const;
 
-  /// Events are numbered densely, 0..event_count()-1, so that a table of them is a flat array.
-  std::size_t event_count() const;
+  /// Events are numbered densely, 0..event_count()-1, so that a table of them is a flat array. There are message
+  /// events only for links that cross ranks, and only where the schedule is lowered.
+  std::size_t event_count() const { return first_message_event() + message_event_count(); }
   std::size_t index(const Event& event) const;
   Event event(std::size_t index) const;
 
+  /// All links, by producer, then consumer.
   const Links& links() const { return links_; }
+  /// The links that leave `stage`.
+  std::span<const Link> outgoing(StageId stage) const { return stretch(links_, first_outgoing_, stage); }
+  /// The links that end at `stage`, by producer.
+  std::span<const Link> incoming(StageId stage) const { return stretch(incoming_, first_incoming_, stage); }
+  /// True when the two ends are on different ranks: once lowered, the link is served by messages.
+  bool crosses(const Link& link) const { return rank_of_stage_[link.from.index()] != rank_of_stage_[link.to.index()]; }
+  /// Where `from`>`to` stands among the links that cross ranks, 0..lane_count()-1; none when it is no such link.
+  std::optional<std::size_t> lane(StageId from, StageId to) const;
+  std::size_t lane_count() const { return link_of_lane_.size(); }
+  const Link& link_of_lane(std::size_t lane) const { return links_[link_of_lane_[lane]]; }
 
  private:
-  // The author of this room completes these.
-  Links links_;
+  static std::span<const Link> stretch(const Links& links, const std::vector<std::size_t>& first, StageId stage) {
+    return std::span(links).subspan(first[stage.index()], first[stage.index() + 1] - first[stage.index()]);
+  }
+  bool by_message(const Link& link) const { return lowered_ && crosses(link); }
+  std::size_t stage_count() const { return rank_of_stage_.size(); }
+  std::size_t first_step_event() const { return 3 * stage_count() * static_cast<std::size_t>(micro_batches_); }
+  std::size_t first_message_event() const { return first_step_event() + 3 * stage_count(); }
+  std::size_t message_event_count() const {
+    return lowered_ ? 4 * lane_count() * static_cast<std::size_t>(micro_batches_) : 0;
+  }
+  void check_place(const Instruction& instruction) const;
+  template <class Visit>
+  void for_each_weight_of_stage(StageId stage, Visit&& visit) const;
+
+  int micro_batches_ = 0;
+  bool lowered_ = false;
+  std::vector<Rank> rank_of_stage_;
+  Links links_;                              // by producer
+  Links incoming_;                           // the same, by consumer
+  std::vector<std::size_t> first_outgoing_;  // per stage and one more: where its part of links_ begins
+  std::vector<std::size_t> first_incoming_;  // ... of incoming_
+  std::vector<std::size_t> lane_;            // per link of links_; no_lane where it stays on one rank
+  std::vector<std::size_t> link_of_lane_;
+  std::vector<bool> reduces_;                // per stage: there is a REDUCE
+  std::vector<bool> norms_;                  // per stage: there is a NORM
 };
+
+template <class Visit>
+void Dependencies::for_each_weight_of_stage(StageId stage, Visit&& visit) const {
+  for (MicroBatch i(0); i.value() < micro_batches_; i = i.next()) visit(Event{EventKind::done_weight, stage, stage, i});
+}
+
+template <class Visit>
+void Dependencies::for_each_predecessor(const Instruction& instruction, Visit&& visit) const {
+  const StageId stage = instruction.stage();
+  const StageId peer = instruction.peer();
+  const MicroBatch i = instruction.micro_batch();
+  switch (instruction.op()) {
+    case Op::forward:
+      for (const Link& link : incoming(stage))
+        visit(by_message(link) ? Event{EventKind::arrived_forward, link.from, stage, i}
+                               : Event{EventKind::done_forward, link.from, link.from, i});
+      break;
+    case Op::backward:
+    case Op::input_grad:
+      visit(Event{EventKind::done_forward, stage, stage, i});
+      for (const Link& link : outgoing(stage))
+        if (link.gradient)
+          visit(by_message(link) ? Event{EventKind::arrived_backward, stage, link.to, i}
+                                 : Event{EventKind::done_input, link.to, link.to, i});
+      break;
+    case Op::weight_grad:
+      for (MicroBatch k = instruction.first(); k <= instruction.last(); k = k.next())
+        visit(Event{EventKind::done_input, stage, stage, k});
+      break;
+    case Op::send_forward: visit(Event{EventKind::done_forward, stage, stage, i}); break;
+    case Op::recv_forward: visit(Event{EventKind::sent_forward, peer, stage, i}); break;
+    case Op::send_backward: visit(Event{EventKind::done_input, stage, stage, i}); break;
+    case Op::recv_backward: visit(Event{EventKind::sent_backward, stage, peer, i}); break;
+    case Op::reduce: for_each_weight_of_stage(stage, visit); break;
+    case Op::norm:
+    case Op::step:
+      if (instruction.op() == Op::step && norms_[stage.index()])
+        visit(Event{EventKind::normed, stage, stage, MicroBatch(0)});
+      else if (reduces_[stage.index()])
+        visit(Event{EventKind::reduced, stage, stage, MicroBatch(0)});
+      else
+        for_each_weight_of_stage(stage, visit);
+      break;
+  }
+}
+
+template <class Visit>
+void Dependencies::for_each_given(const Instruction& instruction, Visit&& visit) const {
+  const StageId stage = instruction.stage();
+  const StageId peer = instruction.peer();
+  const MicroBatch i = instruction.micro_batch();
+  switch (instruction.op()) {
+    case Op::forward: visit(Event{EventKind::done_forward, stage, stage, i}); break;
+    case Op::backward:
+      visit(Event{EventKind::done_input, stage, stage, i});
+      visit(Event{EventKind::done_weight, stage, stage, i});
+      break;
+    case Op::input_grad: visit(Event{EventKind::done_input, stage, stage, i}); break;
+    case Op::weight_grad:
+      for (MicroBatch k = instruction.first(); k <= instruction.last(); k = k.next())
+        visit(Event{EventKind::done_weight, stage, stage, k});
+      break;
+    case Op::send_forward: visit(Event{EventKind::sent_forward, stage, peer, i}); break;
+    case Op::recv_forward: visit(Event{EventKind::arrived_forward, peer, stage, i}); break;
+    case Op::send_backward: visit(Event{EventKind::sent_backward, peer, stage, i}); break;
+    case Op::recv_backward: visit(Event{EventKind::arrived_backward, stage, peer, i}); break;
+    case Op::reduce: visit(Event{EventKind::reduced, stage, stage, MicroBatch(0)}); break;
+    case Op::norm: visit(Event{EventKind::normed, stage, stage, MicroBatch(0)}); break;
+    case Op::step: visit(Event{EventKind::stepped, stage, stage, MicroBatch(0)}); break;
+  }
+}
 
 }  // namespace penstock

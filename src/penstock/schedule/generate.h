@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 

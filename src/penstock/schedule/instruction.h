@@ -26,6 +26,9 @@ enum class Op : std::uint8_t {
 
 constexpr int op_count = 11;
 
+/// Stages are numbered 0..max_stages-1: a word stores them in 16 bits.
+constexpr int max_stages = 65536;
+
 constexpr bool is_compute(Op op) { return op <= Op::weight_grad; }
 constexpr bool is_send(Op op) { return op == Op::send_forward || op == Op::send_backward; }
 constexpr bool is_receive(Op op) { return op == Op::recv_forward || op == Op::recv_backward; }
@@ -62,7 +65,8 @@ class Instruction {
   constexpr MicroBatch last() const { return MicroBatch(last_); }
   constexpr bool is_fused() const { return first_ != last_; }
 
-  /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the next instruction of the rank is the other.
+  /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the rank's next compute word is the other half.
+  /// Lowering puts messages between the halves, never another compute word.
   constexpr bool overlaps_next() const { return overlaps_next_; }
   constexpr Instruction overlapping_next() const {
     Instruction marked = *this;
@@ -89,6 +93,16 @@ class Instruction {
 };
 
 static_assert(sizeof(Instruction) == 16);
+
+/// The peer that a message word need not name: 0SEND_F1 goes to stage 1, and 0SEND_F1>3 says otherwise.
+constexpr StageId neighbour(Op op, StageId stage) {
+  return op == Op::send_forward || op == Op::recv_backward ? stage.next() : stage.previous();
+}
+/// True when the peer lies on the side of the stage where the message goes to or comes from.
+constexpr bool faces_peer(const Instruction& word) {
+  const bool later = word.op() == Op::send_forward || word.op() == Op::recv_backward;
+  return later ? word.peer() > word.stage() : word.peer() < word.stage();
+}
 
 /// The word, e.g. "1RECV_F3". Overlap pairs are a matter of the list, not of one word.
 std::string to_string(const Instruction& instruction);

@@ -5,16 +5,20 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 
 struct CsvOptions {
-  bool messages = false;  // false: compute words only, with bubbles as empty cells
+  /// false: compute words alone, in the columns in which they run when every word takes one unit, bubbles as empty
+  /// cells. true: messages and REDUCE too, in order, without bubbles; a schedule that is not lowered is lowered first.
+  bool messages = false;
 };
 
-/// Fused W is expanded, REDUCE becomes REDUCE_GRAD, NORM and STEP are left out.
-/// Throws PlanError for skip links: torch's parser would read them as something else without a word.
+/// Fused W is expanded, REDUCE becomes REDUCE_GRAD, NORM and STEP are left out; messages that lowering put into an
+/// overlap pair move before it (RECV) and behind it (SEND). Rows end with CR LF, as torch's own do.
+/// Throws PlanError for skip links, as torch's parser would read them as something else without a word; for a rank
+/// without words; and, for the columns, when the schedule cannot run.
 std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options = {});
 
 struct CsvSchedule {
@@ -24,7 +28,7 @@ struct CsvSchedule {
 
 /// Stages, micro-batches and placement are taken from the words. Backward words that come out of micro-batch order
 /// are split into I and a delayed W, so that every parameter still accumulates in ascending order; `notes` says so.
-/// Throws DataError with row and cell.
+/// The name is left empty. Throws DataError with row and cell; UNSHARD and RESHARD are refused.
 CsvSchedule read_torch_csv(std::string_view text);
 
 }  // namespace penstock

@@ -1,0 +1,212 @@
+#include "penstock/schedule/dependencies.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t no_lane = std::numeric_limits<std::size_t>::max();
+
+constexpr bool is_message(EventKind kind) {
+  return kind >= EventKind::sent_forward && kind <= EventKind::arrived_backward;
+}
+
+/// The link that a message word runs along.
+Link link_of(const Instruction& word) {
+  const bool at_producer = word.op() == Op::send_forward || word.op() == Op::recv_backward;
+  const bool gradient = word.op() == Op::send_backward || word.op() == Op::recv_backward;
+  return at_producer ? Link{word.stage(), word.peer(), gradient} : Link{word.peer(), word.stage(), gradient};
+}
+
+/// Sorted by producer and consumer, each once; a link carries gradients when any of its messages does.
+void unite(Links& links) {
+  std::sort(links.begin(), links.end());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (kept > 0 && links[kept - 1].from == links[i].from && links[kept - 1].to == links[i].to)
+      links[kept - 1].gradient = links[kept - 1].gradient || links[i].gradient;
+    else
+      links[kept++] = links[i];
+  }
+  links.resize(kept);
+}
+
+/// Where each stage's part begins in a list that is sorted by `stage_of(link)`.
+template <class StageOf>
+std::vector<std::size_t> parts(const Links& links, std::size_t stages, StageOf&& stage_of) {
+  std::vector<std::size_t> first(stages + 1, 0);
+  for (const Link& link : links) ++first[stage_of(link).index() + 1];
+  for (std::size_t s = 0; s < stages; ++s) first[s + 1] += first[s];
+  return first;
+}
+
+}  // namespace
+
+std::string to_string(const Link& link) { return say(link.from.value(), ">", link.to.value()); }
+
+Links chain(int stages) {
+  Links links;
+  for (StageId s(0); s.value() + 1 < stages; s = s.next()) links.push_back({s, s.next()});
+  return links;
+}
+
+Links links_of(const Schedule& schedule) {
+  const int stages = schedule.stage_count();
+  if (!schedule.is_lowered()) return chain(stages);
+  Links links;
+  std::size_t unite_at = 1024;
+  for (const Order& order : schedule.orders)
+    for (const Instruction& word : order) {
+      if (is_compute(word.op()) || is_step_wide(word.op()) || !faces_peer(word)) continue;
+      const Link link = link_of(word);
+      if (link.to.value() >= stages || link.from.value() < 0) continue;
+      links.push_back(link);
+      if (links.size() < unite_at) continue;
+      unite(links);  // there are few links and many messages: do not keep them all
+      unite_at = std::max(unite_at, 2 * links.size());
+    }
+  std::vector<bool> takes(static_cast<std::size_t>(stages), false);
+  std::vector<bool> gives(static_cast<std::size_t>(stages), false);
+  for (const Link& link : links) {
+    gives[link.from.index()] = true;
+    takes[link.to.index()] = true;
+  }
+  const bool gradient = !schedule.is_forward_only();
+  for (const Link& link : chain(stages))
+    if (!gives[link.from.index()] || !takes[link.to.index()] ||
+        schedule.rank_of(link.from) == schedule.rank_of(link.to))
+      links.push_back({link.from, link.to, gradient});
+  unite(links);
+  return links;
+}
+
+std::string to_string(const Event& event) {
+  const std::string place = say("(", event.stage.value(), ", ", event.micro_batch.value(), ")");
+  const std::string way = say("(", event.stage.value(), ">", event.to.value(), ", ", event.micro_batch.value(), ")");
+  const std::string stage = say("(", event.stage.value(), ")");
+  switch (event.kind) {
+    case EventKind::done_forward: return "done_forward" + place;
+    case EventKind::done_input: return "done_input" + place;
+    case EventKind::done_weight: return "done_weight" + place;
+    case EventKind::sent_forward: return "sent_forward" + way;
+    case EventKind::sent_backward: return "sent_backward" + way;
+    case EventKind::arrived_forward: return "arrived_forward" + way;
+    case EventKind::arrived_backward: return "arrived_backward" + way;
+    case EventKind::reduced: return "reduced" + stage;
+    case EventKind::normed: return "normed" + stage;
+    case EventKind::stepped: return "stepped" + stage;
+  }
+  return "?";
+}
+
+Dependencies::Dependencies(const Schedule& schedule, Links links)
+    : micro_batches_(std::max(0, schedule.micro_batches)),
+      lowered_(schedule.is_lowered()),
+      rank_of_stage_(schedule.rank_of_stage),
+      links_(std::move(links)) {
+  const int stages = schedule.stage_count();
+  for (const Link& link : links_) {
+    require<PlanError>(link.from < link.to, "link ", to_string(link),
+                       " does not go forward: values go from an earlier stage to a later one");
+    require<PlanError>(link.from.value() >= 0 && link.to.value() < stages, "link ", to_string(link), " leaves the ",
+                       stages, " stages, which are numbered 0..", stages - 1);
+  }
+  std::sort(links_.begin(), links_.end());
+  for (std::size_t i = 1; i < links_.size(); ++i)
+    require<PlanError>(links_[i - 1].from != links_[i].from || links_[i - 1].to != links_[i].to, "link ",
+                       to_string(links_[i]), " is given twice: give each pair of stages once");
+  incoming_ = links_;
+  std::stable_sort(incoming_.begin(), incoming_.end(), [](const Link& a, const Link& b) { return a.to < b.to; });
+  first_outgoing_ = parts(links_, stage_count(), [](const Link& link) { return link.from; });
+  first_incoming_ = parts(incoming_, stage_count(), [](const Link& link) { return link.to; });
+
+  lane_.assign(links_.size(), no_lane);
+  for (std::size_t i = 0; i < links_.size(); ++i)
+    if (crosses(links_[i])) {
+      lane_[i] = link_of_lane_.size();
+      link_of_lane_.push_back(i);
+    }
+
+  reduces_.assign(stage_count(), false);
+  norms_.assign(stage_count(), false);
+  for (const Order& order : schedule.orders)
+    for (const Instruction& word : order) {
+      if (word.stage().index() >= stage_count()) continue;
+      if (word.op() == Op::reduce) reduces_[word.stage().index()] = true;
+      if (word.op() == Op::norm) norms_[word.stage().index()] = true;
+    }
+}
+
+std::optional<std::size_t> Dependencies::lane(StageId from, StageId to) const {
+  if (from.value() < 0 || from.index() >= stage_count()) return std::nullopt;
+  const auto begin = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index()]);
+  const auto end = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index() + 1]);
+  const auto found = std::lower_bound(begin, end, to, [](const Link& link, StageId stage) { return link.to < stage; });
+  if (found == end || found->to != to) return std::nullopt;
+  const std::size_t lane = lane_[static_cast<std::size_t>(found - links_.begin())];
+  return lane == no_lane ? std::nullopt : std::optional(lane);
+}
+
+std::size_t Dependencies::index(const Event& event) const {
+  const auto m = static_cast<std::size_t>(micro_batches_);
+  if (event.kind <= EventKind::done_weight)
+    return (event.stage.index() * 3 + static_cast<std::size_t>(event.kind)) * m + event.micro_batch.index();
+  if (!is_message(event.kind))
+    return first_step_event() + event.stage.index() * 3 + static_cast<std::size_t>(event.kind) -
+           static_cast<std::size_t>(EventKind::reduced);
+  const std::optional<std::size_t> number = lowered_ ? lane(event.stage, event.to) : std::nullopt;
+  require<PlanError>(number.has_value(), "no messages go along ", event.stage.value(), ">", event.to.value(),
+                     ": it is no link between two ranks of this schedule");
+  const std::size_t kind = static_cast<std::size_t>(event.kind) - static_cast<std::size_t>(EventKind::sent_forward);
+  return first_message_event() + (*number * 4 + kind) * m + event.micro_batch.index();
+}
+
+Event Dependencies::event(std::size_t index) const {
+  require<PlanError>(index < event_count(), "event ", index, " of ", event_count());
+  const auto m = static_cast<std::size_t>(micro_batches_);
+  const auto id = [](std::size_t value) { return static_cast<std::int32_t>(value); };
+  if (index < first_step_event()) {
+    const StageId stage(id(index / m / 3));
+    return {static_cast<EventKind>(index / m % 3), stage, stage, MicroBatch(id(index % m))};
+  }
+  if (index < first_message_event()) {
+    const std::size_t k = index - first_step_event();
+    const StageId stage(id(k / 3));
+    return {static_cast<EventKind>(static_cast<std::size_t>(EventKind::reduced) + k % 3), stage, stage, MicroBatch(0)};
+  }
+  const std::size_t k = index - first_message_event();
+  const Link& link = link_of_lane(k / m / 4);
+  const auto kind = static_cast<EventKind>(static_cast<std::size_t>(EventKind::sent_forward) + k / m % 4);
+  return {kind, link.from, link.to, MicroBatch(id(k % m))};
+}
+
+void Dependencies::check_place(const Instruction& word) const {
+  const auto stages = static_cast<std::int32_t>(stage_count());
+  require<PlanError>(word.stage().value() < stages && word.peer().value() < stages, to_string(word),
+                     " is out of place: there are ", stages, " stages");
+  require<PlanError>(word.first().value() >= 0 && word.first() <= word.last() && word.last().value() < micro_batches_,
+                     to_string(word), " is out of place: there are ", micro_batches_, " micro-batches");
+  if (!is_send(word.op()) && !is_receive(word.op())) return;
+  const Link link = link_of(word);
+  require<PlanError>(lane(link.from, link.to).has_value(), to_string(word), " is out of place: ", to_string(link),
+                     " is no link between two ranks");
+}
+
+std::vector<Event> Dependencies::predecessors(const Instruction& instruction) const {
+  check_place(instruction);
+  std::vector<Event> events;
+  for_each_predecessor(instruction, [&](const Event& event) { events.push_back(event); });
+  return events;
+}
+
+std::vector<Event> Dependencies::gives(const Instruction& instruction) const {
+  check_place(instruction);
+  std::vector<Event> events;
+  for_each_given(instruction, [&](const Event& event) { events.push_back(event); });
+  return events;
+}
+
+}  // namespace penstock

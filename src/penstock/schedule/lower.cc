@@ -1,0 +1,70 @@
+#include "penstock/schedule/lower.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+/// One rank's list with its messages: a RECV right before the word that needs it, a SEND right after its producer.
+Order with_messages(const Order& order, const Dependencies& dependencies) {
+  Order lowered;
+  lowered.reserve(3 * order.size());
+  for (const Instruction& word : order) {
+    const StageId stage = word.stage();
+    const MicroBatch i = word.micro_batch();
+    const bool forward = word.op() == Op::forward;
+    const bool gives_gradient = word.op() == Op::backward || word.op() == Op::input_grad;
+    const auto add = [&](Op op, StageId peer) { lowered.push_back(Instruction::message(op, stage, peer, i)); };
+    const auto served = [&](const Link& link) {
+      return dependencies.crosses(link) && (forward || (gives_gradient && link.gradient));
+    };
+    for (const Link& link : forward ? dependencies.incoming(stage) : dependencies.outgoing(stage))
+      if (served(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
+    lowered.push_back(word);
+    for (const Link& link : forward ? dependencies.outgoing(stage) : dependencies.incoming(stage))
+      if (served(link)) add(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
+  }
+  return lowered;
+}
+
+}  // namespace
+
+Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions& options) {
+  require<PlanError>(!schedule.is_lowered(), "schedule '", schedule.name,
+                     "' is lowered already: lower what strip() gives");
+  for (const Order& order : schedule.orders)
+    for (const Instruction& word : order)
+      require<PlanError>(word.stage().value() < schedule.stage_count(), to_string(word), " names stage ",
+                         word.stage().value(), ", but there are ", schedule.stage_count(), " stages");
+  const Dependencies dependencies(schedule, links);
+  Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
+  for (const Order& order : schedule.orders) lowered.orders.push_back(with_messages(order, dependencies));
+  if (schedule.is_forward_only()) return lowered;
+  const auto add_to_every_stage = [&](Op op) {
+    for (StageId s(0); s.value() < schedule.stage_count(); s = s.next()) {
+      const std::size_t rank = schedule.rank_of(s).index();
+      require<PlanError>(rank < lowered.orders.size(), "stage ", s.value(), " is given to rank ", rank,
+                         ", but there are ", lowered.orders.size(), " ranks");
+      lowered.orders[rank].push_back(Instruction::step_wide(op, s));
+    }
+  };
+  if (options.reduce) add_to_every_stage(Op::reduce);
+  if (options.norm) add_to_every_stage(Op::norm);
+  if (options.step) add_to_every_stage(Op::step);
+  return lowered;
+}
+
+Schedule lower(const Schedule& schedule, const LowerOptions& options) {
+  return lower(schedule, chain(schedule.stage_count()), options);
+}
+
+Schedule strip(const Schedule& schedule) {
+  Schedule stripped = schedule;
+  for (Order& order : stripped.orders)
+    std::erase_if(order, [](const Instruction& word) { return !is_compute(word.op()); });
+  return stripped;
+}
+
+}  // namespace penstock

@@ -1,0 +1,144 @@
+// Runs a schedule without doing anything: every rank takes its words in order, each as soon as what it needs has
+// happened. The one loop behind judge, simulate and board. Inside this room only.
+//
+// As every rank keeps its order, the times that come out do not depend on which rank is looked at first: no queue of
+// events by time is needed, and the whole is linear in the words and what they need.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "penstock/schedule/dependencies.h"
+
+namespace penstock {
+
+/// How far a replay got.
+struct Progress {
+  bool finished = true;
+  std::vector<int> reached;          // per rank: how many of its words have run
+  std::vector<std::size_t> missing;  // per rank: the event that its next word waits for, where it has one
+};
+
+/// When each event happened, and which ranks wait for it: one number per event.
+class EventTable {
+ public:
+  EventTable(std::size_t events, std::size_t ranks) : entries_(events, nobody), next_waiter_(ranks, nobody) {}
+
+  bool happened(std::size_t event) const { return entries_[event] >= 0; }
+  double time(std::size_t event) const { return entries_[event]; }
+
+  /// Notes that `rank` waits for `event`, which has not happened. A rank waits for one event at a time.
+  void wait(std::size_t event, std::size_t rank) {
+    next_waiter_[rank] = entries_[event];
+    entries_[event] = first_waiter - static_cast<double>(rank);
+  }
+
+  /// Notes the time of `event` and calls `wake(rank)` for all that waited for it.
+  template <class Wake>
+  void happen(std::size_t event, double time, Wake&& wake) {
+    double entry = entries_[event];
+    entries_[event] = time;
+    while (entry <= first_waiter) {
+      const auto rank = static_cast<std::size_t>(first_waiter - entry);
+      entry = next_waiter_[rank];
+      wake(rank);
+    }
+  }
+
+  /// A receive is posted before the message is sent. Nobody waits for the sending itself, only for the arrival.
+  void post(std::size_t sent) { entries_[sent] = posted; }
+  bool is_posted(std::size_t sent) const { return entries_[sent] == posted; }
+
+ private:
+  static constexpr double nobody = -1;
+  static constexpr double posted = -2;
+  static constexpr double first_waiter = -3;  // and down from here: -3 - rank
+
+  std::vector<double> entries_;      // a time, or who waits
+  std::vector<double> next_waiter_;  // per rank: who waited for the same event before it, in the same code
+};
+
+/// Calls `run(rank, position, word, ready)` for every word but receives, in an order in which each comes after what it
+/// needs; `ready` is when its needs were met, and `run` returns when what it gives is there. Receives take their
+/// effect by themselves: they post, and the message arrives `message_time` after it was sent.
+///
+/// Every word must be in range and every message along a link that crosses ranks (find_misplaced sees to it). An
+/// event that is given twice happens at its later giving.
+template <class Run>
+Progress replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
+  const std::size_t ranks = schedule.orders.size();
+  EventTable events(dependencies.event_count(), ranks);
+  Progress progress{.finished = true, .reached = std::vector<int>(ranks, 0), .missing = {}};
+  progress.missing.assign(ranks, 0);
+
+  std::vector<std::size_t> runnable;
+  for (std::size_t rank = ranks; rank > 0; --rank) runnable.push_back(rank - 1);
+  const auto wake = [&](std::size_t rank) { runnable.push_back(rank); };
+
+  const auto receive = [&](const Instruction& word) {
+    Event event;
+    dependencies.for_each_predecessor(word, [&](const Event& sent) { event = sent; });
+    const std::size_t sent = dependencies.index(event);
+    event.kind = event.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
+    if (events.happened(sent))
+      events.happen(dependencies.index(event), events.time(sent) + message_time, wake);
+    else
+      events.post(sent);
+  };
+
+  // When the needs of `word` were met; negative, with `missing` set, when they are not.
+  std::size_t missing = 0;
+  const auto needs_met = [&](std::size_t rank, const Instruction& word) {
+    double ready = 0;
+    dependencies.for_each_predecessor(word, [&](const Event& event) {
+      if (ready < 0) return;
+      const std::size_t index = dependencies.index(event);
+      if (!events.happened(index)) {
+        ready = -1;
+        missing = index;
+        return;
+      }
+      const bool direct = event.kind == EventKind::done_forward || event.kind == EventKind::done_input;
+      const bool carried = direct && schedule.rank_of(event.stage).index() != rank;
+      ready = std::max(ready, events.time(index) + (carried ? message_time : 0));
+    });
+    return ready;
+  };
+
+  const auto give = [&](const Instruction& word, double time) {
+    dependencies.for_each_given(word, [&](Event event) {
+      const std::size_t index = dependencies.index(event);
+      const bool awaited = is_send(word.op()) && events.is_posted(index);
+      events.happen(index, time, wake);
+      if (!awaited) return;
+      event.kind = event.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
+      events.happen(dependencies.index(event), time + message_time, wake);
+    });
+  };
+
+  while (!runnable.empty()) {
+    const std::size_t rank = runnable.back();
+    runnable.pop_back();
+    const Order& order = schedule.orders[rank];
+    for (int& position = progress.reached[rank]; static_cast<std::size_t>(position) < order.size(); ++position) {
+      const Instruction& word = order[static_cast<std::size_t>(position)];
+      if (is_receive(word.op())) {
+        receive(word);
+        continue;
+      }
+      const double ready = needs_met(rank, word);
+      if (ready < 0) {
+        progress.missing[rank] = missing;
+        events.wait(missing, rank);
+        break;
+      }
+      give(word, run(Rank(static_cast<std::int32_t>(rank)), position, word, ready));
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    if (static_cast<std::size_t>(progress.reached[rank]) < schedule.orders[rank].size()) progress.finished = false;
+  return progress;
+}
+
+}  // namespace penstock

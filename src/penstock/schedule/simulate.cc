@@ -1,0 +1,132 @@
+#include "penstock/schedule/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string_view>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/fault.h"
+#include "penstock/schedule/replay.h"
+
+namespace penstock {
+namespace {
+
+/// One entry per stage of what was given per stage or once for all.
+std::vector<double> per_stage(std::string_view what, const std::vector<double>& given, int stages) {
+  require<ConfigError>(given.size() == 1 || given.size() == static_cast<std::size_t>(stages), "there are ",
+                       given.size(), " costs for ", what, " and ", stages, " stages: give one for all or one for each");
+  for (const double cost : given)
+    require<ConfigError>(std::isfinite(cost) && cost >= 0, "a cost for ", what, " is ", cost,
+                         ": costs are finite and not negative");
+  return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
+}
+
+/// What one word takes, by stage.
+class WordCosts {
+ public:
+  WordCosts(const Costs& costs, int stages)
+      : forward_(per_stage("F", costs.forward, stages)),
+        input_grad_(per_stage("I", costs.input_grad, stages)),
+        weight_grad_(per_stage("W", costs.weight_grad, stages)),
+        update_(per_stage("update", costs.update, stages)) {}
+
+  double operator()(const Instruction& word) const {
+    const std::size_t stage = word.stage().index();
+    switch (word.op()) {
+      case Op::forward: return forward_[stage];
+      case Op::backward: return input_grad_[stage] + weight_grad_[stage];
+      case Op::input_grad: return input_grad_[stage];
+      case Op::weight_grad: return weight_grad_[stage] * (word.last().value() - word.first().value() + 1);
+      case Op::step: return update_[stage];
+      default: return 0;
+    }
+  }
+
+ private:
+  std::vector<double> forward_, input_grad_, weight_grad_, update_;
+};
+
+/// One rank's own clock and books.
+struct RankState {
+  double clock = 0;
+  double first_begin = std::numeric_limits<double>::infinity();
+  double last_end = 0;
+  double busy = 0;
+  int live = 0;  // chunks' micro-batches
+  int peak = 0;
+
+  double span() const { return std::max(0.0, last_end - first_begin); }
+};
+
+void count_activations(RankState& state, const Instruction& word, bool forward_only) {
+  if (word.op() == Op::forward) {
+    state.peak = std::max(state.peak, ++state.live);
+    if (forward_only) --state.live;
+  }
+  if (word.op() == Op::backward) --state.live;
+  if (word.op() == Op::weight_grad) state.live -= word.last().value() - word.first().value() + 1;
+}
+
+double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
+
+Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks) {
+  std::vector<int> chunks(ranks.size(), 0);
+  for (const Rank rank : schedule.rank_of_stage) ++chunks[rank.index()];
+
+  Simulation result;
+  double first_begin = std::numeric_limits<double>::infinity();
+  double last_end = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankState& state = ranks[rank];
+    first_begin = std::min(first_begin, state.first_begin);
+    last_end = std::max(last_end, state.last_end);
+    result.span = std::max(result.span, state.span());
+    result.busy.push_back(state.busy);
+    result.peak_activations.push_back(static_cast<double>(state.peak) / std::max(1, chunks[rank]));
+  }
+  result.makespan = std::max(0.0, last_end - first_begin);
+  const double busy = std::accumulate(result.busy.begin(), result.busy.end(), 0.0);
+  result.bubble_makespan = idle_share(busy, static_cast<double>(ranks.size()), result.makespan);
+  result.bubble_span = idle_share(busy, static_cast<double>(ranks.size()), result.span);
+  return result;
+}
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
+  if (auto fault = find_misplaced(schedule)) throw PlanError("this schedule cannot run: " + fault->reason);
+  const WordCosts cost_of(costs, schedule.stage_count());
+  const double message = per_stage("a message", {costs.message}, 1).front();
+  const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
+  if (auto fault = find_incomplete(schedule, dependencies))
+    throw PlanError("this schedule cannot run: " + fault->reason);
+
+  const bool forward_only = schedule.is_forward_only();
+  std::vector<RankState> ranks(schedule.orders.size());
+  std::vector<std::vector<Slot>> slots(options.keep_slots ? ranks.size() : 0);
+  const auto run = [&](Rank rank, int, const Instruction& word, double ready) {
+    RankState& state = ranks[rank.index()];
+    const double begin = std::max(state.clock, ready);
+    if (is_send(word.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
+    const double duration = cost_of(word);
+    const double end = begin + duration;
+    state.clock = end;
+    state.busy += duration;
+    state.first_begin = std::min(state.first_begin, begin);
+    state.last_end = std::max(state.last_end, end);
+    count_activations(state, word, forward_only);
+    if (options.keep_slots && (is_compute(word.op()) || word.op() == Op::step))
+      slots[rank.index()].push_back({word, begin, end});
+    return end;
+  };
+  const Progress progress = replay(schedule, dependencies, message, run);
+  require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
+
+  Simulation result = summary(schedule, ranks);
+  result.slots = std::move(slots);
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,219 @@
+#include "penstock/schedule/text.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/word.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view first_line = "penstock schedule 1";
+constexpr std::string_view overlap = "OVERLAP_F_B";
+constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
+
+constexpr bool ends_word(char c) { return c == ' ' || c == '\n' || c == ';' || c == '(' || c == ')'; }
+
+class ScheduleReader {
+ public:
+  explicit ScheduleReader(std::string_view text) : text_(text) {}
+
+  Schedule read() {
+    expect(first_line, "the first line must be 'penstock schedule 1'");
+    end_line();
+    schedule_.name = name();
+    const std::int32_t ranks = header("ranks", no_limit);
+    const std::int32_t stages = header("stages", max_stages);
+    schedule_.micro_batches = header("micro_batches", no_limit);
+    placement({.ranks = ranks, .stages = stages});
+    // Lists grow with the text, never by what the header promises.
+    for (std::int32_t rank = 0; rank < ranks; ++rank) schedule_.orders.push_back(order(rank));
+    if (at_ != text_.size()) fail(at_, say("trailing text after the last of ", ranks, " ranks"));
+    return std::move(schedule_);
+  }
+
+ private:
+  struct Sizes {
+    std::int32_t ranks;
+    std::int32_t stages;
+  };
+
+  std::string name() {
+    expect("name", "expected the header line 'name'");
+    if (take('\n')) return {};
+    expect(" ", "expected a space and the name");
+    const std::size_t end = text_.find('\n', at_);
+    const std::string_view line = text_.substr(at_, end == std::string_view::npos ? end : end - at_);
+    if (line.empty()) fail(at_, "an empty name is written without a space");
+    if (const std::size_t bad = line.find('\r'); bad != std::string_view::npos)
+      fail(at_ + bad, "a carriage return: lines end with a line feed alone");
+    at_ += line.size();
+    end_line();
+    return std::string(line);
+  }
+
+  std::int32_t header(std::string_view key, std::int32_t limit) {
+    expect(key, say("expected the header line '", key, "'"));
+    expect(" ", "expected a space");
+    const std::size_t begin = at_;
+    const std::int32_t value = number(limit);
+    if (value < 1) fail(begin, say(key, " must be at least 1"));
+    end_line();
+    return value;
+  }
+
+  void placement(Sizes sizes) {
+    expect("rank_of_stage", "expected the header line 'rank_of_stage'");
+    for (std::int32_t s = 0; s < sizes.stages; ++s) {
+      expect(" ", say("expected a space and the rank of stage ", s));
+      schedule_.rank_of_stage.push_back(Rank(number(sizes.ranks - 1)));
+    }
+    end_line();
+  }
+
+  Order order(std::int32_t rank) {
+    expect("rank ", say("expected the line of rank ", rank));
+    const std::size_t begin = at_;
+    if (number(no_limit) != rank) fail(begin, say("expected the line of rank ", rank));
+    expect(":", "expected a colon");
+    Order order;
+    while (take(' ')) {
+      if (take('('))
+        overlapping(order);
+      else
+        order.push_back(word());
+    }
+    end_line();
+    return order;
+  }
+
+  /// After the '(' of a pair: F, perhaps messages, B or I.
+  void overlapping(Order& order) {
+    const std::size_t begin = at_;
+    const Instruction half = word();
+    if (half.op() != Op::forward) fail(begin, "the first half of an overlap must be F");
+    order.push_back(half.overlapping_next());
+    for (bool open = true; open;) {
+      expect(";", "expected ';' and the other half of the overlap");
+      const std::size_t at = at_;
+      order.push_back(word());
+      const Op op = order.back().op();
+      if (!is_send(op) && !is_receive(op) && op != Op::backward && op != Op::input_grad)
+        fail(at, "the other half of an overlap must be B or I, with nothing but messages between");
+      open = is_send(op) || is_receive(op);
+    }
+    expect(")", "expected ')' after the two halves");
+    expect(overlap, "expected 'OVERLAP_F_B'");
+  }
+
+  Instruction word() {
+    std::size_t length = 0;
+    while (at_ + length < text_.size() && !ends_word(text_[at_ + length])) ++length;
+    const ParsedWord parsed = parse_word(text_.substr(at_, length));
+    if (!parsed.word) fail(at_ + parsed.at, parsed.error);
+    if (auto reason = out_of_range(*parsed.word, schedule_.rank_of_stage.size(), schedule_.micro_batches))
+      fail(at_, *reason);
+    at_ += length;
+    return *parsed.word;
+  }
+
+  std::int32_t number(std::int32_t limit) {
+    const ParsedNumber parsed = parse_number(text_.substr(at_), limit);
+    if (!parsed.value) fail(at_, parsed.error);
+    at_ += parsed.length;
+    return *parsed.value;
+  }
+
+  bool take(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  void expect(std::string_view what, const std::string& error) {
+    if (text_.substr(at_, what.size()) != what) fail(at_, error);
+    at_ += what.size();
+  }
+
+  void end_line() {
+    if (!take('\n')) fail(at_, at_ == text_.size() ? "the text ends within a line" : "expected the end of the line");
+  }
+
+  [[noreturn]] void fail(std::size_t at, const std::string& error) const {
+    const std::string_view before = text_.substr(0, at);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const std::size_t start = before.rfind('\n');
+    const std::size_t column = start == std::string_view::npos ? at + 1 : at - start;
+    throw DataError(say("line ", line, ", column ", column, ": ", error));
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  Schedule schedule_;
+};
+
+/// What cannot be said in the text form, so that nothing is written that would not be read again.
+void check_writable(const Schedule& schedule) {
+  const auto refuse = [](const auto&... parts) { throw PlanError(say("this schedule cannot be written: ", parts...)); };
+  if (schedule.name.find_first_of("\n\r") != std::string::npos) refuse("its name has several lines");
+  if (schedule.micro_batches < 1) refuse("m = ", schedule.micro_batches);
+  if (schedule.orders.empty()) refuse("it has no ranks");
+  if (schedule.rank_of_stage.empty() || schedule.stage_count() > max_stages)
+    refuse("it has ", schedule.stage_count(), " stages");
+  for (const Rank rank : schedule.rank_of_stage)
+    if (rank.value() < 0 || rank.value() >= schedule.rank_count())
+      refuse("a stage belongs to rank ", rank.value(), " of ", schedule.rank_count());
+  for (const Order& order : schedule.orders) {
+    bool open = false;  // within an overlap pair
+    for (const Instruction& word : order) {
+      const bool message = is_send(word.op()) || is_receive(word.op());
+      if (auto reason = out_of_range(word, schedule.rank_of_stage.size(), schedule.micro_batches)) refuse(*reason);
+      if (word.first().value() < 0 || word.first() > word.last()) refuse(to_string(word), " has no micro-batch");
+      if (message && !faces_peer(word)) refuse(to_string(word), " is a message in the wrong direction");
+      const bool other_half = word.op() == Op::backward || word.op() == Op::input_grad;
+      const bool bad_half = word.overlaps_next() && (open || word.op() != Op::forward);
+      if (bad_half || (open && !message && !other_half)) refuse(to_string(word), " breaks an overlap pair");
+      open = word.overlaps_next() || (open && message);
+    }
+    if (open) refuse("an overlap pair lacks its other half");
+  }
+}
+
+void write_order(const Order& order, std::string& text) {
+  bool open = false;
+  for (const Instruction& word : order) {
+    text += open ? ";" : " ";
+    if (word.overlaps_next()) {
+      text += '(';
+      open = true;
+    }
+    text += to_string(word);
+    if (!open || !is_compute(word.op()) || word.overlaps_next()) continue;
+    text += ')';
+    text += overlap;
+    open = false;
+  }
+}
+
+}  // namespace
+
+std::string write_schedule(const Schedule& schedule) {
+  check_writable(schedule);
+  std::string text(first_line);
+  text += schedule.name.empty() ? "\nname" : "\nname " + schedule.name;
+  text += say("\nranks ", schedule.rank_count(), "\nstages ", schedule.stage_count(), "\nmicro_batches ",
+              schedule.micro_batches, "\nrank_of_stage");
+  for (const Rank rank : schedule.rank_of_stage) text += " " + std::to_string(rank.value());
+  text += '\n';
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
+    text += say("rank ", rank, ":");
+    write_order(schedule.orders[rank], text);
+    text += '\n';
+  }
+  return text;
+}
+
+Schedule read_schedule(std::string_view text) { return ScheduleReader(text).read(); }
+
+}  // namespace penstock

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/torch_csv.h"
+#include "penstock/schedule/word.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view overlap_end = ")OVERLAP_F_B";
+
+std::string_view trimmed(std::string_view cell) {
+  while (!cell.empty() && cell.front() == ' ') cell.remove_prefix(1);
+  while (!cell.empty() && cell.back() == ' ') cell.remove_suffix(1);
+  return cell;
+}
+
+/// Where one cell stands, counted from 1 for people.
+struct Place {
+  std::size_t row = 1;
+  std::size_t cell = 1;
+};
+
+[[noreturn]] void fail(Place place, const std::string& error) {
+  throw DataError(say("row ", place.row, ", cell ", place.cell, ": ", error));
+}
+
+/// Takes what stands before `separator`, and the separator; everything when there is none.
+std::string_view take_until(std::string_view& text, char separator) {
+  const std::size_t end = text.find(separator);
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return part;
+}
+
+Instruction word_of(std::string_view cell, Place place) {
+  const std::size_t digits = std::min(cell.find_first_not_of("0123456789"), cell.size());
+  const std::string_view rest = cell.substr(digits);
+  if (rest.starts_with("UNSHARD") || rest.starts_with("RESHARD"))
+    fail(place, say(quoted(cell), ": parameters are not sharded here; write the CSV without UNSHARD and RESHARD"));
+  std::string word(cell);
+  if (rest == "REDUCE_GRAD")
+    word = std::string(cell.substr(0, digits)) + "REDUCE";
+  else if (rest == "REDUCE" || rest == "NORM" || rest == "STEP")
+    fail(place, say(quoted(cell), " is no word of torch's CSV"));
+  const ParsedWord parsed = parse_word(word);
+  if (!parsed.word) fail(place, say(quoted(cell), ", column ", parsed.at + 1, ": ", parsed.error));
+  if (parsed.word->is_fused() || cell.find_first_of("<>") != std::string_view::npos)
+    fail(place, say(quoted(cell), " is a word of .sched files, not of torch's CSV"));
+  if (parsed.word->last().value() == std::numeric_limits<std::int32_t>::max())
+    fail(place, say(quoted(cell), ": the micro-batch is too large"));
+  return *parsed.word;
+}
+
+void read_cell(std::string_view cell, Place place, Order& order) {
+  if (cell.empty()) return;
+  if (cell.front() != '(') {
+    order.push_back(word_of(cell, place));
+    return;
+  }
+  if (!cell.ends_with(overlap_end)) fail(place, say(quoted(cell), " does not end with '", overlap_end, "'"));
+  cell.remove_prefix(1);
+  cell.remove_suffix(overlap_end.size());
+  const std::size_t half = cell.find(';');
+  if (half == std::string_view::npos) fail(place, "an overlap takes two words, parted by ';'");
+  const Instruction first = word_of(trimmed(cell.substr(0, half)), place);
+  const Instruction second = word_of(trimmed(cell.substr(half + 1)), place);
+  if (first.op() != Op::forward || (second.op() != Op::backward && second.op() != Op::input_grad))
+    fail(place, "an overlap is F, then B or I");
+  order.push_back(first.overlapping_next());
+  order.push_back(second);
+}
+
+/// A stage belongs to the rank in whose row it computes; all 0..S-1 must occur.
+void infer_shape(Schedule& schedule) {
+  std::vector<std::int32_t> rank_of_stage;
+  std::size_t computed = 0;
+  std::int32_t last_micro_batch = 0;
+  std::size_t stages = 0;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    for (const Instruction& word : schedule.orders[rank]) {
+      last_micro_batch = std::max(last_micro_batch, word.last().value());
+      stages = std::max({stages, word.stage().index() + 1, word.peer().index() + 1});
+      if (!is_compute(word.op())) continue;
+      if (rank_of_stage.size() <= word.stage().index()) rank_of_stage.resize(word.stage().index() + 1, -1);
+      std::int32_t& owner = rank_of_stage[word.stage().index()];
+      computed += owner < 0;
+      if (owner < 0) owner = static_cast<std::int32_t>(rank);
+      require<DataError>(owner == static_cast<std::int32_t>(rank), "row ", rank + 1, ": ", to_string(word),
+                         " stands here, but stage ", word.stage().value(), " computes in row ", owner + 1);
+    }
+  require<DataError>(stages > 0, "there is no word in this CSV");
+  rank_of_stage.resize(stages, -1);
+  if (computed < stages) {
+    const auto absent = std::find(rank_of_stage.begin(), rank_of_stage.end(), -1) - rank_of_stage.begin();
+    throw DataError(say("stage ", absent, " computes nowhere, but the stages go up to ", stages - 1));
+  }
+  schedule.micro_batches = last_micro_batch + 1;
+  for (const std::int32_t rank : rank_of_stage) schedule.rank_of_stage.push_back(Rank(rank));
+}
+
+/// The weight gradients of one stage, put into ascending order.
+struct WeightTurns {
+  std::vector<std::int32_t> turns;  // micro-batches with B or W, ascending
+  std::size_t next = 0;             // whose turn it is
+  std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> waiting;
+  std::size_t delayed = 0;
+
+  bool is_turn_of(MicroBatch i) const { return turns[next] == i.value(); }
+};
+
+constexpr bool has_weight(Op op) { return op == Op::backward || op == Op::weight_grad; }
+
+/// One row with its weight gradients in ascending order. A B out of turn becomes I and its W waits; W's whose turn has
+/// come stand behind the word that made way, after that word's messages.
+Order in_turns(const Order& order, std::vector<WeightTurns>& stages) {
+  Order result;
+  Order due;
+  bool within_pair = false;
+  for (const Instruction& word : order) {
+    const bool message = is_send(word.op()) || is_receive(word.op());
+    if (!message && !within_pair) {
+      result.insert(result.end(), due.begin(), due.end());
+      due.clear();
+    }
+    within_pair = word.overlaps_next() || (within_pair && message);
+    if (!has_weight(word.op())) {
+      result.push_back(word);
+      continue;
+    }
+    WeightTurns& stage = stages[word.stage().index()];
+    if (!stage.is_turn_of(word.micro_batch())) {
+      if (word.op() == Op::backward)
+        result.push_back(Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()));
+      stage.waiting.push(word.micro_batch().value());
+      ++stage.delayed;
+      continue;
+    }
+    result.push_back(word);
+    ++stage.next;
+    for (; !stage.waiting.empty() && stage.is_turn_of(MicroBatch(stage.waiting.top())); ++stage.next) {
+      due.push_back(Instruction::compute(Op::weight_grad, word.stage(), MicroBatch(stage.waiting.top())));
+      stage.waiting.pop();
+    }
+  }
+  result.insert(result.end(), due.begin(), due.end());
+  return result;
+}
+
+std::vector<std::string> put_weights_in_order(Schedule& schedule) {
+  std::vector<WeightTurns> stages(schedule.rank_of_stage.size());
+  for (const Order& order : schedule.orders)
+    for (const Instruction& word : order)
+      if (has_weight(word.op())) stages[word.stage().index()].turns.push_back(word.micro_batch().value());
+  for (WeightTurns& stage : stages) std::sort(stage.turns.begin(), stage.turns.end());
+  for (Order& order : schedule.orders) order = in_turns(order, stages);
+
+  std::vector<std::string> notes;
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    if (stages[s].delayed > 0)
+      notes.push_back(say("stage ", s, ": ", stages[s].delayed, " of ", stages[s].turns.size(),
+                          " weight gradients came out of micro-batch order: B became I, and W waits for its turn"));
+  return notes;
+}
+
+}  // namespace
+
+CsvSchedule read_torch_csv(std::string_view text) {
+  CsvSchedule result;
+  Schedule& schedule = result.schedule;
+  for (Place place; !text.empty(); ++place.row) {
+    std::string_view row = take_until(text, '\n');
+    if (row.ends_with('\r')) row.remove_suffix(1);
+    Order& order = schedule.orders.emplace_back();
+    place.cell = 1;
+    for (bool more = true; more; ++place.cell) {
+      more = row.find(',') != std::string_view::npos;
+      read_cell(trimmed(take_until(row, ',')), place, order);
+    }
+    if (order.empty()) fail({place.row, 1}, "a row without words: every rank owns a stage");
+  }
+  infer_shape(schedule);
+  result.notes = put_weights_in_order(schedule);
+  return result;
+}
+
+}  // namespace penstock
