@@ -1,0 +1,94 @@
+// Ranks as threads of one process: a message is a pointer that changes hands.
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/progress.h"
+#include "penstock/transport/transport.h"
+#include "penstock/transport/wire.h"
+
+namespace penstock {
+namespace {
+
+/// A futex wakes a thread in some ten microseconds: looking for longer than a few of those costs more than it saves.
+constexpr std::chrono::microseconds spin_time{50};
+
+struct ThreadWorld {
+  ThreadWorld(int size, const TransportOptions& options) : board(static_cast<std::size_t>(size)) {
+    for (std::int32_t rank = 0; rank < size; ++rank)
+      mailboxes.emplace_back(
+          WorldRank(rank),
+          Patience{options.deadline, options.spin ? spin_time : std::chrono::nanoseconds(0)});
+  }
+
+  std::deque<Mailbox<Message>> mailboxes;  // by rank
+  std::vector<Progress> board;             // by rank
+  std::mutex aborting;                     // so that every mailbox hears the same first reason
+};
+
+class ThreadEndpoint final : public Transport, private PeerWatch {
+ public:
+  ThreadEndpoint(std::shared_ptr<ThreadWorld> world, WorldRank rank) : world_(std::move(world)), rank_(rank) {}
+
+  ~ThreadEndpoint() override { world_->board[rank_.index()].report({"end"}); }
+
+  WorldRank rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(world_->mailboxes.size()); }
+  std::string name() const override { return "threads"; }
+
+  void send(WorldRank to, const Tag& tag, Message message) override {
+    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank_.value(), " sends no more: ", *reason));
+    check_rank(to);
+    Message sent = prepare_for_send(std::move(message));
+    sent.sent_ns = sent.arrived_ns = steady_now_ns();
+    world_->mailboxes[to.index()].put(rank_, tag, std::move(sent));
+    own_progress().move();
+  }
+
+  Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
+    check_rank(from);
+    Message message = world_->mailboxes[rank_.index()].take(from, tag, waiting_for, *this);
+    own_progress().move();
+    return message;
+  }
+
+  void report_progress(const Position& position) override { own_progress().report(position); }
+
+  void abort(const std::string& reason) noexcept override {
+    const std::lock_guard lock(world_->aborting);
+    for (auto& mailbox : world_->mailboxes) mailbox.abort(reason);
+  }
+
+  std::optional<std::string> aborted() const override { return world_->mailboxes[rank_.index()].aborted(); }
+
+ private:
+  void wait_begins(WorldRank peer) override { own_progress().wait_begins(peer); }
+  void wait_ends() override { own_progress().wait_ends(); }
+  void ask(WorldRank) override {}
+  std::optional<Standing> standing(WorldRank rank) const override { return world_->board[rank.index()].read(); }
+  bool hears_late() const override { return false; }
+
+  Progress& own_progress() { return world_->board[rank_.index()]; }
+  void check_rank(WorldRank rank) const {
+    require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
+                            ": this world has ", size());
+  }
+
+  std::shared_ptr<ThreadWorld> world_;
+  WorldRank rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> open_threads(int size, const TransportOptions& options) {
+  require<ConfigError>(size >= 1, "a world of ", size, " ranks: there must be at least 1");
+  const auto world = std::make_shared<ThreadWorld>(size, options);
+  std::vector<std::unique_ptr<Transport>> endpoints;
+  for (std::int32_t rank = 0; rank < size; ++rank)
+    endpoints.push_back(std::make_unique<ThreadEndpoint>(world, WorldRank(rank)));
+  return endpoints;
+}
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// Ranks as processes of an MPI job. The endpoint is thin: its courier does the talking.
+#include <memory>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/mpi_courier.h"
+#include "penstock/transport/transport.h"
+#include "penstock/transport/wire.h"
+
+namespace penstock {
+namespace {
+
+class MpiEndpoint final : public Transport {
+ public:
+  explicit MpiEndpoint(const TransportOptions& options) : courier_(Patience{options.deadline}) {}
+
+  WorldRank rank() const override { return courier_.rank(); }
+  int size() const override { return courier_.size(); }
+  std::string name() const override { return "mpi"; }
+
+  void send(WorldRank to, const Tag& tag, Message message) override {
+    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
+    check_rank(to);
+    Message sent = prepare_for_send(std::move(message));
+    for (Parcel& parcel : sent.parcels)
+      if (parcel.tensor.defined()) parcel.tensor = parcel.tensor.cpu();
+    sent.sent_ns = steady_now_ns();
+    if (to == rank()) {
+      sent.arrived_ns = sent.sent_ns;
+      courier_.mailbox().put(to, tag, std::move(sent));
+    } else {
+      courier_.send(to, {tag, std::move(sent)});
+    }
+    courier_.progress().move();
+  }
+
+  Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
+    check_rank(from);
+    Message message = courier_.mailbox().take(from, tag, waiting_for, courier_);
+    courier_.progress().move();
+    return message;
+  }
+
+  void report_progress(const Position& position) override { courier_.progress().report(position); }
+  void abort(const std::string& reason) noexcept override { courier_.abort(reason); }
+  std::optional<std::string> aborted() const override { return courier_.mailbox().aborted(); }
+
+ private:
+  void check_rank(WorldRank rank) const {
+    require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
+                            ": this world has ", size());
+  }
+
+  Courier courier_;
+};
+
+}  // namespace
+
+bool mpi_available() { return true; }
+
+std::unique_ptr<Transport> open_mpi(const TransportOptions& options) {
+  return std::make_unique<MpiEndpoint>(options);
+}
+
+}  // namespace penstock

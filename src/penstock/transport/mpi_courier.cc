@@ -1,0 +1,391 @@
+#include "penstock/transport/mpi_courier.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+
+namespace penstock {
+namespace {
+
+/// What a frame is; travels as the MPI tag.
+enum Kind { kind_letter = 1, kind_question, kind_answer, kind_abort };
+
+struct Question {
+  std::uint64_t inquiry = 0;
+};
+
+/// Times are ages: clocks of two hosts cannot be compared.
+struct Answer {
+  std::uint64_t inquiry = 0;
+  Position position;
+  std::int64_t since_age_ns = 0;
+  std::int64_t moved_age_ns = 0;
+  std::int32_t waits_for = -1;
+};
+
+/// How long to look without sleeping after something happened: about what it costs to sleep and be woken.
+constexpr std::int64_t look_ns = 50'000;
+constexpr std::chrono::microseconds shortest_pause{20}, longest_pause{200};
+/// While the own rank waits, its core is free and a message is urgent.
+constexpr std::chrono::microseconds longest_pause_while_waiting{60};
+constexpr std::chrono::milliseconds abort_flush_time{500};
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw TransportError(say(call, " failed: ", text));
+}
+
+const char* level_name(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
+    default: return "MPI_THREAD_MULTIPLE";
+  }
+}
+
+template <class T>
+Frame frame_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  Frame frame(sizeof(T));
+  std::memcpy(frame.data(), &value, sizeof(T));
+  return frame;
+}
+
+template <class T>
+T value_of(const Frame& frame) {
+  require<TransportError>(frame.size() >= sizeof(T), "a frame of ", frame.size(), " bytes where ", sizeof(T),
+                          " were expected: do all ranks run the same build?");
+  T value;
+  std::memcpy(&value, frame.data(), sizeof(T));
+  return value;
+}
+
+Frame frame_of(const std::string& text) {
+  Frame frame(text.size() + 1);
+  std::memcpy(frame.data(), text.c_str(), text.size() + 1);
+  return frame;
+}
+
+}  // namespace
+
+Courier::Courier(Patience patience) : patience_(patience) {
+  std::promise<void> started;
+  auto ready = started.get_future();
+  thread_ = std::thread([this, promise = std::move(started)]() mutable { run(std::move(promise)); });
+  try {
+    ready.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+Courier::~Courier() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  stirred_.notify_one();
+  thread_.join();
+}
+
+void Courier::send(WorldRank to, Letter letter) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back({to, std::move(letter)});
+  }
+  stirred_.notify_one();
+}
+
+void Courier::ask(WorldRank peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    ask_ = peer;
+  }
+  stirred_.notify_one();
+}
+
+std::optional<Standing> Courier::standing(WorldRank rank) const {
+  if (rank == rank_) return progress_.read();
+  const std::lock_guard lock(mutex_);
+  return standings_[rank.index()];
+}
+
+void Courier::wait_begins(WorldRank peer) {
+  progress_.wait_begins(peer);
+  {
+    const std::lock_guard lock(mutex_);
+    looking_out_ = true;
+  }
+  stirred_.notify_one();
+}
+
+void Courier::abort(const std::string& reason) noexcept {
+  if (!mailbox_->abort(reason)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    tell_abort_ = true;
+  }
+  stirred_.notify_one();
+}
+
+void Courier::run(std::promise<void> started) {
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // a pause of 20 us would otherwise last 70
+  try {
+    start_mpi();
+  } catch (...) {
+    started.set_exception(std::current_exception());
+    return;
+  }
+  started.set_value();
+  try {
+    serve();
+    if (!mailbox_->aborted()) close();
+  } catch (const std::exception& error) {
+    abort(say("rank ", rank_.value(), ": ", error.what()));
+  }
+  if (mailbox_->aborted()) spread_abort();
+}
+
+void Courier::start_mpi() {
+  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  require<ConfigError>(!finalized, "MPI has ended in this process and cannot start again: keep one world for all work");
+  if (initialized) {
+    // Someone else makes MPI calls too, on threads we do not know.
+    MPI_Query_thread(&level);
+    require<ConfigError>(level == MPI_THREAD_MULTIPLE, "MPI already runs in this process with ", level_name(level),
+                         "; beside another user Penstock needs MPI_THREAD_MULTIPLE: let Penstock start MPI, or ask "
+                         "for that level in MPI_Init_thread");
+  } else {
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+    finalize_ = true;
+    require<ConfigError>(level >= MPI_THREAD_FUNNELED, "this MPI grants ", level_name(level),
+                         ", Penstock needs MPI_THREAD_FUNNELED or more: use an MPI that is built for threads");
+  }
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Type_contiguous(static_cast<int>(Frame::unit), MPI_BYTE, &block_), "MPI_Type_contiguous");
+  check(MPI_Type_commit(&block_), "MPI_Type_commit");
+  int rank = 0;
+  check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  rank_ = WorldRank(rank);
+  mailbox_.emplace(rank_, patience_);
+  standings_.resize(static_cast<std::size_t>(size_));
+}
+
+void Courier::serve() {
+  const auto is_over = [this] {
+    const std::lock_guard lock(mutex_);
+    return closing_ && queue_.empty();
+  };
+  while (!mailbox_->aborted() && !(is_over() && sending_.empty() && arriving_.empty())) rest(turn());
+}
+
+void Courier::close() {
+  // From here on nothing of ours is under way, but others may still work, and ask where we stand.
+  progress_.report({"end"});
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  check(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
+  // Every rank looks after the next one, so that a stopped rank is noticed by one that is done.
+  const WorldRank next((rank_.value() + 1) % size_);
+  const std::int64_t begin = steady_now_ns();
+  std::int64_t asked = begin;
+  for (int done = 0;;) {
+    const bool busy = turn();
+    check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done || mailbox_->aborted()) break;
+    const std::int64_t now = steady_now_ns();
+    if (now - asked > patience_.look_every().count()) {
+      const auto news = standing(next);
+      const std::int64_t heard = std::max(begin, news ? news->heard_ns : 0);
+      require<TransportError>(now - heard < patience_.deadline.count() + patience_.look_every().count(),
+                              "all work is done here, but ", WaitChain(*this, next).text(patience_.look_every() * 2));
+      inquire(next);
+      asked = now;
+    }
+    rest(busy);
+  }
+  if (mailbox_->aborted()) return;
+  MPI_Type_free(&block_);
+  MPI_Comm_free(&comm_);
+  if (finalize_) MPI_Finalize();
+}
+
+void Courier::spread_abort() {
+  abandon_transfers();
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.clear();
+    if (!tell_abort_) return;  // heard from another rank, who tells everyone
+  }
+  try {
+    const std::int64_t end = steady_now_ns() + std::chrono::nanoseconds(abort_flush_time).count();
+    const std::string reason = mailbox_->aborted().value_or("");
+    for (std::int32_t to = 0; to < size_; ++to)
+      if (WorldRank(to) != rank_) begin_send(WorldRank(to), kind_abort, frame_of(reason));
+    while (!sending_.empty() && steady_now_ns() < end) rest(finish_transfers());
+  } catch (const std::exception& error) {
+    warn(say("rank ", rank_.value(), " could not tell the other ranks that it failed: ", error.what()));
+  }
+  abandon_transfers();
+}
+
+void Courier::abandon_transfers() {
+  // Nobody waits for them any more, but MPI may still touch their frames: these are left to the process.
+  for (auto* transfers : {&sending_, &arriving_})
+    for (Transfer& transfer : std::exchange(*transfers, {})) static_cast<void>(new Frame(std::move(transfer.frame)));
+}
+
+bool Courier::turn() {
+  bool busy = send_queued();
+  busy = receive_arrived() || busy;
+  return finish_transfers() || busy;
+}
+
+bool Courier::send_queued() {
+  std::deque<Outgoing> queue;
+  std::optional<WorldRank> peer;
+  {
+    const std::lock_guard lock(mutex_);
+    queue.swap(queue_);
+    peer = std::exchange(ask_, std::nullopt);
+  }
+  for (Outgoing& out : queue) begin_send(out.to, kind_letter, encode(out.letter.tag, out.letter.message));
+  if (peer) inquire(*peer);
+  return !queue.empty();
+}
+
+void Courier::begin_send(WorldRank to, int kind, Frame frame) {
+  const std::size_t blocks = frame.size() / Frame::unit;
+  require<TransportError>(blocks <= std::numeric_limits<int>::max(), "a message of ", frame.size(), " bytes to rank ",
+                          to.value(), " is too long for MPI: use smaller micro-batches");
+  Transfer& transfer = sending_.emplace_back(Transfer{std::move(frame), to});
+  check(MPI_Isend(transfer.frame.data(), static_cast<int>(blocks), block_, to.value(), kind, comm_,
+                  &transfer.request),
+        "MPI_Isend");
+}
+
+bool Courier::receive_arrived() {
+  bool any = false;
+  for (int found = 1; found;) {
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &handle, &status), "MPI_Improbe");
+    if (!found) break;
+    any = true;
+    int blocks = 0;
+    check(MPI_Get_count(&status, block_, &blocks), "MPI_Get_count");
+    Transfer transfer{Frame(static_cast<std::size_t>(blocks) * Frame::unit), WorldRank(status.MPI_SOURCE)};
+    if (status.MPI_TAG == kind_letter) {
+      // Large ones take a while: others must not wait behind them.
+      check(MPI_Imrecv(transfer.frame.data(), blocks, block_, &handle, &transfer.request), "MPI_Imrecv");
+      arriving_.push_back(std::move(transfer));
+    } else {
+      check(MPI_Mrecv(transfer.frame.data(), blocks, block_, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
+      received(transfer.peer, status.MPI_TAG, std::move(transfer.frame));
+    }
+  }
+  return any;
+}
+
+bool Courier::finish_transfers() {
+  bool any = false;
+  const auto done = [&](Transfer& transfer) {
+    int flag = 0;
+    check(MPI_Test(&transfer.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    any = any || flag;
+    return flag != 0;
+  };
+  std::erase_if(sending_, done);
+  std::erase_if(arriving_, [&](Transfer& transfer) {
+    if (!done(transfer)) return false;
+    received(transfer.peer, kind_letter, std::move(transfer.frame));
+    return true;
+  });
+  return any;
+}
+
+void Courier::received(WorldRank from, int kind, Frame frame) {
+  switch (kind) {
+    case kind_letter: {
+      Letter letter = decode(std::move(frame));
+      letter.message.arrived_ns = steady_now_ns();
+      mailbox_->put(from, letter.tag, std::move(letter.message));
+      break;
+    }
+    case kind_question: answer(from, frame); break;
+    case kind_answer: answered(from, frame); break;
+    default: mailbox_->abort(std::string(reinterpret_cast<const char*>(frame.data())));
+  }
+}
+
+void Courier::inquire(WorldRank peer) {
+  ++inquiry_;
+  inquired_.clear();
+  question(peer);
+}
+
+void Courier::question(WorldRank peer) {
+  inquired_.push_back(peer);
+  if (peer != rank_) begin_send(peer, kind_question, frame_of(Question{inquiry_}));
+}
+
+void Courier::answer(WorldRank to, const Frame& asked) {
+  const Standing own = progress_.read();
+  Answer news;
+  news.inquiry = value_of<Question>(asked).inquiry;
+  news.position = own.position;
+  news.since_age_ns = own.heard_ns - own.since_ns;
+  news.moved_age_ns = own.heard_ns - own.moved_ns;
+  if (own.waits_for) news.waits_for = own.waits_for->value();
+  begin_send(to, kind_answer, frame_of(news));
+}
+
+void Courier::answered(WorldRank from, const Frame& frame) {
+  const auto news = value_of<Answer>(frame);
+  Standing standing{news.position, 0, 0, steady_now_ns(), std::nullopt};
+  standing.since_ns = standing.heard_ns - news.since_age_ns;
+  standing.moved_ns = standing.heard_ns - news.moved_age_ns;
+  if (news.waits_for >= 0) standing.waits_for = WorldRank(news.waits_for);
+  {
+    const std::lock_guard lock(mutex_);
+    standings_[from.index()] = standing;
+  }
+  // Along the chain of waits, each rank once; what belongs to an older inquiry is news, but no more.
+  const bool current = news.inquiry == inquiry_ && standing.waits_for && standing.waits_for->value() < size_;
+  if (current && std::find(inquired_.begin(), inquired_.end(), *standing.waits_for) == inquired_.end())
+    question(*standing.waits_for);
+}
+
+void Courier::rest(bool busy) {
+  const std::int64_t now = steady_now_ns();
+  const bool transferring = !sending_.empty() || !arriving_.empty();
+  if (busy || rhythm_.pause.count() == 0) rhythm_ = {now, shortest_pause};
+  const bool urgent = progress_.waits() || transferring;
+  if (busy || (urgent && now - rhythm_.busy_ns < look_ns)) return;
+
+  const auto longest = urgent ? longest_pause_while_waiting : longest_pause;
+  rhythm_.pause = std::min(rhythm_.pause, longest);
+  std::unique_lock lock(mutex_);
+  const bool stirred = stirred_.wait_for(lock, rhythm_.pause, [&] {
+    return !queue_.empty() || ask_ || looking_out_;
+  });
+  looking_out_ = false;
+  rhythm_.pause = stirred ? shortest_pause : std::min(rhythm_.pause * 5 / 4, longest);
+  if (stirred) rhythm_.busy_ns = steady_now_ns();
+}
+
+}  // namespace penstock

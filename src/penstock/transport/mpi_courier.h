@@ -1,0 +1,120 @@
+// The one thread of a process that talks MPI: it carries letters between its rank and all others, answers
+// where its rank stands, and spreads the news of an abort. Everything public may be called from any thread.
+//
+// Why a thread: without one, a message that is sent before a long computation arrives after it. Why every call:
+// then MPI_THREAD_FUNNELED is enough, which every MPI grants.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <mpi.h>
+
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/progress.h"
+#include "penstock/transport/transport.h"
+#include "penstock/transport/wire.h"
+
+namespace penstock {
+
+class Courier final : public PeerWatch {
+ public:
+  /// Starts MPI, unless the application has; returns when the own rank is known.
+  explicit Courier(Patience patience);
+  /// Not aborted: waits until every rank is done, then ends MPI. Aborted: gives the others half a second to
+  /// hear of it and leaves MPI as it is, because MPI_Finalize would wait for ranks that no longer answer.
+  ~Courier() override;
+  Courier(const Courier&) = delete;
+  Courier& operator=(const Courier&) = delete;
+
+  WorldRank rank() const { return rank_; }
+  int size() const { return size_; }
+  Mailbox<Message>& mailbox() { return *mailbox_; }
+  const Mailbox<Message>& mailbox() const { return *mailbox_; }
+  Progress& progress() { return progress_; }
+
+  void send(WorldRank to, Letter letter);
+  void abort(const std::string& reason) noexcept;
+
+  /// From here on the own core is free, and a message is urgent.
+  void wait_begins(WorldRank peer) override;
+  void wait_ends() override { progress_.wait_ends(); }
+  /// Asks `peer` where it stands, and then the rank it waits for, and so on.
+  void ask(WorldRank peer) override;
+  std::optional<Standing> standing(WorldRank rank) const override;
+  bool hears_late() const override { return true; }
+
+ private:
+  struct Outgoing {
+    WorldRank to;
+    Letter letter;
+  };
+  /// A transfer that MPI has begun; the frame must live until it is done.
+  struct Transfer {
+    Frame frame;
+    WorldRank peer;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  /// When to look, to yield, to sleep.
+  struct Rhythm {
+    std::int64_t busy_ns = 0;
+    std::chrono::microseconds pause{0};
+  };
+
+  void run(std::promise<void> started);
+  void start_mpi();
+  void serve();
+  void close();
+  void spread_abort();
+  void abandon_transfers();
+
+  bool turn();  // one round of everything there is to do; false when there was nothing
+  bool send_queued();
+  bool receive_arrived();
+  bool finish_transfers();
+  void rest(bool busy);
+
+  void begin_send(WorldRank to, int kind, Frame frame);
+  void received(WorldRank from, int kind, Frame frame);
+  void inquire(WorldRank peer);
+  void question(WorldRank peer);
+  void answer(WorldRank to, const Frame& asked);
+  void answered(WorldRank from, const Frame& news);
+
+  const Patience patience_;
+  Progress progress_;
+  WorldRank rank_;
+  int size_ = 0;
+  std::optional<Mailbox<Message>> mailbox_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable stirred_;
+  std::deque<Outgoing> queue_;                       // guarded by mutex_
+  std::optional<WorldRank> ask_;                     // guarded by mutex_
+  std::vector<std::optional<Standing>> standings_;   // guarded by mutex_
+  bool looking_out_ = false;                         // guarded by mutex_
+  bool closing_ = false;                             // guarded by mutex_
+  bool tell_abort_ = false;                          // guarded by mutex_: begun here, to be told to the others
+
+  // The thread's own.
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Datatype block_ = MPI_DATATYPE_NULL;  // Frame::unit bytes, so that counts stay small
+  bool finalize_ = false;                   // this courier has started MPI, so it ends it
+  std::vector<Transfer> sending_;
+  std::vector<Transfer> arriving_;
+  std::uint64_t inquiry_ = 0;               // questions of one chain carry one number
+  std::vector<WorldRank> inquired_;
+  Rhythm rhythm_;
+
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace penstock

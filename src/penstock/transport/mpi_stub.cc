@@ -1,0 +1,15 @@
+// What takes the place of mpi.cc in a build without MPI.
+#include "penstock/base/error.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+
+bool mpi_available() { return false; }
+
+std::unique_ptr<Transport> open_mpi(const TransportOptions&) {
+  throw ConfigError(
+      "built without MPI (PENSTOCK_MPI=OFF, or no MPI was found): several processes cannot work together; "
+      "install an MPI (e.g. libopenmpi-dev) and configure again with -DPENSTOCK_MPI=ON, or use --transport threads");
+}
+
+}  // namespace penstock

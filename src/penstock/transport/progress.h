@@ -1,0 +1,173 @@
+// Where every rank is and since when, so that a wait can tell a slow peer from one that is stuck. Torch-free.
+//
+// A wait is patient as long as its peer *gets on*: begins an instruction, sends, receives. A peer that itself
+// waits gets on when the rank it waits for does, and so forth along the chain of waits: behind a slow rank
+// nobody raises a false alarm, while a stopped rank, or a circle of ranks that wait for each other, stands still.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "penstock/base/ids.h"
+#include "penstock/transport/tag.h"
+
+namespace penstock {
+
+/// Nanoseconds of the steady clock of this host.
+inline std::int64_t steady_now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Where one rank stood when it was last heard of. All times are on the steady clock of the one who asks.
+struct Standing {
+  Position position;
+  std::int64_t since_ns = 0;           // when it began this instruction
+  std::int64_t moved_ns = 0;           // when it last got on
+  std::int64_t heard_ns = 0;           // when this was known to be so
+  std::optional<WorldRank> waits_for;  // whom it waits for, if it waits
+};
+
+/// The own position of one rank. Written by its thread (`move` by any), read by all; never locks.
+class alignas(128) Progress {
+ public:
+  Progress() {
+    moved_ns_.store(steady_now_ns(), std::memory_order_relaxed);
+    since_ns_.store(steady_now_ns(), std::memory_order_relaxed);
+    write(Position{});
+  }
+
+  /// The rank begins an instruction. Costs about one reading of the clock.
+  void report(const Position& position) noexcept {
+    const std::int64_t now = steady_now_ns();
+    const std::uint32_t version = version_.load(std::memory_order_relaxed);
+    version_.store(version + 1, std::memory_order_relaxed);  // odd: being written
+    write(position);
+    since_ns_.store(now, std::memory_order_release);
+    version_.store(version + 2, std::memory_order_release);
+    moved_ns_.store(now, std::memory_order_relaxed);
+  }
+
+  /// The rank got on within its instruction: it sent or received.
+  void move() noexcept { moved_ns_.store(steady_now_ns(), std::memory_order_relaxed); }
+
+  void wait_begins(WorldRank peer) noexcept { waits_for_.store(peer.value(), std::memory_order_relaxed); }
+  void wait_ends() noexcept { waits_for_.store(nobody, std::memory_order_relaxed); }
+  bool waits() const noexcept { return waits_for_.load(std::memory_order_relaxed) != nobody; }
+
+  Standing read() const noexcept {
+    Standing standing;
+    std::array<std::uint64_t, 4> words{};
+    std::uint32_t before = 0;
+    do {
+      before = version_.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_acquire);
+      standing.since_ns = since_ns_.load(std::memory_order_acquire);
+    } while (before % 2 != 0 || before != version_.load(std::memory_order_relaxed));
+    std::memcpy(standing.position.word, words.data(), sizeof(standing.position.word));
+    standing.moved_ns = moved_ns_.load(std::memory_order_relaxed);
+    standing.heard_ns = steady_now_ns();
+    const std::int32_t peer = waits_for_.load(std::memory_order_relaxed);
+    if (peer != nobody) standing.waits_for = WorldRank(peer);
+    return standing;
+  }
+
+ private:
+  static constexpr std::int32_t nobody = -1;
+  static_assert(sizeof(Position::word) == 4 * sizeof(std::uint64_t));
+
+  void write(const Position& position) noexcept {
+    std::array<std::uint64_t, 4> words{};
+    std::memcpy(words.data(), position.word, sizeof(position.word));
+    for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_release);
+  }
+
+  std::atomic<std::uint32_t> version_{0};
+  std::atomic<std::int32_t> waits_for_{nobody};
+  std::atomic<std::int64_t> since_ns_{0};
+  std::atomic<std::int64_t> moved_ns_{0};
+  std::array<std::atomic<std::uint64_t>, 4> words_{};
+};
+
+/// How a waiting rank learns about the others: from a shared board among threads, by asking among processes.
+class PeerWatch {
+ public:
+  virtual ~PeerWatch() = default;
+
+  /// Around every wait that does not end at once.
+  virtual void wait_begins(WorldRank peer) = 0;
+  virtual void wait_ends() = 0;
+
+  /// Asks for news of `peer` and of those it waits for. Returns at once; `standing` knows the answers later.
+  virtual void ask(WorldRank peer) = 0;
+  /// The latest news of `rank`, if there has been any.
+  virtual std::optional<Standing> standing(WorldRank rank) const = 0;
+  /// Whether `standing` is the answer to an earlier `ask` rather than the present state.
+  virtual bool hears_late() const = 0;
+};
+
+/// The standings of `first`, of the rank it waits for, and so on: to the end of the chain, to a rank of which
+/// nothing is known, or once around a circle.
+struct WaitChain {
+  struct Link {
+    WorldRank rank;
+    std::optional<Standing> standing;
+  };
+  std::vector<Link> links;
+  std::optional<WorldRank> circle;  // the rank at which the chain bites its tail
+
+  WaitChain(const PeerWatch& watch, WorldRank first) {
+    for (WorldRank rank = first;;) {
+      links.push_back({rank, watch.standing(rank)});
+      const auto& standing = links.back().standing;
+      if (!standing || !standing->waits_for) return;
+      rank = *standing->waits_for;
+      const auto known = [&](const Link& link) { return link.rank == rank; };
+      if (std::any_of(links.begin(), links.end(), known)) {
+        circle = rank;
+        return;
+      }
+    }
+  }
+
+  /// When anyone in the chain last got on; 0 when nothing is known.
+  std::int64_t moved_ns() const {
+    std::int64_t latest = 0;
+    for (const Link& link : links)
+      if (link.standing) latest = std::max(latest, link.standing->moved_ns);
+    return latest;
+  }
+
+  /// "rank 0, which is at 0F5 since 12.0 s". News older than `stale` are told as such.
+  std::string text(std::chrono::nanoseconds stale) const {
+    std::ostringstream out;
+    out << std::fixed << std::setprecision(1);
+    const std::int64_t now = steady_now_ns();
+    const auto seconds_since = [&](std::int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      const auto& [rank, standing] = links[i];
+      out << (i == 0 ? "rank " : ", waiting for rank ") << rank.value();
+      if (!standing) {
+        out << ", which has never answered";
+      } else if (now - standing->heard_ns > stale.count()) {
+        out << ", which was at " << standing->position.word << " and has given no answer for "
+            << seconds_since(standing->heard_ns) << " s";
+      } else {
+        out << ", which is at " << standing->position.word << " since " << seconds_since(standing->since_ns) << " s";
+      }
+    }
+    if (circle) out << ", waiting for rank " << circle->value() << ": a circle";
+    return out.str();
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,175 @@
+#include "penstock/transport/wire.h"
+
+#include <cstring>
+#include <utility>
+
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint64_t frame_format = 0x314B434F54534E50;  // "PNSTOCK1"
+
+struct Envelope {
+  std::uint64_t format = frame_format;
+  std::int64_t parcels = 0;
+  std::int64_t sent_ns = 0;
+  Tag tag;
+};
+
+struct ParcelHead {
+  std::int64_t bytes = 0;
+  std::int32_t dimensions = 0;
+  std::int16_t scalar_type = 0;
+  bool defined = false;
+  bool requires_grad = false;
+};
+
+static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<ParcelHead>);
+
+constexpr std::size_t padded(std::size_t bytes) { return (bytes + Frame::unit - 1) / Frame::unit * Frame::unit; }
+
+/// Walks over a frame, forwards only.
+class Cursor {
+ public:
+  explicit Cursor(const Frame& frame) : frame_(frame) {}
+
+  std::byte* advance(std::size_t bytes) {
+    require<TransportError>(bytes <= frame_.size() - at_, "a message ends after ", frame_.size(),
+                            " bytes, before its contents do: do all ranks run the same build?");
+    std::byte* here = frame_.data() + at_;
+    at_ += bytes;
+    return here;
+  }
+  void pad() { at_ = std::min(padded(at_), frame_.size()); }
+
+  template <class T>
+  void write(const T* values, std::size_t count) {
+    if (count > 0) std::memcpy(advance(count * sizeof(T)), values, count * sizeof(T));
+  }
+  template <class T>
+  void read(T* values, std::size_t count) {
+    if (count > 0) std::memcpy(values, advance(count * sizeof(T)), count * sizeof(T));
+  }
+
+ private:
+  const Frame& frame_;
+  std::size_t at_ = 0;
+};
+
+bool is_dense(const torch::Tensor& tensor) { return tensor.numel() == 0 || tensor.is_non_overlapping_and_dense(); }
+
+/// Less than half used, and more than a page to gain.
+bool keeps_much_alive(const torch::Tensor& tensor) {
+  return tensor.storage().nbytes() > 2 * tensor.nbytes() + 4096;
+}
+
+bool is_aligned(const torch::Tensor& tensor) {
+  return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % Frame::unit == 0;
+}
+
+std::size_t frame_bytes(const Message& message) {
+  std::size_t heads = sizeof(Envelope);
+  std::size_t bodies = 0;
+  for (const Parcel& parcel : message.parcels) {
+    heads += sizeof(ParcelHead);
+    if (!parcel.tensor.defined()) continue;
+    heads += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(parcel.tensor.dim());
+    bodies += padded(parcel.tensor.nbytes());
+  }
+  return padded(heads) + bodies;
+}
+
+}  // namespace
+
+Frame::Frame(std::size_t bytes)
+    : size_(padded(std::max<std::size_t>(bytes, 1))),
+      data_(static_cast<std::byte*>(std::aligned_alloc(unit, size_))) {
+  if (!data_) throw std::bad_alloc();
+  std::memset(data_.get() + bytes, 0, size_ - bytes);
+}
+
+torch::Tensor prepare_for_send(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  require<TransportError>(tensor.layout() == torch::kStrided && !tensor.is_quantized(), "a ", tensor.toString(),
+                          " cannot be sent between ranks: make it dense first");
+  const torch::NoGradGuard no_grad;
+  torch::Tensor sent = tensor.detach().resolve_conj().resolve_neg();
+  if (!is_dense(sent)) return sent.contiguous();
+  return keeps_much_alive(sent) || !is_aligned(sent) ? sent.clone() : sent;
+}
+
+Message prepare_for_send(Message message) {
+  for (Parcel& parcel : message.parcels) parcel.tensor = prepare_for_send(parcel.tensor);
+  return message;
+}
+
+Frame encode(const Tag& tag, const Message& message) {
+  Frame frame(frame_bytes(message));
+  Cursor cursor(frame);
+  Envelope envelope;
+  envelope.parcels = static_cast<std::int64_t>(message.parcels.size());
+  envelope.sent_ns = message.sent_ns;
+  envelope.tag = tag;
+  cursor.write(&envelope, 1);
+  for (const auto& [tensor, requires_grad] : message.parcels) {
+    ParcelHead head;
+    head.requires_grad = requires_grad;
+    head.defined = tensor.defined();
+    if (head.defined) {
+      head.bytes = static_cast<std::int64_t>(tensor.nbytes());
+      head.dimensions = static_cast<std::int32_t>(tensor.dim());
+      head.scalar_type = static_cast<std::int16_t>(tensor.scalar_type());
+    }
+    cursor.write(&head, 1);
+    if (!head.defined) continue;
+    cursor.write(tensor.sizes().data(), tensor.sizes().size());
+    cursor.write(tensor.strides().data(), tensor.strides().size());
+  }
+  cursor.pad();
+  for (const Parcel& parcel : message.parcels) {
+    if (!parcel.tensor.defined()) continue;
+    cursor.write(static_cast<const std::byte*>(parcel.tensor.const_data_ptr()), parcel.tensor.nbytes());
+    cursor.pad();
+  }
+  return frame;
+}
+
+Letter decode(Frame frame) {
+  const auto shared = std::make_shared<const Frame>(std::move(frame));
+  Cursor cursor(*shared);
+  Envelope envelope;
+  cursor.read(&envelope, 1);
+  require<TransportError>(envelope.format == frame_format, "a message is of format ", envelope.format,
+                          ", this rank reads ", frame_format, ": do all ranks run the same build?");
+  struct Head {
+    ParcelHead fixed;
+    std::vector<std::int64_t> sizes, strides;
+  };
+  std::vector<Head> heads(static_cast<std::size_t>(envelope.parcels));
+  for (Head& head : heads) {
+    cursor.read(&head.fixed, 1);
+    head.sizes.resize(static_cast<std::size_t>(head.fixed.dimensions));
+    head.strides.resize(head.sizes.size());
+    cursor.read(head.sizes.data(), head.sizes.size());
+    cursor.read(head.strides.data(), head.strides.size());
+  }
+  cursor.pad();
+  Letter letter{envelope.tag, {}};
+  letter.message.sent_ns = envelope.sent_ns;
+  for (const Head& head : heads) {
+    Parcel parcel{{}, head.fixed.requires_grad};
+    if (head.fixed.defined) {
+      const auto type = static_cast<torch::ScalarType>(head.fixed.scalar_type);
+      std::byte* bytes = cursor.advance(static_cast<std::size_t>(head.fixed.bytes));
+      parcel.tensor = torch::from_blob(bytes, head.sizes, head.strides, [shared](void*) {}, type);
+      cursor.pad();
+    }
+    letter.message.parcels.push_back(std::move(parcel));
+  }
+  return letter;
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+// A message as one contiguous run of bytes, for transports that cannot hand a storage over.
+//
+//   offset 0     Envelope: format, number of parcels, tag, when it was sent
+//   then         per parcel: a ParcelHead, its sizes, its strides
+//   then         per parcel: its bytes, at a multiple of 64
+//
+// Both sides run the same build on the same kind of machine: numbers are written as they lie in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+
+/// Bytes that travel. Aligned to 64, and a multiple of 64 long.
+class Frame {
+ public:
+  static constexpr std::size_t unit = 64;
+
+  /// Room for at least `bytes`; the padding is zeroed, the rest is not.
+  explicit Frame(std::size_t bytes);
+
+  std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::size_t size_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+/// A message with its tag.
+struct Letter {
+  Tag tag;
+  Message message;
+};
+
+/// What every transport does to a tensor before it leaves, so that a receiver computes on the same layout
+/// (and the same alignment, which changes bits in BLAS) whatever carried it. The result is detached and dense.
+/// A tensor that is dense in a permuted order keeps its strides; one with gaps or overlaps becomes contiguous;
+/// a view that would keep a much larger storage alive, or does not begin at a multiple of 64 bytes, is copied.
+/// Everything else keeps its storage. An undefined tensor stays undefined.
+/// Throws TransportError for tensors that are not strided (sparse, quantized).
+torch::Tensor prepare_for_send(const torch::Tensor& tensor);
+
+/// `prepare_for_send` for every parcel.
+Message prepare_for_send(Message message);
+
+/// REQUIRES: the message has been prepared, and its tensors are on the CPU.
+Frame encode(const Tag& tag, const Message& message);
+
+/// The tensors share the frame's bytes; it lives as long as one of them does.
+/// Throws TransportError when the frame does not come from this build.
+Letter decode(Frame frame);
+
+}  // namespace penstock
