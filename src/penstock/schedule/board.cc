@@ -22,14 +22,14 @@ struct Layout {
   std::optional<int> halt;  // the column that parts what ran from what could not
 };
 
-bool is_marked(const std::optional<Cell>& marked, Rank rank, int position) {
+bool is_marked(const std::optional<BoardCell>& marked, Rank rank, int position) {
   return marked && marked->rank == rank && marked->position == position;
 }
 
 /// Places the words that run where the time of one unit per word puts them, and the rest behind them in order.
 class Placer {
  public:
-  Placer(const Schedule& schedule, const std::optional<Cell>& marked)
+  Placer(const Schedule& schedule, const std::optional<BoardCell>& marked)
       : schedule_(schedule), marked_(marked), layout_{}, clock_(schedule.orders.size(), 0) {
     layout_.ranks.resize(schedule.orders.size());
   }
@@ -85,7 +85,7 @@ class Placer {
   }
 
   const Schedule& schedule_;
-  const std::optional<Cell>& marked_;
+  const std::optional<BoardCell>& marked_;
   Layout layout_;
   std::vector<int> clock_;
 };
@@ -106,7 +106,7 @@ Window window_of(const Layout& layout, const BoardOptions& options) {
   return {begin, std::min(layout.columns, begin + options.max_columns)};
 }
 
-std::string text_of(const Schedule& schedule, Rank rank, int position, const std::optional<Cell>& marked) {
+std::string text_of(const Schedule& schedule, Rank rank, int position, const std::optional<BoardCell>& marked) {
   const Order& order = schedule.orders[rank.index()];
   const auto k = static_cast<std::size_t>(position);
   std::string text = k < order.size() ? to_string(order[k]) : "missing";

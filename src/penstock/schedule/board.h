@@ -9,7 +9,7 @@
 namespace penstock {
 
 struct BoardOptions {
-  std::optional<Cell> marked;  // drawn as >0B2<, the rest of the board stays readable
+  std::optional<BoardCell> marked;  // drawn as >0B2<, the rest of the board stays readable
   int max_columns = 0;         // 0: all; otherwise longer rows are cut with "..."
 };
 

@@ -9,11 +9,11 @@
 namespace penstock {
 namespace {
 
-Cell cell(std::size_t rank, std::size_t position) {
+BoardCell cell(std::size_t rank, std::size_t position) {
   return {Rank(static_cast<std::int32_t>(rank)), static_cast<int>(position)};
 }
 
-Cell end_of(const Schedule& schedule, StageId stage) {
+BoardCell end_of(const Schedule& schedule, StageId stage) {
   const std::size_t rank = schedule.rank_of(stage).index();
   return cell(rank, schedule.orders[rank].size());
 }
@@ -155,7 +155,7 @@ std::optional<Fault> missing_messages(const Schedule& schedule, const Dependenci
 /// Too few messages to serve all links: told without a table of links times micro-batches, which could be huge.
 std::optional<Fault> too_few_messages(const Schedule& schedule, const Dependencies& dependencies) {
   std::vector<std::int64_t> sent(dependencies.lane_count(), 0);
-  const auto unserved = [&](const Instruction& word, const Cell&) -> std::optional<Fault> {
+  const auto unserved = [&](const Instruction& word, const BoardCell&) -> std::optional<Fault> {
     if (word.op() != Op::send_forward) return std::nullopt;
     if (const auto lane = dependencies.lane(word.stage(), word.peer())) ++sent[*lane];
     return std::nullopt;
@@ -178,7 +178,7 @@ std::optional<Fault> too_few_messages(const Schedule& schedule, const Dependenci
 std::optional<Fault> find_misplaced(const Schedule& schedule) {
   if (auto fault = bad_header(schedule)) return fault;
   std::int64_t forwards = 0;
-  auto fault = first_fault(schedule, [&](const Instruction& word, const Cell& at) -> std::optional<Fault> {
+  auto fault = first_fault(schedule, [&](const Instruction& word, const BoardCell& at) -> std::optional<Fault> {
     forwards += word.op() == Op::forward;
     if (auto reason = misplaced(schedule, word, at.rank)) return Fault{*reason, at};
     return std::nullopt;
@@ -232,7 +232,7 @@ std::optional<Fault> find_incomplete(const Schedule& schedule, const Dependencie
     return std::nullopt;
   };
 
-  auto fault = first_fault(schedule, [&](const Instruction& word, const Cell& at) -> std::optional<Fault> {
+  auto fault = first_fault(schedule, [&](const Instruction& word, const BoardCell& at) -> std::optional<Fault> {
     if (auto reason = note(word)) return Fault{*reason, at};
     return std::nullopt;
   });
@@ -244,7 +244,7 @@ std::optional<Fault> find_incomplete(const Schedule& schedule, const Dependencie
 bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
   if (schedule.is_lowered() && too_few_messages(schedule, dependencies)) return false;
   std::int64_t needs = 0;
-  const auto stray = first_fault(schedule, [&](const Instruction& word, const Cell& at) -> std::optional<Fault> {
+  const auto stray = first_fault(schedule, [&](const Instruction& word, const BoardCell& at) -> std::optional<Fault> {
     if (is_step_wide(word.op())) needs += schedule.micro_batches;
     if (word.op() == Op::weight_grad) needs += word.last().value() - word.first().value() + 1;
     if (!is_send(word.op()) && !is_receive(word.op())) return std::nullopt;
@@ -262,7 +262,7 @@ std::optional<Fault> find_disorder(const Schedule& schedule) {
     std::int32_t weight = -1;
   };
   std::vector<Last> last(static_cast<std::size_t>(schedule.stage_count()));
-  return first_fault(schedule, [&](const Instruction& word, const Cell& at) -> std::optional<Fault> {
+  return first_fault(schedule, [&](const Instruction& word, const BoardCell& at) -> std::optional<Fault> {
     const bool weight = word.op() == Op::backward || word.op() == Op::weight_grad;
     if (!weight && word.op() != Op::forward) return std::nullopt;
     Last& of_stage = last[word.stage().index()];

@@ -11,7 +11,7 @@ namespace penstock {
 
 struct Fault {
   std::string reason;
-  std::optional<Cell> cell;
+  std::optional<BoardCell> cell;
 };
 
 /// The first word that names a stage, micro-batch or peer that is not there, stands on a rank that does not own its

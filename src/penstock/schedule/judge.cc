@@ -11,28 +11,28 @@
 namespace penstock {
 namespace {
 
-Verdict fail(std::string reason, std::optional<Cell> cell) {
+Verdict fail(std::string reason, std::optional<BoardCell> cell) {
   return {.ok = false, .reason = std::move(reason), .cell = cell, .peak_activations = {}};
 }
 Verdict fail(Fault fault) { return fail(std::move(fault.reason), fault.cell); }
 
 /// The word that gives `event`, as a cell; none when no word of `schedule` does.
-std::optional<Cell> giver(const Schedule& schedule, const Dependencies& dependencies, std::size_t event) {
+std::optional<BoardCell> giver(const Schedule& schedule, const Dependencies& dependencies, std::size_t event) {
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
     for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k) {
       bool gives = false;
       dependencies.for_each_given(schedule.orders[rank][k], [&](const Event& given) {
         gives = gives || dependencies.index(given) == event;
       });
-      if (gives) return Cell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)};
+      if (gives) return BoardCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)};
     }
   return std::nullopt;
 }
 
 /// The word that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
-std::optional<Cell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Progress& progress,
+std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Progress& progress,
                              std::size_t event) {
-  const std::optional<Cell> cell = giver(schedule, dependencies, event);
+  const std::optional<BoardCell> cell = giver(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& word = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
   if (!is_receive(word.op())) return cell;
@@ -43,7 +43,7 @@ std::optional<Cell> obstacle(const Schedule& schedule, const Dependencies& depen
 
 /// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock.
 Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const Progress& progress) {
-  const auto word_at = [&](const Cell& cell) {
+  const auto word_at = [&](const BoardCell& cell) {
     return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
   };
   std::size_t rank = 0;
@@ -51,13 +51,13 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
 
   constexpr std::size_t told = 6;
   std::vector<bool> seen(schedule.orders.size(), false);
-  const Cell first{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
+  const BoardCell first{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
   std::string reason = say("deadlock: rank ", rank, " is at ", word_at(first));
   for (std::size_t told_ranks = 0; !seen[rank]; ++told_ranks) {
     seen[rank] = true;
-    const std::optional<Cell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
+    const std::optional<BoardCell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
     if (!needed) return {reason + ", which needs what no word gives", first};
-    const Cell stuck{needed->rank, progress.reached[needed->rank.index()]};
+    const BoardCell stuck{needed->rank, progress.reached[needed->rank.index()]};
     if (needed->rank.index() == rank)
       return {reason + say(", which needs ", word_at(*needed), ", later on that rank"), stuck};
     if (told_ranks < told)
@@ -92,7 +92,7 @@ Activations count_activations(const Schedule& schedule, const std::optional<std:
       if (bound && live > (*bound)[rank] && !result.exceeded)
         result.exceeded = Fault{say(to_string(word), " makes rank ", rank, " hold ", live,
                                     " live micro-batches, its bound is ", (*bound)[rank]),
-                                Cell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)}};
+                                BoardCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)}};
       if (forward_only) --live;
     }
     result.peak.push_back(peak);

@@ -17,7 +17,7 @@ struct JudgeOptions {
 };
 
 /// A word of the schedule, by position.
-struct Cell {
+struct BoardCell {
   Rank rank;
   int position = 0;  // within the rank's order; its size means "missing at the end"
 };
@@ -25,7 +25,7 @@ struct Cell {
 struct Verdict {
   bool ok = false;
   std::string reason;               // one line, empty when ok; names the word, the rank and what it needs
-  std::optional<Cell> cell;         // the offending word
+  std::optional<BoardCell> cell;         // the offending word
   std::vector<int> peak_activations;  // most live micro-batch contexts per rank, valid when ok
 
   /// Throws PlanError with the reason and the board, the offending cell marked, unless ok.

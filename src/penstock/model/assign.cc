@@ -1,0 +1,52 @@
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/model/stages.h"
+
+namespace penstock {
+namespace {
+
+std::string range(int stages) { return stages == 1 ? "0 is the only stage" : say("stages are 0..", stages - 1); }
+
+const Node* first_annotated(const Graph& graph) {
+  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.stage; });
+  return found == graph.nodes.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
+  require<PlanError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
+  const Node* annotated = first_annotated(graph);
+  if (!annotated) return advice.cut(graph);
+
+  std::vector<StageId> stage_of_node;
+  for (const Node& node : graph.nodes) {
+    StageId latest(0);
+    std::string latest_name = "the network's input";
+    for (const ValueRef& input : node.inputs) {
+      if (input.is_graph_input()) continue;
+      const StageId stage = stage_of_node[static_cast<std::size_t>(input.node)];
+      if (stage >= latest) {
+        latest = stage;
+        latest_name = say("'", graph.nodes[static_cast<std::size_t>(input.node)].name, "'");
+      }
+    }
+    if (!node.stage) {
+      require<PlanError>(!node.is_layer() || advice.parameters(node) == 0, "layer '", node.name,
+                         "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
+                         annotated->stage.value_or(0), ": give '", node.name, "' a stage too");
+      stage_of_node.push_back(latest);
+      continue;
+    }
+    const int stage = *node.stage;
+    require<PlanError>(stage >= 0 && stage < stages, "layer '", node.name, "' has pipeline_stage ", stage,
+                       ", but the pipeline has ", stages, " stage", stages == 1 ? "" : "s", " (", range(stages), ")");
+    require<PlanError>(stage >= latest.value(), "layer '", node.name, "' on stage ", stage, " needs ", latest_name,
+                       " on stage ", latest.value(), ": stages must not decrease along the data flow");
+    stage_of_node.push_back(StageId(stage));
+  }
+  return stage_of_node;
+}
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// A network, or a part of one, as one writes it for one device.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "penstock/model/layer.h"
+
+namespace penstock {
+
+/// Derive from it, add layers as members, write forward. Cells nest: `add("head", head)` for a member Cell.
+/// Not copyable or movable: layers and inner Cells are found by address. Not thread-safe; running one standalone
+/// builds its layers.
+class Cell {
+ public:
+  Cell() = default;
+  Cell(const Cell&) = delete;
+  Cell& operator=(const Cell&) = delete;
+  virtual ~Cell() = default;
+
+  /// Write one of these two: for a Cell with one input and one output, or with several.
+  virtual Value forward(Value input);
+  virtual Values forward_many(Values inputs);
+
+  /// Runs forward: standalone on tensors, or as a part of another Cell's forward.
+  Value operator()(const Value& input);
+  Values operator()(const Values& inputs) { return forward_many(inputs); }
+
+  /// Inherited by every layer inside; a layer inside with another stage is an error that names both.
+  StageAnnotation pipeline_stage;
+
+  /// Parameters by full name, building what is not built yet from `seed`: for standalone training.
+  /// A pipeline made from this Cell afterwards starts from these values.
+  std::vector<std::pair<std::string, torch::Tensor>> named_parameters(std::uint64_t seed = 0);
+
+ protected:
+  /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and hold no '.'.
+  template <class Make>
+  Layer add(const std::string& name, Make make) {
+    return add_factory(name, layer_factory(std::move(make)));
+  }
+  Layer add_factory(const std::string& name, LayerFactory factory);
+  /// Adds an inner Cell, which must live as long as this one.
+  void add(const std::string& name, Cell& inner);
+
+ private:
+  friend class Tracer;
+  struct Found {
+    std::string path;
+    const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage
+    std::string cell_path;
+  };
+  using Layers = std::map<const LayerRecord*, Found>;
+
+  void check_name(const std::string& name) const;
+  void find_layers(const std::string& prefix, const Found& around, Layers& found) const;
+
+  std::vector<std::shared_ptr<LayerRecord>> layers_;
+  std::vector<std::pair<std::string, Cell*>> inner_;
+};
+
+}  // namespace penstock

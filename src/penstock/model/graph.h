@@ -1,0 +1,63 @@
+// A network as a list of nodes in execution order. A plain value: what is cut, shown and run.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/model/cell.h"
+
+namespace penstock {
+
+/// One call of a layer, or of a function on values.
+struct Node {
+  std::string name;                          // "layer1", "head.fc"; functions and repeated calls are numbered: "flatten_2"
+  std::shared_ptr<const LayerRecord> layer;  // empty for a function
+  std::string layer_path;                    // full name of the layer: the prefix of its parameters' names
+  TensorFunction function;                   // empty for a layer
+  std::vector<ValueRef> inputs;
+  int outputs = 1;
+  std::optional<int> stage;                  // as annotated on the layer or a Cell around it
+
+  bool is_layer() const { return layer != nullptr; }
+};
+
+struct Graph {
+  int inputs = 1;
+  std::vector<Node> nodes;
+  std::vector<ValueRef> outputs;
+
+  /// "layer1", or "input 0" for a graph input: for messages.
+  std::string name_of(const ValueRef& value) const;
+};
+
+/// Runs `network.forward` once on symbolic values. Throws PlanError for contradicting annotations, a network that
+/// mixes real and symbolic values, or one that returns nothing.
+Graph trace_graph(Cell& network, int inputs = 1);
+
+/// Collects the nodes while forward runs; lives only that long.
+class Tracer {
+ public:
+  Tracer(const Cell& root, int inputs);
+
+  Values inputs();
+  Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments);
+  Values add_function(const std::string& name, const TensorFunction& function, const Values& arguments, int outputs);
+  Graph finish(const Values& outputs);
+
+  /// "layer1", for messages about `value`.
+  std::string name_of(const Value& value) const { return graph_.name_of(value.ref_); }
+  /// The tracer of symbolic `values`, or none where all are real. Throws PlanError when they are mixed.
+  static Tracer* of(const std::string& user, const Values& values);
+
+ private:
+  Values add(Node node, const Values& arguments);
+  std::string unique_name(const std::string& wanted);
+
+  Graph graph_;
+  Cell::Layers layers_;
+  std::map<std::string, int> used_names_;
+};
+
+}  // namespace penstock

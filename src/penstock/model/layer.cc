@@ -1,0 +1,85 @@
+#include "penstock/model/layer.h"
+
+#include <mutex>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/module.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/graph.h"
+
+namespace penstock {
+namespace {
+
+/// FNV-1a with a final mix: the same on every machine and compiler, unlike std::hash.
+std::uint64_t seed_of(const WeightSeed& weights) {
+  std::uint64_t h = 0xcbf29ce484222325ULL ^ (weights.seed * 0x9e3779b97f4a7c15ULL);
+  for (unsigned char c : weights.layer) h = (h ^ c) * 0x100000001b3ULL;
+  h ^= h >> 33;
+  h *= 0xff51afd7ed558ccdULL;
+  return h ^ (h >> 33);
+}
+
+/// Holds the lock and puts the generator back, also when a factory throws.
+class SeededGenerator {
+ public:
+  explicit SeededGenerator(std::uint64_t seed)
+      : lock_(mutex()), generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
+    generator_.set_current_seed(seed);
+  }
+  ~SeededGenerator() { generator_.set_state(saved_); }
+  SeededGenerator(const SeededGenerator&) = delete;
+  SeededGenerator& operator=(const SeededGenerator&) = delete;
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  std::lock_guard<std::mutex> lock_;
+  at::Generator generator_;
+  at::Tensor saved_;
+};
+
+template <class Use>
+void for_each_pair(torch::nn::Module& to, const torch::nn::Module& from, Use use) {
+  const auto pair_up = [&](auto&& mine, auto&& theirs) {
+    require<PlanError>(mine.size() == theirs.size(), "a layer's factory made ", theirs.size(),
+                       " tensors the first time and ", mine.size(), " later: it must make the same module each time");
+    for (std::size_t i = 0; i < mine.size(); ++i) use(mine[i].value(), theirs[i].value());
+  };
+  pair_up(to.named_parameters(), from.named_parameters());
+  pair_up(to.named_buffers(), from.named_buffers());
+}
+
+}  // namespace
+
+BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights) {
+  SeededGenerator generator(seed_of(weights));
+  return factory.build();
+}
+
+void share_values(torch::nn::Module& other, const torch::nn::Module& home) {
+  for_each_pair(other, home, [](torch::Tensor& mine, const torch::Tensor& theirs) { mine.set_data(theirs.detach()); });
+}
+
+void copy_values(torch::nn::Module& to, const torch::nn::Module& from) {
+  torch::NoGradGuard no_grad;
+  for_each_pair(to, from, [](torch::Tensor& mine, const torch::Tensor& theirs) { mine.copy_(theirs); });
+}
+
+Values Layer::call(const Values& inputs) const {
+  if (Tracer* tracer = Tracer::of(record_->name, inputs)) return tracer->add_layer(record_, inputs);
+  if (!record_->standalone) record_->standalone = build_layer(record_->factory, {.seed = 0, .layer = record_->name});
+  return apply(record_->name, record_->standalone->forward, inputs, record_->factory.outputs);
+}
+
+namespace traits {
+
+void wrong_input_count(const torch::nn::Module& module, std::size_t given) {
+  throw PlanError(say(module.name(), "::forward does not take ", given, " tensors"));
+}
+
+}  // namespace traits
+
+}  // namespace penstock

@@ -1,0 +1,153 @@
+// A layer: a module that is built when and where it is needed, with a name and, if one likes, a stage.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include <torch/nn/module.h>
+
+#include "penstock/model/value.h"
+
+namespace penstock {
+
+/// A module and a way to call it.
+struct BuiltLayer {
+  std::shared_ptr<torch::nn::Module> module;
+  TensorFunction forward;
+};
+
+/// Makes the module of a layer. Built more than once: by every replica, and for every further use of a layer.
+struct LayerFactory {
+  std::function<BuiltLayer()> build;
+  int outputs = 1;  // how many tensors its forward returns
+};
+
+/// The stage that a Layer or Cell is annotated with: `net.layer1.pipeline_stage = 0;`.
+class StageAnnotation {
+ public:
+  StageAnnotation() : stage_(std::make_shared<std::optional<int>>()) {}
+  StageAnnotation& operator=(int stage) {
+    *stage_ = stage;
+    return *this;
+  }
+  const std::optional<int>& value() const { return *stage_; }
+
+ private:
+  std::shared_ptr<std::optional<int>> stage_;  // shared by the copies of a Layer
+};
+
+/// What the copies of a Layer share.
+struct LayerRecord {
+  std::string name;  // within its Cell
+  LayerFactory factory;
+  StageAnnotation stage;
+  std::optional<BuiltLayer> standalone;  // built when the network runs on real tensors
+};
+
+/// A handle: copies are the same layer. Made by Cell::add.
+class Layer {
+ public:
+  /// 0..S-1, in the order of the data flow. Unset: with the layers around it, or chosen by the partitioner.
+  StageAnnotation pipeline_stage;
+
+  Value operator()(const Value& input) const { return call({input}).front(); }
+  /// For modules with several inputs or outputs.
+  Values call(const Values& inputs) const;
+
+ private:
+  friend class Cell;
+  explicit Layer(std::shared_ptr<LayerRecord> record) : pipeline_stage(record->stage), record_(std::move(record)) {}
+
+  std::shared_ptr<LayerRecord> record_;
+};
+
+/// How the initial weights of a layer come about: from (seed, name) alone, whatever the cut and the rank.
+struct WeightSeed {
+  std::uint64_t seed = 0;
+  std::string layer;  // its full name, e.g. "encoder.layer1"
+};
+
+/// Builds with the process's default generator seeded from `weights`, under a lock, and restores the generator.
+BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights);
+
+/// Parameters and buffers of `other` become those of `home`: two modules, one set of values, two gradients.
+/// Throws PlanError when the modules differ.
+void share_values(torch::nn::Module& other, const torch::nn::Module& home);
+/// Copies values instead.
+void copy_values(torch::nn::Module& to, const torch::nn::Module& from);
+
+namespace traits {
+
+inline Tensors as_tensors(torch::Tensor tensor) { return {std::move(tensor)}; }
+inline Tensors as_tensors(Tensors tensors) { return tensors; }
+template <class... T>
+Tensors as_tensors(std::tuple<T...> tensors) {
+  return std::apply([](auto&&... each) { return Tensors{std::move(each)...}; }, std::move(tensors));
+}
+
+template <class T>
+constexpr int output_count = 1;
+template <class... T>
+constexpr int output_count<std::tuple<T...>> = sizeof...(T);
+
+template <class M>
+concept TakesOne = requires(M& module, const torch::Tensor& x) { module.forward(x); };
+template <class M>
+concept TakesTwo = requires(M& module, const torch::Tensor& x) { module.forward(x, x); };
+template <class M>
+concept TakesThree = requires(M& module, const torch::Tensor& x) { module.forward(x, x, x); };
+
+template <class M>
+constexpr int outputs_of() {
+  if constexpr (TakesOne<M>)
+    return output_count<decltype(std::declval<M&>().forward(torch::Tensor()))>;
+  else if constexpr (TakesTwo<M>)
+    return output_count<decltype(std::declval<M&>().forward(torch::Tensor(), torch::Tensor()))>;
+  else
+    return output_count<decltype(std::declval<M&>().forward(torch::Tensor(), torch::Tensor(), torch::Tensor()))>;
+}
+
+/// The number of inputs did not fit the module's forward.
+[[noreturn]] void wrong_input_count(const torch::nn::Module& module, std::size_t given);
+
+template <class M>
+BuiltLayer erase(std::shared_ptr<M> module) {
+  static_assert(TakesOne<M> || TakesTwo<M> || TakesThree<M>,
+                "a layer's module needs a forward that takes one, two or three tensors");
+  return {module, [module](const Tensors& x) -> Tensors {
+            if constexpr (TakesOne<M>)
+              if (x.size() == 1) return as_tensors(module->forward(x[0]));
+            if constexpr (TakesTwo<M>)
+              if (x.size() == 2) return as_tensors(module->forward(x[0], x[1]));
+            if constexpr (TakesThree<M>)
+              if (x.size() == 3) return as_tensors(module->forward(x[0], x[1], x[2]));
+            wrong_input_count(*module, x.size());
+          }};
+}
+
+template <class T>
+auto module_pointer(T made) {
+  if constexpr (requires { made.ptr(); })
+    return made.ptr();  // torch::nn::Linear and its like
+  else
+    return made;  // already a std::shared_ptr
+}
+
+}  // namespace traits
+
+/// From anything that makes a torch module: `[] { return torch::nn::Linear(784, 512); }`.
+template <class Make>
+  requires std::invocable<Make&>
+LayerFactory layer_factory(Make make) {
+  using Module = typename decltype(traits::module_pointer(make()))::element_type;
+  return {[make]() mutable { return traits::erase<Module>(traits::module_pointer(make())); },
+          traits::outputs_of<Module>()};
+}
+
+}  // namespace penstock

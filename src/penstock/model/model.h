@@ -1,0 +1,21 @@
+// The door of the room `model`: a network as one writes it for one device, as a graph of layers, and cut into stages.
+//
+//   struct Network : Cell {
+//     Layer in  = add("in",  [] { return torch::nn::Linear(784, 512); });
+//     Layer out = add("out", [] { return torch::nn::Linear(512, 10); });
+//     Value forward(Value x) override { return out(relu(in(flatten(x, 1)))); }
+//   };
+//
+//   Network net;
+//   net.in.pipeline_stage = 0;
+//   net.out.pipeline_stage = 1;
+#pragma once
+
+#include "penstock/model/cell.h"
+#include "penstock/model/functions.h"
+#include "penstock/model/graph.h"
+#include "penstock/model/layer.h"
+#include "penstock/model/loss.h"
+#include "penstock/model/sequential.h"
+#include "penstock/model/stages.h"
+#include "penstock/model/value.h"

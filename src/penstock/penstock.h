@@ -1,0 +1,13 @@
+// Everything that a program on Penstock needs: the doors of the rooms.
+#pragma once
+
+#include "penstock/base/base.h"
+#include "penstock/data/data.h"
+#include "penstock/model/model.h"
+#include "penstock/plan/plan.h"
+#include "penstock/runtime/pipeline.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/trace/trace.h"
+#include "penstock/train/train.h"
+#include "penstock/transport/transport.h"
+#include "penstock/zoo/zoo.h"

@@ -1,0 +1,93 @@
+#include "penstock/runtime/cut_network.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include <torch/nn/module.h>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/cut.h"
+
+namespace penstock {
+namespace {
+
+/// Numbers of parameters, from layers that are built for a moment where there is no other way to know.
+class LayerSizes {
+ public:
+  explicit LayerSizes(std::uint64_t seed) : seed_(seed) {}
+
+  std::int64_t operator()(const Node& node) {
+    if (!node.is_layer()) return 0;
+    const auto [known, is_new] = sizes_.try_emplace(node.layer.get(), 0);
+    if (is_new) {
+      const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed_, .layer = node.layer_path});
+      for (const torch::Tensor& parameter : built.module->parameters()) known->second += parameter.numel();
+    }
+    return known->second;
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::map<const LayerRecord*, std::int64_t> sizes_;
+};
+
+void refuse_layers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node,
+                                     LayerSizes& sizes) {
+  std::map<const LayerRecord*, std::size_t> first_use;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    if (!node.is_layer()) continue;
+    const auto [first, is_new] = first_use.try_emplace(node.layer.get(), n);
+    if (is_new || stage_of_node[first->second] == stage_of_node[n]) continue;
+    require<PlanError>(sizes(node) == 0, "layer '", node.layer_path, "' is used on stage ",
+                       stage_of_node[first->second].value(), " and, as '", node.name, "', on stage ",
+                       stage_of_node[n].value(), ": put both uses on one stage");
+  }
+}
+
+}  // namespace
+
+StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stages) {
+  Graph graph = trace_graph(network);
+  LayerSizes sizes(options.seed);
+  std::vector<StageId> stage_of_node = assign_stages(
+      graph, stages,
+      {.parameters = std::ref(sizes), .cut = [&](const Graph& whole) {
+         std::vector<LayerSize> layers;
+         for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
+         return cut_layers(options.cut, layers, stages);
+       }});
+  refuse_layers_on_several_stages(graph, stage_of_node, sizes);
+  return cut_graph(std::move(graph), std::move(stage_of_node), stages);
+}
+
+Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains) {
+  std::vector<bool> wants_grad(staged.graph.nodes.size());
+  // Nodes that pass values through come last in the list but not in the flow: go by stage.
+  for (const StagePart& part : staged.parts)
+    for (int n : part.nodes) {
+      const auto index = static_cast<std::size_t>(n);
+      wants_grad[index] = node_trains[index];
+      for (const ValueRef& input : staged.graph.nodes[index].inputs)
+        if (!input.is_graph_input() && wants_grad[static_cast<std::size_t>(input.node)]) wants_grad[index] = true;
+    }
+  Links links;
+  for (const StagePart& part : staged.parts)
+    for (const Port& port : part.sends) {
+      const bool gradient = std::any_of(port.values.begin(), port.values.end(), [&](const ValueRef& v) {
+        return wants_grad[static_cast<std::size_t>(v.node)];
+      });
+      links.push_back({part.id, port.peer, gradient});
+    }
+  return links;
+}
+
+std::string outline(const StagedGraph& staged) {
+  std::string text;
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    text += say(staged.graph.nodes[n].name, "@", staged.stage_of_node[n].value(), " ");
+  return text;
+}
+
+}  // namespace penstock

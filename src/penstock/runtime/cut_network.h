@@ -1,0 +1,22 @@
+// From a network and the options to stages: annotations where there are any, the partitioner otherwise.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/model/stages.h"
+#include "penstock/runtime/options.h"
+#include "penstock/schedule/dependencies.h"
+
+namespace penstock {
+
+/// Traces and cuts. Builds a layer for a moment where its number of parameters has to be known.
+StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stages);
+
+/// The links of a cut network. One carries gradients where anything before it trains.
+Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains);
+
+/// The cut in one line: what ranks compare.
+std::string outline(const StagedGraph& staged);
+
+}  // namespace penstock

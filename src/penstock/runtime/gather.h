@@ -1,0 +1,28 @@
+// What the ranks of a world know, brought to rank 0.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/member.h"
+#include "penstock/trace/recorder.h"
+
+namespace penstock {
+
+/// Names the messages of one gathering; `round` counts the gatherings of a pipeline.
+struct GatherTag {
+  std::uint32_t pipeline = 0;
+  std::uint64_t round = 0;
+};
+
+/// Called on every rank's thread with its own steps. Rank 0 gets all, by world rank; the others nothing.
+std::vector<std::vector<RankStep>> gather_steps(const Member& member, const GatherTag& tag,
+                                                const std::vector<RankStep>& own);
+
+/// Called on every rank's thread with its own named tensors (none for replicas but the first). Rank 0 gets copies of
+/// all of them; the others nothing.
+std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const GatherTag& tag,
+                                                    const std::vector<std::pair<std::string, torch::Tensor>>& own);
+
+}  // namespace penstock

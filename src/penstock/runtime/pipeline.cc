@@ -1,0 +1,271 @@
+#include "penstock/runtime/pipeline.h"
+
+#include <functional>
+
+#include <torch/version.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/runtime/cut_network.h"
+#include "penstock/runtime/gather.h"
+#include "penstock/runtime/preflight.h"
+#include "penstock/runtime/rank_runner.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock {
+namespace {
+
+const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
+
+}  // namespace
+
+// Shared with the jobs on the ranks' threads: one that hangs after a failure keeps what it uses.
+class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
+ public:
+  Impl(World& world, Cell& network, Loss loss, const PipelineOptions& options)
+      : world_(world),
+        options_(options),
+        loss_(std::move(loss)),
+        id_(world.next_pipeline()),
+        plans_({.schedule = options.schedule,
+                .ranks = world.stages(),
+                .micro_batches = options.micro_batches,
+                .reduce = world.replicas() > 1}),
+        staged_(cut_network(network, options, plans_.training().stage_count())),
+        runners_(world.local_ranks().size()) {
+    if (world.is_main())
+      for (const std::string& warning : staged_.warnings) warn(warning);
+    std::vector<bool> node_trains;
+    world_.run_on_local_ranks([&](const Member& member) {
+      auto& runner = runner_of(member);
+      runner = std::make_unique<RankRunner>(
+          staged_, plans_.training(), RankSetting{id_, member, loss_, options_.reduction, options_.seed});
+      auto trains = compare_ranks(
+          member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
+      if (member.collects) node_trains = std::move(trains);
+    });
+    plans_.set_links(links_of(staged_, node_trains));
+    full_plan_ = plans_.for_training(options_.micro_batches);
+  }
+
+  void optimize_with(const OptimizerFactory& factory) {
+    drain();
+    world_.run_on_local_ranks([&](const Member& member) { runner_of(member)->make_optimizers(factory); });
+    has_optimizer_ = true;
+  }
+
+  StepResult submit(const Tensors& inputs, const torch::Tensor& targets, bool training,
+                    const std::vector<Metric>& metrics) {
+    require<ConfigError>(!training || has_optimizer_,
+                         "train_step before optimize_with: give the pipeline an optimiser first");
+    auto job = std::make_shared<StepJob>(make_job(inputs, targets, training, metrics));
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
+    // One step runs, one waits behind it; whoever submits a third waits for the first.
+    if (before_last_) before_last_->wait_until_done();
+    before_last_ = std::exchange(last_, job->state);
+    for (std::size_t local = 0; local < runners_.size(); ++local)
+      world_.post(world_.local_ranks()[local],
+                  [self = shared_from_this(), job, runner = runners_[local].get()] { runner->run(*job); });
+    return StepResult(job->state);
+  }
+
+  /// Waits for everything submitted; throws what made it fail.
+  void drain() {
+    if (before_last_) before_last_->wait_until_done();
+    if (last_) last_->wait_until_done();
+  }
+
+  RowRange share_rows(std::int64_t samples) const {
+    if (!is_spread()) return {0, samples};
+    return layout_of(samples).share(world_.member(world_.local_ranks().front()).replica());
+  }
+
+  bool reads_inputs() const {
+    for (const auto& runner : runners_)
+      for (const auto& stage : runner->stages())
+        if (!stage->part().graph_inputs.empty()) return true;
+    return false;
+  }
+
+  std::map<std::string, torch::Tensor> local_state() {
+    drain();
+    std::map<std::string, torch::Tensor> state;
+    for (const auto& runner : runners_)
+      for (const auto& stage : runner->stages())
+        for (auto& [name, tensor] : stage->state()) state.try_emplace(name, tensor);
+    return state;
+  }
+
+  std::map<std::string, torch::Tensor> state() {
+    drain();
+    std::map<std::string, torch::Tensor> all;
+    const GatherTag tag{id_, ++gatherings_};
+    world_.run_on_local_ranks([&](const Member& member) {
+      std::vector<std::pair<std::string, torch::Tensor>> own;
+      if (member.replica() == Replica(0))
+        for (const auto& stage : runner_of(member)->stages())
+          for (auto& item : stage->state()) own.push_back(std::move(item));
+      auto gathered = gather_tensors(member, tag, own);
+      if (member.rank == WorldRank(0)) all = std::move(gathered);
+    });
+    return all;
+  }
+
+  Trace trace() {
+    drain();
+    Trace trace;
+    trace.schedule = full_plan_->schedule;
+    trace.replicas = world_.replicas();
+    for (const auto& [field, value] : fingerprint()) trace.settings[field] = value;
+    trace.settings["transport"] = world_.transport();
+    const GatherTag tag{id_, ++gatherings_};
+    world_.run_on_local_ranks([&](const Member& member) {
+      auto steps = gather_steps(member, tag, runner_of(member)->recorder().steps());
+      if (member.rank == WorldRank(0)) trace.ranks = std::move(steps);
+    });
+    return trace;
+  }
+
+  void on_each_runner(const std::function<void(RankRunner&)>& job) {
+    drain();
+    world_.run_on_local_ranks([&](const Member& member) { job(*runner_of(member)); });
+  }
+
+  std::vector<Peak> peak_activations() {
+    std::vector<Peak> peaks;
+    drain();
+    for (std::size_t local = 0; local < runners_.size(); ++local) {
+      const Member member = world_.member(world_.local_ranks()[local]);
+      peaks.push_back({member.rank, runners_[local]->peak_activations(),
+                       full_plan_->peak_activations[member.pipeline_rank().index()]});
+    }
+    return peaks;
+  }
+
+  const World& world() const { return world_; }
+  const PipelineOptions& options() const { return options_; }
+  const StagedGraph& staged() const { return staged_; }
+  const Schedule& schedule() const { return full_plan_->schedule; }
+
+ private:
+  std::unique_ptr<RankRunner>& runner_of(const Member& member) {
+    return runners_[static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value())];
+  }
+
+  /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
+  bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
+
+  BatchLayout layout_of(std::int64_t samples) const {
+    return BatchLayout({.samples = samples, .replicas = world_.replicas(), .micro_batches = options_.micro_batches});
+  }
+
+  StepJob make_job(const Tensors& inputs, const torch::Tensor& targets, bool training,
+                   const std::vector<Metric>& metrics) {
+    const int wanted = staged_.graph.inputs;
+    require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
+                         inputs.size());
+    require<ConfigError>(targets.defined() && targets.dim() >= 1 && targets.size(0) >= 1,
+                         "a batch needs at least one sample, along dimension 0 of the targets");
+    const std::int64_t samples = targets.size(0);
+    const RowRange share = share_rows(samples);
+    StepJob job{next_step_++, training, layout_of(samples), {}, inputs, 0, targets, metrics, nullptr};
+    if (reads_inputs()) {
+      const std::int64_t rows = inputs.front().size(0);
+      require<ConfigError>(rows == samples || rows == share.size(), "the inputs have ", rows, " rows and the targets ",
+                           samples, ": pass the whole batch", is_spread() ? ", or its share_rows" : "");
+      if (rows != samples) job.first_input_row = share.begin;
+      for (const torch::Tensor& input : inputs)
+        require<ConfigError>(input.size(0) == rows, "the inputs have ", rows, " and ", input.size(0), " rows");
+    }
+    for (int r = 0; r < world_.replicas(); ++r) {
+      const int micro_batches = job.layout.micro_batches(Replica(r));
+      job.plans.push_back(training ? plans_.for_training(micro_batches) : plans_.for_forward(micro_batches));
+    }
+    return job;
+  }
+
+  Fingerprint fingerprint() const {
+    return {{"penstock", PENSTOCK_VERSION},
+            {"LibTorch", TORCH_VERSION},
+            {"stages", say(world_.stages())},
+            {"replicas", say(world_.replicas())},
+            {"micro-batches", say(options_.micro_batches)},
+            {"schedule", options_.schedule},
+            {"words", say(std::hash<std::string>{}(write_schedule(plans_.training())))},
+            {"network", outline(staged_)},
+            {"loss", loss_.name},
+            {"reduction", to_string(options_.reduction)},
+            {"seed", say(options_.seed)},
+            {"threads per rank", say(world_.threads())}};
+  }
+
+  World& world_;
+  PipelineOptions options_;
+  Loss loss_;
+  std::uint32_t id_;
+  Plans plans_;
+  StagedGraph staged_;
+  std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
+  std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
+  std::shared_ptr<StepState> last_, before_last_;
+  std::uint64_t next_step_ = 0;
+  std::uint64_t gatherings_ = 0;
+  bool has_optimizer_ = false;
+};
+
+Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
+    : impl_(std::make_shared<Impl>(world, network, std::move(loss), options)) {}
+
+Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
+    : Pipeline(world, *from_sequential(network), std::move(loss), options) {}
+
+Pipeline::~Pipeline() {
+  try {
+    impl_->drain();
+  } catch (const std::exception&) {
+    // Whoever asked for a result has heard of it.
+  }
+}
+
+void Pipeline::optimize_with(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
+
+StepResult Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
+  return impl_->submit({inputs}, targets, true, {});
+}
+StepResult Pipeline::train_step(const Tensors& inputs, const torch::Tensor& targets) {
+  return impl_->submit(inputs, targets, true, {});
+}
+StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
+                              const std::vector<Metric>& metrics) {
+  return impl_->submit({inputs}, targets, false, metrics);
+}
+
+RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_rows(samples); }
+bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }
+const World& Pipeline::world() const { return impl_->world(); }
+const PipelineOptions& Pipeline::options() const { return impl_->options(); }
+const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
+const Schedule& Pipeline::schedule() const { return impl_->schedule(); }
+
+std::vector<std::string> Pipeline::describe_stages() const {
+  std::vector<std::string> lines;
+  for (const StagePart& part : impl_->staged().parts) {
+    std::string line = say("stage ", part.id.value(), ":");
+    for (int n : part.nodes) line += " " + impl_->staged().graph.nodes[static_cast<std::size_t>(n)].name;
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
+std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
+Trace Pipeline::trace() { return impl_->trace(); }
+void Pipeline::clear_trace() {
+  impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
+}
+void Pipeline::set_learning_rate(double rate) {
+  impl_->on_each_runner([rate](RankRunner& runner) { runner.set_learning_rate(rate); });
+}
+std::vector<Pipeline::Peak> Pipeline::peak_activations() { return impl_->peak_activations(); }
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// The door of the room `runtime`: a world of ranks, and a network trained in it as a pipeline.
+//
+//   World world({.stages = 2});                          // threads; under mpirun one process per rank
+//   Pipeline pipeline(world, net, cross_entropy, {.micro_batches = 4, .schedule = "1f1b"});
+//   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
+//   StepResult result = pipeline.train_step(images, labels);   // the whole batch, on every process
+//   std::cout << result.loss();                                // known on every rank; asking waits
+//
+// Loss and gradients equal those of the whole batch up to rounding, and are bitwise equal for all schedules, cuts and
+// transports at equal micro-batches, replicas and threads per rank.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/base/split.h"
+#include "penstock/model/model.h"
+#include "penstock/runtime/optimizer.h"
+#include "penstock/runtime/options.h"
+#include "penstock/runtime/result.h"
+#include "penstock/runtime/world.h"
+#include "penstock/trace/recorder.h"
+
+namespace penstock {
+
+/// A network cut into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
+/// Not thread-safe. After any RankFailure or TransportError the pipeline and its world are spent.
+class Pipeline {
+ public:
+  /// Cuts `network`, builds every rank's layers, and compares the ranks' settings. `network` is not needed afterwards.
+  /// Throws PlanError or ConfigError (docs/errors.md).
+  Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options = {});
+  Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options = {});
+  /// Waits for what was submitted.
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  /// A torch::optim optimiser, made once for each stage from that stage's parameters.
+  template <class Make>
+    requires requires(Make make) { optimizer_factory(make); }
+  void optimize_with(Make make) {
+    optimize_with(optimizer_factory(std::move(make)));
+  }
+  void optimize_with(const OptimizerFactory& factory);
+
+  /// Forward, backward and update for one batch, submitted: at most one step is under way beyond the one that runs.
+  /// `inputs` [n, ...] and `targets` [n, ...] are the whole (global) batch; under MPI, `inputs` may hold just the rows
+  /// of this process's replica (share_rows), or none where reads_inputs() is false. The tensors must not be changed
+  /// before the result is there.
+  StepResult train_step(const torch::Tensor& inputs, const torch::Tensor& targets);
+  StepResult train_step(const Tensors& inputs, const torch::Tensor& targets);
+
+  /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
+  StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
+                      const std::vector<Metric>& metrics = {});
+
+  /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
+  RowRange share_rows(std::int64_t samples) const;
+  /// Whether any rank of this process looks at the network's inputs.
+  bool reads_inputs() const;
+
+  const World& world() const;
+  const PipelineOptions& options() const;
+  const StagedGraph& stages() const;
+  /// What is obeyed for a batch of at least m samples per replica.
+  const Schedule& schedule() const;
+  /// "stage 0: flatten layer1 relu1", ...: for people.
+  std::vector<std::string> describe_stages() const;
+
+  /// Parameters and buffers of this process's ranks (replica 0 first), by full name, to look at or to change between
+  /// steps. Waits for what was submitted.
+  std::map<std::string, torch::Tensor> local_state();
+  /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
+  std::map<std::string, torch::Tensor> state();
+  /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
+  Trace trace();
+  /// Forgets what was recorded, on this process: after warm-up steps.
+  void clear_trace();
+  /// Sets the learning rate of every optimiser.
+  void set_learning_rate(double rate);
+
+  struct Peak {
+    WorldRank rank;
+    int measured = 0;   // most live micro-batches since the pipeline was made
+    int predicted = 0;  // as the judge counted them
+  };
+  /// Of this process's ranks. Waits for what was submitted.
+  std::vector<Peak> peak_activations();
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// The schedules of one pipeline: generated, lowered, judged and compiled once for each number of micro-batches.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/executor.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock {
+
+/// One lowered, proven schedule, ready to run.
+struct RunPlan {
+  RunPlan(Schedule lowered, Links links);
+
+  Schedule schedule;
+  Dependencies dependencies;
+  std::vector<Program> programs;      // by rank
+  std::vector<int> peak_activations;  // by rank, as the judge counted them
+};
+
+struct PlanRequest {
+  std::string schedule;  // a generator's name or a file
+  int ranks = 1;
+  int micro_batches = 1;
+  bool reduce = false;   // there are replicas
+};
+
+class Plans {
+ public:
+  /// Resolves the schedule for m micro-batches. Throws ConfigError or PlanError where it cannot be run.
+  explicit Plans(const PlanRequest& request);
+
+  /// The compute words for the full m: what the stages are numbered by.
+  const Schedule& training() const { return training_; }
+  /// What the stages hand to each other: known once the model is cut, before the first for_*.
+  void set_links(Links links) { links_ = std::move(links); }
+
+  /// The plan of a training step of `micro_batches` <= m; 0 runs no micro-batch but takes part in REDUCE and STEP.
+  std::shared_ptr<const RunPlan> for_training(int micro_batches);
+  std::shared_ptr<const RunPlan> for_forward(int micro_batches);
+
+ private:
+  Schedule compute_words(int micro_batches) const;
+
+  PlanRequest request_;
+  bool from_file_ = false;
+  Schedule training_;
+  Links links_;
+  std::map<std::pair<bool, int>, std::shared_ptr<const RunPlan>> known_;  // by (training, micro-batches)
+};
+
+}  // namespace penstock

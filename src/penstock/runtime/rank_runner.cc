@@ -1,0 +1,250 @@
+#include "penstock/runtime/rank_runner.h"
+
+#include <cstring>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/reduce.h"
+
+namespace penstock {
+namespace {
+
+Message message_of(std::vector<double> numbers) {
+  return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0};
+}
+
+}  // namespace
+
+RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting)
+    : staged_(staged),
+      placement_(placement),
+      setting_(setting),
+      rank_(setting.member.pipeline_rank()),
+      replica_(setting.member.replica()) {
+  for (Order& order : placement_.orders) order.clear();
+  for (const StagePart& part : staged_.parts)
+    if (is_local(part.id)) stages_.push_back(std::make_unique<Stage>(staged_, part, setting.seed));
+}
+
+std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
+  std::vector<std::pair<int, bool>> nodes;
+  for (const auto& stage : stages_)
+    for (int n : stage->part().nodes) nodes.emplace_back(n, stage->trains(n));
+  return nodes;
+}
+
+void RankRunner::make_optimizers(const OptimizerFactory& factory) {
+  optimizers_.clear();
+  for (const auto& stage : stages_) {
+    std::vector<NamedParameter> parameters;
+    for (const Parameter& parameter : stage->gradients().parameters())
+      parameters.push_back({parameter.name, parameter.value});
+    if (!parameters.empty()) optimizers_[stage->id()] = factory(parameters);
+  }
+}
+
+void RankRunner::run(const StepJob& job) {
+  std::exception_ptr failure;
+  try {
+    run_or_throw(job);
+  } catch (const std::exception& error) {
+    Transport& transport = endpoint();
+    if (!transport.aborted())
+      transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
+                          to_string(current_), " of step ", job.step, ": ", error.what()));
+    failure = std::make_exception_ptr(RankFailure(transport.aborted().value_or(error.what())));
+  }
+  job_ = nullptr;
+  stash_.clear();
+  inbox_.clear();
+  outbox_.clear();
+  gradients_.clear();
+  job.state->rank_done(failure);
+}
+
+void RankRunner::run_or_throw(const StepJob& job) {
+  const RunPlan& plan = *job.plans[replica_.index()];
+  job_ = &job;
+  loss_ = 0;
+  finished_forwards_ = 0;
+  metric_sums_.assign(job.metrics.size(), 0);
+  for (const auto& stage : stages_) {
+    stage->set_training(job.training);
+    stage->gradients().begin_step();
+  }
+  const bool has_last_stage = is_local(staged_.parts.back().id);
+  if (has_last_stage)
+    scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);
+  stash_.set_bound(plan.peak_activations[rank_.index()]);
+
+  const torch::AutoGradMode with_graph(job.training);
+  recorder_.begin_step(job.step);
+  if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
+  execute(plan.programs[rank_.index()], *this, recorder_);
+  recorder_.end_step();
+  collect_result();
+}
+
+void RankRunner::begin(const Instruction& instruction) {
+  current_ = instruction;
+  Position position;
+  const std::string word = to_string(instruction);
+  std::strncpy(position.word, word.c_str(), sizeof(position.word) - 1);
+  endpoint().report_progress(position);
+}
+
+std::int64_t RankRunner::receive(const Instruction& instruction) {
+  const bool is_forward = instruction.op() == Op::recv_forward;
+  const MessageKey key{is_forward ? instruction.peer() : instruction.stage(),
+                       is_forward ? instruction.stage() : instruction.peer(), instruction.micro_batch(), is_forward};
+  const WorldRank from = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
+  Message message = endpoint().receive(from, tag_of(key), to_string(instruction));
+  const std::int64_t transit = message.arrived_ns - message.sent_ns;
+  inbox_[key] = std::move(message);
+  return transit;
+}
+
+void RankRunner::perform(const Instruction& instruction) {
+  switch (instruction.op()) {
+    case Op::forward: return forward(stage(instruction.stage()), instruction.micro_batch());
+    case Op::backward: return backward(stage(instruction.stage()), instruction.micro_batch());
+    case Op::send_forward:
+    case Op::send_backward: {
+      const bool is_forward = instruction.op() == Op::send_forward;
+      const MessageKey key{is_forward ? instruction.stage() : instruction.peer(),
+                           is_forward ? instruction.peer() : instruction.stage(), instruction.micro_batch(), is_forward};
+      auto node = outbox_.extract(key);
+      require<InternalError>(!node.empty(), to_string(instruction), " has nothing to send");
+      const WorldRank to = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
+      return endpoint().send(to, tag_of(key), std::move(node.mapped()));
+    }
+    case Op::reduce: return reduce(stage(instruction.stage()));
+    case Op::step: return update(stage(instruction.stage()));
+    case Op::recv_forward:
+    case Op::recv_backward:
+    case Op::input_grad:
+    case Op::weight_grad:
+    case Op::norm: break;
+  }
+  throw InternalError(say("the runtime was given ", to_string(instruction), ", which it does not perform"));
+}
+
+Stage& RankRunner::stage(StageId id) {
+  for (const auto& stage : stages_)
+    if (stage->id() == id) return *stage;
+  throw InternalError(say("rank ", rank_.value(), " does not own stage ", id.value()));
+}
+
+Tag RankRunner::tag_of(const MessageKey& key) const {
+  return {setting_.pipeline,  key.forward ? Traffic::forward : Traffic::backward, job_->step, key.from.value(),
+          key.to.value(),     key.micro_batch.value()};
+}
+
+void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
+  const RowRange rows = job_->layout.rows(replica_, micro_batch);
+  Tensors inputs;
+  for (int input : stage.part().graph_inputs)
+    inputs.push_back(
+        job_->inputs[static_cast<std::size_t>(input)].narrow(0, rows.begin - job_->first_input_row, rows.size()));
+  std::vector<Message> received;
+  for (const Port& port : stage.part().receives)
+    received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
+
+  Stage::Forwarded done = stage.forward(
+      received, inputs, [&](const Tensors& outputs) { return finish_forward(outputs, micro_batch); });
+  for (std::size_t p = 0; p < done.sends.size(); ++p)
+    post_message({stage.id(), stage.part().sends[p].peer, micro_batch, true}, std::move(done.sends[p]));
+  if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));
+  const bool is_last_stage = stage.id() == staged_.parts.back().id;
+  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(replica_)) tell_result();
+}
+
+torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
+  const RowRange rows = job_->layout.rows(replica_, micro_batch);
+  const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size());
+  torch::Tensor sum = setting_.loss.sum(outputs.front(), target);
+  const double factor = scale_.factor[micro_batch.index()];
+  if (factor > 0) loss_ += factor * sum.item<double>();
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < metric_sums_.size(); ++i)
+    metric_sums_[i] += job_->metrics[i].count(outputs.front(), target);
+  return sum;
+}
+
+void RankRunner::backward(Stage& stage, MicroBatch micro_batch) {
+  std::vector<Message> gradients;
+  for (const Port& port : stage.part().sends) {
+    const MessageKey key{stage.id(), port.peer, micro_batch, false};
+    // A link that carries no gradient brought no message.
+    gradients.push_back(inbox_.contains(key) ? take_message(key)
+                                             : Message{std::vector<Parcel>(port.values.size()), 0, 0});
+  }
+  Activations activations = stash_.take(stage.id(), micro_batch);
+  torch::Tensor loss_gradient;
+  if (activations.loss.defined())
+    loss_gradient = torch::full_like(activations.loss, scale_.factor[micro_batch.index()]);
+  std::vector<Message> sends = stage.backward(std::move(activations), gradients, loss_gradient);
+  for (std::size_t p = 0; p < sends.size(); ++p)
+    post_message({stage.part().receives[p].peer, stage.id(), micro_batch, false}, std::move(sends[p]));
+}
+
+void RankRunner::post_message(const MessageKey& key, Message message) {
+  const StageId consumer = key.forward ? key.to : key.from;
+  (is_local(consumer) ? inbox_ : outbox_)[key] = std::move(message);
+}
+
+Message RankRunner::take_message(const MessageKey& key) {
+  auto node = inbox_.extract(key);
+  require<InternalError>(!node.empty(), "the message of micro-batch ", key.micro_batch.value(), " from stage ",
+                         key.from.value(), " to stage ", key.to.value(), " is not there");
+  return std::move(node.mapped());
+}
+
+// The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
+void RankRunner::tell_result() {
+  std::vector<double> numbers{loss_, scale_.total_weight};
+  numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
+  const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
+  if (member().is_alone) {
+    endpoint().send(WorldRank(0), tag, message_of(numbers));
+  } else {
+    for (int r = 0; r < member().world_size(); ++r) endpoint().send(WorldRank(r), tag, message_of(numbers));
+  }
+}
+
+void RankRunner::collect_result() {
+  if (!member().collects) return;
+  StepNumbers total;
+  total.metrics.assign(job_->metrics.size(), 0);
+  const Rank last = placement_.rank_of(staged_.parts.back().id);
+  for (int r = 0; r < member().replicas; ++r) {
+    const Tag tag{setting_.pipeline, Traffic::result, job_->step, r, 0, 0};
+    const Message message = endpoint().receive(member().rank_of(last, Replica(r)), tag, "the loss");
+    const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
+    total.loss += numbers[0];
+    total.weight = numbers[1];
+    for (std::size_t i = 0; i < total.metrics.size(); ++i)
+      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 2];
+  }
+  job_->state->set_numbers(std::move(total));
+}
+
+void RankRunner::reduce(Stage& stage) {
+  ReplicaGroup group{endpoint(), {setting_.pipeline, Traffic::reduce, job_->step, stage.id().value(), 0, 0}, replica_, {}};
+  for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
+  gradients_[stage.id()] = sum_over_replicas(group, stage.gradients());
+}
+
+void RankRunner::update(Stage& stage) {
+  const auto optimizer = optimizers_.find(stage.id());
+  if (optimizer == optimizers_.end()) return;
+  auto reduced = gradients_.extract(stage.id());
+  const Tensors gradients = reduced.empty() ? stage.gradients().sum_uses() : std::move(reduced.mapped());
+  const auto& parameters = stage.gradients().parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor value = parameters[i].value;
+    value.mutable_grad() = gradients[i];
+  }
+  optimizer->second->step();
+}
+
+}  // namespace penstock

@@ -1,0 +1,119 @@
+// One rank of one pipeline: its stages, and the hands that obey its list.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+
+#include "penstock/runtime/batch_layout.h"
+#include "penstock/runtime/member.h"
+#include "penstock/runtime/optimizer.h"
+#include "penstock/runtime/plans.h"
+#include "penstock/runtime/result.h"
+#include "penstock/runtime/stage.h"
+#include "penstock/runtime/stash.h"
+#include "penstock/runtime/step_state.h"
+
+namespace penstock {
+
+/// One step, as every local rank gets it. Immutable.
+struct StepJob {
+  std::uint64_t step = 0;
+  bool training = true;
+  BatchLayout layout;
+  std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica
+  Tensors inputs;                                     // by graph input: the whole batch, or rows from first_input_row on
+  std::int64_t first_input_row = 0;
+  torch::Tensor targets;                              // the whole batch's
+  std::vector<Metric> metrics;
+  std::shared_ptr<StepState> state;
+};
+
+/// What a rank needs to know of its pipeline.
+struct RankSetting {
+  std::uint32_t pipeline = 0;
+  Member member;
+  Loss loss;
+  Reduction reduction = Reduction::mean;
+  std::uint64_t seed = 0;
+};
+
+/// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.
+class RankRunner {
+ public:
+  /// `staged` must outlive it. Builds the stages that `placement` gives this rank.
+  RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting);
+
+  /// Whether each node that this rank runs has parameters that train.
+  std::vector<std::pair<int, bool>> trainable_nodes() const;
+  const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
+  void make_optimizers(const OptimizerFactory& factory);
+  const Recorder& recorder() const { return recorder_; }
+  void clear_recorder() { recorder_.clear(); }
+  void set_learning_rate(double rate) {
+    for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(rate);
+  }
+  /// The most live micro-batches so far.
+  int peak_activations() const { return stash_.peak(); }
+
+  /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
+  void run(const StepJob& job);
+
+  // The hands.
+  void begin(const Instruction& instruction);
+  std::int64_t receive(const Instruction& instruction);
+  void perform(const Instruction& instruction);
+
+ private:
+  struct MessageKey {
+    StageId from;
+    StageId to;
+    MicroBatch micro_batch;
+    bool forward = true;
+    friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
+  };
+
+  const Member& member() const { return setting_.member; }
+  Transport& endpoint() const { return *setting_.member.endpoint; }
+  Stage& stage(StageId id);
+  bool is_local(StageId id) const { return placement_.rank_of(id) == rank_; }
+  Tag tag_of(const MessageKey& key) const;
+
+  void run_or_throw(const StepJob& job);
+  void forward(Stage& stage, MicroBatch micro_batch);
+  void backward(Stage& stage, MicroBatch micro_batch);
+  torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
+  void post_message(const MessageKey& key, Message message);
+  Message take_message(const MessageKey& key);
+  void tell_result();
+  void collect_result();
+  void reduce(Stage& stage);
+  void update(Stage& stage);
+
+  const StagedGraph& staged_;
+  Schedule placement_;  // compute words; read for rank_of alone
+  RankSetting setting_;
+  Rank rank_;
+  Replica replica_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::map<StageId, std::unique_ptr<Optimizer>> optimizers_;
+  Recorder recorder_;
+  Stash<Activations> stash_;
+
+  // The running step.
+  const StepJob* job_ = nullptr;
+  Instruction current_;
+  std::map<MessageKey, Message> inbox_;   // received, or handed over by a stage of this rank
+  std::map<MessageKey, Message> outbox_;  // computed, not sent yet
+  std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
+  LossScale scale_;
+  double loss_ = 0;
+  std::vector<double> metric_sums_;
+  int finished_forwards_ = 0;
+};
+
+}  // namespace penstock

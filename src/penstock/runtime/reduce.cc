@@ -1,0 +1,80 @@
+#include "penstock/runtime/reduce.h"
+
+#include "penstock/base/split.h"
+
+namespace penstock {
+namespace {
+
+enum Phase : std::int32_t { gather_parts, spread_sums };
+
+Tag tag_of(const ReplicaGroup& group, Phase phase) {
+  Tag tag = group.tag;
+  tag.to_stage = phase;
+  return tag;
+}
+
+}  // namespace
+
+Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients) {
+  const torch::NoGradGuard no_grad;
+  const auto& parameters = gradients.parameters();
+  const Tensors own = gradients.sum_uses();
+  const int replicas = static_cast<int>(group.ranks.size());
+  if (own.empty() || replicas == 1) return own;
+
+  // One flat list of numbers, absent gradients as zeros, and beside it which are there at all.
+  Tensors flat_parts;
+  torch::Tensor present = torch::zeros({static_cast<std::int64_t>(own.size())}, torch::kBool);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    flat_parts.push_back(own[i].defined() ? own[i].reshape({-1}) : torch::zeros_like(parameters[i].value).reshape({-1}));
+    present[static_cast<std::int64_t>(i)] = own[i].defined();
+  }
+  const torch::Tensor flat = torch::cat(flat_parts);
+  const auto part_of = [&](int replica) { return split(flat.numel(), {.index = replica, .of = replicas}); };
+  const auto slice = [](const torch::Tensor& all, RowRange range) { return all.narrow(0, range.begin, range.size()); };
+
+  for (int r = 0; r < replicas; ++r)
+    if (Replica(r) != group.own)
+      group.endpoint.send(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
+                          {{{slice(flat, part_of(r)), false}, {present, false}}, 0, 0});
+  torch::Tensor sum, any_present;
+  for (int r = 0; r < replicas; ++r) {
+    torch::Tensor part = slice(flat, part_of(group.own.value())), part_present = present;
+    if (Replica(r) != group.own) {
+      Message message = group.endpoint.receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
+                                               "the gradients of REDUCE");
+      part = message.parcels[0].tensor;
+      part_present = message.parcels[1].tensor;
+    }
+    sum = sum.defined() ? sum.add_(part) : part.clone();
+    any_present = any_present.defined() ? any_present.logical_or(part_present) : part_present;
+  }
+
+  torch::Tensor total = torch::empty_like(flat);
+  for (int r = 0; r < replicas; ++r)
+    if (Replica(r) != group.own)
+      group.endpoint.send(group.ranks[static_cast<std::size_t>(r)], tag_of(group, spread_sums),
+                          {{{sum, false}}, 0, 0});
+  for (int r = 0; r < replicas; ++r)
+    slice(total, part_of(r))
+        .copy_(Replica(r) == group.own
+                   ? sum
+                   : group.endpoint
+                         .receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, spread_sums),
+                                  "the sums of REDUCE")
+                         .parcels[0]
+                         .tensor);
+
+  Tensors result;
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const torch::Tensor& like = parameters[i].value;
+    const bool there = any_present[static_cast<std::int64_t>(i)].item<bool>();
+    result.push_back(there ? total.narrow(0, offset, like.numel()).view_as(like).to(like.scalar_type())
+                           : torch::Tensor());
+    offset += like.numel();
+  }
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,23 @@
+// Gradients summed over the replicas of a stage, by messages, in replica order whatever arrives first.
+#pragma once
+
+#include <vector>
+
+#include "penstock/runtime/gradients.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+
+/// The ranks that hold the same stage, by replica; and which of them this is.
+struct ReplicaGroup {
+  Transport& endpoint;
+  Tag tag;  // its to_stage and micro_batch are used here
+  Replica own;
+  std::vector<WorldRank> ranks;
+};
+
+/// The sum over uses and replicas of every parameter's gradient; undefined where no replica has one. Each replica sums
+/// an equal part of the numbers, replica 0's first, and sends it to all: every replica gets the same bits.
+Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients);
+
+}  // namespace penstock

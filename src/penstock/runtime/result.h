@@ -1,0 +1,45 @@
+// What a step or an evaluation comes to: known on every rank, when it is known.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace penstock {
+
+/// A number counted over samples, next to the loss: `count(output, target)` is a sum over one micro-batch's samples.
+struct Metric {
+  std::string name;
+  std::function<double(const torch::Tensor& output, const torch::Tensor& target)> count;
+};
+
+/// Samples whose largest logit is the target's.
+extern const Metric correct;
+
+/// Shared by the ranks that write it and the caller who asks. Thread-safe.
+class StepState;
+
+/// The outcome of one batch. Copyable; asking waits until it is known, or throws the RankFailure that ended it.
+class StepResult {
+ public:
+  explicit StepResult(std::shared_ptr<StepState> state) : state_(std::move(state)) {}
+
+  /// The loss of the whole batch, as the pipeline's reduction makes it.
+  double loss() const;
+  /// What a mean of the loss divides by: samples, or tokens that count.
+  double weight() const;
+  /// Metric sums over the whole batch, in the order in which they were asked for.
+  const std::vector<double>& metrics() const;
+  /// True when asking would not wait.
+  bool ready() const;
+  /// Waits until every local rank is through with the step, not only until the loss is known.
+  void wait() const;
+
+ private:
+  std::shared_ptr<StepState> state_;
+};
+
+}  // namespace penstock

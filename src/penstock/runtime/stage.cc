@@ -1,0 +1,221 @@
+#include "penstock/runtime/stage.h"
+
+#include <set>
+
+#include <torch/autograd.h>
+#include <torch/nn/module.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+Stage::Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed)
+    : graph_(staged.graph), part_(part) {
+  build(staged, seed);
+}
+
+void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
+  const auto add_slot = [&](const ValueRef& value) { return slots_.emplace(value, slots_.size()).first->second; };
+  for (int input : part_.graph_inputs) arrivals_.push_back({add_slot({-1, input})});
+  for (const Port& port : part_.receives)
+    for (const ValueRef& value : port.values) arrivals_.push_back({add_slot(value)});
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> home;  // by layer: where its values live
+  for (int n : part_.nodes) {
+    const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
+    Call call{&node, std::nullopt, {}, 0};
+    for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
+    if (node.is_layer()) {
+      call.layer = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+      const auto [first, is_new] = home.try_emplace(node.layer_path, call.layer->module);
+      if (!is_new)
+        share_values(*call.layer->module, *first->second);
+      else if (node.layer->standalone)
+        copy_values(*call.layer->module, *node.layer->standalone->module);
+      gradients_.add_call(node.layer_path, *call.layer->module);
+    }
+    for (int i = 0; i < node.outputs; ++i) {
+      const std::size_t slot = add_slot({n, i});
+      if (i == 0) call.first_output = slot;
+    }
+    calls_.push_back(std::move(call));
+  }
+}
+
+std::size_t Stage::slot_of(const ValueRef& value) const {
+  const auto found = slots_.find(value);
+  require<InternalError>(found != slots_.end(), "stage ", part_.id.value(), " needs '", graph_.name_of(value),
+                         "', which nothing gives it");
+  return found->second;
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> Stage::state() const {
+  std::vector<std::pair<std::string, torch::Tensor>> state;
+  std::set<std::string> seen;
+  for (const Call& call : calls_) {
+    if (!call.layer || !seen.insert(call.node->layer_path).second) continue;
+    for (const auto& p : call.layer->module->named_parameters())
+      state.emplace_back(call.node->layer_path + "." + p.key(), p.value());
+    for (const auto& b : call.layer->module->named_buffers())
+      state.emplace_back(call.node->layer_path + "." + b.key(), b.value());
+  }
+  return state;
+}
+
+bool Stage::trains(int node) const {
+  for (const Call& call : calls_) {
+    if (call.node != &graph_.nodes[static_cast<std::size_t>(node)] || !call.layer) continue;
+    for (const torch::Tensor& parameter : call.layer->module->parameters())
+      if (parameter.requires_grad()) return true;
+  }
+  return false;
+}
+
+void Stage::set_training(bool training) {
+  if (training_ == training) return;
+  training_ = training;
+  for (const Call& call : calls_)
+    if (call.layer) call.layer->module->train(training);
+}
+
+Stage::Forwarded Stage::forward(const std::vector<Message>& received, const Tensors& inputs, const Finish& finish) {
+  Tensors leaves;
+  Tensors slots = take_arrivals(received, inputs, leaves);
+  if (watched_)
+    for (const Call& call : calls_) run_call(call, slots);
+  else
+    run_watching_for_changes(slots);
+
+  Forwarded result = leave(slots);
+  result.activations.received = std::move(leaves);
+  if (!part_.outputs.empty() && finish) {
+    Tensors outputs;
+    for (const ValueRef& value : part_.outputs) outputs.push_back(slots[slot_of(value)]);
+    result.activations.loss = finish(outputs);
+  }
+  if (!torch::GradMode::is_enabled()) result.activations = {};
+  return result;
+}
+
+Tensors Stage::take_arrivals(const std::vector<Message>& received, const Tensors& inputs, Tensors& leaves) {
+  Tensors slots(slots_.size());
+  auto arrival = arrivals_.begin();
+  const auto place = [&](torch::Tensor value) {
+    // What comes in is shared with its sender. Until it is known that no layer here changes it, work on a copy.
+    if (value.defined() && (arrival->copy || !watched_)) value = value.clone();
+    slots[arrival->slot] = std::move(value);
+    ++arrival;
+  };
+  for (const torch::Tensor& input : inputs) place(input);
+  for (const Message& message : received)
+    for (const Parcel& parcel : message.parcels) {
+      torch::Tensor leaf;
+      if (torch::GradMode::is_enabled() && parcel.requires_grad && parcel.tensor.defined())
+        leaf = parcel.tensor.detach().requires_grad_(true);
+      place(leaf.defined() ? leaf : parcel.tensor);
+      leaves.push_back(std::move(leaf));
+    }
+  return slots;
+}
+
+void Stage::run_call(const Call& call, Tensors& slots) {
+  Tensors arguments;
+  arguments.reserve(call.inputs.size());
+  for (std::size_t slot : call.inputs) arguments.push_back(slots[slot]);
+  Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
+  require<PlanError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
+                     "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);
+  for (std::size_t i = 0; i < results.size(); ++i) slots[call.first_output + i] = std::move(results[i]);
+}
+
+// A layer that changes its input in place (ReLU(inplace) and the like) is harmless where nobody looks at that input
+// afterwards. What came from outside is copied for it from now on; a later reader is an error.
+void Stage::run_watching_for_changes(Tensors& slots) {
+  std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
+  for (const Port& port : part_.sends)
+    for (const ValueRef& value : port.values) sent.emplace_back(say("stage ", port.peer.value()), slot_of(value));
+
+  const auto versions = [&] {
+    std::vector<std::int64_t> all;
+    for (const torch::Tensor& tensor : slots) all.push_back(tensor.defined() ? tensor._version() : -1);
+    return all;
+  };
+  const auto outside = versions();
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    const auto before = versions();
+    run_call(calls_[c], slots);
+    const auto after = versions();
+    std::vector<std::pair<std::string, std::size_t>> later = sent;
+    for (std::size_t l = c + 1; l < calls_.size(); ++l)
+      for (std::size_t slot : calls_[l].inputs) later.emplace_back("'" + calls_[l].node->name + "'", slot);
+    for (const auto& [reader, slot] : later)
+      require<PlanError>(before[slot] < 0 || before[slot] == after[slot], "layer '", calls_[c].node->name,
+                         "' changes a value in place that ", reader,
+                         " reads afterwards: use a layer that does not work in place");
+  }
+  const auto at_end = versions();
+  for (Arrival& arrival : arrivals_) arrival.copy = outside[arrival.slot] != at_end[arrival.slot];
+  watched_ = true;
+}
+
+Stage::Forwarded Stage::leave(const Tensors& slots) const {
+  Forwarded result;
+  for (const Port& port : part_.sends) {
+    Message& message = result.sends.emplace_back();
+    for (const ValueRef& value : port.values) {
+      const torch::Tensor& tensor = slots[slot_of(value)];
+      const bool needs_grad = tensor.defined() && tensor.requires_grad();
+      message.parcels.push_back({tensor.defined() ? tensor.detach() : tensor, needs_grad});
+      result.activations.sent.push_back(needs_grad ? tensor : torch::Tensor());
+    }
+  }
+  return result;
+}
+
+std::vector<Message> Stage::backward(Activations activations, const std::vector<Message>& gradients,
+                                     const torch::Tensor& loss_gradient) {
+  // Roots: what was sent, with what came back; a value sent to several stages gets their gradients in stage order.
+  Tensors roots, root_gradients;
+  std::map<const torch::TensorImpl*, std::size_t> root_of;
+  std::size_t sent = 0;
+  for (const Message& message : gradients)
+    for (const Parcel& parcel : message.parcels) {
+      const torch::Tensor& root = activations.sent[sent++];
+      if (!root.defined() || !parcel.tensor.defined()) continue;
+      const auto [known, is_new] = root_of.try_emplace(root.unsafeGetTensorImpl(), roots.size());
+      if (is_new) {
+        roots.push_back(root);
+        root_gradients.push_back(parcel.tensor);
+      } else {
+        root_gradients[known->second] = root_gradients[known->second] + parcel.tensor;
+      }
+    }
+  if (activations.loss.defined() && activations.loss.requires_grad()) {
+    roots.push_back(activations.loss);
+    root_gradients.push_back(loss_gradient);
+  }
+
+  Tensors wanted = gradients_.leaves();
+  for (const torch::Tensor& leaf : activations.received)
+    if (leaf.defined()) wanted.push_back(leaf);
+  Tensors found(wanted.size());
+  if (!roots.empty() && !wanted.empty())
+    found = torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
+                                  /*allow_unused=*/true);
+
+  std::vector<Message> messages;
+  std::size_t next_leaf = 0, next_found = gradients_.leaves().size();
+  for (const Port& port : part_.receives) {
+    Message& message = messages.emplace_back();
+    for (std::size_t i = 0; i < port.values.size(); ++i) {
+      const bool wants = activations.received[next_leaf++].defined();
+      message.parcels.push_back({wants ? found[next_found++] : torch::Tensor(), false});
+    }
+  }
+  found.resize(gradients_.leaves().size());
+  activations = {};
+  roots.clear();
+  gradients_.accumulate(std::move(found));
+  return messages;
+}
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+// One stage: its part of the graph, built; its forward and backward of one micro-batch.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/base/ids.h"
+#include "penstock/model/stages.h"
+#include "penstock/runtime/gradients.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+
+/// What F leaves behind for B: the live activations of one micro-batch.
+struct Activations {
+  Tensors received;  // leaves over what came in, one per received value; undefined where no gradient goes back
+  Tensors sent;      // what left with a graph behind it, one per sent value; undefined where no gradient comes back
+  torch::Tensor loss;
+};
+
+/// What the last stage does with the network's outputs; gives the loss to differentiate, or nothing.
+using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
+
+class Stage {
+ public:
+  /// Builds the layers of `part`, which must outlive this together with `staged`.
+  Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed);
+
+  StageId id() const { return part_.id; }
+  const StagePart& part() const { return part_; }
+  Gradients& gradients() { return gradients_; }
+  /// Parameters, frozen ones too, and buffers, by full name.
+  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  /// Whether a node of this stage has parameters that want gradients.
+  bool trains(int node) const;
+  /// Switches dropout, batch statistics and the like.
+  void set_training(bool training);
+
+  struct Forwarded {
+    std::vector<Message> sends;  // one per port of part().sends
+    Activations activations;     // empty when no graph was asked for
+  };
+  /// One micro-batch. `received`: one message per port of part().receives. `inputs`: one tensor per
+  /// part().graph_inputs. `finish` is called on the last stage alone. Keeps a graph where grad mode is on.
+  Forwarded forward(const std::vector<Message>& received, const Tensors& inputs, const Finish& finish);
+
+  /// `gradients`: one message per port of part().sends, an undefined tensor where none comes back. `loss_gradient`
+  /// scales the loss. Accumulates into gradients(); returns one message per port of part().receives.
+  std::vector<Message> backward(Activations activations, const std::vector<Message>& gradients,
+                                const torch::Tensor& loss_gradient);
+
+ private:
+  struct Call {
+    const Node* node = nullptr;
+    std::optional<BuiltLayer> layer;
+    std::vector<std::size_t> inputs;  // slots
+    std::size_t first_output = 0;     // slot
+  };
+  /// A value that comes from outside: from another stage, or from the batch.
+  struct Arrival {
+    std::size_t slot = 0;
+    bool copy = false;  // a layer here changes it in place: it works on a copy
+  };
+
+  void build(const StagedGraph& staged, std::uint64_t seed);
+  std::size_t slot_of(const ValueRef& value) const;
+  Tensors take_arrivals(const std::vector<Message>& received, const Tensors& inputs, Tensors& leaves);
+  static void run_call(const Call& call, Tensors& slots);
+  void run_watching_for_changes(Tensors& slots);
+  Forwarded leave(const Tensors& slots) const;
+
+  const Graph& graph_;
+  const StagePart& part_;
+  std::vector<Call> calls_;
+  std::map<ValueRef, std::size_t> slots_;  // where a value lies while F runs
+  std::vector<Arrival> arrivals_;          // graph inputs, then received values by port
+  bool watched_ = false;                   // the first F looks for layers that change their input
+  std::optional<bool> training_;
+  Gradients gradients_;
+};
+
+}  // namespace penstock

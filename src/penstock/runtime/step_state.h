@@ -1,0 +1,38 @@
+// The meeting point of the local ranks of one step and whoever asks for its result.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace penstock {
+
+struct StepNumbers {
+  double loss = 0;
+  double weight = 0;
+  std::vector<double> metrics;
+};
+
+class StepState {
+ public:
+  explicit StepState(int local_ranks) : running_(local_ranks) {}
+
+  void set_numbers(StepNumbers numbers);
+  /// One local rank is through; with an error if it failed. The first error is kept.
+  void rank_done(std::exception_ptr error);
+
+  const StepNumbers& numbers();
+  void wait_until_done();
+  bool ready();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<StepNumbers> numbers_;
+  std::exception_ptr error_;
+  int running_;
+};
+
+}  // namespace penstock

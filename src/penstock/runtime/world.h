@@ -1,0 +1,61 @@
+// The ranks of a job: p pipeline ranks times d replicas, as threads of this process or as MPI processes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/base/ids.h"
+#include "penstock/runtime/member.h"
+#include "penstock/runtime/options.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+
+/// World rank = pipeline rank * d + replica: the replicas of a stage sit together.
+/// Under threads every rank is local; under MPI each process has one. The same program serves both.
+/// A world must outlive the pipelines made in it. Not thread-safe: used by the thread that made it.
+class World {
+ public:
+  /// Throws ConfigError when the number of processes does not fit stages x replicas, or when this process was started
+  /// as one of several that nothing joins (a build without MPI under mpirun, torchrun).
+  explicit World(const WorldOptions& options);
+  /// The same for programs that hand their arguments over as MPI programs do; they are not looked at.
+  World(int argc, char** argv, const WorldOptions& options);
+  /// Over endpoints of the caller's own, one per local rank, all of one world: the seam for tests.
+  World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options);
+  /// After a failure, ranks that hang in their own code are left behind rather than waited for.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int stages() const;    // p
+  int replicas() const;  // d
+  int size() const;      // p * d
+  int threads() const;   // intra-op threads per rank
+  /// "threads" or "mpi".
+  std::string transport() const;
+  /// The process that speaks for the job: it holds world rank 0.
+  bool is_main() const;
+  /// "8 ranks = 2 stages x 4 replicas, mpi, 1 thread per rank".
+  std::string describe() const;
+
+  /// The ranks of this process, ascending.
+  const std::vector<WorldRank>& local_ranks() const;
+  /// One local rank's place and endpoint: for use on its own thread.
+  Member member(WorldRank local) const;
+  /// Runs `job`, which must not throw, on a local rank's thread, after what was posted there before.
+  void post(WorldRank local, std::function<void()> job) const;
+  /// Runs `job` on every local rank's thread and waits for all. Rethrows the error that caused the others, after
+  /// aborting the world so that no other rank waits for one that failed.
+  void run_on_local_ranks(const std::function<void(const Member&)>& job) const;
+  /// A number that is the same on every rank for the n-th pipeline made in this world.
+  std::uint32_t next_pipeline();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock
