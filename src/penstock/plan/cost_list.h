@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-/// "1.5" or "1,2,1.5,...": finite, not negative. Throws ConfigError naming `flag`, the text and the position.
+/// "1.5" or "1,2,1.5,...": one cost for all stages or one for each; finite, not negative, without blanks. Throws
+/// ConfigError naming `flag`, the text and the position in the list.
 std::vector<double> parse_cost_list(std::string_view flag, std::string_view text);
 
 }  // namespace penstock

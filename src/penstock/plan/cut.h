@@ -1,4 +1,4 @@
-// Cutting a list of layers into contiguous stages.
+// Cutting a list of layers into contiguous stages. Pure functions: any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,21 @@ struct LayerSize {
 /// Which stage each layer goes to: ascending, one entry per layer.
 using Cut = std::vector<StageId>;
 
-/// The smallest possible largest stage, counted in parameters (a layer without any counts 1, so that stages are not
-/// left empty while there are layers enough). Exact; among equals the one whose later stages are lighter... (decide and
-/// document). Throws PlanError when stages < 1.
+/// The smallest possible largest stage, counted in parameters; no stage is empty while there are layers enough (fewer
+/// layers than stages are cut as cut_uniformly does). Exact. Among the cuts that reach it:
+///   1. as few stages as possible begin with a layer without parameters: an activation stays with the layer before it;
+///   2. then the most even one (the smallest sum of squared stage sizes);
+///   3. then the one whose last stages have the fewest layers.
+/// Throws PlanError when stages < 1 and for a negative size.
 Cut cut_by_parameters(const std::vector<LayerSize>& layers, int stages);
 
-/// n/S layers each; the last stages take one more where it does not divide (10 layers on 4: 2, 2, 3, 3).
+/// n/S layers each; the last stages take one more where it does not divide (10 layers on 4: 2, 2, 3, 3), so that with
+/// fewer layers than stages the first stages are empty. Throws PlanError when stages < 1.
 Cut cut_uniformly(const std::vector<LayerSize>& layers, int stages);
 
-/// `cut`: "parameters", "uniform", or the first layer of each stage but the first, by name or number:
-/// "layer3", "4", "layer2,layer3". Throws PlanError that lists the layers.
+/// `cut`: "parameters", "uniform", or the first layer of each stage but the first, by name or number (from 0):
+/// "layer3", "4", "layer2,layer3". A name means its first layer; it goes before a number. Throws PlanError that lists
+/// the layers when a layer is not there, the layers do not ascend or are not S - 1.
 Cut cut_layers(std::string_view cut, const std::vector<LayerSize>& layers, int stages);
 
 }  // namespace penstock

@@ -1,6 +1,11 @@
-// Where the time of a step went, measured beside predicted.
+// Where the time of a step went, measured beside predicted. Functions of a plain value: any thread may call them.
+//
+// A step counts when every rank ran exactly the compute words of the trace's schedule in it (so shorter last batches
+// and evaluation passes do not), and the first such step is left out if there are more: it warms caches. Times of
+// different ranks are compared, so they must come from one host's clock.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +16,7 @@ namespace penstock {
 
 /// One rank's share of a step, in milliseconds. The parts sum to `total`.
 struct RankAccount {
+  std::vector<StageId> stages;
   double total = 0;          // the step's makespan, the same for every rank
   double compute = 0;        // F, B, I, W
   double update = 0;         // REDUCE, NORM, STEP
@@ -33,11 +39,14 @@ struct Account {
   double bubble_span_predicted = 0;
 };
 
-/// The median time of each stage's F, B (or I and W) and STEP, and of a message, over the kept steps. B is given as
-/// input_grad where it is not split. Milliseconds. Throws DataError when the trace is empty.
+/// The median time of each stage's F, B (or I and W) and update (REDUCE, NORM and STEP together), and of a message,
+/// over the steps that count. B is given as input_grad where it is not split; a fused W counts per micro-batch; a
+/// message whose time on the way is unknown does not count. Milliseconds. Throws DataError when no step counts.
 Costs measured_costs(const Trace& trace);
 
-/// Throws DataError when the trace holds no complete step.
+/// The account of the step of median makespan: earliest begin of a compute word to latest end of a compute or update
+/// word, over all world ranks. The prediction is simulate(trace.schedule, measured_costs(trace)). Throws DataError
+/// when no step counts.
 Account account(const Trace& trace);
 
 /// The account as a table for people, ending with predicted and measured step time and bubble.

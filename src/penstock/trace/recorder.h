@@ -48,20 +48,26 @@ struct RankStep {
 /// Keeps the newest steps of one rank. Written by that rank's thread alone; read when the rank is at rest.
 class Recorder {
  public:
+  /// Throws ConfigError for 0 steps.
   explicit Recorder(std::size_t kept_steps = 64);
 
+  /// Opens a step; the oldest one is forgotten when the recorder is full. A step that is opened while another one is
+  /// open (because an exception ended that one) takes its place.
   void begin_step(std::uint64_t step);
-  void note(const Span& span);
+  /// Adds to the open step. Allocates only until the steps have once been as long as this one.
+  void note(const Span& span) { ring_[next_].spans.push_back(span); }
+  /// Closes the step: it is kept from now on.
   void end_step();
 
-  /// The kept steps, oldest first.
+  /// The kept steps, oldest first. The open step is not among them.
   std::vector<RankStep> steps() const;
+  /// Forgets all steps, and keeps their memory.
   void clear();
 
  private:
   std::vector<RankStep> ring_;  // memory of old steps is used again
-  std::size_t next_ = 0;
-  std::size_t filled_ = 0;
+  std::size_t next_ = 0;        // the open step, or where the next one will be
+  std::size_t filled_ = 0;      // how many closed steps lie before next_
 };
 
 /// What a whole world did: the newest steps of every rank. A plain value.

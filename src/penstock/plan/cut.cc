@@ -1,0 +1,121 @@
+#include "penstock/plan/cut.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "penstock/base/split.h"
+
+namespace penstock {
+namespace {
+
+using Size = std::int64_t;
+
+void require_stages(int stages) {
+  require<PlanError>(stages >= 1, "cannot cut a model into ", stages, " stages: ask for at least 1");
+}
+
+/// How many stages it takes when none may be larger than `most`: filling one after the other is never worse.
+int stages_needed(const std::vector<LayerSize>& layers, Size most) {
+  int stages = 1;
+  Size filled = 0;
+  for (const LayerSize& layer : layers) {
+    if (filled + layer.parameters > most) {
+      ++stages;
+      filled = 0;
+    }
+    filled += layer.parameters;
+  }
+  return stages;
+}
+
+/// The smallest largest stage. With layers enough, stages to spare come from splitting one, which enlarges none.
+Size smallest_largest(const std::vector<LayerSize>& layers, int stages) {
+  Size low = 0;
+  Size high = 0;
+  for (const LayerSize& layer : layers) {
+    low = std::max(low, layer.parameters);
+    high += layer.parameters;
+  }
+  while (low < high) {
+    const Size middle = low + (high - low) / 2;
+    if (stages_needed(layers, middle) <= stages)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/// What is compared between cuts that all keep to the smallest largest stage. Sums over stages.
+struct Price {
+  int bare_starts = 0;      // stages that begin with a layer without parameters
+  long double squares = 0;  // of the stage sizes
+
+  friend bool operator<(const Price& a, const Price& b) {
+    return a.bare_starts != b.bare_starts ? a.bare_starts < b.bare_starts : a.squares < b.squares;
+  }
+};
+
+}  // namespace
+
+Cut cut_by_parameters(const std::vector<LayerSize>& layers, int stages) {
+  require_stages(stages);
+  for (const LayerSize& layer : layers)
+    require<PlanError>(layer.parameters >= 0, "layer '", layer.name, "' has ", layer.parameters,
+                       " parameters: a size is not negative");
+  const std::size_t n = layers.size();
+  const auto stage_count = static_cast<std::size_t>(stages);
+  if (n < stage_count) return cut_uniformly(layers, stages);
+  const Size most = smallest_largest(layers, stages);
+
+  // best[end] is the lowest price of the first `end` layers on the stages so far, none empty, none above `most`;
+  // starts[s][end] is where the last one, stage s, then begins.
+  constexpr Price unreachable{std::numeric_limits<int>::max(), 0};
+  std::vector<Price> best(n + 1, unreachable);
+  best[0] = {};
+  std::vector<std::vector<std::size_t>> starts(stage_count, std::vector<std::size_t>(n + 1, 0));
+  for (std::size_t s = 0; s < stage_count; ++s) {
+    std::vector<Price> next(n + 1, unreachable);
+    for (std::size_t end = s + 1; end <= n; ++end) {
+      Size size = 0;
+      for (std::size_t start = end; start-- > s;) {
+        size += layers[start].parameters;
+        if (size > most) break;
+        if (best[start].bare_starts == unreachable.bare_starts) continue;
+        Price price = best[start];
+        price.bare_starts += s > 0 && layers[start].parameters == 0 ? 1 : 0;
+        price.squares += static_cast<long double>(size) * static_cast<long double>(size);
+        if (price < next[end]) {
+          next[end] = price;
+          starts[s][end] = start;
+        }
+      }
+    }
+    best = std::move(next);
+  }
+
+  Cut cut(n);
+  std::size_t end = n;
+  for (std::size_t s = stage_count; s-- > 0;) {
+    const std::size_t start = starts[s][end];
+    std::fill(cut.begin() + static_cast<std::ptrdiff_t>(start), cut.begin() + static_cast<std::ptrdiff_t>(end),
+              StageId(static_cast<std::int32_t>(s)));
+    end = start;
+  }
+  return cut;
+}
+
+Cut cut_uniformly(const std::vector<LayerSize>& layers, int stages) {
+  require_stages(stages);
+  const auto n = static_cast<std::int64_t>(layers.size());
+  Cut cut(layers.size());
+  // `split` gives the larger parts first; here they come last.
+  for (int s = 0; s < stages; ++s) {
+    const RowRange mirrored = split(n, {.index = stages - 1 - s, .of = stages});
+    std::fill(cut.end() - mirrored.end, cut.end() - mirrored.begin, StageId(s));
+  }
+  return cut;
+}
+
+}  // namespace penstock

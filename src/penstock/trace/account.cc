@@ -1,0 +1,169 @@
+#include "penstock/trace/account.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "penstock/base/error.h"
+#include "penstock/trace/complete_steps.h"
+
+namespace penstock {
+namespace {
+
+double to_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+/// A stretch of time.
+struct Window {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t length() const { return std::max<std::int64_t>(0, end - begin); }
+  Window within(const Window& other) const { return {std::max(begin, other.begin), std::min(end, other.end)}; }
+};
+
+/// First begin to last end of the spans that `counts`; empty at `otherwise` when there are none.
+template <class Counts>
+Window extent(const RankStep& step, std::int64_t otherwise, Counts&& counts) {
+  std::optional<Window> found;
+  for (const Span& span : step.spans) {
+    if (!counts(span)) continue;
+    if (!found) found = Window{span.begin_ns, span.end_ns};
+    found->end = std::max(found->end, span.end_ns);
+  }
+  return found.value_or(Window{otherwise, otherwise});
+}
+
+/// Cuts one rank's time in `window` into its parts: what is noted, the idle time before its first and after its last
+/// note, and the gaps between notes.
+RankAccount account_of(const RankStep& step, const Window& window) {
+  const Window working =
+      extent(step, window.end, [](const Span& span) { return span.activity == Activity::compute; });
+  std::int64_t compute = 0, update = 0, communication = 0, warmup = 0, steady = 0, drain = 0, other = 0;
+  const auto add_idle = [&](Window idle) {
+    idle = idle.within(window);
+    warmup += idle.within({window.begin, working.begin}).length();
+    steady += idle.within(working).length();
+    drain += idle.within({working.end, window.end}).length();
+  };
+
+  std::int64_t cursor = window.begin;
+  bool is_first = true;
+  for (const Span& span : step.spans) {
+    const Window gap{cursor, span.begin_ns};
+    if (is_first)
+      add_idle(gap);
+    else
+      other += gap.within(window).length();
+    const Window noted = Window{span.begin_ns, span.end_ns}.within(window);
+    switch (span.activity) {
+      case Activity::compute: compute += noted.length(); break;
+      case Activity::update: update += noted.length(); break;
+      case Activity::communicate: communication += noted.length(); break;
+      case Activity::wait: add_idle(noted); break;
+    }
+    cursor = std::max(cursor, span.end_ns);
+    is_first = false;
+  }
+  add_idle({cursor, window.end});
+
+  RankAccount result;
+  result.total = to_ms(window.length());
+  result.compute = to_ms(compute);
+  result.update = to_ms(update);
+  result.communication = to_ms(communication);
+  result.wait_warmup = to_ms(warmup);
+  result.wait_steady = to_ms(steady);
+  result.wait_drain = to_ms(drain);
+  result.other = to_ms(other);
+  return result;
+}
+
+/// Idle share of `ranks` ranks that are busy for `busy` in all while `cost` passes.
+double idle_share(double busy, std::size_t ranks, double cost) {
+  return cost > 0 ? 1 - busy / (static_cast<double>(ranks) * cost) : 0;
+}
+
+/// Every time of one stage that a cost is the median of. Milliseconds.
+struct StageSamples {
+  std::vector<double> forward, backward, input_grad, weight_grad, update;
+
+  void add_compute(const Instruction& word, double ms) {
+    switch (word.op()) {
+      case Op::forward: return forward.push_back(ms);
+      case Op::backward: return backward.push_back(ms);
+      case Op::input_grad: return input_grad.push_back(ms);
+      case Op::weight_grad:
+        return weight_grad.push_back(ms / (word.last().value() - word.first().value() + 1));
+      default: return;
+    }
+  }
+};
+
+}  // namespace
+
+Costs measured_costs(const Trace& trace) {
+  const std::size_t stage_count = trace.schedule.rank_of_stage.size();
+  std::vector<StageSamples> stages(stage_count);
+  std::vector<double> transits;
+  for (const WorldStep& step : complete_steps(trace))
+    for (const RankStep* rank : step.ranks) {
+      std::vector<double> update(stage_count, 0);
+      std::vector<bool> is_updated(stage_count, false);
+      for (const Span& span : rank->spans) {
+        const std::size_t stage = span.instruction.stage().index();
+        const double ms = to_ms(span.end_ns - span.begin_ns);
+        if (span.activity == Activity::wait && span.transit_ns > 0) transits.push_back(to_ms(span.transit_ns));
+        if (span.activity == Activity::compute) stages[stage].add_compute(span.instruction, ms);
+        if (span.activity != Activity::update || stage >= stage_count) continue;
+        update[stage] += ms;
+        is_updated[stage] = true;
+      }
+      for (std::size_t stage = 0; stage < stage_count; ++stage)
+        if (is_updated[stage]) stages[stage].update.push_back(update[stage]);
+    }
+
+  Costs costs{{}, {}, {}, {}, median(std::move(transits))};
+  for (const StageSamples& stage : stages) {
+    const bool is_split = !stage.input_grad.empty();
+    costs.forward.push_back(median(stage.forward));
+    costs.input_grad.push_back(median(is_split ? stage.input_grad : stage.backward));
+    costs.weight_grad.push_back(is_split ? median(stage.weight_grad) : 0);
+    costs.update.push_back(median(stage.update));
+  }
+  return costs;
+}
+
+Account account(const Trace& trace) {
+  const WorldStep step = median_step(trace);
+  const Window window{step.begin_ns, step.end_ns};
+  Account result;
+  result.step = step.step;
+  result.measured_ms = to_ms(window.length());
+
+  double busy = 0;
+  double span = 0;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    RankAccount part = account_of(*step.ranks[rank], window);
+    part.stages = stages_of(trace.schedule, pipeline_rank(trace, rank));
+    busy += part.compute + part.update;
+    span = std::max(span, to_ms(extent(*step.ranks[rank], window.end, is_busy).length()));
+    result.ranks.push_back(std::move(part));
+  }
+  result.bubble_measured = idle_share(busy, step.ranks.size(), result.measured_ms);
+  result.bubble_span_measured = idle_share(busy, step.ranks.size(), span);
+
+  const Simulation predicted = simulate(trace.schedule, measured_costs(trace));
+  result.predicted_ms = predicted.makespan;
+  result.bubble_predicted = predicted.bubble_makespan;
+  result.bubble_span_predicted = predicted.bubble_span;
+  return result;
+}
+
+}  // namespace penstock
