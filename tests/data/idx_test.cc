@@ -78,7 +78,8 @@ TEST(Idx, RefusesWhatIsNotIdx) {
   EXPECT_EQ(refusal({'P', 'K', 8, 1}), "'digits' is no IDX file: its first bytes are 80 75, not 0 0");
   EXPECT_EQ(refusal({0, 0, 13, 1, 0, 0, 0, 0}), "'digits' holds IDX type 13: only type 8 (unsigned byte) is read");
   EXPECT_EQ(refusal({0, 0, 8, 0}), "'digits' is an IDX file of 0 dimensions: at least 1 is needed");
-  EXPECT_EQ(refusal(first(header({2, 3}), 10)), "'digits' breaks off in its header: it promises 2 dimensions and has 1");
+  EXPECT_EQ(refusal(first(header({2, 3}), 10)),
+            "'digits' breaks off in its header: it promises 2 dimensions and has 1");
 }
 
 TEST(Idx, SizeMustBeExact) {
@@ -106,7 +107,8 @@ TEST(Idx, RefusesEveryTruncationOfACompressedFile) {
 TEST(Idx, RefusesADamagedOrPaddedCompressedFile) {
   Bytes damaged = gzip(header({4}) + Bytes{1, 2, 3, 4});
   damaged[damaged.size() - 5] ^= 1;  // the check sum
-  EXPECT_EQ(refusal(damaged), "'digits' is damaged: gzip says 'incorrect data check' after 12 bytes of content; fetch it again");
+  EXPECT_EQ(refusal(damaged),
+            "'digits' is damaged: gzip says 'incorrect data check' after 12 bytes of content; fetch it again");
   EXPECT_EQ(refusal(gzip(header({1}) + Bytes{1}) + Bytes{0, 0, 0}),
             "'digits' has 3 bytes after its gzip stream: 0 belong there");
 }
@@ -118,7 +120,8 @@ TEST(Idx, RefusesClaimsBeyondItsLimits) {
   EXPECT_EQ(refusal(Bytes{0, 0, 8, 255} + Bytes(std::size_t{4} * 255, 0xff)).substr(0, 42),
             "'digits' claims 4294967295 x 4294967295 x ");
   EXPECT_EQ(refusal(header({5}) + Bytes(5), {.max_bytes = 5}), "accepted");
-  EXPECT_EQ(refusal(header({6}) + Bytes(6), {.max_bytes = 5}), "'digits' claims 6 bytes: more than the 5 that are accepted");
+  EXPECT_EQ(refusal(header({6}) + Bytes(6), {.max_bytes = 5}),
+            "'digits' claims 6 bytes: more than the 5 that are accepted");
 }
 
 TEST(Idx, ALieAboutSizeCostsNoMemory) {
@@ -152,7 +155,8 @@ TEST(Idx, FilesThatCannotBeReadAreNamed) {
     }
     return std::string("accepted");
   };
-  EXPECT_EQ(message(folder / "absent"), "cannot open '" + (folder / "absent").string() + "': No such file or directory");
+  const std::string absent = folder / "absent";
+  EXPECT_EQ(message(absent), "cannot open '" + absent + "': No such file or directory");
   EXPECT_EQ(message(folder), "cannot open '" + folder.string() + "': it is no regular file");
 
   const std::string path = folder / "two";

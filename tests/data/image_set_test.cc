@@ -65,21 +65,23 @@ TEST_F(MnistFolder, ReadsPlainFilesHereOrInMnist) {
   EXPECT_TRUE(set.labels.equal(torch::tensor({9, 3}, torch::kInt64)));
 
   write(images_, {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7});
-  EXPECT_EQ(load_mnist(folder_.string(), MnistPart::test).size(), 2) << "half a set in the folder itself does not count";
+  EXPECT_EQ(load_mnist(folder_.string(), MnistPart::test).size(), 2) << "half a set in the folder does not count";
   write(labels_, {0, 0, 8, 1, 0, 0, 0, 1, 1});
   EXPECT_EQ(load_mnist(folder_.string(), MnistPart::test).size(), 1);
 }
 
 TEST_F(MnistFolder, SaysWhatItLookedFor) {
-  EXPECT_EQ(refusal(), "no MNIST in '" + folder_.string() + "' or its folder mnist: 't10k-images-idx3-ubyte' and "
-                       "'t10k-labels-idx1-ubyte' are wanted, plain or with .gz (the whole set is train-images-idx3-ubyte, "
-                       "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte)");
+  EXPECT_EQ(refusal(),
+            "no MNIST in '" + folder_.string() + "' or its folder mnist: 't10k-images-idx3-ubyte' and "
+            "'t10k-labels-idx1-ubyte' are wanted, plain or with .gz (the whole set is train-images-idx3-ubyte, "
+            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte)");
 }
 
 TEST_F(MnistFolder, RefusesFilesThatDoNotBelongTogether) {
   write(images_, {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20});
   write(labels_, {0, 0, 8, 1, 0, 0, 0, 3, 1, 2, 3});
-  EXPECT_EQ(refusal(), path(images_) + " has 2 images and " + path(labels_) + " 3 labels: they belong to different sets");
+  EXPECT_EQ(refusal(),
+            path(images_) + " has 2 images and " + path(labels_) + " 3 labels: they belong to different sets");
   write(labels_, {0, 0, 8, 1, 0, 0, 0, 2, 1, 10});
   EXPECT_EQ(refusal(), path(labels_) + " says that sample 1 shows a 10: digits are below 10");
   write(labels_, {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20});

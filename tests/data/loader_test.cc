@@ -183,7 +183,8 @@ TEST(Loader, RefusesOptionsThatCannotBe) {
   EXPECT_EQ(with({.share = {0, 0}}), "share 0 of 0 does not exist: the index counts from 0");
   EXPECT_EQ(with({.prefetch = -1}), "prefetch must be 0 (none) or more batches, not -1");
   EXPECT_EQ(with({.batch_size = 11, .drop_last = true}),
-            "batches of 11 with the short last one dropped leave nothing of 10 samples: take smaller batches or keep the last");
+            "batches of 11 with the short last one dropped leave nothing of 10 samples: take smaller batches or keep "
+            "the last");
   Loader loader(numbered(10), {});
   EXPECT_EQ(refusal([&] { loader.set_epoch(-1); }), "epochs count from 0, not -1");
 }

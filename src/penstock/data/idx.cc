@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint8_t kUnsignedByte = 0x08;
 /// Deflate cannot expand further than this, so a gzip file's size bounds what it can hold.
 constexpr std::size_t kMaxExpansion = 1032;
+/// What the payload's memory starts with; it doubles as long as bytes arrive.
 constexpr std::size_t kFirstPiece = std::size_t{1} << 20;
 
 bool is_gzip(std::span<const std::uint8_t> bytes) { return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b; }
@@ -79,7 +80,8 @@ class Content {
   void begin_next_member() {
     finished_ = rest_.empty();
     if (finished_) return;
-    require<DataError>(is_gzip(rest_), "'", name_, "' has ", rest_.size(), " bytes after its gzip stream: 0 belong there");
+    require<DataError>(is_gzip(rest_), "'", name_, "' has ", rest_.size(),
+                       " bytes after its gzip stream: 0 belong there");
     inflateReset(&stream_);
   }
 
@@ -100,9 +102,10 @@ std::string join(const std::vector<std::int64_t>& shape) {
 std::vector<std::int64_t> read_shape(Content& content, const std::string& name) {
   std::array<std::uint8_t, 4> word{};
   std::size_t got = content.read(word);
-  require<DataError>(got == word.size(), "'", name, "' is no IDX file: it ends after ", got, " of the 4 bytes of its magic");
-  require<DataError>(word[0] == 0 && word[1] == 0, "'", name, "' is no IDX file: its first bytes are ", int{word[0]}, " ",
-                     int{word[1]}, ", not 0 0");
+  require<DataError>(got == word.size(), "'", name, "' is no IDX file: it ends after ", got,
+                     " of the 4 bytes of its magic");
+  require<DataError>(word[0] == 0 && word[1] == 0, "'", name, "' is no IDX file: its first bytes are ", int{word[0]},
+                     " ", int{word[1]}, ", not 0 0");
   require<DataError>(word[2] == kUnsignedByte, "'", name, "' holds IDX type ", int{word[2]}, ": only type ",
                      int{kUnsignedByte}, " (unsigned byte) is read");
   const int rank = word[3];
@@ -110,7 +113,8 @@ std::vector<std::int64_t> read_shape(Content& content, const std::string& name) 
   std::vector<std::int64_t> shape;
   for (int d = 0; d < rank; ++d) {
     got = content.read(word);
-    require<DataError>(got == word.size(), "'", name, "' breaks off in its header: it promises ", rank, " dimensions and has ", d);
+    require<DataError>(got == word.size(), "'", name, "' breaks off in its header: it promises ", rank,
+                       " dimensions and has ", d);
     shape.push_back(std::int64_t{word[0]} << 24 | std::int64_t{word[1]} << 16 | std::int64_t{word[2]} << 8 | word[3]);
   }
   return shape;
@@ -137,7 +141,8 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
   array.shape = read_shape(content, name);
   const std::size_t total = count_bytes(array.shape, name, limits.max_bytes);
   require<DataError>(total <= Content::bound(raw), "'", name, "' promises ", join(array.shape), " = ", total,
-                     " bytes, but the file's ", raw.size(), " bytes cannot hold them: the copy is incomplete, fetch it again");
+                     " bytes, but the file's ", raw.size(),
+                     " bytes cannot hold them: the copy is incomplete, fetch it again");
 
   // The vector grows as bytes arrive: a file that lies about its size has paid for what it takes.
   std::size_t arrived = 0;

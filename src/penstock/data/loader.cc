@@ -33,7 +33,8 @@ ImageSet check(ImageSet set) {
                        "images must be [N, C, H, W] of uint8, not ", set.images.dim(), "-dimensional ",
                        set.images.dtype().name());
   require<ConfigError>(set.labels.dim() == 1 && set.labels.scalar_type() == torch::kInt64,
-                       "labels must be [N] of int64, not ", set.labels.dim(), "-dimensional ", set.labels.dtype().name());
+                       "labels must be [N] of int64, not ", set.labels.dim(), "-dimensional ",
+                       set.labels.dtype().name());
   require<ConfigError>(set.images.size(0) == set.labels.size(0), set.images.size(0), " images and ", set.labels.size(0),
                        " labels: each image needs one");
   require<ConfigError>(set.size() > 0, "an image set of 0 samples gives no batches");
@@ -46,7 +47,8 @@ ImageSet check(ImageSet set) {
 LoaderOptions check(const LoaderOptions& options, std::int64_t samples) {
   require<ConfigError>(options.batch_size > 0, "the batch size must be at least 1, not ", options.batch_size);
   require<ConfigError>(options.share.of > 0 && options.share.index >= 0 && options.share.index < options.share.of,
-                       "share ", options.share.index, " of ", options.share.of, " does not exist: the index counts from 0");
+                       "share ", options.share.index, " of ", options.share.of,
+                       " does not exist: the index counts from 0");
   require<ConfigError>(options.prefetch >= 0, "prefetch must be 0 (none) or more batches, not ", options.prefetch);
   require<ConfigError>(!options.drop_last || options.batch_size <= samples, "batches of ", options.batch_size,
                        " with the short last one dropped leave nothing of ", samples,
@@ -69,7 +71,9 @@ struct Loader::State {
   void start_epoch() {
     prefetcher.reset();
     order.clear();
-    if (options.shuffle) order = permutation(set.size(), {.seed = options.seed, .epoch = static_cast<std::uint64_t>(epoch)});
+    if (options.shuffle) {
+      order = permutation(set.size(), {.seed = options.seed, .epoch = static_cast<std::uint64_t>(epoch)});
+    }
     ++epoch;
     ++epochs_started;
     prefetcher.emplace([this, batch = std::int64_t{0}]() mutable -> std::optional<Batch> {
@@ -90,7 +94,8 @@ struct Loader::State {
     const std::int64_t pixels_each = set.images.numel() / set.size();
 
     Batch batch;
-    batch.inputs = torch::empty({share.size(), set.images.size(1), set.images.size(2), set.images.size(3)}, torch::kFloat32);
+    batch.inputs = torch::empty({share.size(), set.images.size(1), set.images.size(2), set.images.size(3)},
+                                torch::kFloat32);
     batch.targets = torch::empty({count}, torch::kInt64);
     const auto* image = set.images.const_data_ptr<std::uint8_t>();
     auto* input = batch.inputs.data_ptr<float>();

@@ -1,0 +1,104 @@
+"""The checker of the architecture must be able to fail: every rule is broken once in a small tree."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CHECKER = pathlib.Path(__file__).parents[2] / "tools" / "check_includes.py"
+
+TABLE = """
+| room | what it is for | may include | door | free of LibTorch |
+| --- | --- | --- | --- | --- |
+| base | the floor | - | base.h | all |
+| wire | carries | base | wire.h | queue.h |
+| show | draws | base, wire | show.h | - |
+"""
+
+GOOD = {
+    "docs/architecture.md": TABLE,
+    "src/penstock/penstock.h": '#include "penstock/base/base.h"\n#include "penstock/show/show.h"\n'
+                               '#include "penstock/wire/wire.h"\n',
+    "src/penstock/base/base.h": "#include <string>\n",
+    "src/penstock/wire/queue.h": '#include "penstock/base/base.h"\n',
+    "src/penstock/wire/wire.h": '#include <torch/types.h>\n#include "penstock/wire/queue.h"\n',
+    "src/penstock/show/show.h": '#include "penstock/wire/wire.h"\n',
+    "src/penstock/show/show.cc": '#include "penstock/show/show.h"\n' + "//\n" * 499,
+}
+
+
+class CheckIncludes(unittest.TestCase):
+    def check(self, changes):
+        """Exit code and findings for the good tree with `changes`; a file changed to None is left out."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {**GOOD, **changes}.items():
+                if text is not None:
+                    path = pathlib.Path(folder) / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text)
+            run = subprocess.run([sys.executable, CHECKER, folder], capture_output=True, text=True, check=False)
+            return run.returncode, run.stdout.splitlines()
+
+    def refuses(self, changes, *findings):
+        self.assertEqual(self.check(changes), (1, list(findings)))
+
+    def test_a_good_tree_passes(self):
+        self.assertEqual(self.check({}), (0, ["the source tree is as docs/architecture.md says"]))
+
+    def test_a_room_may_not_include_what_the_table_does_not_name(self):
+        self.refuses({"src/penstock/wire/wire.cc": '#include "penstock/wire/wire.h"\n#include <penstock/show/show.h>\n'},
+                     "wire/wire.cc:2: 'wire' may not include 'show'")
+
+    def test_a_room_may_not_include_the_umbrella(self):
+        self.refuses({"src/penstock/show/show.cc": '#include "penstock/penstock.h"\n'},
+                     "show/show.cc:1: rooms include doors, not the umbrella")
+
+    def test_libtorch_stays_out_of_files_free_of_it(self):
+        self.refuses({"src/penstock/base/log.cc": "#include <ATen/ATen.h>\n"},
+                     "base/log.cc: must be free of LibTorch, but includes ATen/ATen.h")
+
+    def test_libtorch_stays_out_by_way_of_our_own_headers_too(self):
+        self.refuses({"src/penstock/wire/queue.h": '#include "penstock/wire/wire.h"\n'},
+                     "wire/queue.h: must be free of LibTorch, but includes penstock/wire/wire.h".replace("penstock/", "")
+                     + ", which includes torch/types.h")
+
+    def test_an_included_header_exists(self):
+        self.refuses({"src/penstock/show/show.cc": '#include "penstock/base/bass.h"\n'},
+                     "show/show.cc:1: there is no penstock/base/bass.h")
+
+    def test_files_stay_short(self):
+        self.refuses({"src/penstock/show/show.cc": "//\n" * 501},
+                     "show/show.cc: 501 lines, at most 500 are allowed: it says more than one thing")
+
+    def test_names_say_something(self):
+        self.refuses({"src/penstock/show/utils.h": "", "src/penstock/show/detail/board.h": ""},
+                     "show/detail/board.h: 'detail' says nothing about what is inside",
+                     "show/utils.h: 'utils.h' says nothing about what is inside")
+
+    def test_table_and_folders_agree(self):
+        self.refuses({"src/penstock/attic/box.h": "", "docs/architecture.md": TABLE + "| roof | rains | - | - | - |\n"},
+                     "attic/: a room without a row in docs/architecture.md",
+                     "docs/architecture.md: room 'roof' has no folder")
+
+    def test_the_table_has_no_cycles(self):
+        self.refuses({"docs/architecture.md": TABLE.replace("the floor | -", "the floor | show")},
+                     "docs/architecture.md: 'base' may include 'show', which stands below it")
+
+    def test_files_in_the_table_exist(self):
+        self.refuses({"docs/architecture.md": TABLE.replace("queue.h", "quay.h")},
+                     "docs/architecture.md: 'wire' has no file 'quay.h'")
+
+    def test_doors_exist_and_the_umbrella_shows_them(self):
+        self.refuses({"src/penstock/penstock.h": '#include "penstock/base/base.h"\n#include "penstock/wire/wire.h"\n',
+                      "src/penstock/show/show.h": None, "src/penstock/show/show.cc": ""},
+                     "docs/architecture.md: 'show' has no door 'show.h'",
+                     "penstock.h: does not include the door show/show.h")
+
+    def test_without_a_table_nothing_passes(self):
+        self.refuses({"docs/architecture.md": "| room | door |\n"},
+                     "docs/architecture.md: no table with the columns room | what it is for | may include | door | "
+                     "free of LibTorch")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Holds the source tree to the table of rooms in docs/architecture.md.
+
+    check_includes.py PROJECT_FOLDER
+
+Fails, with one line per finding, when
+  * a room includes a room that the table does not allow, or one that stands below it in the table;
+  * a file that should be free of LibTorch reaches LibTorch, through however many of our own headers;
+  * an included header of ours does not exist;
+  * a file in src/ is longer than MAX_LINES, or a folder or file bears a name that says nothing;
+  * the table and the folders of src/penstock differ, a room has no door, or the umbrella leaves a door out.
+"""
+import pathlib
+import re
+import sys
+
+PROJECT = "penstock"
+MAX_LINES = 500
+SAYS_NOTHING = {"util", "utils", "common", "detail", "details", "helper", "helpers", "misc"}
+LIBTORCH = {"torch", "ATen", "c10", "caffe2"}
+HEADINGS = ["room", "what it is for", "may include", "door", "free of LibTorch"]
+INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+class Room:
+    """One row of the table."""
+
+    def __init__(self, name, may_include, door, torch_free):
+        self.name = name
+        self.may_include = may_include
+        self.door = door
+        self.torch_free = torch_free
+
+    def is_torch_free(self, file):
+        return self.torch_free == ["all"] or file in self.torch_free
+
+
+def read_rooms(page):
+    """The rows below the line of HEADINGS, by room, in their order."""
+
+    def cells(line):
+        return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+    def names(cell):
+        return [] if cell == "-" else [name.strip() for name in cell.split(",")]
+
+    rooms, inside = {}, False
+    for line in page.read_text().splitlines():
+        if not line.startswith("|"):
+            inside = False
+        elif cells(line) == HEADINGS:
+            inside = True
+        elif inside and not set(line) <= set("|- "):
+            name, _, may_include, door, torch_free = cells(line)
+            rooms[name] = Room(name, names(may_include), None if door == "-" else door, names(torch_free))
+    return rooms
+
+
+def read_includes(root):
+    """For every source file below `root`: its included headers, as (line number, path) pairs."""
+    includes = {}
+    for path in sorted(root.rglob("*")):
+        if path.suffix in {".h", ".cc"}:
+            lines = path.read_text().splitlines()
+            found = [(number, INCLUDE.match(line)) for number, line in enumerate(lines, 1)]
+            includes[path.relative_to(root).as_posix()] = [(number, match[1]) for number, match in found if match]
+    return includes
+
+
+def ours(include):
+    """The path below src/penstock of an included header of ours, else None."""
+    first, _, rest = include.partition("/")
+    return rest if first == PROJECT else None
+
+
+def way_to_torch(file, includes):
+    """The shortest chain of includes from `file` to a header of LibTorch, or None."""
+    ways, seen = [[file]], {file}
+    while ways:
+        way = ways.pop(0)
+        for _, include in includes.get(way[-1], []):
+            if include.split("/")[0] in LIBTORCH:
+                return way + [include]
+            if ours(include) and ours(include) not in seen:
+                seen.add(ours(include))
+                ways.append(way + [ours(include)])
+    return None
+
+
+def check_table(rooms, root):
+    names = list(rooms)
+    for position, room in enumerate(rooms.values()):
+        for other in room.may_include:
+            if other not in names:
+                yield f"docs/architecture.md: '{room.name}' may include '{other}', which has no row"
+            elif names.index(other) >= position:
+                yield f"docs/architecture.md: '{room.name}' may include '{other}', which stands below it"
+        for file in room.torch_free:
+            if file != "all" and not (root / room.name / file).is_file():
+                yield f"docs/architecture.md: '{room.name}' has no file '{file}'"
+        if room.door and not (root / room.name / room.door).is_file():
+            yield f"docs/architecture.md: '{room.name}' has no door '{room.door}'"
+    folders = {path.name for path in root.iterdir() if path.is_dir()}
+    for name in sorted(folders - set(names)):
+        yield f"{name}/: a room without a row in docs/architecture.md"
+    for name in sorted(set(names) - folders):
+        yield f"docs/architecture.md: room '{name}' has no folder"
+
+
+def check_umbrella(rooms, includes):
+    umbrella = f"{PROJECT}.h"
+    shown = {ours(include) for _, include in includes.get(umbrella, [])}
+    for room in rooms.values():
+        if room.door and f"{room.name}/{room.door}" not in shown:
+            yield f"{umbrella}: does not include the door {room.name}/{room.door}"
+
+
+def check_names(file):
+    for part in file.split("/"):
+        if part.split(".")[0] in SAYS_NOTHING:
+            yield f"{file}: '{part}' says nothing about what is inside"
+
+
+def check_includes(file, room, includes):
+    for number, include in includes[file]:
+        target = ours(include)
+        if target is None:
+            continue
+        if target not in includes:
+            yield f"{file}:{number}: there is no {include}"
+        other = target.split("/")[0]
+        if "/" not in target:
+            yield f"{file}:{number}: rooms include doors, not the umbrella"
+        elif other not in room.may_include + [room.name]:
+            yield f"{file}:{number}: '{room.name}' may not include '{other}'"
+    if room.is_torch_free(file.partition("/")[2]):
+        way = way_to_torch(file, includes)
+        if way:
+            yield f"{file}: must be free of LibTorch, but includes " + ", which includes ".join(way[1:])
+
+
+def check(project):
+    root = project / "src" / PROJECT
+    rooms = read_rooms(project / "docs" / "architecture.md")
+    if not rooms:
+        return ["docs/architecture.md: no table with the columns " + " | ".join(HEADINGS)]
+    includes = read_includes(root)
+    findings = [*check_table(rooms, root), *check_umbrella(rooms, includes)]
+    for file in includes:
+        findings += check_names(file)
+        lines = len((root / file).read_text().splitlines())
+        if lines > MAX_LINES:
+            findings.append(f"{file}: {lines} lines, at most {MAX_LINES} are allowed: it says more than one thing")
+        room = rooms.get(file.split("/")[0])
+        if room and "/" in file:
+            findings += check_includes(file, room, includes)
+    return findings
+
+
+def main(arguments):
+    if len(arguments) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    findings = check(pathlib.Path(arguments[1]))
+    print("\n".join(findings) or "the source tree is as docs/architecture.md says")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
