@@ -1,40 +1,39 @@
-# LibTorch, in this order: CMAKE_PREFIX_PATH or Torch_DIR, a Python that can import torch, the virtual
-# environment that scripts/bootstrap.sh makes below build/. Also part of the installed package.
+# Finds LibTorch. Also part of the installed package, where the place it was built with is tried too.
+#
+# penstock_find_torch(PROBLEM [HINTS folder...] [PYTHONS program...]) looks, in this order, at
+#   CMAKE_PREFIX_PATH or Torch_DIR; HINTS, folders with Torch's CMake files; what each of PYTHONS would import as torch.
+# Afterwards Torch_FOUND, Torch_VERSION and TORCH_LIBRARIES are as find_package(Torch) sets them, and PROBLEM names a
+# variable that is empty or says in one line what is wrong.
 set(PENSTOCK_TORCH_MINIMUM 2.4)
 
-macro(penstock_try_torch)
-  if(NOT Torch_FOUND)
-    # The wheel ships no static kineto; pointing its lookup at a library that is linked anyway keeps
-    # Torch's own configuration from warning about it on every configure.
-    foreach(root ${CMAKE_PREFIX_PATH} ${Torch_DIR}/../../.. ${ARGN}/../..)
-      if(NOT kineto_LIBRARY AND EXISTS ${root}/lib/libc10.so)
-        set(kineto_LIBRARY ${root}/lib/libc10.so CACHE FILEPATH "see find_torch.cmake" FORCE)
-      elseif(NOT kineto_LIBRARY AND EXISTS ${root}/../../lib/libc10.so)
-        set(kineto_LIBRARY ${root}/../../lib/libc10.so CACHE FILEPATH "see find_torch.cmake" FORCE)
-      endif()
-    endforeach()
-    find_package(Torch QUIET PATHS ${ARGN})
-  endif()
-endmacro()
-
-penstock_try_torch()
-if(NOT Torch_FOUND)
-  find_program(PENSTOCK_PYTHON python3)
-  foreach(python ${PENSTOCK_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/../build/venv/bin/python)
-    if(NOT Torch_FOUND AND EXISTS ${python})
-      execute_process(COMMAND ${python} -W ignore -c "import torch; print(torch.utils.cmake_prefix_path)"
-        OUTPUT_VARIABLE penstock_torch_path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-      if(penstock_torch_path)
-        penstock_try_torch(${penstock_torch_path})
+macro(penstock_find_torch problem)
+  cmake_parse_arguments(penstock_torch "" "" "HINTS;PYTHONS" ${ARGN})
+  # The wheels ship no kineto library, and Torch's configuration warns about that each time.
+  set(penstock_torch_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
+  find_package(Torch QUIET PATHS ${penstock_torch_HINTS})
+  foreach(python IN LISTS penstock_torch_PYTHONS)
+    if(NOT Torch_FOUND)
+      # Asks where torch lies without importing it: that would take seconds.
+      execute_process(
+        COMMAND ${python} -c "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
+        OUTPUT_VARIABLE penstock_torch_folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE penstock_torch_rc)
+      if(penstock_torch_rc EQUAL 0)
+        find_package(Torch QUIET PATHS ${penstock_torch_folder}/share/cmake NO_DEFAULT_PATH)
       endif()
     endif()
   endforeach()
-endif()
-if(NOT Torch_FOUND)
-  message(FATAL_ERROR "LibTorch not found. Run scripts/bootstrap.sh, or set CMAKE_PREFIX_PATH to a LibTorch "
-    ">= ${PENSTOCK_TORCH_MINIMUM}, or configure with -DPENSTOCK_TORCH=OFF for the torch-free part alone.")
-endif()
-if(Torch_VERSION VERSION_LESS PENSTOCK_TORCH_MINIMUM)
-  message(FATAL_ERROR "LibTorch ${Torch_VERSION} in ${Torch_DIR} is too old: Penstock needs >= "
-    "${PENSTOCK_TORCH_MINIMUM}. Point CMAKE_PREFIX_PATH at a newer one.")
-endif()
+  set(CMAKE_MESSAGE_LOG_LEVEL "${penstock_torch_level}")
+
+  set(${problem} "")
+  if(NOT Torch_FOUND)
+    set(${problem} "LibTorch not found: run scripts/bootstrap.sh, or set CMAKE_PREFIX_PATH to a LibTorch >= \
+${PENSTOCK_TORCH_MINIMUM}, or do without it (-DPENSTOCK_TORCH=OFF, component mind)")
+  elseif(Torch_VERSION VERSION_LESS PENSTOCK_TORCH_MINIMUM)
+    set(${problem} "LibTorch ${Torch_VERSION} in ${Torch_DIR} is too old: at least ${PENSTOCK_TORCH_MINIMUM} is needed; \
+point CMAKE_PREFIX_PATH at a newer one")
+  elseif(TORCH_CXX_FLAGS MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
+    set(${problem} "LibTorch ${Torch_VERSION} in ${Torch_DIR} is built with the old C++ ABI, every other \
+library here with the new one: take a newer LibTorch")
+  endif()
+endmacro()
