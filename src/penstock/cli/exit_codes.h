@@ -1,0 +1,55 @@
+// How a program of ours ends: 0 done (or help), 1 failed while running, 2 misuse. Whatever went wrong is told on
+// stderr, after the program's name; nothing is told twice.
+#pragma once
+
+#include <iostream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+enum class ExitCode : int { done = 0, failed = 1, misuse = 2 };
+
+/// Words of the command line, as main() gets them.
+struct CommandLine {
+  int count = 0;
+  char** words = nullptr;
+};
+
+inline int complain(ExitCode code, const std::string& message) {
+  std::cout.flush();
+  std::cerr << "penstock: " << message << '\n';
+  return static_cast<int>(code);
+}
+
+/// Parses the command line with `app`, whose callbacks are the verbs; runs `before` first. Returns the exit code of
+/// the program, having told the user what there is to tell.
+template <class Before>
+int run_program(CLI::App& app, const CommandLine& line, Before&& before) {
+  try {
+    before();
+    app.parse(line.count, line.words);
+    std::cout.flush();
+    require<Failure>(std::cout.good(), "standard output cannot be written");
+    return static_cast<int>(ExitCode::done);
+  } catch (const CLI::Success& help) {
+    app.exit(help);
+    return static_cast<int>(ExitCode::done);
+  } catch (const CLI::ParseError& error) {
+    const std::string message = error.what();
+    return complain(ExitCode::misuse, message.substr(0, message.find('\n')));
+  } catch (const Misuse& error) {
+    return complain(ExitCode::misuse, error.what());
+  } catch (const std::exception& error) {
+    return complain(ExitCode::failed, error.what());
+  }
+}
+
+inline int run_program(CLI::App& app, const CommandLine& line) {
+  return run_program(app, line, [] {});
+}
+
+}  // namespace penstock

@@ -1,0 +1,114 @@
+#include "penstock/cli/job_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/train/optimizers.h"
+#include "penstock/zoo/zoo.h"
+
+namespace penstock {
+
+void JobFlags::add_to(CLI::App& app) {
+  const auto group = [&](const char* title) { return app.add_option_group(title); };
+  CLI::App* what = group("Model");
+  what->add_option("--model", model, "mlp")->check(CLI::IsMember({"mlp"}))->capture_default_str();
+  what->add_option("--hidden", hidden, "widths of the hidden layers: 512,512 or 1024x8")->capture_default_str();
+  what->add_option("--seed", seed, "of initial weights and order of samples")->capture_default_str();
+
+  CLI::App* where = group("Pipeline");
+  where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str();
+  where->add_option("--replicas", replicas, "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
+  where->add_option("--micro-batches", micro_batches, "m: micro-batches per step and replica")->capture_default_str();
+  where->add_option("--schedule", schedule, "a generator (penstock schedule --help lists them) or a .sched or CSV file")
+      ->capture_default_str();
+  where->add_option("--cut", cut, "parameters, uniform, or the first layer of each further stage: layer3 or 4")
+      ->capture_default_str();
+  where->add_option("--transport", transport, "auto, threads or mpi")
+      ->check(CLI::IsMember({"auto", "threads", "mpi"}))
+      ->capture_default_str();
+  where->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
+  where->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
+      ->capture_default_str();
+
+  CLI::App* how = group("Training");
+  how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
+  how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
+      ->check(CLI::IsMember({"mean", "sum"}))
+      ->capture_default_str();
+  how->add_option("--optimizer", optimizer, "sgd, adam or adamw")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+      ->capture_default_str();
+  how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
+  how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
+  how->add_option("--weight-decay", weight_decay, "")->capture_default_str();
+}
+
+std::unique_ptr<Cell> make_model(const JobFlags& flags) {
+  MlpOptions options;
+  options.hidden = parse_widths(flags.hidden);
+  return std::make_unique<Mlp>(options);
+}
+
+WorldOptions world_options(const JobFlags& flags) {
+  WorldOptions options;
+  options.stages = flags.stages;
+  options.replicas = flags.replicas;
+  options.threads = flags.threads;
+  options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(flags.deadline_s * 1e3));
+  if (flags.transport == "threads") options.transport = TransportKind::threads;
+  if (flags.transport == "mpi") options.transport = TransportKind::mpi;
+  return options;
+}
+
+PipelineOptions pipeline_options(const JobFlags& flags) {
+  PipelineOptions options;
+  options.micro_batches = flags.micro_batches;
+  options.schedule = flags.schedule;
+  options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
+  options.cut = flags.cut;
+  options.seed = flags.seed;
+  return options;
+}
+
+OptimizerFactory make_optimizer(const JobFlags& flags) {
+  if (flags.optimizer == "sgd")
+    return sgd({.learning_rate = flags.learning_rate,
+                .momentum = flags.momentum,
+                .weight_decay = flags.weight_decay,
+                .nesterov = false});
+  require<ConfigError>(flags.momentum == 0, "--momentum ", flags.momentum, " is for --optimizer sgd, not for ",
+                       flags.optimizer);
+  AdamOptions options;
+  options.learning_rate = flags.learning_rate;
+  options.weight_decay = flags.weight_decay;
+  return flags.optimizer == "adam" ? adam(options) : adamw(options);
+}
+
+nlohmann::ordered_json settings_of(const JobFlags& flags, const World& world) {
+  return {{"model", flags.model},
+          {"hidden", parse_widths(flags.hidden)},
+          {"seed", flags.seed},
+          {"stages", world.stages()},
+          {"replicas", world.replicas()},
+          {"micro_batches", flags.micro_batches},
+          {"schedule", flags.schedule},
+          {"cut", flags.cut},
+          {"transport", world.transport()},
+          {"threads", world.threads()},
+          {"batch_size", flags.batch_size},
+          {"reduction", flags.reduction},
+          {"optimizer", flags.optimizer},
+          {"lr", flags.learning_rate},
+          {"momentum", flags.momentum},
+          {"weight_decay", flags.weight_decay}};
+}
+
+std::string banner(const JobFlags& flags, const World& world) {
+  const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
+  return say(flags.model, " ", flags.hidden, ": ", world.describe(), "; ", flags.schedule, ", ", flags.micro_batches,
+             " micro-batch", flags.micro_batches == 1 ? "" : "es", "; batch ", flags.batch_size,
+             world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
+}
+
+}  // namespace penstock

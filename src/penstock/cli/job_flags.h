@@ -1,0 +1,49 @@
+// The flags that say what is trained and how: shared by `train` and `bench step`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <CLI/App.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include "penstock/runtime/pipeline.h"
+
+namespace penstock {
+
+struct JobFlags {
+  std::string model = "mlp";
+  std::string hidden = "512,512";
+  int stages = 1;
+  int replicas = 0;
+  int micro_batches = 4;
+  std::string schedule = "1f1b";
+  std::int64_t batch_size = 32;
+  std::string reduction = "mean";
+  std::string cut = "parameters";
+  std::string optimizer = "sgd";
+  double learning_rate = 0.01;
+  double momentum = 0;
+  double weight_decay = 0;
+  std::uint64_t seed = 0;
+  int threads = 1;
+  std::string transport = "auto";
+  double deadline_s = 60;
+
+  void add_to(CLI::App& app);
+};
+
+/// Each throws ConfigError for what cannot be.
+std::unique_ptr<Cell> make_model(const JobFlags& flags);
+WorldOptions world_options(const JobFlags& flags);
+PipelineOptions pipeline_options(const JobFlags& flags);
+OptimizerFactory make_optimizer(const JobFlags& flags);
+
+/// The settings used, for machines: what the flags came to in `world`.
+nlohmann::ordered_json settings_of(const JobFlags& flags, const World& world);
+
+/// One line for people: model, world, schedule, and the batch per replica and in all.
+std::string banner(const JobFlags& flags, const World& world);
+
+}  // namespace penstock

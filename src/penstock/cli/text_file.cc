@@ -1,0 +1,75 @@
+#include "penstock/cli/text_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_through(const fs::path& path, std::string_view text, const std::string& shown) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  require<Failure>(file.good(), shown, ": cannot be written: ", std::strerror(errno));
+}
+
+/// Removes what is left of an attempt.
+class Attempt {
+ public:
+  explicit Attempt(fs::path path) : path_(std::move(path)) {}
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+  ~Attempt() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+std::string read_text(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  require<DataError>(file.is_open(), path, ": cannot be opened: ", std::strerror(errno));
+  require<DataError>(!fs::is_directory(path), path, ": is a folder, and a file is expected there");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  require<DataError>(!file.bad(), path, ": cannot be read: ", std::strerror(errno));
+  return text;
+}
+
+void write_text(const std::string& path, std::string_view text) {
+  if (path == "-") {
+    std::cout << text;
+    return;
+  }
+  std::error_code ignored;
+  // Through links: they stay links.
+  const fs::path target = fs::weakly_canonical(path, ignored);
+  require<ConfigError>(!path.empty() && fs::is_directory(target.parent_path(), ignored), path,
+                       ": there is no such folder; make it first");
+  require<ConfigError>(!fs::is_directory(target, ignored), path, ": is a folder, and a file is to be written");
+  if (fs::exists(target, ignored) && !fs::is_regular_file(target, ignored)) return write_through(target, text, path);
+
+  const Attempt attempt(target.string() + ".partial-" + std::to_string(::getpid()));
+  write_through(attempt.path(), text, path);
+  std::error_code problem;
+  fs::rename(attempt.path(), target, problem);
+  require<Failure>(!problem, path, ": cannot be written: ", problem.message());
+}
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <sched.h>
+
+#include <ATen/Config.h>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include "penstock/cli/body_verbs.h"
+#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+namespace {
+
+/// Cores this process may run on; an mpirun without --bind-to leaves one of them.
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return static_cast<int>(std::thread::hardware_concurrency());
+  return CPU_COUNT(&set);
+}
+
+/// The processor time a container grants, in cores; 0: no limit known.
+double quota_cores() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
+  return std::stod(quota) / period;
+}
+
+const char* or_unset(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value ? value : "(unset)";
+}
+
+int doctor() {
+  std::ostream& out = std::cout;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const LaunchedAs launched = launched_as();
+  std::vector<std::string> findings;
+
+  out << "penstock     " << PENSTOCK_VERSION << "\n"
+      << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
+      << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN " << (at::hasMKLDNN() ? "yes" : "no") << "\n"
+      << "GPU          " << (torch::cuda::is_available() ? "seen by LibTorch, not used by this version" : "none") << "\n"
+      << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
+      << "cores        " << cores << ", usable here " << usable_cores();
+  if (const double quota = quota_cores(); quota > 0) {
+    out << ", quota " << quota;
+    if (quota < usable_cores()) findings.push_back("the container grants less processor time than it shows cores");
+  }
+  out << "\nstarted by   " << launched.by << ", process " << launched.rank << " of " << launched.size << "\n"
+      << "threads      a rank uses 1 (--threads changes it), whatever OMP_NUM_THREADS says: "
+      << or_unset("OMP_NUM_THREADS") << "\n";
+
+  if (usable_cores() < cores && launched.size > 1)
+    findings.push_back("this process may use " + std::to_string(usable_cores()) + " of " + std::to_string(cores) +
+                       " cores: with --threads above that, start with mpirun --bind-to none");
+  if (launched.size > cores)
+    findings.push_back(std::to_string(launched.size) + " processes share " + std::to_string(cores) +
+                       " cores: steps take longer than a simulation says");
+  if (!at::hasMKL()) findings.push_back("LibTorch without MKL: matrix products may be slow");
+  for (const std::string& finding : findings) out << "note: " << finding << "\n";
+  if (findings.empty()) out << "nothing to complain about\n";
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("doctor", "what this machine offers, and what is wrong with it");
+  verb->footer("Example:\n  penstock doctor\n  mpirun -n 2 penstock doctor");
+  verb->callback([&exit_code] { exit_code = doctor(); });
+}
+
+}  // namespace penstock
