@@ -1,0 +1,31 @@
+# What is installed: both libraries with their headers, the programs, and a package that find_package(penstock) reads.
+# The prefix may be moved afterwards. LibTorch stays where it is: the package looks for it again.
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
+
+install(TARGETS penstock_mind EXPORT penstock_mind_targets FILE_SET HEADERS)
+install(EXPORT penstock_mind_targets FILE penstockMindTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
+if(PENSTOCK_TORCH)
+  install(TARGETS penstock EXPORT penstock_body_targets FILE_SET HEADERS)
+  install(EXPORT penstock_body_targets FILE penstockBodyTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
+  install(FILES cmake/find_torch.cmake DESTINATION ${package_folder})
+endif()
+
+# The second program stands apart, because only the first one calls it.
+install(TARGETS penstock_program DESTINATION ${CMAKE_INSTALL_BINDIR})
+set(installed penstock_program)
+if(TARGET penstock_body)
+  install(TARGETS penstock_body DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock)
+  list(APPEND installed penstock_body)
+endif()
+# Programs find LibTorch where it was linked from, and our own libraries, where they are shared ones, beside themselves.
+set_target_properties(${installed} PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}"
+  INSTALL_RPATH_USE_LINK_PATH ON)
+
+configure_package_config_file(cmake/penstockConfig.cmake.in penstockConfig.cmake INSTALL_DESTINATION ${package_folder})
+# Before 1.0 a new minor version may break.
+write_basic_package_version_file(penstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/penstockConfig.cmake ${PROJECT_BINARY_DIR}/penstockConfigVersion.cmake
+  DESTINATION ${package_folder})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
