@@ -5,6 +5,7 @@
 # Afterwards Torch_FOUND, Torch_VERSION and TORCH_LIBRARIES are as find_package(Torch) sets them, and PROBLEM names a
 # variable that is empty or says in one line what is wrong.
 set(PENSTOCK_TORCH_MINIMUM 2.4)
+set(penstock_torch_asks ${CMAKE_CURRENT_LIST_DIR}/where_is_torch.py)
 
 macro(penstock_find_torch problem)
   cmake_parse_arguments(penstock_torch "" "" "HINTS;PYTHONS" ${ARGN})
@@ -14,12 +15,10 @@ macro(penstock_find_torch problem)
   find_package(Torch QUIET PATHS ${penstock_torch_HINTS})
   foreach(python IN LISTS penstock_torch_PYTHONS)
     if(NOT Torch_FOUND)
-      # Asks where torch lies without importing it: that would take seconds.
-      execute_process(
-        COMMAND ${python} -c "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
+      execute_process(COMMAND ${python} ${penstock_torch_asks} ${PENSTOCK_TORCH_MINIMUM}
         OUTPUT_VARIABLE penstock_torch_folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE penstock_torch_rc)
       if(penstock_torch_rc EQUAL 0)
-        find_package(Torch QUIET PATHS ${penstock_torch_folder}/share/cmake NO_DEFAULT_PATH)
+        find_package(Torch QUIET PATHS ${penstock_torch_folder} NO_DEFAULT_PATH)
       endif()
     endif()
   endforeach()

@@ -8,7 +8,7 @@ install(EXPORT penstock_mind_targets FILE penstockMindTargets.cmake NAMESPACE pe
 if(PENSTOCK_TORCH)
   install(TARGETS penstock EXPORT penstock_body_targets FILE_SET HEADERS)
   install(EXPORT penstock_body_targets FILE penstockBodyTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
-  install(FILES cmake/find_torch.cmake DESTINATION ${package_folder})
+  install(FILES cmake/find_torch.cmake cmake/where_is_torch.py DESTINATION ${package_folder})
 endif()
 
 # The second program stands apart, because only the first one calls it.

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Installs what building Penstock needs and this machine lacks; where nothing lacks, it only looks.
+#
+#   scripts/bootstrap.sh [--mind] [--fuzz]
+#     --mind  without LibTorch and MPI: for the presets mind, asan, tsan and fuzz
+#     --fuzz  clang with libFuzzer too
+#
+# Packages come from apt (through sudo when not root). LibTorch is taken from CMAKE_PREFIX_PATH, Torch_DIR or a Python
+# that can import torch; else pip installs it into build/venv. pip's own settings and variables hold: where they name
+# an index with a CPU build (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), pip prefers that one.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+torch_version=2.13.0
+torch_minimum=2.4
+log=build/bootstrap.log
+
+want_torch=yes
+want_fuzz=no
+for argument in "$@"; do
+  case $argument in
+    --mind) want_torch=no ;;
+    --fuzz) want_fuzz=yes ;;
+    *) echo "usage: scripts/bootstrap.sh [--mind] [--fuzz]" >&2; exit 2 ;;
+  esac
+done
+
+say() { echo "bootstrap: $*"; }
+fail() { echo "bootstrap: $*" >&2; exit 1; }
+
+# Runs a command with its output in the log; shows the end of that when it fails.
+quietly() {
+  mkdir -p build
+  "$@" > "$log" 2>&1 || { tail -n 20 "$log" >&2; fail "failed: $* (all of it in $log)"; }
+}
+
+# Where LibTorch is, empty when it is nowhere.
+find_torch() {
+  local root below python
+  local -a roots=()
+  IFS=':;' read -ra roots <<< "${Torch_DIR:-}:${CMAKE_PREFIX_PATH:-}"
+  for root in "${roots[@]}"; do
+    for below in "" /Torch /share/cmake/Torch; do
+      [[ ! -f $root$below/TorchConfig.cmake ]] || { echo "$root$below"; return; }
+    done
+  done
+  for python in python3 build/venv/bin/python; do
+    ! "$python" cmake/where_is_torch.py "$torch_minimum" 2> /dev/null || return 0
+  done
+}
+
+# Tools count as there when they can be run, however they came; libraries when dpkg knows them.
+missing=()
+need_tool() { "${@:2}" > /dev/null 2>&1 || missing+=("$1"); }
+need_tool g++ g++ --version
+need_tool cmake cmake --version
+need_tool ninja-build ninja --version
+need_tool git git --version
+need_tool python3 python3 --version
+
+libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libgtest-dev librapidcheck-dev)
+torch=""
+if [[ $want_torch == yes ]]; then
+  libraries+=(libopenmpi-dev openmpi-bin)
+  torch=$(find_torch)
+  [[ -n $torch ]] || need_tool python3-venv python3 -c "import ensurepip, venv"
+fi
+if [[ $want_fuzz == yes ]]; then
+  need_tool clang clang++ --version
+  # The libraries of libFuzzer and the sanitizers bear the compiler's number.
+  clang_number=$({ clang++ -dumpversion || apt-cache depends clang | sed -n 's/.*Depends: clang-//p'; } 2> /dev/null)
+  libraries+=("libclang-rt-${clang_number%%.*}-dev")
+fi
+
+if command -v dpkg-query > /dev/null; then
+  installed=$(dpkg-query --show --showformat '${db:Status-Status} ${Package}\n' "${libraries[@]}" 2> /dev/null || true)
+  for library in "${libraries[@]}"; do
+    grep -qx "installed $library" <<< "$installed" || missing+=("$library")
+  done
+else
+  say "no dpkg here, so these are taken to be installed: ${libraries[*]}"
+fi
+
+if [[ ${#missing[@]} -gt 0 ]]; then
+  as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    as_root=(sudo)
+    # Without a terminal nobody could type a password.
+    [[ -t 0 ]] || as_root+=(-n)
+  fi
+  if ! command -v apt-get > /dev/null || { [[ ${#as_root[@]} -gt 0 ]] && ! "${as_root[@]}" true 2> /dev/null; }; then
+    fail "missing and not to be installed from here (no apt, or neither root nor sudo): ${missing[*]}"
+  fi
+  say "installing packages: ${missing[*]}"
+  quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update
+  quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
+fi
+
+if [[ $want_torch == yes && -z $torch ]]; then
+  say "installing LibTorch: torch==$torch_version with pip into build/venv"
+  [[ -x build/venv/bin/python ]] || quietly python3 -m venv build/venv
+  quietly build/venv/bin/python -m pip install --disable-pip-version-check "torch==$torch_version"
+  torch=$(find_torch)
+  [[ -n $torch ]] || fail "torch==$torch_version is installed in build/venv but not to be found there (see $log)"
+fi

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# From nothing to a trained network: installs what is missing, builds, and trains a network on MNIST as a pipeline of
+# two ranks for one epoch. Leaves in build/demo what each rank did: a trace for Perfetto and a picture.
+#
+#   scripts/demo.sh [FLAG...]    further flags of `penstock train`; they win over those below
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/build.sh release
+mkdir -p build/demo
+exec build/release/bin/penstock train \
+  --model mlp --hidden 512,512 --data data/mnist \
+  --stages 2 --micro-batches 4 --schedule 1f1b \
+  --batch-size 32 --epochs 1 --optimizer sgd --lr 0.01 --seed 1 \
+  --log-every 100 --eval-every 1 --report --trace build/demo/trace.json --svg build/demo/step.svg "$@"
