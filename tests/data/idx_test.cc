@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 
 #include "penstock/base/error.h"
 #include "tests/data/allocations.h"
+#include "tests/fuzz/idx_input.h"
 
 namespace penstock {
 namespace {
@@ -167,6 +169,18 @@ TEST(Idx, FilesThatCannotBeReadAreNamed) {
   std::filesystem::resize_file(path, std::uintmax_t{300} << 20);  // sparse: costs no disk
   EXPECT_EQ(message(path), "'" + path + "' has 314572800 bytes: more than the 268436480 that are accepted");
   std::filesystem::remove_all(folder);
+}
+
+// Whatever the fuzzer once found, and its seeds: an answer or a DataError, in every build.
+TEST(Idx, CorpusOfTheFuzzer) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(IDX_CORPUS)) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const Bytes content{std::istreambuf_iterator<char>(file), {}};
+    try_idx(content);
+    ++files;
+  }
+  EXPECT_GE(files, 12);
 }
 
 RC_GTEST_PROP(Idx, WhatIsWrittenIsReadAndAnyOtherLengthRefused, ()) {

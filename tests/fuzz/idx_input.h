@@ -1,0 +1,26 @@
+// What the fuzzer of IDX does with an input; the room's own tests do the same with the corpus.
+#pragma once
+
+#include <cstdint>
+#include <cstddef>
+#include <span>
+
+#include "penstock/base/error.h"
+#include "penstock/data/idx.h"
+
+namespace penstock {
+
+/// Parses `input`; a DataError is an answer. What is accepted must hold what its shape says, within the cap.
+inline void try_idx(std::span<const std::uint8_t> input) {
+  const IdxLimits limits{.max_bytes = 1 << 20};
+  try {
+    const IdxArray array = parse_idx(input, "input", limits);
+    std::size_t total = 1;
+    for (std::int64_t size : array.shape) total *= static_cast<std::size_t>(size);
+    require<InternalError>(array.bytes.size() == total && total <= limits.max_bytes, "the shape says ", total,
+                           " bytes, and there are ", array.bytes.size());
+  } catch (const DataError&) {
+  }
+}
+
+}  // namespace penstock
