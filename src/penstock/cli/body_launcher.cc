@@ -10,7 +10,8 @@
 namespace penstock {
 
 bool is_body_verb(std::string_view word) {
-  return std::any_of(std::begin(body_verbs), std::end(body_verbs), [&](const BodyVerb& one) { return one.name == word; });
+  return std::any_of(std::begin(body_verbs), std::end(body_verbs),
+                     [&](const BodyVerb& one) { return one.name == word; });
 }
 
 void become_body(const CommandLine& line) {

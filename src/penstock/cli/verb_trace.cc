@@ -42,7 +42,8 @@ void add_trace_verb(CLI::App& program) {
   add("report", "predicted against measured: time, bubble, waits", "Example:\n  penstock trace report trace.json",
       [](const Trace& trace) { return to_table(account(trace)); });
   add("svg", "the median step above its prediction, as a picture",
-      "Example:\n  penstock trace svg trace.json --output step.svg", [](const Trace& trace) { return step_svg(trace); });
+      "Example:\n  penstock trace svg trace.json --output step.svg",
+      [](const Trace& trace) { return step_svg(trace); });
 }
 
 }  // namespace penstock

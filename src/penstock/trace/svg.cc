@@ -53,12 +53,13 @@ struct Kind {
   Colour colour;
 };
 
-constexpr Kind forward_kind{"F forward", {0x8a, 0xb6, 0xe0}};
-constexpr Kind backward_kind{"B backward", {0xf2, 0xa7, 0x6b}};
-constexpr Kind input_grad_kind{"I input gradient", {0xf5, 0xcf, 0x6e}};
-constexpr Kind weight_grad_kind{"W weight gradient", {0x9c, 0xcb, 0x86}};
-constexpr Kind update_kind{"update", {0xa8, 0xa8, 0xa8}};
-constexpr Kind message_kind{"messages", {0x60, 0x60, 0x60}};
+// Apart in grey too: pictures are printed.
+constexpr Kind forward_kind{"F forward", {0xa9, 0xcd, 0xee}};
+constexpr Kind backward_kind{"B backward", {0xe9, 0x93, 0x55}};
+constexpr Kind input_grad_kind{"I input gradient", {0xf7, 0xdc, 0x90}};
+constexpr Kind weight_grad_kind{"W weight gradient", {0x6d, 0xb0, 0x84}};
+constexpr Kind update_kind{"update", {0x88, 0x88, 0x88}};
+constexpr Kind message_kind{"messages", {0x50, 0x50, 0x50}};
 
 const Kind& kind_of(Op op) {
   switch (op) {
@@ -112,9 +113,13 @@ class Picture {
   double height_of(const Band& band) const { return row_height_ * static_cast<double>(band.rows.size()); }
 
   Row row_of(std::size_t rank, const std::vector<StageId>& stages, int replicas) const {
+    constexpr std::size_t most = 4;  // that fit beside the row
     Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}};
-    for (std::size_t i = 0; i < stages.size(); ++i) row.place += say(i > 0 ? "," : "", stages[i].value());
-    if (replicas > 1) row.place += say(" replica ", rank % static_cast<std::size_t>(replicas));
+    for (std::size_t i = 0; i < stages.size() && stages.size() <= most; ++i)
+      row.place += say(i > 0 ? "," : "", stages[i].value());
+    if (stages.size() > most)
+      row.place += say(stages[0].value(), ",", stages[1].value(), "...", stages.back().value());
+    if (replicas > 1) row.place += say(", replica ", rank % static_cast<std::size_t>(replicas));
     return row;
   }
 
@@ -206,8 +211,8 @@ class Picture {
   }
 
   void draw_axis(Point origin) {
-    // About eight steps of 1, 2 or 5 times a power of ten.
-    const double rough = longest_ > 0 ? longest_ / 8 : 1;
+    // At most ten steps of 1, 2 or 5 times a power of ten.
+    const double rough = longest_ > 0 ? longest_ / 10 : 1;
     const double power = std::pow(10, std::floor(std::log10(rough)));
     double tick = 10 * power;
     for (const double factor : {5.0, 2.0, 1.0})
@@ -237,8 +242,7 @@ class Picture {
     const double height = row_height_ - 4;
     const double middle = y + height / 2;
     const bool is_tall = row_height_ > 24;
-    canvas_.text({left - 10, is_tall ? middle - 2 : middle + 4}, is_tall ? row.name : say(row.name, ", ", row.place),
-                 {.size = is_tall ? 12.0 : 10.0, .anchor = Anchor::end});
+    canvas_.text({left - 10, is_tall ? middle - 2 : middle + 4}, row.name, {.size = 12, .anchor = Anchor::end});
     if (is_tall)
       canvas_.text({left - 10, middle + 10}, row.place, {.size = 10, .anchor = Anchor::end, .colour = quiet});
     canvas_.rectangle({{left, y}, end - left, height}, "#ffffff", faint);

@@ -1,0 +1,27 @@
+// What the fuzzer of trace files asks of any input, shared with the test that replays its corpus. Throws on a broken
+// promise; refusing the input is none.
+#pragma once
+
+#include <string_view>
+
+#include "penstock/base/error.h"
+#include "penstock/trace/trace.h"
+
+namespace penstock {
+
+inline void try_trace(std::string_view text) {
+  Trace trace;
+  try {
+    trace = read_trace(text);
+  } catch (const DataError&) {
+    return;
+  }
+  require<InternalError>(read_trace(write_trace(trace)) == trace, "the trace does not read back");
+  try {
+    to_table(account(trace));
+    step_svg(trace);
+  } catch (const Misuse&) {  // no complete step, or a schedule that cannot run
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,135 @@
+#include "penstock/plan/cut.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+std::vector<LayerSize> layers_of(const Sizes& sizes) {
+  std::vector<LayerSize> layers;
+  for (const std::int64_t size : sizes) layers.push_back({"layer" + std::to_string(layers.size()), size});
+  return layers;
+}
+
+std::vector<int> plain(const Cut& cut) {
+  std::vector<int> stages;
+  for (const StageId stage : cut) stages.push_back(stage.value());
+  return stages;
+}
+
+std::vector<int> by_parameters(const Sizes& sizes, int stages) {
+  return plain(cut_by_parameters(layers_of(sizes), stages));
+}
+
+using Stages = std::vector<int>;
+
+TEST(CutByParameters, smallest_largest_stage) {
+  EXPECT_EQ(by_parameters({9, 1, 1, 1, 1, 1, 4}, 2), (Stages{0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(by_parameters({1, 2, 3, 4, 5, 6}, 3), (Stages{0, 0, 0, 1, 1, 2}));
+  EXPECT_EQ(by_parameters({5}, 1), (Stages{0}));
+}
+
+// Linear, ReLU, Linear, ReLU, Linear: an activation goes with the layer before it.
+TEST(CutByParameters, layers_without_parameters_stay_with_the_layer_before) {
+  EXPECT_EQ(by_parameters({10, 0, 10, 0, 10, 0, 10, 0}, 4), (Stages{0, 0, 1, 1, 2, 2, 3, 3}));
+  EXPECT_EQ(by_parameters({0, 10, 0, 10}, 2), (Stages{0, 0, 0, 1})) << "but a first one opens the first stage";
+}
+
+TEST(CutByParameters, no_stage_is_empty_while_layers_suffice) {
+  EXPECT_EQ(by_parameters({10, 0, 10}, 3), (Stages{0, 1, 2}));
+  EXPECT_EQ(by_parameters({0, 0, 0, 0}, 2), (Stages{0, 0, 0, 1}));
+}
+
+TEST(CutByParameters, even_among_equals) {
+  // 8 is the largest whatever is done; 1 1 1 1 is better shared 2 and 2 than 1 and 3.
+  EXPECT_EQ(by_parameters({8, 1, 1, 1, 1}, 3), (Stages{0, 1, 1, 2, 2}));
+}
+
+TEST(CutByParameters, fewer_layers_than_stages) {
+  EXPECT_EQ(by_parameters({3, 4}, 4), (Stages{2, 3}));
+  EXPECT_EQ(by_parameters({}, 2), Stages{});
+}
+
+TEST(CutByParameters, large_models) {
+  const Sizes sizes(4000, 3'000'000'000'000);
+  const Stages cut = by_parameters(sizes, 64);
+  for (int stage = 0; stage < 64; ++stage) {
+    const auto n = std::count(cut.begin(), cut.end(), stage);
+    EXPECT_TRUE(n == 62 || n == 63) << stage << " has " << n;
+  }
+}
+
+TEST(CutByParameters, refusals) {
+  EXPECT_THROW(by_parameters({1, 2}, 0), PlanError);
+  EXPECT_THROW(by_parameters({1, -2}, 1), PlanError);
+}
+
+/// What cut.h promises, in its order: largest stage, bare starts, squares, then layers in the last stages.
+using Price = std::tuple<std::int64_t, int, std::int64_t, std::vector<std::int64_t>>;
+
+Price price_of(const Sizes& sizes, const std::vector<std::size_t>& starts) {
+  Price price{0, 0, 0, {}};
+  for (std::size_t s = 0; s < starts.size(); ++s) {
+    const std::size_t end = s + 1 < starts.size() ? starts[s + 1] : sizes.size();
+    std::int64_t size = 0;
+    for (std::size_t i = starts[s]; i < end; ++i) size += sizes[i];
+    std::get<0>(price) = std::max(std::get<0>(price), size);
+    std::get<1>(price) += s > 0 && sizes[starts[s]] == 0;
+    std::get<2>(price) += size * size;
+    std::get<3>(price).insert(std::get<3>(price).begin(), static_cast<std::int64_t>(end - starts[s]));
+  }
+  return price;
+}
+
+/// The best of all cuts without an empty stage.
+Price best_price(const Sizes& sizes, std::size_t stages) {
+  Price best{INT64_MAX, 0, 0, {}};
+  std::vector<std::size_t> starts{0};
+  const std::function<void()> extend = [&] {
+    if (starts.size() == stages) {
+      best = std::min(best, price_of(sizes, starts));
+      return;
+    }
+    for (std::size_t next = starts.back() + 1; next < sizes.size(); ++next) {
+      starts.push_back(next);
+      extend();
+      starts.pop_back();
+    }
+  };
+  extend();
+  return best;
+}
+
+RC_GTEST_PROP(CutByParameters, is_the_best_of_all_cuts, ()) {
+  const auto sizes = *rc::gen::nonEmpty(rc::gen::resize(
+      10, rc::gen::container<Sizes>(rc::gen::element<std::int64_t>(0, 0, 1, 1, 2, 3, 5, 8, 13))));
+  const int stages = *rc::gen::inRange(1, static_cast<int>(sizes.size()) + 1);
+  const Stages cut = by_parameters(sizes, stages);
+  RC_ASSERT(std::is_sorted(cut.begin(), cut.end()));
+  std::vector<std::size_t> starts;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto first = std::find(cut.begin(), cut.end(), stage);
+    RC_ASSERT(first != cut.end());
+    starts.push_back(static_cast<std::size_t>(first - cut.begin()));
+  }
+  RC_ASSERT(price_of(sizes, starts) == best_price(sizes, static_cast<std::size_t>(stages)));
+}
+
+TEST(CutUniformly, last_stages_take_one_more) {
+  EXPECT_EQ(plain(cut_uniformly(layers_of(Sizes(10, 1)), 4)), (Stages{0, 0, 1, 1, 2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(plain(cut_uniformly(layers_of(Sizes(4, 1)), 2)), (Stages{0, 0, 1, 1}));
+  EXPECT_EQ(plain(cut_uniformly(layers_of(Sizes(2, 1)), 4)), (Stages{2, 3}));
+  EXPECT_THROW(cut_uniformly({}, 0), PlanError);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,222 @@
+#include "penstock/trace/account.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "tests/trace/made_trace.h"
+
+namespace penstock {
+namespace {
+
+constexpr double tiny = 1e-9;
+
+//   rank 0 | F0 F1 .. B0-- F2 B1-- F3 B2-- .. B3--     F = 1, B = 2: 15 units, each rank idle for 3
+//   rank 1 | .. F0 B0-- F1 B1-- F2 B2-- F3 B3-- ..
+TEST(Account, parts_of_1f1b) {
+  const Account result = account(made_trace({.shape = {.ranks = 2, .micro_batches = 4}}));
+  EXPECT_EQ(result.step, 1u);
+  EXPECT_DOUBLE_EQ(result.measured_ms, 15);
+  EXPECT_DOUBLE_EQ(result.predicted_ms, 15);
+  EXPECT_NEAR(result.bubble_measured, 0.2, tiny);
+  EXPECT_NEAR(result.bubble_predicted, 0.2, tiny);
+  EXPECT_NEAR(result.bubble_span_measured, 0.2, tiny);
+  ASSERT_EQ(result.ranks.size(), 2u);
+
+  const RankAccount& first = result.ranks[0];
+  EXPECT_EQ(first.stages, (std::vector<StageId>{StageId(0)}));
+  EXPECT_DOUBLE_EQ(first.compute, 12);
+  EXPECT_DOUBLE_EQ(first.wait_warmup, 0);
+  EXPECT_DOUBLE_EQ(first.wait_steady, 3);
+  EXPECT_DOUBLE_EQ(first.wait_drain, 0);
+  const RankAccount& last = result.ranks[1];
+  EXPECT_DOUBLE_EQ(last.compute, 12);
+  EXPECT_DOUBLE_EQ(last.wait_warmup, 1);
+  EXPECT_DOUBLE_EQ(last.wait_steady, 0);
+  EXPECT_DOUBLE_EQ(last.wait_drain, 2);
+  EXPECT_DOUBLE_EQ(last.waiting(), 3);
+}
+
+// Where no rank spans the whole step the two bubbles differ: forwards alone, rank 1 starts one unit later.
+TEST(Account, span_is_not_makespan) {
+  const Account result = account(made_trace({.schedule = "forward-only"}));
+  EXPECT_DOUBLE_EQ(result.measured_ms, 5);
+  EXPECT_NEAR(result.bubble_measured, 0.2, tiny);
+  EXPECT_NEAR(result.bubble_span_measured, 0, tiny);
+  EXPECT_NEAR(result.bubble_span_predicted, 0, tiny);
+}
+
+TEST(Account, update_is_busy) {
+  const Account result = account(made_trace({.costs = {.update = {5}}}));
+  EXPECT_DOUBLE_EQ(result.measured_ms, 20);
+  EXPECT_DOUBLE_EQ(result.predicted_ms, 20);
+  EXPECT_DOUBLE_EQ(result.ranks[1].update, 5);
+  EXPECT_NEAR(result.bubble_measured, 1 - 34.0 / 40, tiny);
+}
+
+TEST(Account, replicas_run_their_pipeline_rank) {
+  const Account result = account(made_trace({.replicas = 2}));
+  ASSERT_EQ(result.ranks.size(), 4u);
+  EXPECT_EQ(result.ranks[1].stages, (std::vector<StageId>{StageId(0)}));
+  EXPECT_EQ(result.ranks[2].stages, (std::vector<StageId>{StageId(1)}));
+  EXPECT_NEAR(result.bubble_measured, 0.2, tiny);
+}
+
+TEST(Account, gaps_between_notes_are_other_and_gaps_outside_are_waits) {
+  Trace trace = made_trace({});
+  std::vector<Span>& spans = trace.ranks[1][0].spans;
+  spans.erase(spans.begin());  // the wait for F0: now nothing is noted before it
+  for (Span& span : spans)
+    if (to_string(span.instruction) == "1F1") span.begin_ns += 250'000;
+  const RankAccount part = account(trace).ranks[1];
+  EXPECT_DOUBLE_EQ(part.wait_warmup, 1);
+  EXPECT_DOUBLE_EQ(part.other, 0.25);
+  EXPECT_DOUBLE_EQ(part.compute, 11.75);
+  EXPECT_DOUBLE_EQ(part.wait_drain, 2);
+}
+
+TEST(Account, communication_has_its_own_part) {
+  Trace trace = made_trace({});
+  for (RankStep& step : trace.ranks[0])
+    for (std::size_t i = 1; i < step.spans.size(); ++i)
+      if (to_string(step.spans[i].instruction) == "0SEND_F1") step.spans[i].end_ns += 500'000,
+          step.spans[i + 1].begin_ns += 500'000;
+  const RankAccount part = account(trace).ranks[0];
+  EXPECT_DOUBLE_EQ(part.communication, 0.5);
+  EXPECT_DOUBLE_EQ(part.wait_steady, 2.5);
+}
+
+/// Where an instant of one rank's step belongs to, told from the definition alone.
+double RankAccount::*part_at(const RankStep& step, double instant) {
+  double first_compute = 1e300, last_compute = -1, first_note = 1e300, last_note = -1;
+  for (const Span& span : step.spans) {
+    const auto begin = static_cast<double>(span.begin_ns), end = static_cast<double>(span.end_ns);
+    if (span.activity == Activity::compute) {
+      first_compute = std::min(first_compute, begin);
+      last_compute = std::max(last_compute, end);
+    }
+    first_note = std::min(first_note, begin);
+    last_note = std::max(last_note, end);
+  }
+  const auto idle = instant < first_compute  ? &RankAccount::wait_warmup
+                    : instant < last_compute ? &RankAccount::wait_steady
+                                             : &RankAccount::wait_drain;
+  if (instant < first_note || instant > last_note) return idle;
+  for (const Span& span : step.spans) {
+    if (instant < static_cast<double>(span.begin_ns) || instant >= static_cast<double>(span.end_ns)) continue;
+    switch (span.activity) {
+      case Activity::compute: return &RankAccount::compute;
+      case Activity::update: return &RankAccount::update;
+      case Activity::communicate: return &RankAccount::communication;
+      case Activity::wait: return idle;
+    }
+  }
+  return &RankAccount::other;
+}
+
+/// A run with spans of any length, gaps between them, and notes left out.
+Trace any_run() {
+  const auto name = *rc::gen::element<std::string>("1f1b", "gpipe", "sequential");
+  Trace trace = made_trace({.schedule = name,
+                            .shape = {.ranks = *rc::gen::inRange(1, 4), .micro_batches = *rc::gen::inRange(1, 5)},
+                            .replicas = *rc::gen::inRange(1, 3)});
+  for (auto& steps : trace.ranks) {
+    RankStep& step = steps[0];
+    std::int64_t clock = step.begin_ns = *rc::gen::inRange(0, 40);
+    for (Span& span : step.spans) {
+      span.begin_ns = clock += *rc::gen::element(0, 0, 0, 3);
+      span.end_ns = clock += *rc::gen::inRange(0, 20);
+    }
+    step.end_ns = clock + *rc::gen::inRange(0, 10);
+    std::erase_if(step.spans, [](const Span& span) {
+      return span.activity != Activity::compute && *rc::gen::inRange(0, 4) == 0;
+    });
+  }
+  return trace;
+}
+
+RC_GTEST_PROP(Account, every_instant_is_in_one_part, ()) {
+  const Trace trace = any_run();
+  const Account result = account(trace);
+  std::int64_t begin = INT64_MAX, end = 0;
+  for (const auto& steps : trace.ranks)
+    for (const Span& span : steps[0].spans) {
+      if (span.activity == Activity::compute) begin = std::min(begin, span.begin_ns);
+      if (span.activity == Activity::compute || span.activity == Activity::update) end = std::max(end, span.end_ns);
+    }
+  RC_ASSERT(std::abs(result.measured_ms * 1e6 - static_cast<double>(end - begin)) < 1e-6);
+  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank) {
+    RankAccount expected;
+    for (std::int64_t ns = begin; ns < end; ++ns)
+      expected.*part_at(trace.ranks[rank][0], static_cast<double>(ns) + 0.5) += 1e-6;
+    const RankAccount& part = result.ranks[rank];
+    for (const auto member : {&RankAccount::compute, &RankAccount::update, &RankAccount::communication,
+                              &RankAccount::wait_warmup, &RankAccount::wait_steady, &RankAccount::wait_drain,
+                              &RankAccount::other})
+      RC_ASSERT(std::abs(part.*member - expected.*member) < 1e-9);
+    const double sum = part.compute + part.update + part.communication + part.waiting() + part.other;
+    RC_ASSERT(std::abs(sum - part.total) < 1e-9);
+    RC_ASSERT(part.total == result.measured_ms);
+  }
+}
+
+TEST(MeasuredCosts, are_what_the_run_was_made_of) {
+  const Costs made{{1.5, 2}, {2, 3}, {0.5, 1}, {0.25, 0.75}, 0.125};
+  const Costs found = measured_costs(made_trace({.costs = made, .steps = 3}));
+  EXPECT_EQ(found.forward, made.forward);
+  EXPECT_EQ(found.input_grad, (std::vector<double>{2.5, 4})) << "B as a whole";
+  EXPECT_EQ(found.weight_grad, (std::vector<double>{0, 0}));
+  EXPECT_EQ(found.update, made.update);
+  EXPECT_DOUBLE_EQ(found.message, made.message);
+}
+
+TEST(MeasuredCosts, are_medians_without_the_first_step) {
+  Trace trace = made_trace({.steps = 4, .slowdown = 1});  // x1, x2, x3, x4
+  EXPECT_EQ(measured_costs(trace).forward.front(), 3);
+  for (auto& steps : trace.ranks) steps.pop_back();
+  EXPECT_EQ(measured_costs(trace).forward.front(), 2.5) << "the mean of the middle two";
+}
+
+TEST(MeasuredCosts, split_and_fused_weight_gradients) {
+  Trace trace;
+  const StageId stage(0);
+  const auto i = [&](int micro_batch) { return Instruction::compute(Op::input_grad, stage, MicroBatch(micro_batch)); };
+  const auto f = [&](int micro_batch) { return Instruction::compute(Op::forward, stage, MicroBatch(micro_batch)); };
+  const Order order{f(0), f(1), i(0), i(1), Instruction::fused_weight_grad(stage, MicroBatch(0), MicroBatch(1)),
+                    Instruction::step_wide(Op::norm, stage), Instruction::step_wide(Op::step, stage)};
+  trace.schedule = {"split", 2, {Rank(0)}, {order}};
+  RankStep step;
+  for (const Instruction& word : order) {
+    const std::int64_t begin = step.end_ns;
+    step.end_ns += word.op() == Op::weight_grad ? 3'000'000 : 1'000'000;
+    step.spans.push_back({word, is_compute(word.op()) ? Activity::compute : Activity::update, begin, step.end_ns, 0});
+  }
+  trace.ranks = {{step}};
+  const Costs found = measured_costs(trace);
+  EXPECT_EQ(found.input_grad.front(), 1);
+  EXPECT_EQ(found.weight_grad.front(), 1.5) << "per micro-batch";
+  EXPECT_EQ(found.update.front(), 2) << "NORM and STEP together";
+  EXPECT_EQ(found.message, 0) << "there was none";
+  EXPECT_DOUBLE_EQ(account(trace).predicted_ms, 9);
+}
+
+TEST(Account, an_empty_trace_is_refused) {
+  EXPECT_THROW(account(Trace{}), DataError);
+  EXPECT_THROW(measured_costs(Trace{}), DataError);
+}
+
+TEST(AccountTable, reads_well) {
+  const Account result = account(made_trace({.costs = {.update = {0.5}}, .steps = 3}));
+  EXPECT_EQ(to_table(result),
+            "rank  stages  compute  update  communication  waiting  warm-up  steady  drain  other  total\n"
+            "   0       0    12.00    0.50           0.00     3.00     0.00    3.00   0.00   0.00  15.50\n"
+            "   1       1    12.00    0.50           0.00     3.00     1.00    0.00   2.00   0.00  15.50\n"
+            "times in ms; waiting = warm-up + steady + drain\n"
+            "step 2: measured 15.50 ms, predicted 15.50 ms\n"
+            "bubble: measured 19.4 %, predicted 19.4 % (makespan); measured 19.4 %, predicted 19.4 % (span)\n");
+}
+
+}  // namespace
+}  // namespace penstock

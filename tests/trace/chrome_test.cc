@@ -1,0 +1,199 @@
+#include "penstock/trace/chrome.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "tests/schedule/random_schedule.h"
+#include "tests/trace/golden.h"
+#include "tests/trace/made_trace.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+Trace golden_trace() {
+  Trace trace = made_trace({.shape = {.ranks = 2, .micro_batches = 2},
+                            .costs = {{1.1}, {1.2}, {0.9}, {0.3}, 0.05},
+                            .steps = 2,
+                            .slowdown = 0.1});
+  trace.settings = {{"micro-batches", "2"}, {"transport", "threads"}};
+  return trace;
+}
+
+TEST(Chrome, the_form_is_the_golden_one) {
+  expect_golden(GOLDENS "/trace.json", write_trace(golden_trace()));
+  EXPECT_EQ(read_trace(content(GOLDENS "/trace.json")), golden_trace());
+}
+
+/// Any trace at all: words in any place, spans of any length.
+Trace any_trace() {
+  Trace trace;
+  trace.schedule = any_words();
+  trace.replicas = *rc::gen::inRange(1, 4);
+  trace.settings = *rc::gen::container<std::map<std::string, std::string>>(
+      rc::gen::container<std::string>(rc::gen::inRange(' ', '~')),
+      rc::gen::container<std::string>(rc::gen::inRange('\0', '~')));
+  trace.ranks.resize(trace.schedule.orders.size() * static_cast<std::size_t>(trace.replicas));
+  for (auto& steps : trace.ranks)
+    for (int n = *rc::gen::inRange(0, 4); n > 0; --n) {
+      RankStep step;
+      step.step = *rc::gen::arbitrary<std::uint64_t>();
+      std::int64_t clock = step.begin_ns = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 62);
+      for (int words = *rc::gen::inRange(0, 8); words > 0; --words) {
+        Span span;
+        span.instruction = any_word(trace.schedule.stage_count(), trace.schedule.micro_batches);
+        if (*rc::gen::inRange(0, 5) == 0) span.instruction = span.instruction.overlapping_next();
+        span.activity = static_cast<Activity>(*rc::gen::inRange(0, 4));
+        span.begin_ns = clock += *rc::gen::inRange(0, 3);
+        span.end_ns = clock += *rc::gen::inRange<std::int64_t>(0, 1'000'000'007);
+        span.transit_ns = *rc::gen::element<std::int64_t>(0, 1, -5, INT64_MAX, INT64_MIN);
+        step.spans.push_back(span);
+      }
+      step.end_ns = clock + *rc::gen::inRange(0, 3);
+      steps.push_back(std::move(step));
+    }
+  return trace;
+}
+
+RC_GTEST_PROP(Chrome, read_is_the_inverse_of_write, ()) {
+  const Trace trace = any_trace();
+  RC_ASSERT(read_trace(write_trace(trace)) == trace);
+}
+
+/// The nanoseconds that a viewer takes a number of microseconds for.
+std::int64_t cut_off(const json& us) { return static_cast<std::int64_t>(us.get<double>() * 1000); }
+
+// What Perfetto needs to draw every event in its place: on one track, events follow each other or enclose each other.
+RC_GTEST_PROP(Chrome, tracks_nest, ()) {
+  Trace trace = made_trace({.shape = {.ranks = 3, .micro_batches = 5}, .steps = 3});
+  std::int64_t clock = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 60);
+  for (auto& steps : trace.ranks)
+    for (RankStep& step : steps) {
+      step.begin_ns = clock;
+      for (Span& span : step.spans) {
+        span.begin_ns = clock;
+        span.end_ns = clock += *rc::gen::inRange(0, 100'000);
+      }
+      step.end_ns = clock;
+    }
+  const json document = json::parse(write_trace(trace));
+  std::map<std::pair<int, int>, std::int64_t> ends;
+  for (const json& event : document["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const std::int64_t begin = cut_off(event["ts"]);
+    const std::int64_t length = cut_off(event["dur"]);
+    RC_ASSERT(length == event["args"]["end_ns"].get<std::int64_t>() - event["args"]["begin_ns"].get<std::int64_t>());
+    std::int64_t& end = ends[{event["pid"].get<int>(), event["tid"].get<int>()}];
+    RC_ASSERT(begin >= end);
+    end = begin + length;
+  }
+}
+
+TEST(Chrome, names_ranks_stages_and_tracks) {
+  Trace trace = made_trace({.replicas = 2});
+  const json document = json::parse(write_trace(trace));
+  std::vector<std::string> names, tracks;
+  for (const json& event : document["traceEvents"]) {
+    if (event["name"] == "process_name") names.push_back(event["args"]["name"]);
+    if (event["name"] == "thread_name" && event["pid"] == 0) tracks.push_back(event["args"]["name"]);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"rank 0 (stage 0, replica 0)", "rank 1 (stage 0, replica 1)",
+                                             "rank 2 (stage 1, replica 0)", "rank 3 (stage 1, replica 1)"}));
+  EXPECT_EQ(tracks, (std::vector<std::string>{"step", "compute", "wait", "messages", "update"}));
+}
+
+TEST(Chrome, refuses_to_write_what_it_could_not_read) {
+  Trace overlapping = made_trace({});
+  overlapping.ranks[0][0].spans[3].begin_ns -= 1;
+  EXPECT_THROW(write_trace(overlapping), DataError);
+  Trace rankless = made_trace({});
+  rankless.ranks.pop_back();
+  EXPECT_THROW(write_trace(rankless), DataError);
+  Trace early = made_trace({});
+  early.ranks[0][0].begin_ns = -1;
+  EXPECT_THROW(write_trace(early), DataError);
+  Trace no_text = made_trace({});
+  no_text.settings["host"] = "\xff\xfe";
+  EXPECT_THROW(write_trace(no_text), DataError);
+}
+
+std::string complaint(std::string_view text) {
+  try {
+    read_trace(text);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Chrome, says_what_is_no_trace) {
+  EXPECT_TRUE(complaint("").starts_with("the trace is no JSON: ")) << complaint("");
+  EXPECT_TRUE(complaint("{\"traceEvents\":[").starts_with("the trace is no JSON: "));
+  EXPECT_EQ(complaint("[]"), "the trace has no penstock: this is no trace that Penstock wrote");
+  EXPECT_EQ(complaint("{\"traceEvents\":[]}"), "the trace has no penstock: this is no trace that Penstock wrote");
+  EXPECT_EQ(complaint("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
+  EXPECT_EQ(complaint("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");
+}
+
+/// What is said of the golden file after `change`.
+template <class Change>
+std::string complaint_after(Change&& change) {
+  json document = json::parse(write_trace(golden_trace()));
+  change(document);
+  return complaint(document.dump());
+}
+
+TEST(Chrome, a_reformatted_file_is_the_same_trace) {
+  EXPECT_EQ(read_trace(json::parse(write_trace(golden_trace())).dump(4)), golden_trace());
+}
+
+TEST(Chrome, every_changed_value_is_noticed) {
+  const json original = json::parse(write_trace(golden_trace()));
+  const json flat = original.flatten();
+  for (const auto& [path, value] : flat.items()) {
+    // Settings may hold anything.
+    json changed = original;
+    json& target = changed[json::json_pointer(path)];
+    if (value.is_string())
+      target = value.get<std::string>() + "x";
+    else
+      target = value.get<double>() + 0.5;
+    if (path.starts_with("/penstock/settings")) continue;
+    EXPECT_NE(complaint(changed.dump()), "none") << path;
+  }
+}
+
+TEST(Chrome, says_where_a_file_was_changed) {
+  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][24]["pid"] = 9; }),
+            "the trace's traceEvents.24.pid is 9, but there are 2 ranks");
+  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"].erase(24); }),
+            "the trace's traceEvents.24 comes before the first step of rank 0");
+  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["cat"] = "rest"; }),
+            "the trace's traceEvents.25.cat is 'rest', which is no activity");
+  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["args"].erase("end_ns"); }),
+            "the trace has no traceEvents.25.args.end_ns: this is no trace that Penstock wrote");
+  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][25]["args"]["begin_ns"] = std::uint64_t{1} << 63; }),
+            "the trace's traceEvents.25.args.begin_ns is not a whole number");
+  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 3; }),
+            "the trace's event 0 is not what Penstock writes there: "
+            "{\"args\":{\"name\":\"rank 0 (stage 0, replica 0)\"},\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0}");
+  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 0; }),
+            "the trace has 0 replicas: 1 to 1000000 go");
+  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 999'999; }),
+            "the trace has 64 events for 1999998 ranks");
+  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["note"] = "mine"; }),
+            "the trace's penstock object is not what Penstock writes for it");
+  EXPECT_EQ(complaint_after([](json& d) { d["note"] = "mine"; }),
+            "the trace holds more than displayTimeUnit (ms), penstock and traceEvents");
+  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"].push_back({{"ph", "i"}}); }),
+            "the trace holds 65 events where Penstock writes 64");
+  EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["schedule"] = "penstock schedule 2"; }).substr(0, 6), "line 1");
+}
+
+}  // namespace
+}  // namespace penstock

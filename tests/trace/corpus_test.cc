@@ -1,0 +1,22 @@
+// Replays what the fuzzer starts from and what it once found, in the usual build.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/fuzz/trace_input.h"
+#include "tests/trace/golden.h"
+
+namespace penstock {
+namespace {
+
+TEST(Corpus, traces) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(FIXTURES "/trace")) {
+    EXPECT_NO_THROW(try_trace(content(entry.path()))) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 3);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,86 @@
+#include "penstock/trace/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+Span forward(int micro_batch) {
+  return {Instruction::compute(Op::forward, StageId(0), MicroBatch(micro_batch)), Activity::compute, 10, 20, 0};
+}
+
+void record(Recorder& recorder, std::uint64_t step, int spans = 1) {
+  recorder.begin_step(step);
+  for (int i = 0; i < spans; ++i) recorder.note(forward(i));
+  recorder.end_step();
+}
+
+std::vector<std::uint64_t> numbers(const Recorder& recorder) {
+  std::vector<std::uint64_t> result;
+  for (const RankStep& step : recorder.steps()) result.push_back(step.step);
+  return result;
+}
+
+TEST(Recorder, keeps_steps_with_their_spans) {
+  Recorder recorder(4);
+  const std::int64_t before = now_ns();
+  record(recorder, 7, 3);
+  const std::vector<RankStep> steps = recorder.steps();
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].step, 7u);
+  EXPECT_EQ(steps[0].spans, (std::vector<Span>{forward(0), forward(1), forward(2)}));
+  EXPECT_LE(before, steps[0].begin_ns);
+  EXPECT_LE(steps[0].begin_ns, steps[0].end_ns);
+  EXPECT_LE(steps[0].end_ns, now_ns());
+}
+
+TEST(Recorder, forgets_the_oldest) {
+  Recorder recorder(3);
+  for (std::uint64_t step = 1; step <= 8; ++step) {
+    record(recorder, step, static_cast<int>(step));
+    EXPECT_EQ(recorder.steps().back().spans.size(), step);
+  }
+  EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{6, 7, 8}));
+}
+
+TEST(Recorder, keeps_one) {
+  Recorder recorder(1);
+  for (std::uint64_t step = 1; step <= 3; ++step) record(recorder, step);
+  EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{3}));
+}
+
+TEST(Recorder, an_open_step_is_not_kept) {
+  Recorder recorder(3);
+  record(recorder, 1);
+  recorder.begin_step(2);
+  recorder.note(forward(0));
+  EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{1}));
+}
+
+TEST(Recorder, a_step_that_never_ended_is_replaced) {
+  Recorder recorder(2);
+  record(recorder, 1);
+  record(recorder, 2);
+  recorder.begin_step(3);
+  recorder.note(forward(0));
+  EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{2})) << "its slot was taken";
+  record(recorder, 4, 2);
+  EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{2, 4}));
+  EXPECT_EQ(recorder.steps().back().spans.size(), 2u);
+}
+
+TEST(Recorder, clear_forgets_all) {
+  Recorder recorder(2);
+  record(recorder, 1);
+  recorder.clear();
+  EXPECT_TRUE(recorder.steps().empty());
+  record(recorder, 2);
+  EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{2}));
+}
+
+TEST(Recorder, refuses_to_keep_nothing) { EXPECT_THROW(Recorder(0), ConfigError); }
+
+}  // namespace
+}  // namespace penstock
