@@ -30,8 +30,8 @@ std::optional<BoardCell> giver(const Schedule& schedule, const Dependencies& dep
 }
 
 /// The word that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
-std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Progress& progress,
-                             std::size_t event) {
+std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies,
+                                  const Progress& progress, std::size_t event) {
   const std::optional<BoardCell> cell = giver(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& word = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];

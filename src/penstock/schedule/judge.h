@@ -24,8 +24,8 @@ struct BoardCell {
 
 struct Verdict {
   bool ok = false;
-  std::string reason;               // one line, empty when ok; names the word, the rank and what it needs
-  std::optional<BoardCell> cell;         // the offending word
+  std::string reason;                 // one line, empty when ok; names the word, the rank and what it needs
+  std::optional<BoardCell> cell;      // the offending word
   std::vector<int> peak_activations;  // most live micro-batch contexts per rank, valid when ok
 
   /// Throws PlanError with the reason and the board, the offending cell marked, unless ok.

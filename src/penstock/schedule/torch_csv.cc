@@ -124,13 +124,13 @@ std::string message_table(const Schedule& schedule) {
 
 std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options) {
   if (auto fault = find_misplaced(schedule)) throw PlanError("no CSV for this schedule: " + fault->reason);
-  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
-    require<PlanError>(!schedule.orders[rank].empty(), "rank ", rank,
-                       " has no words: torch takes the ranks of a CSV from its rows, and an empty one is lost");
   const auto skip = skip_link(schedule);
   require<PlanError>(!skip, "the skip link of ", skip ? to_string(*skip) : "", " cannot be said in torch's CSV: its ",
                      "parser matches prefixes and would read it as a link between neighbours");
   const Schedule plain = in_torch_words(schedule);
+  for (std::size_t rank = 0; rank < plain.orders.size(); ++rank)
+    require<PlanError>(!plain.orders[rank].empty(), "rank ", rank,
+                       " has no words: torch takes the ranks of a CSV from its rows, and an empty one is lost");
   if (!options.messages) return compute_table(strip(plain));  // expanding and stripping misplaces nothing
   return message_table(schedule.is_lowered() ? plain : lower(plain, LowerOptions{.step = false}));
 }

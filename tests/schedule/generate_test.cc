@@ -1,0 +1,107 @@
+#include "penstock/schedule/generate.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/board.h"
+#include "penstock/schedule/judge.h"
+#include "penstock/schedule/lower.h"
+#include "penstock/schedule/simulate.h"
+
+namespace penstock {
+namespace {
+
+TEST(Generate, sequential) {
+  EXPECT_EQ(board(sequential({.ranks = 2, .micro_batches = 2})),
+            "rank 0 | 0F0  .   .  0B0 0F1  .   .  0B1\n"
+            "rank 1 |  .  1F0 1B0  .   .  1F1 1B1  .\n");
+}
+
+TEST(Generate, gpipe) {
+  EXPECT_EQ(board(gpipe({.ranks = 2, .micro_batches = 4})),
+            "rank 0 | 0F0 0F1 0F2 0F3  .   .  0B0 0B1 0B2 0B3\n"
+            "rank 1 |  .  1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3  .\n");
+}
+
+TEST(Generate, one_f_one_b) {
+  EXPECT_EQ(board(one_f_one_b({.ranks = 2, .micro_batches = 4})),
+            "rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3\n"
+            "rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .\n");
+  EXPECT_EQ(board(one_f_one_b({.ranks = 4, .micro_batches = 2})),
+            "rank 0 | 0F0 0F1  .   .   .   .   .  0B0  .  0B1\n"
+            "rank 1 |  .  1F0 1F1  .   .   .  1B0  .  1B1  .\n"
+            "rank 2 |  .   .  2F0 2F1  .  2B0  .  2B1  .   .\n"
+            "rank 3 |  .   .   .  3F0 3B0 3F1 3B1  .   .   .\n");
+}
+
+TEST(Generate, forward_only) {
+  EXPECT_EQ(board(forward_only({.ranks = 2, .micro_batches = 4})),
+            "rank 0 | 0F0 0F1 0F2 0F3  .\n"
+            "rank 1 |  .  1F0 1F1 1F2 1F3\n");
+}
+
+TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
+  for (const Generator& generator : generators())
+    for (int p = 1; p <= 12; ++p)
+      for (int m = 1; m <= 24; ++m) {
+        const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = generator.default_chunks};
+        const Schedule schedule = generate(generator.name, shape);
+        const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape)};
+        for (const Schedule& form : {schedule, lower(schedule)}) {
+          const Verdict verdict = judge(form, bound);
+          ASSERT_TRUE(verdict.ok) << generator.name << " p " << p << " m " << m << ": " << verdict.reason;
+          EXPECT_EQ(verdict.peak_activations, *bound.activation_bound) << generator.name;  // it is not a loose bound
+        }
+        EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
+        EXPECT_EQ(schedule.name, generator.name);
+      }
+}
+
+TEST(Generate, in_sequential_no_two_ranks_work_at_once) {
+  const Simulation run = simulate(lower(sequential({.ranks = 3, .micro_batches = 4})), Costs::unit(),
+                                  {.links = {}, .keep_slots = true});
+  double busy = 0;
+  for (const double rank : run.busy) busy += rank;
+  EXPECT_EQ(run.makespan, busy);
+}
+
+TEST(Generate, lists_what_there_is) {
+  std::string names;
+  for (const Generator& generator : generators()) {
+    names += std::string(generator.name) + " ";
+    EXPECT_FALSE(generator.summary.empty());
+    EXPECT_LE(generator.default_chunks, generator.max_chunks);
+    EXPECT_EQ(&find_generator(generator.name), &generator);
+  }
+  EXPECT_EQ(names, "sequential gpipe 1f1b forward-only ");
+}
+
+std::string refusal(std::string_view name, const ScheduleShape& shape) {
+  try {
+    generate(name, shape);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Generate, refuses_shapes_that_cannot_be) {
+  EXPECT_EQ(refusal("1f1f", {}), "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, forward-only");
+  EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
+  EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}),
+            "a schedule for 0 micro-batches: at least 1 is needed");
+  EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 4, .chunks = 0}),
+            "a schedule with 0 chunks per rank: at least 1 is needed");
+  EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
+            "schedule '1f1b' takes at most 1 chunk(s) per rank, not 2; with more it would be the schedule "
+            "'interleaved'");
+  EXPECT_EQ(refusal("gpipe", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
+            "schedule 'gpipe' takes at most 1 chunk(s) per rank, not 2; with more it would be the looped schedule "
+            "'looped-bfs'");
+  EXPECT_EQ(refusal("gpipe", {.ranks = 100000}),
+            "100000 ranks x 1 chunks are 100000 stages: at most 65536 are possible");
+  EXPECT_NE(refusal("gpipe", {.ranks = 65536, .micro_batches = 2000000000}), "accepted");
+}
+
+}  // namespace
+}  // namespace penstock

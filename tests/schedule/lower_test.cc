@@ -1,0 +1,97 @@
+#include "penstock/schedule/lower.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/judge.h"
+#include "penstock/schedule/text.h"
+#include "tests/schedule/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+/// The rank lines of the text form alone.
+std::string lists(const Schedule& schedule) {
+  const std::string text = write_schedule(schedule);
+  return text.substr(text.find("rank 0:"));
+}
+
+Schedule two_ranks(const char* first, const char* second) {
+  const std::string head = "penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 1\nrank_of_stage 0 1\n";
+  return read_schedule(head + "rank 0: " + first + "\nrank 1: " + second + "\n");
+}
+
+TEST(Lower, receives_right_before_the_consumer_and_sends_right_behind_the_producer) {
+  EXPECT_EQ(lists(lower(gpipe({.ranks = 3, .micro_batches = 1}))),
+            "rank 0: 0F0 0SEND_F0 0RECV_B0 0B0 0STEP\n"
+            "rank 1: 1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1STEP\n"
+            "rank 2: 2RECV_F0 2F0 2B0 2SEND_B0 2STEP\n");
+}
+
+TEST(Lower, a_split_backward_lets_its_gradient_leave_before_W) {
+  EXPECT_EQ(lists(lower(two_ranks("0F0 0I0 0W0", "1F0 1I0 1W0"))),
+            "rank 0: 0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP\n"
+            "rank 1: 1RECV_F0 1F0 1I0 1SEND_B0 1W0 1STEP\n");
+}
+
+TEST(Lower, skip_links_go_straight_and_integers_bring_nothing_back) {
+  const Links links = {{StageId(0), StageId(1)}, {StageId(0), StageId(2)}, {StageId(1), StageId(2), false}};
+  EXPECT_EQ(lists(lower(gpipe({.ranks = 3, .micro_batches = 1}), links)),
+            "rank 0: 0F0 0SEND_F0 0SEND_F0>2 0RECV_B0 0RECV_B0<2 0B0 0STEP\n"
+            "rank 1: 1RECV_F0 1F0 1SEND_F0 1B0 1SEND_B0 1STEP\n"
+            "rank 2: 2RECV_F0<0 2RECV_F0 2F0 2B0 2SEND_B0>0 2STEP\n");
+}
+
+TEST(Lower, stages_of_one_rank_hand_over_without_a_message) {
+  const Schedule v = read_schedule("penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
+                                   "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
+  EXPECT_EQ(lists(lower(v)),
+            "rank 0: 0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 0RECV_B0 0B0 0STEP 3STEP\n"
+            "rank 1: 1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2B0 1B0 1SEND_B0 1STEP 2STEP\n");
+}
+
+TEST(Lower, ends_the_step_as_asked) {
+  const LowerOptions all{.reduce = true, .norm = true, .step = true};
+  EXPECT_EQ(lists(lower(gpipe({.ranks = 1, .micro_batches = 1}), all)), "rank 0: 0F0 0B0 0REDUCE 0NORM 0STEP\n");
+  EXPECT_EQ(lists(lower(gpipe({.ranks = 1, .micro_batches = 1}), LowerOptions{.step = false})), "rank 0: 0F0 0B0\n");
+  EXPECT_EQ(lists(lower(forward_only({.ranks = 1, .micro_batches = 1}), all)), "rank 0: 0F0\n");
+}
+
+TEST(Lower, keeps_the_halves_of_an_overlap_together) {
+  Schedule pair = read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
+                                "rank 0: 0F0 (0F1;0B0)OVERLAP_F_B 0B1\nrank 1: 1F0 1B0 1F1 1B1\n");
+  const Schedule lowered = lower(pair);
+  EXPECT_EQ(lists(lowered).substr(0, lists(lowered).find('\n')),
+            "rank 0: 0F0 0SEND_F0 (0F1;0SEND_F1;0RECV_B0;0B0)OVERLAP_F_B 0RECV_B1 0B1 0STEP");
+  EXPECT_EQ(read_schedule(write_schedule(lowered)), lowered);
+  EXPECT_EQ(strip(lowered), pair);
+}
+
+TEST(Lower, refuses_what_it_cannot_lower) {
+  const Schedule plain = gpipe({.ranks = 2, .micro_batches = 1});
+  EXPECT_THROW(lower(lower(plain)), PlanError);
+  EXPECT_THROW(lower(plain, {{StageId(0), StageId(2)}}), PlanError);
+  Schedule astray = plain;
+  astray.orders[0][0] = parse_instruction("7F0");
+  EXPECT_THROW(lower(astray), PlanError);
+  astray = plain;
+  astray.rank_of_stage[1] = Rank(7);
+  EXPECT_THROW(lower(astray), PlanError);
+}
+
+TEST(Lower, strip_undoes_it_and_the_judge_finds_nothing_missing) {
+  EXPECT_TRUE(rc::check("strip(lower(x)) == x", [] {
+    const int stages = *rc::gen::inRange(1, 7);
+    const Links links = any_links(stages);
+    const Schedule schedule = working_schedule(stages, links);
+    const Schedule lowered = lower(schedule, links, {.reduce = true, .norm = true, .step = true});
+    RC_ASSERT(strip(lowered) == schedule);
+    const JudgeOptions options{.links = links, .activation_bound = {}};
+    RC_ASSERT(judge(schedule, options).reason == "");
+    RC_ASSERT(judge(lowered, options).reason == "");
+  }));
+}
+
+}  // namespace
+}  // namespace penstock

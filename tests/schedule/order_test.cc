@@ -1,0 +1,29 @@
+#include "penstock/schedule/order.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/lower.h"
+
+namespace penstock {
+namespace {
+
+TEST(Schedule, counts_its_words) {
+  EXPECT_EQ(Schedule{}.instruction_count(), 0u);
+  EXPECT_EQ(gpipe({.ranks = 3, .micro_batches = 5}).instruction_count(), 3u * 5u * 2u);
+}
+
+TEST(Schedule, knows_whether_it_has_been_lowered) {
+  const Schedule plain = gpipe({.ranks = 2, .micro_batches = 2});
+  EXPECT_FALSE(plain.is_lowered());
+  EXPECT_TRUE(lower(plain).is_lowered());
+  EXPECT_TRUE(lower(gpipe({.ranks = 1, .micro_batches = 2})).is_lowered());  // by its STEP
+}
+
+TEST(Schedule, knows_whether_it_trains) {
+  EXPECT_TRUE(lower(forward_only({.ranks = 2, .micro_batches = 2})).is_forward_only());
+  EXPECT_FALSE(gpipe({.ranks = 2, .micro_batches = 2}).is_forward_only());
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,116 @@
+// Random schedules for the property tests of this room.
+#pragma once
+
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock {
+
+/// Any well-formed word of a schedule of this shape: not necessarily on the right rank or in a sensible place.
+inline Instruction any_word(int stages, int micro_batches) {
+  const auto op = static_cast<Op>(*rc::gen::inRange(0, op_count));
+  const StageId stage(*rc::gen::inRange(0, stages));
+  const MicroBatch i(*rc::gen::inRange(0, micro_batches));
+  if (is_step_wide(op)) return Instruction::step_wide(op, stage);
+  if (is_send(op) || is_receive(op)) {
+    const Instruction word = Instruction::message(op, stage, StageId(*rc::gen::inRange(0, stages)), i);
+    return faces_peer(word) ? word : Instruction::compute(Op::forward, stage, i);
+  }
+  if (op == Op::weight_grad && *rc::gen::inRange(0, 3) == 0)
+    return Instruction::fused_weight_grad(stage, i, MicroBatch(*rc::gen::inRange(i.value(), micro_batches)));
+  return Instruction::compute(op, stage, i);
+}
+
+/// Well-formed words in any order: readable and writable, and nearly always wrong.
+inline Schedule any_words() {
+  Schedule schedule;
+  schedule.name = *rc::gen::container<std::string>(rc::gen::inRange(' ', '~'));
+  schedule.micro_batches = *rc::gen::inRange(1, 12);
+  const int ranks = *rc::gen::inRange(1, 5);
+  const int stages = *rc::gen::inRange(1, 7);
+  for (int s = 0; s < stages; ++s) schedule.rank_of_stage.push_back(Rank(*rc::gen::inRange(0, ranks)));
+  for (int rank = 0; rank < ranks; ++rank) {
+    Order& order = schedule.orders.emplace_back();
+    for (int n = *rc::gen::inRange(0, 20); n > 0; --n) {
+      order.push_back(any_word(stages, schedule.micro_batches));
+      if (order.back().op() != Op::forward || *rc::gen::inRange(0, 3) > 0) continue;
+      order.back() = order.back().overlapping_next();
+      const Instruction between = any_word(stages, schedule.micro_batches);
+      if (is_send(between.op()) || is_receive(between.op())) order.push_back(between);
+      order.push_back(Instruction::compute(*rc::gen::element(Op::backward, Op::input_grad),
+                                           StageId(*rc::gen::inRange(0, stages)), MicroBatch(0)));
+    }
+  }
+  return schedule;
+}
+
+/// The chain and some skip links.
+inline Links any_links(int stages) {
+  Links links = chain(stages);
+  for (int from = 0; from < stages; ++from)
+    for (int to = from + 2; to < stages; ++to)
+      if (*rc::gen::inRange(0, 4) == 0) links.push_back({StageId(from), StageId(to), *rc::gen::inRange(0, 2) == 0});
+  return links;
+}
+
+/// A complete schedule that works along `links`: any placement, B whole or split, W single or fused. Made by letting
+/// one stage after the other take a step that it can take, so that it cannot deadlock.
+inline Schedule working_schedule(int stages, const Links& links) {
+  struct Progress {
+    int f = 0, i = 0, w = 0;
+  };
+  const int ranks = *rc::gen::inRange(1, stages + 1);
+  const int m = *rc::gen::inRange(1, 7);
+  Schedule schedule{"random", m, {}, std::vector<Order>(static_cast<std::size_t>(ranks))};
+  for (int s = 0; s < stages; ++s) schedule.rank_of_stage.push_back(Rank(*rc::gen::inRange(0, ranks)));
+  std::vector<Progress> done(static_cast<std::size_t>(stages));
+
+  const auto can_forward = [&](int s) {
+    const int next = done[static_cast<std::size_t>(s)].f;
+    return next < m && std::all_of(links.begin(), links.end(), [&](const Link& link) {
+             return link.to.value() != s || done[link.from.index()].f > next;
+           });
+  };
+  const auto can_backward = [&](int s) {
+    const Progress& own = done[static_cast<std::size_t>(s)];
+    return own.i < own.f && std::all_of(links.begin(), links.end(), [&](const Link& link) {
+             return link.from.value() != s || !link.gradient || done[link.to.index()].i > own.i;
+           });
+  };
+  struct Choice {
+    int stage;
+    Op op;
+  };
+  for (std::vector<Choice> choices;; choices.clear()) {
+    for (int s = 0; s < stages; ++s) {
+      const Progress& own = done[static_cast<std::size_t>(s)];
+      if (can_forward(s)) choices.push_back({s, Op::forward});
+      if (can_backward(s)) choices.push_back({s, Op::input_grad});
+      if (can_backward(s) && own.w == own.i) choices.push_back({s, Op::backward});
+      if (own.w < own.i) choices.push_back({s, Op::weight_grad});
+    }
+    if (choices.empty()) break;
+    const Choice choice = choices[*rc::gen::inRange<std::size_t>(0, choices.size())];
+    const StageId stage(choice.stage);
+    Progress& own = done[stage.index()];
+    Order& order = schedule.orders[schedule.rank_of(stage).index()];
+    if (choice.op == Op::weight_grad) {
+      const int last = *rc::gen::inRange(own.w, own.i);
+      order.push_back(Instruction::fused_weight_grad(stage, MicroBatch(own.w), MicroBatch(last)));
+      own.w = last + 1;
+      continue;
+    }
+    int& next = choice.op == Op::forward ? own.f : own.i;
+    order.push_back(Instruction::compute(choice.op, stage, MicroBatch(next++)));
+    if (choice.op == Op::backward) ++own.w;
+  }
+  return schedule;
+}
+
+}  // namespace penstock

@@ -1,0 +1,159 @@
+#include "penstock/schedule/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/lower.h"
+#include "penstock/schedule/text.h"
+#include "tests/schedule/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+Costs costs_of(double f, double i, double w) {
+  return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}};
+}
+
+TEST(Simulate, closed_forms_without_communication) {
+  const double f = 3, b = 2 + 5;
+  const Costs costs = costs_of(f, 2, 5);
+  for (int p = 1; p <= 6; ++p)
+    for (int m = 1; m <= 9; ++m) {
+      const ScheduleShape shape{.ranks = p, .micro_batches = m};
+      for (const Schedule& schedule : {gpipe(shape), one_f_one_b(shape)}) {
+        const Simulation run = simulate(schedule, costs);
+        EXPECT_DOUBLE_EQ(run.makespan, (m + p - 1) * (f + b)) << schedule.name << " p " << p << " m " << m;
+        EXPECT_DOUBLE_EQ(run.bubble_makespan, (p - 1.0) / (m + p - 1)) << schedule.name;
+        EXPECT_EQ(run.busy, std::vector<double>(static_cast<std::size_t>(p), m * (f + b)));
+      }
+      EXPECT_DOUBLE_EQ(simulate(sequential(shape), costs).makespan, m * p * (f + b));
+      EXPECT_DOUBLE_EQ(simulate(forward_only(shape), costs).makespan, (m + p - 1) * f);
+      for (int s = 0; s < p; ++s) {
+        const auto rank = static_cast<std::size_t>(s);
+        EXPECT_EQ(simulate(gpipe(shape), costs).peak_activations[rank], m);
+        EXPECT_EQ(simulate(one_f_one_b(shape), costs).peak_activations[rank], std::min(m, p - s));
+        EXPECT_EQ(simulate(sequential(shape), costs).peak_activations[rank], 1);
+        EXPECT_EQ(simulate(forward_only(shape), costs).peak_activations[rank], 1);
+      }
+    }
+}
+
+/// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5.
+TEST(Simulate, meets_the_bubble_rates_that_the_zero_bubble_paper_measured_for_1f1b) {
+  std::ifstream file(FIXTURES "/zero_bubble_table.csv");
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  ASSERT_TRUE(line.starts_with("model,p,m,T_F_ms,T_B_ms,T_W_ms,T_comm_ms,1f1b,"));
+  int rows = 0;
+  for (; std::getline(file, line); ++rows) {
+    std::istringstream cells(line.substr(line.find(',') + 1));
+    std::vector<double> row;
+    for (std::string value; std::getline(cells, value, ',');) row.push_back(std::stod(value));
+    Costs costs = costs_of(row[2], row[3], row[4]);
+    costs.message = row[5];
+    const ScheduleShape shape{.ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1])};
+    EXPECT_NEAR(simulate(lower(one_f_one_b(shape)), costs).bubble_span, row[6], 0.00005) << line;
+  }
+  EXPECT_EQ(rows, 6);
+}
+
+Schedule split() {
+  return read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
+                       "rank 0: 0F0 0F1 0I0 0I1 0W0-1\nrank 1: 1F0 1I0 1F1 1I1 1W0 1W1\n");
+}
+
+TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
+  Costs costs{.forward = {1, 2}, .input_grad = {3}, .weight_grad = {4, 5}, .update = {6}, .message = 0.5};
+  const Simulation run = simulate(lower(split()), costs, {.links = {}, .keep_slots = true});
+  std::string times;
+  for (const auto& rank : run.slots) {
+    for (const Slot& slot : rank) times += say(to_string(slot.instruction), " ", slot.begin, "-", slot.end, "  ");
+    times += "\n";
+  }
+  EXPECT_EQ(times,
+            "0F0 0-1  0F1 1-2  0I0 7-10  0I1 12-15  0W0-1 15-23  0STEP 23-29  \n"
+            "1F0 1.5-3.5  1I0 3.5-6.5  1F1 6.5-8.5  1I1 8.5-11.5  1W0 11.5-16.5  1W1 16.5-21.5  1STEP 21.5-27.5  \n");
+  EXPECT_EQ(run.makespan, 29);
+  EXPECT_EQ(run.span, 29);
+  EXPECT_EQ(run.busy, (std::vector<double>{22, 26}));
+  EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
+  EXPECT_EQ(run.peak_activations, (std::vector<double>{2, 2}));
+}
+
+TEST(Simulate, the_span_leaves_out_when_a_rank_had_not_begun) {
+  const Simulation run = simulate(forward_only({.ranks = 2, .micro_batches = 4}), Costs::unit());
+  EXPECT_EQ(run.makespan, 5);
+  EXPECT_EQ(run.span, 4);
+  EXPECT_EQ(run.bubble_span, 0);
+  EXPECT_DOUBLE_EQ(run.bubble_makespan, 0.2);
+}
+
+TEST(Simulate, a_send_that_stands_late_is_sent_late) {
+  const std::string head = "penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 1\nrank_of_stage 0 1\n";
+  const std::string sender = "rank 0: 0F0 0SEND_F0 0RECV_B0 0B0\n";
+  const Schedule early = read_schedule(head + sender + "rank 1: 1RECV_F0 1F0 1I0 1SEND_B0 1W0\n");
+  const Schedule late = read_schedule(head + sender + "rank 1: 1RECV_F0 1F0 1I0 1W0 1SEND_B0\n");
+  EXPECT_EQ(simulate(early, Costs::unit()).makespan, 5);
+  EXPECT_EQ(simulate(late, Costs::unit()).makespan, 6);
+}
+
+TEST(Simulate, a_chunk_counts_for_its_share_of_a_micro_batch) {
+  const Schedule v = read_schedule("penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 2\nrank_of_stage 0 0\n"
+                                   "rank 0: 0F0 1F0 0F1 1B0 1F1 1B1 0B0 0B1\n");
+  EXPECT_EQ(simulate(v, Costs::unit()).peak_activations, std::vector<double>{1.5});
+}
+
+TEST(Simulate, what_costs_nothing_has_no_bubble) {
+  const Simulation run = simulate(gpipe({.ranks = 2, .micro_batches = 2}), costs_of(0, 0, 0));
+  EXPECT_EQ(run.makespan, 0);
+  EXPECT_EQ(run.bubble_makespan, 0);
+  EXPECT_EQ(run.bubble_span, 0);
+}
+
+TEST(Simulate, refuses_costs_that_are_none) {
+  const Schedule schedule = gpipe({.ranks = 3, .micro_batches = 1});
+  EXPECT_THROW(simulate(schedule, {.forward = {1, 2}}), ConfigError);
+  EXPECT_THROW(simulate(schedule, {.weight_grad = {}}), ConfigError);
+  EXPECT_THROW(simulate(schedule, {.input_grad = {-1}}), ConfigError);
+  EXPECT_THROW(simulate(schedule, {.update = {std::numeric_limits<double>::infinity()}}), ConfigError);
+  EXPECT_THROW(simulate(schedule, {.message = std::numeric_limits<double>::quiet_NaN()}), ConfigError);
+}
+
+TEST(Simulate, refuses_schedules_that_cannot_run) {
+  Schedule schedule = gpipe({.ranks = 2, .micro_batches = 2});
+  std::swap(schedule.orders[1].front(), schedule.orders[1].back());
+  EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
+  schedule.orders[1].pop_back();
+  EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
+  schedule.micro_batches = 2000000000;
+  EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
+}
+
+TEST(Simulate, lowering_changes_no_figure) {
+  EXPECT_TRUE(rc::check("simulate(lower(x)) == simulate(x)", [] {
+    const int stages = *rc::gen::inRange(1, 6);
+    const Links links = any_links(stages);
+    const Schedule schedule = working_schedule(stages, links);
+    const auto costs = [&] {
+      const auto quarters = rc::gen::map(rc::gen::inRange(0, 40), [](int n) { return n / 4.0; });
+      return *rc::gen::container<std::vector<double>>(static_cast<std::size_t>(stages), quarters);
+    };
+    const Costs all{costs(), costs(), costs(), {0}, *rc::gen::inRange(0, 9) / 4.0};
+    const SimulateOptions options{.links = links, .keep_slots = false};
+    const Simulation plain = simulate(schedule, all, options);
+    const Simulation lowered = simulate(lower(schedule, links), all, options);
+    RC_ASSERT(plain.makespan == lowered.makespan);
+    RC_ASSERT(plain.span == lowered.span);
+    RC_ASSERT(plain.busy == lowered.busy);
+    RC_ASSERT(plain.peak_activations == lowered.peak_activations);
+    RC_ASSERT(plain.bubble_span == lowered.bubble_span);
+  }));
+}
+
+}  // namespace
+}  // namespace penstock

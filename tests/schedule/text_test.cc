@@ -1,0 +1,183 @@
+#include "penstock/schedule/text.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/lower.h"
+#include "tests/schedule/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+const std::string example =
+    "penstock schedule 1\n"
+    "name 1f1b\n"
+    "ranks 2\n"
+    "stages 2\n"
+    "micro_batches 2\n"
+    "rank_of_stage 0 1\n"
+    "rank 0: 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0STEP\n"
+    "rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP\n";
+
+TEST(ScheduleText, is_what_the_page_on_the_format_shows) {
+  EXPECT_EQ(write_schedule(lower(one_f_one_b({.ranks = 2, .micro_batches = 2}))), example);
+  EXPECT_EQ(read_schedule(example), lower(one_f_one_b({.ranks = 2, .micro_batches = 2})));
+}
+
+TEST(ScheduleText, reads_back_whatever_is_written) {
+  EXPECT_TRUE(rc::check("read(write(x)) == x", [] {
+    const Schedule schedule = any_words();
+    const std::string text = write_schedule(schedule);
+    RC_ASSERT(read_schedule(text) == schedule);
+    RC_ASSERT(write_schedule(read_schedule(text)) == text);
+  }));
+  EXPECT_TRUE(rc::check("the same for schedules that work", [] {
+    const int stages = *rc::gen::inRange(1, 7);
+    const Links links = any_links(stages);
+    const Schedule schedule = working_schedule(stages, links);
+    RC_ASSERT(read_schedule(write_schedule(schedule)) == schedule);
+    const Schedule lowered = lower(schedule, links);
+    RC_ASSERT(read_schedule(write_schedule(lowered)) == lowered);
+  }));
+}
+
+TEST(ScheduleText, keeps_names_as_they_are) {
+  for (const char* name : {"", " ", "two words ", "rank 0:", "\t\xff"}) {
+    Schedule schedule = gpipe({.ranks = 1, .micro_batches = 1});
+    schedule.name = name;
+    EXPECT_EQ(read_schedule(write_schedule(schedule)).name, name);
+  }
+}
+
+/// The example with `from` replaced by `to`, once.
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = example;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+struct Wrong {
+  std::string text;
+  const char* error;
+};
+
+TEST(ScheduleText, refuses_everything_else_with_line_and_column) {
+  const Wrong cases[] = {
+      {"", "line 1, column 1: the first line must be 'penstock schedule 1'"},
+      {with("schedule 1", "schedule 2"), "line 1, column 1: the first line must be"},
+      {with("schedule 1\n", "schedule 1 \n"), "line 1, column 20: expected the end of the line"},
+      {with("schedule 1\n", "schedule 1\r\n"), "line 1, column 20: expected the end of the line"},
+      {with("name 1f1b\n", ""), "line 2, column 1: expected the header line 'name'"},
+      {with("name 1f1b", "name "), "line 2, column 6: an empty name is written without a space"},
+      {with("name 1f1b", "name 1f1b\r"), "line 2, column 10: a carriage return"},
+      {with("ranks 2\n", ""), "line 3, column 1: expected the header line 'ranks'"},
+      {with("ranks 2\nstages 2\n", "stages 2\nranks 2\n"), "line 3, column 1: expected the header line 'ranks'"},
+      {with("ranks 2", "ranks 02"), "line 3, column 7: a number without leading zeros"},
+      {with("ranks 2", "ranks +2"), "line 3, column 7: a number is expected"},
+      {with("ranks 2", "ranks 0"), "line 3, column 7: ranks must be at least 1"},
+      {with("ranks 2", "ranks 2 "), "line 3, column 8: expected the end of the line"},
+      {with("stages 2", "stages 65537"), "line 4, column 8: a number of at most 65536"},
+      {with("micro_batches 2", "micro_batches 4294967298"), "line 5, column 15: a number of at most 2147483647"},
+      {with("rank_of_stage 0 1", "rank_of_stage 0"), "line 6, column 16: expected a space and the rank of stage 1"},
+      {with("rank_of_stage 0 1", "rank_of_stage 0 1 1"), "line 6, column 18: expected the end of the line"},
+      {with("rank_of_stage 0 1", "rank_of_stage 0 2"), "line 6, column 17: a number of at most 1"},
+      {with("rank 0:", "rank 1:"), "line 7, column 6: expected the line of rank 0"},
+      {with("0F0 ", "0F0  "), "line 7, column 13: a number is expected"},
+      {with("0F0 ", "0X0 "), "line 7, column 10: 'X' is no word"},
+      {with("0F0 ", "0F2 "), "line 7, column 9: 0F2 names micro-batch 2, but there are 2 micro-batches"},
+      {with("0F0 ", "2F0 "), "line 7, column 9: 2F0 names stage 2, but there are 2 stages"},
+      {with("0SEND_F0 ", "0SEND_F0>3 "), "line 7, column 13: 0SEND_F0>3 names stage 3, but there are 2 stages"},
+      {with("0F0 ", "0W0-2 "), "line 7, column 9: 0W0-2 names micro-batch 2"},
+      {with("0F0 ", "(0F0;0F1)OVERLAP_F_B "), "line 7, column 14: the other half of an overlap must be B or I"},
+      {with("0F0 ", "(0B0;0B1)OVERLAP_F_B "), "line 7, column 10: the first half of an overlap must be F"},
+      {with("0F0 ", "(0F0;0B1) "), "line 7, column 18: expected 'OVERLAP_F_B'"},
+      {with("0F0 ", "(0F0;0B1;0B1)OVERLAP_F_B "), "line 7, column 17: expected ')'"},
+      {with("0STEP\n", "0STEP \n"), "line 7, column 67: a number is expected"},
+      {with("1STEP\n", "1STEP"), "line 8, column 66: the text ends within a line"},
+      {example + "\n", "line 9, column 1: trailing text after the last of 2 ranks"},
+      {example + "rank 2:\n", "line 9, column 1: trailing text after the last of 2 ranks"},
+      {with("ranks 2", "ranks 3"), "line 9, column 1: expected the line of rank 2"},
+      // Nothing is made as large as a header promises.
+      {with("ranks 2", "ranks 2147483647"), "line 9, column 1: expected the line of rank 2"},
+  };
+  for (const Wrong& wrong : cases) try {
+      read_schedule(wrong.text);
+      ADD_FAILURE() << "read: " << wrong.text << "\nexpected: " << wrong.error;
+    } catch (const DataError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with(wrong.error)) << error.what() << "\nexpected: " << wrong.error;
+    }
+}
+
+TEST(ScheduleText, a_great_number_of_micro_batches_is_only_a_number) {
+  EXPECT_EQ(read_schedule(with("micro_batches 2", "micro_batches 2147483647")).micro_batches, 2147483647);
+}
+
+TEST(ScheduleText, writes_nothing_that_it_would_not_read) {
+  const auto refused = [](auto&& change) {
+    Schedule schedule = one_f_one_b({.ranks = 2, .micro_batches = 2});
+    change(schedule);
+    EXPECT_THROW(write_schedule(schedule), PlanError);
+  };
+  refused([](Schedule& s) { s.name = "two\nlines"; });
+  refused([](Schedule& s) { s.micro_batches = 0; });
+  refused([](Schedule& s) { s.micro_batches = 1; });
+  refused([](Schedule& s) { s = {}; });
+  refused([](Schedule& s) { s.rank_of_stage[1] = Rank(2); });
+  refused([](Schedule& s) { s.rank_of_stage.clear(); });
+  refused([](Schedule& s) { s.orders[0][0] = parse_instruction("2F0"); });
+  refused([](Schedule& s) { s.orders[0][0] = Instruction::compute(Op::forward, StageId(0), MicroBatch(-1)); });
+  refused([](Schedule& s) {
+    s.orders[0][0] = Instruction::fused_weight_grad(StageId(0), MicroBatch(1), MicroBatch(0));
+  });
+  refused([](Schedule& s) {
+    s.orders[0][0] = Instruction::message(Op::send_forward, StageId(1), StageId(0), MicroBatch(0));
+  });
+  refused([](Schedule& s) { s.orders[0].back() = s.orders[0].back().overlapping_next(); });
+  refused([](Schedule& s) { s.orders[0][0] = s.orders[0][0].overlapping_next(); });  // 0F1 follows
+  refused([](Schedule& s) { s.orders[0] = {s.orders[0][0].overlapping_next()}; });
+}
+
+class LoadSchedule : public testing::Test {
+ protected:
+  LoadSchedule() : path_(std::filesystem::temp_directory_path() / say("penstock-", getpid(), ".sched")) {}
+  ~LoadSchedule() override { std::filesystem::remove(path_); }
+  std::string write(const std::string& text) {
+    std::ofstream(path_, std::ios::binary) << text;
+    return path_.string();
+  }
+  std::filesystem::path path_;
+};
+
+TEST_F(LoadSchedule, tells_the_two_formats_apart) {
+  EXPECT_EQ(load_schedule(write(example)), read_schedule(example));
+  std::vector<std::string> notes;
+  const Schedule csv = load_schedule(write("0F0,0F1,0B1,0B0\r\n"), &notes);
+  EXPECT_EQ(csv.name, path_.stem().string());
+  EXPECT_EQ(notes.size(), 1u);
+}
+
+TEST_F(LoadSchedule, names_the_file) {
+  const auto error_of = [](const std::string& path) -> std::string {
+    try {
+      load_schedule(path);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "loaded";
+  };
+  EXPECT_EQ(error_of("/nowhere.sched"), "/nowhere.sched: cannot be opened; a schedule file is expected there");
+  EXPECT_TRUE(error_of("/").starts_with("/: cannot be opened"));
+  EXPECT_EQ(error_of(write(example + "x")),
+            path_.string() + ": line 9, column 1: trailing text after the last of 2 ranks");
+  EXPECT_EQ(error_of(write("0F0,0Z0\n")).substr(0, path_.string().size() + 15), path_.string() + ": row 1, cell 2");
+}
+
+}  // namespace
+}  // namespace penstock
