@@ -7,7 +7,8 @@ install(TARGETS penstock_mind EXPORT penstock_mind_targets FILE_SET HEADERS)
 install(EXPORT penstock_mind_targets FILE penstockMindTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
 if(PENSTOCK_TORCH)
   install(TARGETS penstock EXPORT penstock_body_targets FILE_SET HEADERS)
-  install(EXPORT penstock_body_targets FILE penstockBodyTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
+  install(EXPORT penstock_body_targets
+    FILE penstockBodyTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
   install(FILES cmake/find_torch.cmake cmake/where_is_torch.py DESTINATION ${package_folder})
 endif()
 

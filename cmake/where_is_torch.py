@@ -1,4 +1,6 @@
-"""Prints the folder of CMake files of the torch that this Python would import, without importing it: that takes seconds.
+"""Prints the folder of CMake files of the torch that this Python would import.
+
+Does not import it: that takes seconds.
 
     where_is_torch.py MINIMUM    e.g. 2.4; a torch that is older, or none, gives exit code 1 and no output
 """

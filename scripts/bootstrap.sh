@@ -92,8 +92,9 @@ if [[ ${#missing[@]} -gt 0 ]]; then
     fail "missing and not to be installed from here (no apt, or neither root nor sudo): ${missing[*]}"
   fi
   say "installing packages: ${missing[*]}"
-  quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update
-  quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
+  apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get)
+  quietly "${apt[@]}" update
+  quietly "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"
 fi
 
 if [[ $want_torch == yes && -z $torch ]]; then

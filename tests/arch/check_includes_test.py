@@ -46,7 +46,7 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(self.check({}), (0, ["the source tree is as docs/architecture.md says"]))
 
     def test_a_room_may_not_include_what_the_table_does_not_name(self):
-        self.refuses({"src/penstock/wire/wire.cc": '#include "penstock/wire/wire.h"\n#include <penstock/show/show.h>\n'},
+        self.refuses({"src/penstock/wire/wire.cc": '#include <string>\n#include <penstock/show/show.h>\n'},
                      "wire/wire.cc:2: 'wire' may not include 'show'")
 
     def test_a_room_may_not_include_the_umbrella(self):
@@ -59,8 +59,7 @@ class CheckIncludes(unittest.TestCase):
 
     def test_libtorch_stays_out_by_way_of_our_own_headers_too(self):
         self.refuses({"src/penstock/wire/queue.h": '#include "penstock/wire/wire.h"\n'},
-                     "wire/queue.h: must be free of LibTorch, but includes penstock/wire/wire.h".replace("penstock/", "")
-                     + ", which includes torch/types.h")
+                     "wire/queue.h: must be free of LibTorch, but includes wire/wire.h, which includes torch/types.h")
 
     def test_an_included_header_exists(self):
         self.refuses({"src/penstock/show/show.cc": '#include "penstock/base/bass.h"\n'},
