@@ -19,10 +19,10 @@ struct FaultPlan {
     std::chrono::milliseconds at_most{20};
   };
 
-  std::set<int> drop;             // these vanish
-  std::map<int, Delay> delay;     // these leave late
-  std::optional<Delay> delay_odd;  // and so does every send with an odd number
-  std::optional<int> fail_at;     // this one throws TransportError
+  std::set<int> drop = {};              // these vanish
+  std::map<int, Delay> delay = {};      // these leave late
+  std::optional<Delay> delay_odd = {};  // and so does every send with an odd number
+  std::optional<int> fail_at = {};      // this one throws TransportError
 };
 
 /// `inner` with the faults of `plan`. What is held back when the endpoint is destroyed leaves at that moment.

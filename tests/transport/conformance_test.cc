@@ -1,0 +1,180 @@
+// The promises of transport.h, kept by every transport.
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/wire.h"
+#include "tests/transport/world_under_test.h"
+
+namespace penstock::test {
+namespace {
+
+/// Fresh for every test: in a world of processes all tests share one transport.
+std::uint64_t test_number() {
+  static std::uint64_t tests = 0;
+  static const void* current = nullptr;
+  const void* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  if (std::exchange(current, test) != test) ++tests;
+  return tests;
+}
+
+Tag tag_of(std::uint64_t step, int number) {
+  return {.pipeline = 1, .traffic = Traffic::forward, .step = step, .micro_batch = number};
+}
+
+void expect_equal(const torch::Tensor& got, const torch::Tensor& sent) {
+  ASSERT_EQ(got.defined(), sent.defined());
+  if (!sent.defined()) return;
+  EXPECT_EQ(got.scalar_type(), sent.scalar_type());
+  EXPECT_EQ(got.sizes(), sent.sizes());
+  EXPECT_FALSE(got.requires_grad());
+  if (sent.numel() > 0) {
+    EXPECT_TRUE(got.equal(sent)) << got << sent;
+  }
+}
+
+/// Whatever carries it, a tensor arrives as prepare_for_send leaves it: computing on it gives the same bits.
+void expect_same_layout(const torch::Tensor& got, const torch::Tensor& prepared) {
+  EXPECT_EQ(got.strides(), prepared.strides());
+  EXPECT_TRUE(got.numel() == 0 || got.is_non_overlapping_and_dense());
+  EXPECT_TRUE(got.numel() == 0 || reinterpret_cast<std::uintptr_t>(got.data_ptr()) % 64 == 0);
+}
+
+class Conformance : public ::testing::TestWithParam<WorldUnderTest> {
+ protected:
+  /// Every rank sends `message(from, to)` to every rank, itself included, and checks what it gets.
+  void exchange(const std::function<Message(int, int)>& message) {
+    const std::uint64_t step = test_number();
+    GetParam().each_rank([&](Transport& transport) {
+      const int own = transport.rank().value();
+      for (int to = 0; to < transport.size(); ++to)
+        transport.send(WorldRank(to), tag_of(step, 0), message(own, to));
+      for (int from = transport.size() - 1; from >= 0; --from) {
+        const Message got = transport.receive(WorldRank(from), tag_of(step, 0), "0RECV_F0");
+        const Message sent = message(from, own);
+        ASSERT_EQ(got.parcels.size(), sent.parcels.size());
+        for (std::size_t i = 0; i < sent.parcels.size(); ++i) {
+          expect_equal(got.parcels[i].tensor, sent.parcels[i].tensor);
+          EXPECT_EQ(got.parcels[i].requires_grad, sent.parcels[i].requires_grad);
+          if (sent.parcels[i].tensor.defined())
+            expect_same_layout(got.parcels[i].tensor, prepare_for_send(sent.parcels[i].tensor));
+        }
+        EXPECT_GT(got.sent_ns, 0);
+        EXPECT_GE(got.arrived_ns, got.sent_ns);
+      }
+    });
+  }
+};
+
+torch::Tensor numbers(torch::IntArrayRef shape, int offset) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return (torch::arange(count) + offset).reshape(shape);
+}
+
+TEST_P(Conformance, EveryTypeInEveryShape) {
+  using enum torch::ScalarType;
+  const std::vector<std::vector<std::int64_t>> shapes = {{}, {1}, {0}, {3, 0, 2}, {5}, {4, 7}, {2, 3, 5, 4}, {1, 1, 70000}};
+  exchange([&](int from, int to) {
+    Message message;
+    for (const auto type : {Bool, Byte, Char, Short, Int, Long, Half, BFloat16, Float, Double, ComplexFloat,
+                            ComplexDouble})
+      for (const auto& shape : shapes) {
+        torch::Tensor values = numbers(shape, 10 * from + to);
+        if (type == Bool) values = values % 3;
+        message.parcels.push_back({(values % 100).to(type), shape.size() % 2 == 0});
+      }
+    return message;
+  });
+}
+
+TEST_P(Conformance, NothingAtAll) {
+  exchange([](int, int) { return Message{}; });
+}
+
+TEST_P(Conformance, NoneBetweenValues) {
+  exchange([](int from, int) {
+    return Message{{{torch::Tensor(), true}, {torch::full({3}, from), false}, {torch::Tensor(), false}}};
+  });
+}
+
+TEST_P(Conformance, Layouts) {
+  exchange([](int from, int to) {
+    const torch::Tensor image = numbers({2, 3, 8, 8}, from + to).to(torch::kFloat);
+    const torch::Tensor wide = numbers({64, 100}, from).to(torch::kFloat);
+    Message message;
+    for (const torch::Tensor& tensor : {
+             image.contiguous(torch::MemoryFormat::ChannelsLast),
+             wide.t(),
+             wide.slice(1, 0, 50),                          // gaps
+             wide.slice(0, 10, 12),                         // a small part of a large storage
+             wide.flatten().slice(0, 1, 6000),              // begins at an odd address
+             torch::full({1}, from).expand({6, 5}),         // overlaps
+             torch::complex(wide, wide + 1).conj(),         // conjugated only on reading
+             torch::imag(torch::complex(wide, wide).conj()),  // negated only on reading
+             image.permute({3, 1, 0, 2}),
+             image.select(0, 1),
+         })
+      message.parcels.push_back({tensor, false});
+    return message;
+  });
+}
+
+TEST_P(Conformance, WhatIsSentIsDetached) {
+  exchange([](int, int) {
+    const auto leaf = torch::ones({4, 4}, torch::requires_grad());
+    return Message{{{leaf * 2, true}, {leaf, true}}};
+  });
+}
+
+TEST_P(Conformance, ALargeMessageAmongSmallOnes) {
+  exchange([](int from, int to) {
+    return Message{{{numbers({from == 0 ? 1 << 20 : 3}, to).to(torch::kFloat), false}}};
+  });
+}
+
+TEST_P(Conformance, TheOrderOfReceivingIsFree) {
+  constexpr int messages = 60;
+  const std::uint64_t step = test_number();
+  GetParam().each_rank([&](Transport& transport) {
+    const int own = transport.rank().value();
+    std::mt19937 random(static_cast<unsigned>(own));
+    std::vector<std::pair<int, int>> all;  // peer, number
+    for (int peer = 0; peer < transport.size(); ++peer)
+      for (int i = 0; i < messages; ++i) all.emplace_back(peer, i);
+    std::shuffle(all.begin(), all.end(), random);
+    for (const auto& [to, i] : all) {
+      transport.report_progress({"0F0"});
+      transport.send(WorldRank(to), tag_of(step, i), {{{torch::full({i + 1}, 1000 * own + i), false}}});
+    }
+    std::shuffle(all.begin(), all.end(), random);
+    for (const auto& [from, i] : all) {
+      const Message got = transport.receive(WorldRank(from), tag_of(step, i), "0RECV_F0");
+      ASSERT_EQ(got.parcels.size(), 1U);
+      EXPECT_TRUE(got.parcels[0].tensor.equal(torch::full({i + 1}, 1000 * from + i)));
+    }
+  });
+}
+
+TEST_P(Conformance, OneTagFromManyRanksAndBothWaysAtOnce) {
+  exchange([](int from, int to) { return Message{{{torch::full({2}, 100 * from + to), false}}}; });
+}
+
+TEST_P(Conformance, WhatCannotBeSentIsRefused) {
+  GetParam().each_rank([&](Transport& transport) {
+    const Message sparse{{{torch::eye(3).to_sparse(), false}}};
+    EXPECT_THROW(transport.send(transport.rank(), {}, sparse), TransportError);
+    EXPECT_THROW(transport.send(WorldRank(transport.size()), {}, {}), TransportError);
+    EXPECT_THROW(transport.receive(WorldRank(-1), {}, "nothing"), TransportError);
+    EXPECT_EQ(transport.aborted(), std::nullopt);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(World, Conformance, ::testing::ValuesIn(worlds_under_test()),
+                         [](const auto& world) { return world.param.name; });
+
+}  // namespace
+}  // namespace penstock::test

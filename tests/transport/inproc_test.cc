@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/transport.h"
+#include "tests/transport/run_world.h"
+
+namespace penstock {
+namespace {
+
+using namespace std::chrono_literals;
+using test::run_world;
+using test::try_world;
+
+Message message_of(const torch::Tensor& tensor) { return {{{tensor, false}}}; }
+
+TEST(Threads, HandTheStorageItselfOver) {
+  const auto ranks = open_threads(2, {});
+  const torch::Tensor plain = torch::rand({64, 32});
+  const torch::Tensor permuted = torch::rand({2, 3, 8, 8}).contiguous(torch::MemoryFormat::ChannelsLast);
+  const torch::Tensor computed = torch::rand({8, 8}, torch::requires_grad()).mul(2);
+  ranks[0]->send(WorldRank(1), {}, {{{plain, false}, {permuted, false}, {computed, true}}});
+  const Message got = ranks[1]->receive(WorldRank(0), {}, "1RECV_F0");
+  EXPECT_EQ(got.parcels[0].tensor.data_ptr(), plain.data_ptr());
+  EXPECT_EQ(got.parcels[1].tensor.data_ptr(), permuted.data_ptr());
+  EXPECT_EQ(got.parcels[2].tensor.data_ptr(), computed.data_ptr());
+}
+
+TEST(Threads, DoNotKeepALargeStorageAliveForASmallView) {
+  const auto ranks = open_threads(1, {});
+  ranks[0]->send(WorldRank(0), {}, message_of(torch::rand({1000, 100})[7]));
+  const Message got = ranks[0]->receive(WorldRank(0), {}, "0RECV_F0");
+  EXPECT_EQ(got.parcels[0].tensor.storage().nbytes(), 400U);
+}
+
+TEST(Threads, AbortReachesAllWithTheFirstReason) {
+  const auto ranks = open_threads(4, {});
+  const auto result = try_world(4, [&](int rank) {
+    auto& own = *ranks[static_cast<std::size_t>(rank)];
+    if (rank != 3) own.receive(WorldRank(3), {}, "1RECV_F0");
+    own.abort("out of memory");
+    own.abort("too late");
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(result.what(rank), say("rank ", rank, " gave up waiting for 1RECV_F0: out of memory"));
+    EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->aborted(), "out of memory");
+  }
+  EXPECT_THROW(ranks[1]->send(WorldRank(0), {}, {}), WorldAborted);
+}
+
+TEST(Threads, AWaitForARankThatStandsStillEnds) {
+  const auto ranks = open_threads(2, {.deadline = 60ms});
+  ranks[0]->report_progress({"0F5"});
+  try {
+    ranks[1]->receive(WorldRank(0), {}, "1RECV_F5");
+    FAIL();
+  } catch (const TransportError& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 since ")) << text;
+    EXPECT_TRUE(text.ends_with("(no progress for 0.06 s)")) << text;
+  }
+}
+
+TEST(Threads, ARankThatHasLeftIsNamedSo) {
+  auto ranks = open_threads(2, {.deadline = 40ms});
+  ranks[0].reset();
+  try {
+    ranks[1]->receive(WorldRank(0), {}, "1RECV_F5");
+    FAIL();
+  } catch (const TransportError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 0, which is at end since"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Threads, TwoWorldsDoNotMeet) {
+  const auto one = open_threads(1, {});
+  const auto other = open_threads(1, {});
+  one[0]->send(WorldRank(0), {}, message_of(torch::full({1}, 1)));
+  other[0]->send(WorldRank(0), {}, message_of(torch::full({1}, 2)));
+  one[0]->abort("only this one");
+  EXPECT_EQ(other[0]->receive(WorldRank(0), {}, "").parcels[0].tensor.item<int>(), 2);
+}
+
+TEST(Threads, ImpossibleWorldsAreRefused) {
+  EXPECT_THROW(open_threads(0, {}), ConfigError);
+  EXPECT_THROW(open_threads(2, {.deadline = 0ms}), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,88 @@
+#include "penstock/transport/launch_environment.h"
+
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+LaunchedAs launched(const std::map<std::string, std::string>& variables) {
+  return launched_as([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+void expect(const LaunchedAs& got, LaunchedAs::Kind kind, int rank, int size) {
+  EXPECT_EQ(got.kind, kind);
+  EXPECT_EQ(got.rank, rank);
+  EXPECT_EQ(got.size, size);
+}
+
+std::string complaint(const std::map<std::string, std::string>& variables) {
+  try {
+    launched(variables);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LaunchEnvironment, ByHand) { expect(launched({{"PATH", "/bin"}}), LaunchedAs::Kind::alone, 0, 1); }
+
+TEST(LaunchEnvironment, OpenMpi) {
+  const auto got = launched({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "2"}});
+  expect(got, LaunchedAs::Kind::mpi, 2, 4);
+  EXPECT_EQ(got.by, "mpirun (OMPI_COMM_WORLD_SIZE = 4)");
+}
+
+TEST(LaunchEnvironment, AWorldOfOneUnderMpirunIsStillMpi) {
+  expect(launched({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), LaunchedAs::Kind::mpi, 0, 1);
+}
+
+TEST(LaunchEnvironment, OtherProcessManagers) {
+  expect(launched({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), LaunchedAs::Kind::mpi, 1, 2);
+  expect(launched({{"PMIX_RANK", "3"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}),
+         LaunchedAs::Kind::mpi, 3, 8);
+}
+
+TEST(LaunchEnvironment, ABatchScriptIsNotAStep) {
+  expect(launched({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}}), LaunchedAs::Kind::alone, 0,
+         1);
+}
+
+TEST(LaunchEnvironment, TasksThatCannotFindEachOtherAreRefused) {
+  const auto text = complaint({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
+  EXPECT_NE(text.find("srun started 4 tasks without PMI"), std::string::npos) << text;
+  expect(launched({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), LaunchedAs::Kind::alone, 0, 1);
+}
+
+TEST(LaunchEnvironment, Torchrun) {
+  expect(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), LaunchedAs::Kind::torchrun, 1, 2);
+  expect(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), LaunchedAs::Kind::alone, 0, 1);
+  expect(launched({{"WORLD_SIZE", "2"}}), LaunchedAs::Kind::alone, 0, 1);
+}
+
+TEST(LaunchEnvironment, MpiGoesFirstAndMustAgreeWithTorchrun) {
+  std::map<std::string, std::string> both{
+      {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  expect(launched(both), LaunchedAs::Kind::mpi, 1, 2);
+  both["RANK"] = "0";
+  EXPECT_NE(complaint(both).find("says rank 1 of 2, torchrun (WORLD_SIZE = 2) says rank 0 of 2"), std::string::npos);
+  both["WORLD_SIZE"] = "1";  // left over from a single-process start: no contradiction
+  expect(launched(both), LaunchedAs::Kind::mpi, 1, 2);
+}
+
+TEST(LaunchEnvironment, NonsenseIsRefusedByName) {
+  EXPECT_NE(complaint({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK = 'one'"), std::string::npos);
+  EXPECT_NE(complaint({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}).find("RANK = '-1'"), std::string::npos);
+  EXPECT_NE(complaint({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}})
+                .find("OMPI_COMM_WORLD_RANK = 2 but OMPI_COMM_WORLD_SIZE = 2"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock

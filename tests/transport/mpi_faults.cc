@@ -1,0 +1,178 @@
+// One rank of a job in which something goes wrong: mpi_faults CASE DIRECTORY. What each rank came to is left in
+// DIRECTORY/rank.N, and ranks that may be ended by mpirun wait for each other's files first. See mpi_faults_test.py.
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/mailbox.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Job {
+  Job(const std::string& where, std::chrono::milliseconds deadline)
+      : directory(where), transport(open_mpi({.deadline = deadline})), rank(transport->rank().value()),
+        size(transport->size()) {}
+
+  std::filesystem::path file(int of_rank) const { return directory / ("rank." + std::to_string(of_rank)); }
+
+  void note(const std::string& text) const {
+    const auto draft = directory / ("draft." + std::to_string(rank));
+    std::ofstream(draft) << text;
+    std::filesystem::rename(draft, file(rank));
+  }
+  void wait_for_notes(int first, int last) const {
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    for (int of_rank = first; of_rank <= last; ++of_rank)
+      while (!std::filesystem::exists(file(of_rank)) && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(5ms);
+  }
+
+  void send(int to, const Tag& tag, std::int64_t value = 0) const {
+    transport->send(WorldRank(to), tag, {{{torch::full({1}, value), false}}});
+  }
+  std::int64_t receive(int from, const Tag& tag, const std::string& what) const {
+    return transport->receive(WorldRank(from), tag, what).parcels.at(0).tensor.item<std::int64_t>();
+  }
+  std::string failure_of_receive(int from, const Tag& tag, const std::string& what) const {
+    try {
+      receive(from, tag, what);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "no failure";
+  }
+
+  std::filesystem::path directory;
+  std::unique_ptr<Transport> transport;
+  int rank;
+  int size;
+};
+
+constexpr Tag data{.traffic = Traffic::forward, .micro_batch = 5};
+constexpr Tag pid{.traffic = Traffic::control};
+
+/// The last rank gives up while all others wait.
+void abort_case(Job& job) {
+  if (job.rank == job.size - 1) {
+    job.transport->abort("the disk is full");
+    job.note(job.transport->aborted().value_or("not aborted"));
+  } else {
+    job.note(job.failure_of_receive(job.size - 1, data, "1RECV_F5"));
+  }
+  job.wait_for_notes(0, job.size - 1);
+}
+
+/// Rank 0 stops; the others form a chain behind it, complain, and wake it: then all goes on.
+void stop_case(Job& job) {
+  if (job.rank == 0) {
+    for (int to = 1; to < job.size; ++to) job.send(to, pid, getpid());
+    job.transport->report_progress({"0F5"});
+    std::this_thread::sleep_for(600ms);  // so that most times the others have asked once, and know the word
+    raise(SIGSTOP);
+    job.send(1, data, 7);
+    return;
+  }
+  const auto stopped = static_cast<pid_t>(job.receive(0, pid, "the pid"));
+  const std::string what = std::to_string(job.rank) + "RECV_F5";
+  job.transport->report_progress({});
+  job.note(job.failure_of_receive(job.rank - 1, data, what));
+  job.wait_for_notes(1, job.size - 1);
+  kill(stopped, SIGCONT);
+  const std::int64_t value = job.receive(job.rank - 1, data, what);
+  require<TransportError>(value == 7, "got ", value);
+  if (job.rank + 1 < job.size) job.send(job.rank + 1, data, value);
+}
+
+/// Rank 0 works for several deadlines, showing progress; the last rank waits at the end of a chain.
+void slow_case(Job& job) {
+  if (job.rank == 0) {
+    for (int i = 0; i < 9; ++i) {
+      job.transport->report_progress({"0F5"});
+      std::this_thread::sleep_for(500ms);
+    }
+    job.send(1, data, 7);
+  } else {
+    const std::int64_t value = job.receive(job.rank - 1, data, "1RECV_F5");
+    if (job.rank + 1 < job.size) job.send(job.rank + 1, data, value);
+    job.note(say("got ", value));
+  }
+}
+
+void kill_case(Job& job) {
+  if (job.rank == 0) raise(SIGKILL);
+  job.note(job.failure_of_receive(0, data, "1RECV_F5"));
+}
+
+/// Rank 0 is done long before the others, who are alive but show no progress.
+void early_end_case(Job& job) {
+  if (job.rank != 0) std::this_thread::sleep_for(4500ms);
+  job.note("ended");
+}
+
+/// Rank 0 stops while the others end: their destructors must come back.
+void stopped_end_case(Job& job) {
+  if (job.rank == 0) {
+    job.send(1, pid, getpid());
+    raise(SIGSTOP);
+    job.note(job.failure_of_receive(1, data, "0RECV_B5"));
+    job.wait_for_notes(1, 1);
+  } else {
+    const auto stopped = static_cast<pid_t>(job.receive(0, pid, "the pid"));
+    job.transport.reset();
+    job.note("ended");
+    kill(stopped, SIGCONT);
+    job.wait_for_notes(0, 0);
+  }
+}
+
+/// One rank sends two messages with one tag: its own error, noticed elsewhere, ends the world.
+void twice_case(Job& job) {
+  if (job.rank == 0) {
+    job.send(1, data);
+    job.send(1, data);
+  }
+  job.note(job.failure_of_receive(1 - job.rank, pid, "0RECV_B5"));
+  job.wait_for_notes(0, 1);
+}
+
+int run(const std::string& name, const std::string& directory) {
+  const std::map<std::string, std::pair<std::chrono::milliseconds, void (*)(Job&)>> cases = {
+      {"abort", {20s, abort_case}},     {"stop", {1s, stop_case}},
+      {"slow", {1500ms, slow_case}},    {"kill", {60s, kill_case}},
+      {"early_end", {1500ms, early_end_case}}, {"stopped_end", {1s, stopped_end_case}},
+      {"twice", {20s, twice_case}},
+  };
+  const auto& [deadline, action] = cases.at(name);
+  Job job(directory, deadline);
+  try {
+    action(job);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "rank " << job.rank << ": " << error.what() << "\n";
+    job.transport->abort(error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: mpi_faults CASE DIRECTORY\n";
+    return 2;
+  }
+  return penstock::run(argv[1], argv[2]);
+}

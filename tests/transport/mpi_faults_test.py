@@ -1,0 +1,69 @@
+"""Real processes under mpirun: what happens when a rank gives up, stops, dies, or is slow.
+
+usage: mpi_faults_test.py PROGRAM MPIRUN [unittest arguments]
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, MPIRUN = sys.argv[1:3]
+FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+
+
+class Job:
+    """Runs `name` on `ranks` processes. A job that hangs fails the test, with what it said so far."""
+
+    def __init__(self, name, ranks):
+        with tempfile.TemporaryDirectory() as directory:
+            run = subprocess.run(
+                [MPIRUN, "-n", str(ranks), *FLAGS, PROGRAM, name, directory],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+            self.code, self.output = run.returncode, run.stdout
+            self.notes = {int(file.suffix[1:]): file.read_text() for file in pathlib.Path(directory).glob("rank.*")}
+
+
+class MpiFaults(unittest.TestCase):
+    def test_abort_reaches_every_rank_with_its_reason(self):
+        job = Job("abort", 4)
+        for rank in range(3):
+            self.assertEqual(job.notes.get(rank), f"rank {rank} gave up waiting for 1RECV_F5: the disk is full",
+                             job.output)
+        self.assertEqual(job.notes[3], "the disk is full")
+
+    def test_a_stopped_rank_is_named_by_all_who_wait_and_may_come_back(self):
+        job = Job("stop", 3)
+        self.assertEqual(job.code, 0, job.output)
+        self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which was at 0F5 and has given no "
+                         r"answer for \d\.\d s \(no progress for 1 s\)$|^rank 1 waits for 1RECV_F5 from rank 0, which "
+                         r"has never answered \(no progress for 1 s\)$")
+        self.assertRegex(job.notes[2], r"^rank 2 waits for 2RECV_F5 from rank 1, which is at start since \d\.\d s, "
+                         r"waiting for rank 0, which ")
+
+    def test_a_slow_rank_that_gets_on_is_no_alarm_even_at_the_end_of_a_chain(self):
+        job = Job("slow", 4)
+        self.assertEqual(job.code, 0, job.output)
+        self.assertEqual(job.notes, {1: "got 7", 2: "got 7", 3: "got 7"})
+
+    def test_a_killed_rank_ends_the_job(self):
+        self.assertNotEqual(Job("kill", 3).code, 0)
+
+    def test_a_rank_that_is_done_waits_for_the_others_as_long_as_they_live(self):
+        job = Job("early_end", 3)
+        self.assertEqual(job.code, 0, job.output)
+        self.assertEqual(job.notes, {rank: "ended" for rank in range(3)})
+
+    def test_a_rank_that_stops_before_the_end_does_not_hold_the_others(self):
+        job = Job("stopped_end", 2)
+        self.assertEqual(job.notes.get(1), "ended", job.output)
+        self.assertRegex(job.notes.get(0, ""), "all work is done here, but rank 0, which .*answer")
+
+    def test_a_tag_used_twice_ends_the_world(self):
+        job = Job("twice", 2)
+        for rank in range(2):
+            self.assertRegex(job.notes.get(rank, ""), "rank 0 sent two messages with one tag to rank 1", job.output)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)

@@ -1,0 +1,23 @@
+// Linked with mpi_stub.cc, whatever the build chose.
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+namespace {
+
+TEST(MpiStub, SaysThatThisBuildHasNoMpiAndWhatToDo) {
+  EXPECT_FALSE(mpi_available());
+  try {
+    open_mpi({});
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("built without MPI (PENSTOCK_MPI=OFF")) << text;
+    EXPECT_NE(text.find("-DPENSTOCK_MPI=ON"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,100 @@
+#include "penstock/transport/wire.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+const Tag some_tag{1, Traffic::backward, 1ULL << 40, 2, -3, 4};
+
+TEST(Wire, KeepsTheTagAndWhenItWasSent) {
+  Message message;
+  message.sent_ns = 12345;
+  const Letter letter = decode(encode(some_tag, message));
+  EXPECT_EQ(letter.tag, some_tag);
+  EXPECT_EQ(letter.message.sent_ns, 12345);
+}
+
+TEST(Wire, TensorsShareTheFrameAndKeepItAlive) {
+  Frame frame = encode(some_tag, {{{torch::rand({3}), false}, {torch::rand({5, 5}), true}}});
+  const std::byte* begin = frame.data();
+  const std::byte* end = begin + frame.size();
+  torch::Tensor second;
+  {
+    const Letter letter = decode(std::move(frame));
+    for (const Parcel& parcel : letter.message.parcels) {
+      const auto* data = static_cast<const std::byte*>(parcel.tensor.data_ptr());
+      EXPECT_TRUE(begin < data && data < end);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % Frame::unit, 0U);
+    }
+    second = letter.message.parcels[1].tensor;
+  }
+  EXPECT_EQ(second.storage().nbytes(), 100U);
+  second.fill_(1.0);  // valgrind and ASAN would object if the frame were gone
+  EXPECT_EQ(second.sum().item<float>(), 25.0F);
+}
+
+TEST(Wire, RefusesWhatIsNotAMessageOfThisBuild) {
+  Frame foreign = encode(some_tag, {});
+  foreign.data()[0] = std::byte{0};
+  EXPECT_THROW(decode(std::move(foreign)), TransportError);
+
+  const Frame whole = encode(some_tag, {{{torch::rand({100}), false}}});
+  Frame half(whole.size() / 2);
+  std::memcpy(half.data(), whole.data(), half.size());
+  EXPECT_THROW(decode(std::move(half)), TransportError);
+}
+
+TEST(Wire, FramesAreWholeUnits) {
+  EXPECT_EQ(Frame(0).size(), 64U);
+  EXPECT_EQ(Frame(64).size(), 64U);
+  EXPECT_EQ(Frame(65).size(), 128U);
+}
+
+RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
+  auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 5));
+  if (sizes.size() > 5) sizes.resize(5);
+  std::vector<std::int64_t> order(sizes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[*rc::gen::inRange<std::size_t>(0, i)]);
+  const torch::Tensor tensor = torch::rand(sizes).permute(order);
+  const Letter letter = decode(encode(some_tag, {{{tensor, true}}}));
+  const torch::Tensor& got = letter.message.parcels.at(0).tensor;
+  RC_ASSERT(got.sizes() == tensor.sizes());
+  RC_ASSERT(got.strides() == tensor.strides());
+  RC_ASSERT(got.equal(tensor));
+}
+
+TEST(PrepareForSend, KeepsADenseTensorsStorageAndStrides) {
+  const torch::Tensor tensor = torch::rand({16, 4}).t();
+  const torch::Tensor sent = prepare_for_send(tensor);
+  EXPECT_EQ(sent.data_ptr(), tensor.data_ptr());
+  EXPECT_EQ(sent.strides(), tensor.strides());
+}
+
+TEST(PrepareForSend, ResolvesLazyConjugationAndNegation) {
+  const torch::Tensor z = torch::complex(torch::rand({4}), torch::rand({4}));
+  const torch::Tensor sent = prepare_for_send(z.conj());
+  EXPECT_FALSE(sent.is_conj());
+  EXPECT_TRUE(sent.equal(z.conj()));
+}
+
+TEST(PrepareForSend, DetachesFromTheGraph) {
+  const torch::Tensor value = torch::rand({4}, torch::requires_grad()) * 2;
+  const torch::Tensor sent = prepare_for_send(value);
+  EXPECT_FALSE(sent.requires_grad());
+  EXPECT_FALSE(sent.grad_fn());
+}
+
+TEST(PrepareForSend, LeavesNoneAlone) { EXPECT_FALSE(prepare_for_send(torch::Tensor()).defined()); }
+
+}  // namespace
+}  // namespace penstock

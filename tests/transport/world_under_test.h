@@ -1,0 +1,25 @@
+// The worlds that the conformance suite holds to the promises of transport.h. The suite is linked with one of
+//   worlds_of_threads.cc     several worlds of threads, one after the other
+//   world_of_processes.cc    the one MPI world that this process is a rank of; has its own main
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "penstock/transport/transport.h"
+
+namespace penstock::test {
+
+struct WorldUnderTest {
+  std::string name;
+  /// Runs the function for every rank of a world: on all threads, or for the one rank that this process is.
+  std::function<void(const std::function<void(Transport&)>&)> each_rank;
+
+  friend std::ostream& operator<<(std::ostream& out, const WorldUnderTest& world) { return out << world.name; }
+};
+
+std::vector<WorldUnderTest> worlds_under_test();
+
+}  // namespace penstock::test
