@@ -16,7 +16,6 @@ void add_body_verb(CLI::App& program, const char* name) {
 int run(const CommandLine& line) {
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
-  program.require_subcommand(1);
   program.footer("'penstock VERB --help' tells more, with an example.");
   add_body_verb(program, "train");
   add_body_verb(program, "bench");

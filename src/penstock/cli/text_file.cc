@@ -59,7 +59,7 @@ void write_text(const std::string& path, std::string_view text) {
   }
   std::error_code ignored;
   // Through links: they stay links.
-  const fs::path target = fs::weakly_canonical(path, ignored);
+  const fs::path target = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
   require<ConfigError>(!path.empty() && fs::is_directory(target.parent_path(), ignored), path,
                        ": there is no such folder; make it first");
   require<ConfigError>(!fs::is_directory(target, ignored), path, ": is a folder, and a file is to be written");

@@ -74,7 +74,6 @@ void check(const ScheduleArgument& argument) {
 
 void add_schedule_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("schedule", "show, check or convert who computes what in which order");
-  verb->require_subcommand(1);
   verb->footer("Example:\n  penstock schedule show --schedule 1f1b --stages 2 --micro-batches 4");
   add_drawing_verb(*verb, "show", "draw a schedule", "board",
                    "Example:\n  penstock schedule show --schedule 1f1b --stages 2 --micro-batches 4");

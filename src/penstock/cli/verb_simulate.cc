@@ -72,8 +72,10 @@ std::string to_table(const Schedule& schedule, const Simulation& simulation) {
 
 void simulate_as(const Simulate& wanted) {
   const Costs costs = wanted.costs();
-  const Schedule schedule = wanted.schedule.get().schedule;
+  Schedule schedule = wanted.schedule.get().schedule;
   judge(schedule).require_ok(schedule);
+  // The optimiser's step is a word of lowered schedules only.
+  if (!schedule.is_lowered()) schedule = lower(schedule);
   const Simulation simulation = simulate(schedule, costs);
   // Where JSON goes to standard output, nothing else may.
   (wanted.json == "-" ? std::cerr : std::cout) << to_table(schedule, simulation);

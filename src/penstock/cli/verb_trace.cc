@@ -27,7 +27,6 @@ struct Files {
 
 void add_trace_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("trace", "where the time of a traced run went, as a table or a picture");
-  verb->require_subcommand(1);
   verb->footer("Example:\n  penstock trace report trace.json");
   const auto add = [&](const char* name, const char* purpose, const char* example, auto&& text_of) {
     CLI::App* made = verb->add_subcommand(name, purpose);

@@ -19,7 +19,9 @@ using nlohmann::json;
 /// a step encloses its spans from a track of its own.
 constexpr std::array track_names = {"step", "compute", "wait", "messages", "update"};
 
-int track_of(Activity activity) { return 1 + static_cast<int>(activity); }
+/// Tracks are numbered from 1: viewers keep thread 0 of process 0 for an idle processor.
+constexpr std::size_t step_track = 1;
+std::size_t track_of(Activity activity) { return step_track + 1 + static_cast<std::size_t>(activity); }
 
 const char* category_of(Activity activity) {
   constexpr std::array names = {"compute", "wait", "communicate", "update"};
@@ -55,7 +57,7 @@ json timed(std::int64_t begin, std::int64_t end, std::int64_t origin) {
 
 json step_event(const RankStep& step, std::size_t rank, std::int64_t origin) {
   json event = timed(step.begin_ns, step.end_ns, origin);
-  event.update({{"name", say("step ", step.step)}, {"cat", "step"}, {"pid", rank}, {"tid", 0}});
+  event.update({{"name", say("step ", step.step)}, {"cat", "step"}, {"pid", rank}, {"tid", step_track}});
   event["args"]["step"] = step.step;
   return event;
 }
@@ -113,7 +115,7 @@ void for_each_event(const Trace& trace, const std::function<void(const json&)>& 
     for (std::size_t track = 0; track < track_names.size(); ++track) {
       json name = metadata("thread_name", rank, {{"name", track_names[track]}});
       json order = metadata("thread_sort_index", rank, {{"sort_index", track}});
-      name["tid"] = order["tid"] = track;
+      name["tid"] = order["tid"] = step_track + track;
       visit(name);
       visit(order);
     }

@@ -1,0 +1,59 @@
+#include "penstock/cli/known_verbs.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace penstock {
+namespace {
+
+TEST(EditDistance, counts_letters) {
+  EXPECT_EQ(edit_distance("", ""), 0u);
+  EXPECT_EQ(edit_distance("train", "train"), 0u);
+  EXPECT_EQ(edit_distance("tran", "train"), 1u) << "left out";
+  EXPECT_EQ(edit_distance("traiin", "train"), 1u) << "put in";
+  EXPECT_EQ(edit_distance("trayn", "train"), 1u) << "replaced";
+  EXPECT_EQ(edit_distance("trian", "train"), 1u) << "swapped";
+  EXPECT_EQ(edit_distance("", "train"), 5u);
+  EXPECT_EQ(edit_distance("show", "check"), 4u);
+}
+
+/// What is said of a line to a program with the verbs `train` and `trace report`, `trace svg`.
+std::string complaint(std::vector<std::string> words) {
+  CLI::App program("", "program");
+  program.add_subcommand("train", "");
+  CLI::App* trace = program.add_subcommand("trace", "");
+  trace->add_subcommand("report", "");
+  trace->add_subcommand("svg", "");
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  try {
+    require_known_verb(program, {static_cast<int>(pointers.size()), pointers.data()});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(KnownVerbs, follows_the_line_to_its_verb) {
+  EXPECT_EQ(complaint({"program", "train", "anything"}), "none");
+  EXPECT_EQ(complaint({"program", "trace", "svg", "file"}), "none");
+  EXPECT_EQ(complaint({"program", "--help"}), "none");
+  EXPECT_EQ(complaint({"program", "trace", "--help"}), "none");
+}
+
+TEST(KnownVerbs, names_the_nearest) {
+  EXPECT_EQ(complaint({"program", "trian"}),
+            "unknown verb 'trian': did you mean 'program train'? The verbs are train, trace");
+  EXPECT_EQ(complaint({"program", "trace", "reprot", "x"}),
+            "unknown verb 'reprot': did you mean 'program trace report'? The verbs are report, svg");
+}
+
+TEST(KnownVerbs, lists_them_when_one_is_missing) {
+  EXPECT_EQ(complaint({"program"}), "which verb? 'program' has train, trace; 'program --help' tells what they do");
+  EXPECT_EQ(complaint({"program", "trace"}),
+            "which verb? 'program trace' has report, svg; 'program trace --help' tells what they do");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,318 @@
+"""The verbs that need no LibTorch, as their user sees them: standard output, standard error, exit code.
+
+Usage: mind_verbs_test.py PENSTOCK TESTS, with the program and the folder of the tests' files.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+PROGRAM = ""
+TESTS = ""
+
+BOARD = """\
+rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3
+rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .
+"""
+
+SCHED = """\
+penstock schedule 1
+name 1f1b
+ranks 2
+stages 2
+micro_batches 2
+rank_of_stage 0 1
+rank 0: 0F0 0F1 0B0 0B1
+rank 1: 1F0 1B0 1F1 1B1
+"""
+
+# Rank 0 wants B0 before it hands over F1, and rank 1 wants F1 first.
+DEADLOCK = SCHED.replace("0F0 0F1 0B0 0B1", "0F0 0B0 0F1 0B1").replace("1F0 1B0 1F1 1B1", "1F0 1F1 1B0 1B1")
+
+SHAPE = ["--stages", "2", "--micro-batches", "4"]
+
+
+class MindVerbs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_program(self, *words, program=None, **how):
+        done = subprocess.run([program or PROGRAM, *words], cwd=self.folder, text=True,
+                              stdout=how.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, timeout=60, **how)
+        return done.returncode, done.stdout, done.stderr
+
+    def output_of(self, *words):
+        code, out, err = self.run_program(*words)
+        self.assertEqual((code, err), (0, ""), words)
+        return out
+
+    def complaint_of(self, *words, code=2):
+        """The one line on standard error, without the program's name."""
+        got, out, err = self.run_program(*words)
+        self.assertEqual((got, out), (code, ""), (words, err))
+        self.assertTrue(err.startswith("penstock: ") and err.endswith("\n"), err)
+        self.assertEqual(err.count("\n"), 1, err)
+        return err[len("penstock: "):-1]
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(text)
+        return name
+
+    def read(self, name):
+        with open(os.path.join(self.folder, name)) as file:
+            return file.read()
+
+    # The program
+
+    def test_never_sees_libtorch(self):
+        libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+        for heavy in ("torch", "c10", "mkl", "mpi"):
+            self.assertNotIn(heavy, libraries)
+
+    def test_help_lists_every_verb(self):
+        out = self.output_of("--help")
+        verbs = [line.split()[0] for line in out.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
+        self.assertEqual(verbs, ["train", "bench", "schedule", "simulate", "trace", "doctor"])
+
+    def test_help_of_each_verb_has_an_example(self):
+        for verb in (["schedule"], ["schedule", "show"], ["schedule", "check"], ["schedule", "convert"], ["simulate"],
+                     ["trace"], ["trace", "report"], ["trace", "svg"]):
+            self.assertIn("Example:\n  penstock " + " ".join(verb[:1]), self.output_of(*verb, "--help"))
+
+    def test_examples_of_help_run(self):
+        self.write("my.sched", SCHED)
+        self.write("1f1b_order.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+        shutil.copy(os.path.join(TESTS, "trace/goldens/trace.json"), self.folder)
+        for verb in (["schedule", "show"], ["schedule", "check"], ["schedule", "convert"], ["simulate"],
+                     ["trace", "report"], ["trace", "svg"]):
+            example = self.output_of(*verb, "--help").split("Example:\n")[1].split()
+            self.output_of(*example[1:])
+
+    def test_version(self):
+        self.assertRegex(self.output_of("--version"), r"^penstock \d+\.\d+\.\d+\n$")
+
+    def test_missing_and_unknown_verbs(self):
+        self.assertEqual(self.complaint_of(), "which verb? 'penstock' has train, bench, schedule, simulate, trace, "
+                                              "doctor; 'penstock --help' tells what they do")
+        self.assertEqual(self.complaint_of("simulte"), "unknown verb 'simulte': did you mean 'penstock simulate'? "
+                                                       "The verbs are train, bench, schedule, simulate, trace, doctor")
+        self.assertEqual(self.complaint_of("schedule", "chek"), "unknown verb 'chek': did you mean 'penstock schedule "
+                                                                "check'? The verbs are show, convert, check")
+
+    def test_flags_that_are_none(self):
+        self.assertIn("not expected: --stages", self.complaint_of("--stages=2"))
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--colour"),
+                         "The following argument was not expected: --colour")
+        self.assertEqual(self.complaint_of("simulate", "gpipe", "--stages", "two"),
+                         "Could not convert: --stages = two")
+
+    def test_a_full_disk_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            code, _, err = self.run_program("schedule", "show", "gpipe", *SHAPE, stdout=full)
+        self.assertEqual((code, err), (1, "penstock: standard output cannot be written\n"))
+
+    # The way to the body
+
+    def installed_copy(self):
+        os.makedirs(os.path.join(self.folder, "usr/bin"))
+        return shutil.copy(PROGRAM, os.path.join(self.folder, "usr/bin/penstock"))
+
+    def test_a_build_without_libtorch_says_so(self):
+        program = self.installed_copy()
+        for verb in ("train", "bench", "doctor"):
+            code, out, err = self.run_program(verb, "--help", program=program)
+            self.assertEqual((code, out), (2, ""))
+            self.assertEqual(err, "penstock: this build has no LibTorch (PENSTOCK_TORCH=OFF): the verb '" + verb +
+                             "' is not in it (there is no " + os.path.realpath(self.folder) +
+                             "/usr/libexec/penstock/penstock-body)\n")
+
+    def test_the_body_takes_over_with_the_same_command_line(self):
+        program = self.installed_copy()
+        os.makedirs(os.path.join(self.folder, "usr/libexec/penstock"))
+        # A body that shows the files it is given: here "train", which is empty, and its own command line.
+        shutil.copy(shutil.which("cat"), os.path.join(self.folder, "usr/libexec/penstock/penstock-body"))
+        self.write("train", "")
+        code, out, err = self.run_program("train", "/proc/self/cmdline", program=program)
+        self.assertEqual((code, out, err), (0, program + "\0train\0/proc/self/cmdline\0", ""))
+
+    def test_a_body_that_does_not_start_is_a_failure(self):
+        program = self.installed_copy()
+        os.makedirs(os.path.join(self.folder, "usr/libexec/penstock"))
+        self.write("usr/libexec/penstock/penstock-body", "not a program")
+        code, _, err = self.run_program("doctor", program=program)
+        self.assertEqual(code, 1)
+        self.assertIn("penstock-body: cannot be started: Permission denied", err)
+
+    # schedule
+
+    def test_show(self):
+        self.assertEqual(self.output_of("schedule", "show", "--schedule", "1f1b", *SHAPE), BOARD)
+        self.assertEqual(self.output_of("schedule", "show", "1f1b", *SHAPE), BOARD)
+
+    def test_convert(self):
+        shape = ["--stages", "2", "--micro-batches", "2"]
+        self.assertEqual(self.output_of("schedule", "convert", "1f1b", *shape), SCHED)
+        self.assertEqual(self.output_of("schedule", "convert", "1f1b", *shape, "--format", "csv-comms"),
+                         "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                         "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n")
+        lowered = self.output_of("schedule", "convert", "1f1b", *shape, "--lowered")
+        self.assertIn("rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP", lowered)
+
+    def test_forms_read_each_other(self):
+        for form in ("sched", "csv"):
+            name = "order." + form
+            self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", form, "--output", name),
+                             "")
+            self.assertEqual(self.output_of("schedule", "show", name), BOARD)
+
+    def test_check(self):
+        self.assertEqual(self.output_of("schedule", "check", "--schedule", "1f1b", *SHAPE),
+                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 words with messages and step; "
+                         "live activations at most 2 1 per rank\n")
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
+        self.assertEqual(self.output_of("schedule", "check", "x.sched"),
+                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 words; live activations at most 2 1 per "
+                         "rank\n")
+
+    def test_check_tells_what_was_normalised(self):
+        self.write("backwards.csv", "0F0,0F1,0B1,0B0\n")
+        out = self.output_of("schedule", "check", "backwards.csv")
+        self.assertRegex(out, r"^ok: backwards, 1 ranks, .*\nnote: .*")
+
+    def test_check_shows_the_board_of_a_deadlock(self):
+        self.write("stuck.sched", DEADLOCK)
+        code, out, err = self.run_program("schedule", "check", "stuck.sched")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("deadlock", err.splitlines()[0])
+        self.assertRegex(err, r"rank 0 \| .*>0B0<")
+
+    def test_a_file_and_flags_that_contradict_it(self):
+        self.write("x.sched", SCHED)
+        self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--stages", "3"),
+                         "x.sched has 2 pipeline ranks, but --stages says 3: leave --stages out or give 2")
+        self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--micro-batches", "3"),
+                         "x.sched has 2 micro-batches, but --micro-batches says 3: leave --micro-batches out or give 2")
+        self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--chunks", "2"),
+                         "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each: leave --chunks out")
+        self.output_of("schedule", "show", "x.sched", "--stages", "2", "--micro-batches", "2", "--chunks", "1")
+
+    def test_schedules_that_are_not_there(self):
+        self.assertEqual(self.complaint_of("schedule", "show", *SHAPE), "which schedule? Give --schedule NAME or FILE")
+        self.assertTrue(self.complaint_of("schedule", "show", "gpip", *SHAPE)
+                        .startswith("no schedule is called 'gpip': there are "))
+        self.assertEqual(self.complaint_of("schedule", "show", "./gpipe"),
+                         "./gpipe: cannot be opened; a schedule file is expected there")
+        self.write("x.sched", SCHED.replace("0F1", "0Q1"))
+        self.assertTrue(self.complaint_of("schedule", "show", "x.sched").startswith("x.sched: line 7, column 14: "))
+
+    def test_shapes_that_cannot_be(self):
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe"),
+                         "schedule 'gpipe' needs --stages P and --micro-batches M: both are missing")
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", "--stages", "2"),
+                         "schedule 'gpipe' needs --stages P and --micro-batches M: --micro-batches is missing")
+        self.assertIn("0 micro-batches", self.complaint_of("simulate", "gpipe", "--stages", "2", "--micro-batches", "0"))
+        self.assertIn("-1 ranks", self.complaint_of("schedule", "check", "gpipe", "--stages", "-1", "--micro-batches",
+                                                    "2"))
+        self.assertIn("chunk", self.complaint_of("schedule", "check", "gpipe", *SHAPE, "--chunks", "2"))
+
+    def test_formats_and_outputs_that_cannot_be(self):
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--format", "png"),
+                         "--format: png not in {board,csv,csv-comms,sched}")
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--output", "no/such/file"),
+                         "no/such/file: there is no such folder; make it first")
+
+    def test_nothing_half_written_is_left(self):
+        self.write("x.sched", "before")
+
+        def short_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+
+        code, _, err = self.run_program("schedule", "convert", "gpipe", *SHAPE, "--output", "x.sched",
+                                        preexec_fn=short_files)
+        self.assertEqual((code, err), (1, "penstock: x.sched: cannot be written: File too large\n"))
+        self.assertEqual(os.listdir(self.folder), ["x.sched"])
+        self.assertEqual(self.read("x.sched"), "before")
+
+    # simulate
+
+    def test_simulate_as_a_table(self):
+        self.assertEqual(self.output_of("simulate", "1f1b", *SHAPE),
+                         "1f1b: 2 ranks, 2 stages, 4 micro-batches\n"
+                         "rank    busy   idle  peak activations\n"
+                         "   0  12.000  3.000              2.00\n"
+                         "   1  12.000  3.000              1.00\n"
+                         "makespan 15.000, bubble 20.00 %; span 15.000, bubble 20.00 %\n")
+
+    def test_simulate_as_json(self):
+        words = ["simulate", "--schedule", "gpipe", "--stages", "4", "--micro-batches", "8", "--cost-f", "18.522",
+                 "--cost-i", "18.086", "--cost-w", "9.337", "--cost-comm", "0.601"]
+        code, out, err = self.run_program(*words, "--json", "-")
+        self.assertEqual(code, 0)
+        self.assertIn("makespan", err, "people read on beside it")
+        figures = json.loads(out)
+        self.assertEqual(list(figures), ["schedule", "ranks", "stages", "micro_batches", "makespan", "span",
+                                         "bubble_makespan", "bubble_span", "peak_activations", "busy"])
+        # (m + p - 1)(F + I + W) and p - 1 messages each way.
+        self.assertAlmostEqual(figures["makespan"], 11 * (18.522 + 18.086 + 9.337) + 6 * 0.601)
+        self.assertEqual(figures["peak_activations"], [8, 8, 8, 8])
+        self.assertEqual((figures["schedule"], figures["ranks"], figures["stages"], figures["micro_batches"]),
+                         ("gpipe", 4, 4, 8))
+        table = self.output_of(*words, "--json", "figures.json")
+        self.assertIn("makespan", table)
+        self.assertEqual(json.loads(self.read("figures.json")), figures)
+
+    def test_simulate_with_a_cost_per_stage(self):
+        out = self.output_of("simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-f", "1,10",
+                             "--cost-update", "100")
+        self.assertIn("makespan 115.000", out)
+
+    def test_simulate_refuses_costs(self):
+        self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-f", "1,x"),
+                         "--cost-f 1,x: cost 2 is 'x', which is no finite number >= 0; write costs as 1.5 or 1,2,1.5")
+        self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-i", "-1")[:31],
+                         "--cost-i -1: cost 1 is '-1', wh")
+        self.assertIn("3 costs for W and 2 stages", self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-w", "1,2,3"))
+        self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-comm", "1,2"),
+                         "--cost-comm 1,2: there are 2 costs, and all messages take the same: give 1")
+
+    def test_simulate_shows_the_board_of_a_deadlock(self):
+        self.write("stuck.sched", DEADLOCK)
+        code, out, err = self.run_program("simulate", "stuck.sched")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn(">0B0<", err)
+
+    # trace
+
+    def test_trace_report(self):
+        out = self.output_of("trace", "report", os.path.join(TESTS, "trace/goldens/trace.json"))
+        self.assertRegex(out, r"^rank  stages  compute .*\n   0       0 .*\n   1       1 .*\n")
+        self.assertRegex(out, r"step 2: measured [0-9.]+ ms, predicted [0-9.]+ ms\nbubble: measured .* \(makespan\);")
+
+    def test_trace_svg(self):
+        golden = os.path.join(TESTS, "trace/goldens/trace.json")
+        self.assertEqual(self.output_of("trace", "svg", golden, "--output", "step.svg"), "")
+        self.assertEqual(self.read("step.svg"), self.output_of("trace", "svg", golden))
+        self.assertTrue(xml.etree.ElementTree.fromstring(self.read("step.svg")).tag.endswith("svg"))
+
+    def test_trace_refuses_files(self):
+        self.assertEqual(self.complaint_of("trace", "report"), "trace is required")
+        self.assertEqual(self.complaint_of("trace", "report", "none.json"),
+                         "none.json: cannot be opened: No such file or directory")
+        self.write("other.json", "{}")
+        self.assertEqual(self.complaint_of("trace", "svg", "other.json"),
+                         "other.json: the trace has no penstock: this is no trace that Penstock wrote")
+
+
+if __name__ == "__main__":
+    PROGRAM, TESTS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    unittest.main(argv=sys.argv[:1], verbosity=2)

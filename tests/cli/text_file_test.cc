@@ -1,0 +1,74 @@
+#include "penstock/cli/text_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iterator>
+#include <string>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TextFile : public testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+  long file_count() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
+
+  const fs::path folder_ = fs::path(testing::TempDir()) / ("text_file_" + std::to_string(::getpid()));
+};
+
+TEST_F(TextFile, reads_back_what_it_wrote) {
+  const std::string text("one\r\ntwo\0three\n", 15);
+  write_text(path("a"), text);
+  EXPECT_EQ(read_text(path("a")), text);
+  write_text(path("a"), "");
+  EXPECT_EQ(read_text(path("a")), "");
+  EXPECT_EQ(file_count(), 1) << "nothing is left of the way there";
+}
+
+TEST_F(TextFile, a_path_may_be_relative) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  write_text("a", "text");
+  write_text("./b", "text");
+  fs::current_path(before);
+  EXPECT_EQ(read_text(path("a")) + read_text(path("b")), "texttext");
+}
+
+TEST_F(TextFile, a_link_stays_a_link) {
+  write_text(path("a"), "old");
+  fs::create_symlink(path("a"), path("link"));
+  write_text(path("link"), "new");
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(read_text(path("a")), "new");
+}
+
+TEST_F(TextFile, what_is_no_regular_file_is_written_as_it_is) {
+  write_text("/dev/null", "nothing");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  try {
+    write_text("/dev/full", "too much");
+    FAIL() << "an error was due";
+  } catch (const Failure& error) {
+    EXPECT_STREQ(error.what(), "/dev/full: cannot be written: No space left on device");
+  }
+}
+
+TEST_F(TextFile, misuse_is_told) {
+  EXPECT_THROW(write_text(path("no/such/folder"), "x"), ConfigError);
+  EXPECT_THROW(write_text(folder_.string(), "x"), ConfigError);
+  EXPECT_THROW(write_text("", "x"), ConfigError);
+  EXPECT_THROW(read_text(path("missing")), DataError);
+  EXPECT_THROW(read_text(folder_.string()), DataError);
+}
+
+}  // namespace
+}  // namespace penstock
