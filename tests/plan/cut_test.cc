@@ -73,26 +73,25 @@ TEST(CutByParameters, refusals) {
   EXPECT_THROW(by_parameters({1, -2}, 1), PlanError);
 }
 
-/// What cut.h promises, in its order: largest stage, bare starts, squares, then layers in the last stages.
-using Price = std::tuple<std::int64_t, int, std::int64_t, std::vector<std::int64_t>>;
+/// What cut.h promises, in its order: largest stage, squares, then layers in the last stages.
+using Price = std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>;
 
 Price price_of(const Sizes& sizes, const std::vector<std::size_t>& starts) {
-  Price price{0, 0, 0, {}};
+  Price price{0, 0, {}};
   for (std::size_t s = 0; s < starts.size(); ++s) {
     const std::size_t end = s + 1 < starts.size() ? starts[s + 1] : sizes.size();
     std::int64_t size = 0;
     for (std::size_t i = starts[s]; i < end; ++i) size += sizes[i];
     std::get<0>(price) = std::max(std::get<0>(price), size);
-    std::get<1>(price) += s > 0 && sizes[starts[s]] == 0;
-    std::get<2>(price) += size * size;
-    std::get<3>(price).insert(std::get<3>(price).begin(), static_cast<std::int64_t>(end - starts[s]));
+    std::get<1>(price) += size * size;
+    std::get<2>(price).insert(std::get<2>(price).begin(), static_cast<std::int64_t>(end - starts[s]));
   }
   return price;
 }
 
 /// The best of all cuts without an empty stage.
 Price best_price(const Sizes& sizes, std::size_t stages) {
-  Price best{INT64_MAX, 0, 0, {}};
+  Price best{INT64_MAX, 0, {}};
   std::vector<std::size_t> starts{0};
   const std::function<void()> extend = [&] {
     if (starts.size() == stages) {
@@ -122,6 +121,12 @@ RC_GTEST_PROP(CutByParameters, is_the_best_of_all_cuts, ()) {
     starts.push_back(static_cast<std::size_t>(first - cut.begin()));
   }
   RC_ASSERT(price_of(sizes, starts) == best_price(sizes, static_cast<std::size_t>(stages)));
+  // Only a stage without any parameters may begin with a layer that has none.
+  for (std::size_t s = 1; s < starts.size(); ++s) {
+    const std::size_t end = s + 1 < starts.size() ? starts[s + 1] : sizes.size();
+    const auto at = [&](std::size_t i) { return sizes.begin() + static_cast<std::ptrdiff_t>(i); };
+    RC_ASSERT(sizes[starts[s]] > 0 || std::count(at(starts[s]), at(end), 0) == at(end) - at(starts[s]));
+  }
 }
 
 TEST(CutUniformly, last_stages_take_one_more) {

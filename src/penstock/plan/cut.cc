@@ -47,16 +47,6 @@ Size smallest_largest(const std::vector<LayerSize>& layers, int stages) {
   return low;
 }
 
-/// What is compared between cuts that all keep to the smallest largest stage. Sums over stages.
-struct Price {
-  int bare_starts = 0;      // stages that begin with a layer without parameters
-  long double squares = 0;  // of the stage sizes
-
-  friend bool operator<(const Price& a, const Price& b) {
-    return a.bare_starts != b.bare_starts ? a.bare_starts < b.bare_starts : a.squares < b.squares;
-  }
-};
-
 }  // namespace
 
 Cut cut_by_parameters(const std::vector<LayerSize>& layers, int stages) {
@@ -69,25 +59,22 @@ Cut cut_by_parameters(const std::vector<LayerSize>& layers, int stages) {
   if (n < stage_count) return cut_uniformly(layers, stages);
   const Size most = smallest_largest(layers, stages);
 
-  // best[end] is the lowest price of the first `end` layers on the stages so far, none empty, none above `most`;
-  // starts[s][end] is where the last one, stage s, then begins.
-  constexpr Price unreachable{std::numeric_limits<int>::max(), 0};
-  std::vector<Price> best(n + 1, unreachable);
-  best[0] = {};
+  // best[end] is the smallest sum of squared sizes of the first `end` layers on the stages so far, none empty, none
+  // above `most`; starts[s][end] is where the last one, stage s, then begins: as late as possible.
+  constexpr long double unreachable = std::numeric_limits<long double>::infinity();
+  std::vector<long double> best(n + 1, unreachable);
+  best[0] = 0;
   std::vector<std::vector<std::size_t>> starts(stage_count, std::vector<std::size_t>(n + 1, 0));
   for (std::size_t s = 0; s < stage_count; ++s) {
-    std::vector<Price> next(n + 1, unreachable);
+    std::vector<long double> next(n + 1, unreachable);
     for (std::size_t end = s + 1; end <= n; ++end) {
       Size size = 0;
       for (std::size_t start = end; start-- > s;) {
         size += layers[start].parameters;
         if (size > most) break;
-        if (best[start].bare_starts == unreachable.bare_starts) continue;
-        Price price = best[start];
-        price.bare_starts += s > 0 && layers[start].parameters == 0 ? 1 : 0;
-        price.squares += static_cast<long double>(size) * static_cast<long double>(size);
-        if (price < next[end]) {
-          next[end] = price;
+        const long double squares = best[start] + static_cast<long double>(size) * static_cast<long double>(size);
+        if (squares < next[end]) {
+          next[end] = squares;
           starts[s][end] = start;
         }
       }

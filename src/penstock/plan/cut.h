@@ -20,10 +20,9 @@ struct LayerSize {
 using Cut = std::vector<StageId>;
 
 /// The smallest possible largest stage, counted in parameters; no stage is empty while there are layers enough (fewer
-/// layers than stages are cut as cut_uniformly does). Exact. Among the cuts that reach it:
-///   1. as few stages as possible begin with a layer without parameters: an activation stays with the layer before it;
-///   2. then the most even one (the smallest sum of squared stage sizes);
-///   3. then the one whose last stages have the fewest layers.
+/// layers than stages are cut as cut_uniformly does). Exact. Among the cuts that reach it, the most even one (the
+/// smallest sum of squared stage sizes); then the one whose last stages have the fewest layers, so that a layer without
+/// parameters, an activation say, stays with the layer before it.
 /// Throws PlanError when stages < 1 and for a negative size.
 Cut cut_by_parameters(const std::vector<LayerSize>& layers, int stages);
 
