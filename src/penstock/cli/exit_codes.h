@@ -26,9 +26,9 @@ inline int complain(ExitCode code, const std::string& message) {
 }
 
 /// Parses the command line with `app`, whose callbacks are the verbs; runs `before` first. Returns the exit code of
-/// the program, having told the user what there is to tell.
-template <class Before>
-int run_program(CLI::App& app, const CommandLine& line, Before&& before) {
+/// the program, having told the user, through `complain_with`, what there is to tell.
+template <class Before, class Complain>
+int run_program(CLI::App& app, const CommandLine& line, Before&& before, Complain&& complain_with) {
   try {
     before();
     app.parse(line.count, line.words);
@@ -40,12 +40,17 @@ int run_program(CLI::App& app, const CommandLine& line, Before&& before) {
     return static_cast<int>(ExitCode::done);
   } catch (const CLI::ParseError& error) {
     const std::string message = error.what();
-    return complain(ExitCode::misuse, message.substr(0, message.find('\n')));
+    return complain_with(ExitCode::misuse, message.substr(0, message.find('\n')));
   } catch (const Misuse& error) {
-    return complain(ExitCode::misuse, error.what());
+    return complain_with(ExitCode::misuse, error.what());
   } catch (const std::exception& error) {
-    return complain(ExitCode::failed, error.what());
+    return complain_with(ExitCode::failed, error.what());
   }
+}
+
+template <class Before>
+int run_program(CLI::App& app, const CommandLine& line, Before&& before) {
+  return run_program(app, line, before, complain);
 }
 
 inline int run_program(CLI::App& app, const CommandLine& line) {

@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/cli/body_verbs.h"
 #include "penstock/cli/job_flags.h"
-#include "penstock/cli/output.h"
+#include "penstock/cli/text_file.h"
 #include "penstock/trace/trace.h"
 
 namespace penstock {
@@ -67,7 +67,7 @@ int bench_step(const BenchFlags& flags) {
                                    {"bubble_predicted", step.bubble_predicted},
                                    {"bubble_measured", step.bubble_measured}};
   result.update(settings_of(flags.job, world));
-  if (!flags.json.empty()) write_output(flags.json, result.dump() + "\n");
+  if (!flags.json.empty()) write_text(flags.json, result.dump() + "\n");
   (flags.json == "-" ? std::cerr : std::cout)
       << banner(flags.job, world) << "\n"
       << "median " << result["median_ms"] << " ms, min " << result["min_ms"] << " ms over " << flags.steps << " steps\n"

@@ -9,7 +9,7 @@
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
 #include "penstock/cli/job_flags.h"
-#include "penstock/cli/output.h"
+#include "penstock/cli/text_file.h"
 #include "penstock/data/data.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
@@ -96,11 +96,11 @@ int train(const TrainFlags& flags) {
   if (!world.is_main()) return 0;
   if (flags.report) show_report(out, pipeline, trace);
   if (!flags.trace.empty()) {
-    write_output(flags.trace, write_trace(trace));
+    write_text(flags.trace, write_trace(trace));
     out << "\ntrace of the last steps: " << flags.trace << " (open it at https://ui.perfetto.dev)\n";
   }
   if (!flags.svg.empty()) {
-    write_output(flags.svg, step_svg(trace));
+    write_text(flags.svg, step_svg(trace));
     out << "picture of one step: " << flags.svg << "\n";
   }
   return 0;

@@ -144,6 +144,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   const World& world() const { return world_; }
   const PipelineOptions& options() const { return options_; }
+  const Loss& loss() const { return loss_; }
   const StagedGraph& staged() const { return staged_; }
   const Schedule& schedule() const { return full_plan_->schedule; }
 
@@ -227,7 +228,7 @@ Pipeline::~Pipeline() {
   }
 }
 
-void Pipeline::optimize_with(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
+void Pipeline::set_optimizer(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
 
 StepResult Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
   return impl_->submit({inputs}, targets, true, {});
@@ -244,6 +245,7 @@ RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_
 bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }
 const World& Pipeline::world() const { return impl_->world(); }
 const PipelineOptions& Pipeline::options() const { return impl_->options(); }
+const Loss& Pipeline::loss() const { return impl_->loss(); }
 const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
 const Schedule& Pipeline::schedule() const { return impl_->schedule(); }
 

@@ -10,6 +10,7 @@
 // transports at equal micro-batches, replicas and threads per rank.
 #pragma once
 
+#include <concepts>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,13 +39,15 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  /// A torch::optim optimiser, made once for each stage from that stage's parameters.
+  /// The optimiser, made once for each stage from that stage's parameters: a function that makes one of torch::optim,
+  /// or an OptimizerFactory (train/optimizers.h has fast ones).
   template <class Make>
-    requires requires(Make make) { optimizer_factory(make); }
   void optimize_with(Make make) {
-    optimize_with(optimizer_factory(std::move(make)));
+    if constexpr (std::same_as<Make, OptimizerFactory>)
+      set_optimizer(make);
+    else
+      set_optimizer(optimizer_factory(std::move(make)));
   }
-  void optimize_with(const OptimizerFactory& factory);
 
   /// Forward, backward and update for one batch, submitted: at most one step is under way beyond the one that runs.
   /// `inputs` [n, ...] and `targets` [n, ...] are the whole (global) batch; under MPI, `inputs` may hold just the rows
@@ -64,6 +67,7 @@ class Pipeline {
 
   const World& world() const;
   const PipelineOptions& options() const;
+  const Loss& loss() const;
   const StagedGraph& stages() const;
   /// What is obeyed for a batch of at least m samples per replica.
   const Schedule& schedule() const;
@@ -91,6 +95,8 @@ class Pipeline {
   std::vector<Peak> peak_activations();
 
  private:
+  void set_optimizer(const OptimizerFactory& factory);
+
   class Impl;
   std::shared_ptr<Impl> impl_;
 };

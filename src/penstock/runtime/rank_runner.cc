@@ -77,10 +77,12 @@ void RankRunner::run_or_throw(const StepJob& job) {
   stash_.set_bound(plan.peak_activations[rank_.index()]);
 
   const torch::AutoGradMode with_graph(job.training);
-  recorder_.begin_step(job.step);
+  // The trace shows steps of the full schedule; others run unrecorded, for they are not comparable with it.
+  Recorder& recorder = job.training && plan.schedule.micro_batches == placement_.micro_batches ? recorder_ : unshown_;
+  recorder.begin_step(job.step);
   if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
-  execute(plan.programs[rank_.index()], *this, recorder_);
-  recorder_.end_step();
+  execute(plan.programs[rank_.index()], *this, recorder);
+  recorder.end_step();
   collect_result();
 }
 

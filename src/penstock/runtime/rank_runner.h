@@ -102,6 +102,7 @@ class RankRunner {
   std::vector<std::unique_ptr<Stage>> stages_;
   std::map<StageId, std::unique_ptr<Optimizer>> optimizers_;
   Recorder recorder_;
+  Recorder unshown_{1};
   Stash<Activations> stash_;
 
   // The running step.

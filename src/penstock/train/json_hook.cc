@@ -1,0 +1,44 @@
+#include <ostream>
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/train/hooks.h"
+
+namespace penstock {
+namespace {
+
+using Line = nlohmann::ordered_json;
+
+class JsonHook : public Hook {
+ public:
+  explicit JsonHook(std::ostream& out) : out_(out) {}
+
+  void on_step(const StepReport& report) override {
+    const double rate = report.seconds > 0 ? static_cast<double>(report.samples) / report.seconds : 0;
+    write({{"epoch", report.epoch},
+           {"step", report.step},
+           {"loss", report.loss},
+           {"samples", report.samples},
+           {"step_ms", report.seconds * 1e3},
+           {"samples_per_s", rate}});
+  }
+
+  void on_evaluation(const EvaluationReport& report) override {
+    write({{"epoch", report.epoch},
+           {"test_loss", report.loss},
+           {"test_accuracy", report.accuracy},
+           {"test_samples", report.samples}});
+  }
+
+ private:
+  // Whole lines only: a killed run loses at most its last one.
+  void write(const Line& line) { out_ << line.dump() + "\n" << std::flush; }
+
+  std::ostream& out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Hook> json_hook(std::ostream& out) { return std::make_unique<JsonHook>(out); }
+
+}  // namespace penstock

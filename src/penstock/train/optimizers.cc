@@ -1,0 +1,147 @@
+#include "penstock/train/optimizers.h"
+
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+using TensorList = std::vector<torch::Tensor>;
+
+void check_rate(double rate) {
+  require<ConfigError>(rate >= 0, "the learning rate is ", rate, ", but it cannot be below 0");
+}
+
+/// The parameters that have a gradient this time, by position. Torch leaves the others alone, and so do we.
+std::vector<std::size_t> with_gradient(const TensorList& parameters) {
+  std::vector<std::size_t> present;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].grad().defined()) present.push_back(i);
+  return present;
+}
+
+TensorList gradients_of(const TensorList& parameters) {
+  TensorList gradients;
+  for (const torch::Tensor& parameter : parameters) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+TensorList chosen(const TensorList& all, const std::vector<std::size_t>& which) {
+  TensorList some;
+  for (std::size_t i : which) some.push_back(all[i]);
+  return some;
+}
+
+TensorList values_of(const std::vector<NamedParameter>& named) {
+  TensorList values;
+  for (const NamedParameter& parameter : named) values.push_back(parameter.value);
+  return values;
+}
+
+TensorList zeros_like(const TensorList& parameters) {
+  TensorList zeros;
+  for (const torch::Tensor& parameter : parameters) zeros.push_back(torch::zeros_like(parameter));
+  return zeros;
+}
+
+class Sgd : public Optimizer {
+ public:
+  Sgd(const std::vector<NamedParameter>& named, const SgdOptions& options)
+      : parameters_(values_of(named)), options_(options) {
+    // With a momentum of zero the kernel takes no buffers. Otherwise v starts as the first gradient: 0 * momentum + g.
+    if (options_.momentum != 0) momenta_ = zeros_like(parameters_);
+  }
+
+  void step() override {
+    const torch::NoGradGuard no_grad;
+    const auto present = with_gradient(parameters_);
+    if (present.empty()) return;
+    TensorList parameters = chosen(parameters_, present), gradients = gradients_of(parameters);
+    TensorList momenta = momenta_.empty() ? TensorList{} : chosen(momenta_, present);
+    at::_fused_sgd_(parameters, gradients, momenta, options_.weight_decay, options_.momentum,
+                    options_.learning_rate, /*dampening=*/0, options_.nesterov, /*maximize=*/false,
+                    /*is_first_step=*/false);
+  }
+
+  void set_learning_rate(double rate) override {
+    check_rate(rate);
+    options_.learning_rate = rate;
+  }
+
+ private:
+  TensorList parameters_, momenta_;
+  SgdOptions options_;
+};
+
+class Adam : public Optimizer {
+ public:
+  enum class Decay { in_gradient, of_parameter };
+
+  Adam(const std::vector<NamedParameter>& named, const AdamOptions& options, Decay decay)
+      : parameters_(values_of(named)),
+        averages_(zeros_like(parameters_)),
+        squares_(zeros_like(parameters_)),
+        options_(options),
+        decay_(decay) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) steps_.push_back(torch::zeros({}, torch::kFloat32));
+  }
+
+  void step() override {
+    const torch::NoGradGuard no_grad;
+    const auto present = with_gradient(parameters_);
+    if (present.empty()) return;
+    TensorList parameters = chosen(parameters_, present), gradients = gradients_of(parameters);
+    TensorList averages = chosen(averages_, present), squares = chosen(squares_, present);
+    TensorList steps = chosen(steps_, present);
+    for (torch::Tensor& step : steps) step.add_(1);
+    const auto step_with = [&](auto kernel) {
+      kernel(parameters, gradients, averages, squares, /*max_exp_avg_sqs=*/TensorList{}, steps, options_.learning_rate,
+             options_.beta1, options_.beta2, options_.weight_decay, options_.epsilon, /*amsgrad=*/false,
+             /*maximize=*/false);
+    };
+    if (decay_ == Decay::in_gradient)
+      step_with([](auto&&... all) { at::_fused_adam_(all...); });
+    else
+      step_with([](auto&&... all) { at::_fused_adamw_(all...); });
+  }
+
+  void set_learning_rate(double rate) override {
+    check_rate(rate);
+    options_.learning_rate = rate;
+  }
+
+ private:
+  TensorList parameters_, averages_, squares_, steps_;
+  AdamOptions options_;
+  Decay decay_;
+};
+
+void check(const AdamOptions& options) {
+  check_rate(options.learning_rate);
+  for (double beta : {options.beta1, options.beta2})
+    require<ConfigError>(beta >= 0 && beta < 1, "Adam's beta is ", beta, ", but it lies in [0, 1)");
+}
+
+OptimizerFactory adam_factory(const AdamOptions& options, Adam::Decay decay) {
+  check(options);
+  return [options, decay](const std::vector<NamedParameter>& named) {
+    return std::make_unique<Adam>(named, options, decay);
+  };
+}
+
+}  // namespace
+
+OptimizerFactory sgd(const SgdOptions& options) {
+  check_rate(options.learning_rate);
+  require<ConfigError>(options.momentum >= 0, "the momentum is ", options.momentum, ", but it cannot be below 0");
+  require<ConfigError>(!options.nesterov || options.momentum > 0, "nesterov needs a momentum above 0");
+  return [options](const std::vector<NamedParameter>& named) { return std::make_unique<Sgd>(named, options); };
+}
+
+OptimizerFactory adam(const AdamOptions& options) { return adam_factory(options, Adam::Decay::in_gradient); }
+OptimizerFactory adamw(const AdamOptions& options) { return adam_factory(options, Adam::Decay::of_parameter); }
+
+}  // namespace penstock
