@@ -30,6 +30,8 @@ int complain_as_rank(ExitCode code, const std::string& message) {
 int run(const CommandLine& line) {
   set_log_level(LogLevel::info);
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
+  // A flag that is given twice counts the last time: scripts append to a line that works.
+  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   int exit_code = 0;
   add_train(program, exit_code);
   add_bench(program, exit_code);

@@ -13,6 +13,7 @@
 #include "penstock/data/data.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
@@ -38,6 +39,9 @@ std::string data_directory(const TrainFlags& flags) {
   const char* environment = std::getenv("PENSTOCK_DATA");
   return environment ? environment : "data/mnist";
 }
+
+/// mpirun gives its processes a terminal of its own even where its output goes to a file: no telling from here.
+bool shows_to_a_person() { return isatty(STDOUT_FILENO) && launched_as().kind == LaunchedAs::Kind::alone; }
 
 void show_report(std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
   out << "\nschedule " << pipeline.options().schedule << ", a column per unit of time:\n"
@@ -80,7 +84,7 @@ int train(const TrainFlags& flags) {
 
   std::ofstream json_file;
   if (world.is_main()) {
-    trainer.add_hook(console_hook(out, {.log_every = flags.log_every, .is_terminal = isatty(STDOUT_FILENO) && !json_on_stdout}));
+    trainer.add_hook(console_hook(out, {.log_every = flags.log_every, .is_terminal = !json_on_stdout && shows_to_a_person()}));
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {

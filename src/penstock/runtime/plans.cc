@@ -63,27 +63,37 @@ Plans::Plans(const PlanRequest& request) : request_(request), from_file_(names_a
 }
 
 Schedule Plans::compute_words(int micro_batches) const {
-  if (from_file_ || micro_batches == 0) return restricted(training_, micro_batches);
+  if (from_file_) return restricted(training_, micro_batches);
   return generate(request_.schedule, {.ranks = request_.ranks, .micro_batches = micro_batches});
 }
 
 std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
   auto& plan = known_[{true, micro_batches}];
-  if (plan) return plan;
+  if (!plan) plan = micro_batches > 0 ? training_plan(micro_batches) : plan_without_samples();
+  return plan;
+}
+
+std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
   Schedule lowered = lower(compute_words(micro_batches), links_, {.reduce = request_.reduce, .step = true});
   JudgeOptions options{.links = links_, .activation_bound = std::nullopt};
-  if (!from_file_ && micro_batches > 0)
+  if (!from_file_)
     options.activation_bound =
         find_generator(request_.schedule).activation_bound({.ranks = request_.ranks, .micro_batches = micro_batches});
-  std::vector<int> peaks(static_cast<std::size_t>(request_.ranks), 0);
-  if (micro_batches > 0) {
-    const Verdict verdict = judge(lowered, options);
-    verdict.require_ok(lowered);
-    peaks = verdict.peak_activations;
-  }
-  auto made = std::make_shared<RunPlan>(std::move(lowered), links_);
-  made->peak_activations = std::move(peaks);
-  return plan = std::move(made);
+  const Verdict verdict = judge(lowered, options);
+  verdict.require_ok(lowered);
+  auto plan = std::make_shared<RunPlan>(std::move(lowered), links_);
+  plan->peak_activations = verdict.peak_activations;
+  return plan;
+}
+
+// A replica whose share is empty still takes part in what belongs to the whole step.
+std::shared_ptr<const RunPlan> Plans::plan_without_samples() {
+  Schedule tail = for_training(1)->schedule;
+  tail.micro_batches = 0;
+  for (Order& order : tail.orders) std::erase_if(order, [](const Instruction& i) { return !is_step_wide(i.op()); });
+  auto plan = std::make_shared<RunPlan>(std::move(tail), links_);
+  plan->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
+  return plan;
 }
 
 std::shared_ptr<const RunPlan> Plans::for_forward(int micro_batches) {

@@ -44,6 +44,8 @@ class Plans {
 
  private:
   Schedule compute_words(int micro_batches) const;
+  std::shared_ptr<const RunPlan> training_plan(int micro_batches) const;
+  std::shared_ptr<const RunPlan> plan_without_samples();
 
   PlanRequest request_;
   bool from_file_ = false;

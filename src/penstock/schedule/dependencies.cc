@@ -63,9 +63,12 @@ Links links_of(const Schedule& schedule) {
       if (is_compute(word.op()) || is_step_wide(word.op()) || !faces_peer(word)) continue;
       const Link link = link_of(word);
       if (link.to.value() >= stages || link.from.value() < 0) continue;
+      // There are few links and many messages, and a rank keeps to a handful of links: do not keep them all.
+      const auto recent = links.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(links.size(), 8));
+      if (std::find(recent, links.end(), link) != links.end()) continue;
       links.push_back(link);
       if (links.size() < unite_at) continue;
-      unite(links);  // there are few links and many messages: do not keep them all
+      unite(links);
       unite_at = std::max(unite_at, 2 * links.size());
     }
   std::vector<bool> takes(static_cast<std::size_t>(stages), false);
@@ -144,7 +147,10 @@ std::optional<std::size_t> Dependencies::lane(StageId from, StageId to) const {
   if (from.value() < 0 || from.index() >= stage_count()) return std::nullopt;
   const auto begin = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index()]);
   const auto end = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index() + 1]);
-  const auto found = std::lower_bound(begin, end, to, [](const Link& link, StageId stage) { return link.to < stage; });
+  const bool is_first = begin != end && begin->to == to;  // most often the only link of its stage
+  const auto found = is_first ? begin : std::lower_bound(begin, end, to, [](const Link& link, StageId stage) {
+    return link.to < stage;
+  });
   if (found == end || found->to != to) return std::nullopt;
   const std::size_t lane = lane_[static_cast<std::size_t>(found - links_.begin())];
   return lane == no_lane ? std::nullopt : std::optional(lane);

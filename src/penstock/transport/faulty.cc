@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/wire.h"
 
 namespace penstock {
 namespace {
@@ -36,6 +37,9 @@ class FaultyTransport final : public Transport {
     const int number = ++sends_;
     require<TransportError>(plan_.fail_at != number, "rank ", rank().value(), ": send ", number,
                             " fails, as its fault plan says");
+    require<TransportError>(to.value() >= 0 && to.value() < size(), "there is no rank ", to.value(),
+                            ": this world has ", size());
+    message = prepare_for_send(std::move(message));  // what cannot be sent is refused now, not when it is due
     if (plan_.drop.contains(number)) return;
     if (const auto delay = delay_of(number))
       held_.push_back({number + delay->later_sends, Clock::now() + delay->at_most, to, tag, std::move(message)});

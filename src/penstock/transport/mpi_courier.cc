@@ -29,11 +29,15 @@ struct Answer {
   std::int32_t waits_for = -1;
 };
 
-/// How long to look without sleeping after something happened: about what it costs to sleep and be woken.
-constexpr std::int64_t look_ns = 50'000;
-constexpr std::chrono::microseconds shortest_pause{20}, longest_pause{200};
-/// While the own rank waits, its core is free and a message is urgent.
-constexpr std::chrono::microseconds longest_pause_while_waiting{60};
+/// How long to look without sleeping after something happened, while the own rank waits: about as long as it takes
+/// to carry a megabyte there and an answer back. Where ranks share cores this takes time from the others.
+constexpr std::int64_t look_on_own_core_ns = 200'000, look_on_shared_core_ns = 20'000;
+/// Then pauses grow with the time that nothing has happened: what they add to a wait is a small part of it.
+constexpr std::int64_t idle_per_pause = 16;
+constexpr std::int64_t shortest_pause_ns = 20'000;
+/// While the own rank waits, its core is free and a message is urgent. While it computes, a poll costs it time
+/// and nobody waits here: the letter must only have arrived when the rank asks for it.
+constexpr std::int64_t longest_pause_waiting_ns = 200'000, longest_pause_computing_ns = 500'000;
 constexpr std::chrono::milliseconds abort_flush_time{500};
 
 void check(int code, const char* call) {
@@ -181,6 +185,13 @@ void Courier::start_mpi() {
   int rank = 0;
   check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
   check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  MPI_Comm host = MPI_COMM_NULL;
+  int ranks_here = 1;
+  check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  check(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size");
+  check(MPI_Comm_free(&host), "MPI_Comm_free");
+  const bool own_core = ranks_here <= static_cast<int>(std::thread::hardware_concurrency());
+  look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
   rank_ = WorldRank(rank);
   mailbox_.emplace(rank_, patience_);
   standings_.resize(static_cast<std::size_t>(size_));
@@ -263,7 +274,7 @@ bool Courier::send_queued() {
     queue.swap(queue_);
     peer = std::exchange(ask_, std::nullopt);
   }
-  for (Outgoing& out : queue) begin_send(out.to, kind_letter, encode(out.letter.tag, out.letter.message));
+  for (Outgoing& out : queue) begin_send(out.to, kind_letter, encode(out.letter.tag, out.letter.message, frames_));
   if (peer) inquire(*peer);
   return !queue.empty();
 }
@@ -288,7 +299,7 @@ bool Courier::receive_arrived() {
     any = true;
     int blocks = 0;
     check(MPI_Get_count(&status, block_, &blocks), "MPI_Get_count");
-    Transfer transfer{Frame(static_cast<std::size_t>(blocks) * Frame::unit), WorldRank(status.MPI_SOURCE)};
+    Transfer transfer{Frame(static_cast<std::size_t>(blocks) * Frame::unit, frames_), WorldRank(status.MPI_SOURCE)};
     if (status.MPI_TAG == kind_letter) {
       // Large ones take a while: others must not wait behind them.
       check(MPI_Imrecv(transfer.frame.data(), blocks, block_, &handle, &transfer.request), "MPI_Imrecv");
@@ -372,20 +383,20 @@ void Courier::answered(WorldRank from, const Frame& frame) {
 
 void Courier::rest(bool busy) {
   const std::int64_t now = steady_now_ns();
-  const bool transferring = !sending_.empty() || !arriving_.empty();
-  if (busy || rhythm_.pause.count() == 0) rhythm_ = {now, shortest_pause};
-  const bool urgent = progress_.waits() || transferring;
-  if (busy || (urgent && now - rhythm_.busy_ns < look_ns)) return;
+  if (busy) {
+    busy_ns_ = now;
+    return;
+  }
+  const bool urgent = progress_.waits() || !sending_.empty() || !arriving_.empty();
+  const std::int64_t idle_ns = now - busy_ns_;
+  if (urgent && idle_ns < look_ns_) return;
 
-  const auto longest = urgent ? longest_pause_while_waiting : longest_pause;
-  rhythm_.pause = std::min(rhythm_.pause, longest);
+  const std::int64_t longest = urgent ? longest_pause_waiting_ns : longest_pause_computing_ns;
+  const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, shortest_pause_ns, longest));
   std::unique_lock lock(mutex_);
-  const bool stirred = stirred_.wait_for(lock, rhythm_.pause, [&] {
-    return !queue_.empty() || ask_ || looking_out_;
-  });
+  const auto stirred = [&] { return !queue_.empty() || ask_ || looking_out_; };
+  if (stirred_.wait_for(lock, pause, stirred)) busy_ns_ = steady_now_ns();
   looking_out_ = false;
-  rhythm_.pause = stirred ? shortest_pause : std::min(rhythm_.pause * 5 / 4, longest);
-  if (stirred) rhythm_.busy_ns = steady_now_ns();
 }
 
 }  // namespace penstock

@@ -63,11 +63,6 @@ class Courier final : public PeerWatch {
     WorldRank peer;
     MPI_Request request = MPI_REQUEST_NULL;
   };
-  /// When to look, to yield, to sleep.
-  struct Rhythm {
-    std::int64_t busy_ns = 0;
-    std::chrono::microseconds pause{0};
-  };
 
   void run(std::promise<void> started);
   void start_mpi();
@@ -91,6 +86,7 @@ class Courier final : public PeerWatch {
 
   const Patience patience_;
   Progress progress_;
+  const std::shared_ptr<FramePool> frames_ = std::make_shared<FramePool>();
   WorldRank rank_;
   int size_ = 0;
   std::optional<Mailbox<Message>> mailbox_;
@@ -112,7 +108,8 @@ class Courier final : public PeerWatch {
   std::vector<Transfer> arriving_;
   std::uint64_t inquiry_ = 0;               // questions of one chain carry one number
   std::vector<WorldRank> inquired_;
-  Rhythm rhythm_;
+  std::int64_t look_ns_ = 0;                // how long to look before sleeping
+  std::int64_t busy_ns_ = 0;                // when there last was something to do
 
   std::thread thread_;  // last: it uses everything above
 };

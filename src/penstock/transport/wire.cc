@@ -1,6 +1,8 @@
 #include "penstock/transport/wire.h"
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <torch/torch.h>
@@ -29,8 +31,6 @@ struct ParcelHead {
 
 static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<ParcelHead>);
 
-constexpr std::size_t padded(std::size_t bytes) { return (bytes + Frame::unit - 1) / Frame::unit * Frame::unit; }
-
 /// Walks over a frame, forwards only.
 class Cursor {
  public:
@@ -43,7 +43,7 @@ class Cursor {
     at_ += bytes;
     return here;
   }
-  void pad() { at_ = std::min(padded(at_), frame_.size()); }
+  void pad() { at_ = std::min(Frame::padded(at_), frame_.size()); }
 
   template <class T>
   void write(const T* values, std::size_t count) {
@@ -77,19 +77,12 @@ std::size_t frame_bytes(const Message& message) {
     heads += sizeof(ParcelHead);
     if (!parcel.tensor.defined()) continue;
     heads += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(parcel.tensor.dim());
-    bodies += padded(parcel.tensor.nbytes());
+    bodies += Frame::padded(parcel.tensor.nbytes());
   }
-  return padded(heads) + bodies;
+  return Frame::padded(heads) + bodies;
 }
 
 }  // namespace
-
-Frame::Frame(std::size_t bytes)
-    : size_(padded(std::max<std::size_t>(bytes, 1))),
-      data_(static_cast<std::byte*>(std::aligned_alloc(unit, size_))) {
-  if (!data_) throw std::bad_alloc();
-  std::memset(data_.get() + bytes, 0, size_ - bytes);
-}
 
 torch::Tensor prepare_for_send(const torch::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
@@ -106,8 +99,8 @@ Message prepare_for_send(Message message) {
   return message;
 }
 
-Frame encode(const Tag& tag, const Message& message) {
-  Frame frame(frame_bytes(message));
+Frame encode(const Tag& tag, const Message& message, const std::shared_ptr<FramePool>& pool) {
+  Frame frame(frame_bytes(message), pool);
   Cursor cursor(frame);
   Envelope envelope;
   envelope.parcels = static_cast<std::int64_t>(message.parcels.size());

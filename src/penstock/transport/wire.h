@@ -7,32 +7,12 @@
 // Both sides run the same build on the same kind of machine: numbers are written as they lie in memory.
 #pragma once
 
-#include <cstddef>
-#include <cstdlib>
 #include <memory>
 
+#include "penstock/transport/frame.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
-
-/// Bytes that travel. Aligned to 64, and a multiple of 64 long.
-class Frame {
- public:
-  static constexpr std::size_t unit = 64;
-
-  /// Room for at least `bytes`; the padding is zeroed, the rest is not.
-  explicit Frame(std::size_t bytes);
-
-  std::byte* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-  std::size_t size_ = 0;
-  std::unique_ptr<std::byte, Free> data_;
-};
 
 /// A message with its tag.
 struct Letter {
@@ -51,8 +31,9 @@ torch::Tensor prepare_for_send(const torch::Tensor& tensor);
 /// `prepare_for_send` for every parcel.
 Message prepare_for_send(Message message);
 
+/// The bytes lie in `pool`, if there is one.
 /// REQUIRES: the message has been prepared, and its tensors are on the CPU.
-Frame encode(const Tag& tag, const Message& message);
+Frame encode(const Tag& tag, const Message& message, const std::shared_ptr<FramePool>& pool = nullptr);
 
 /// The tensors share the frame's bytes; it lives as long as one of them does.
 /// Throws TransportError when the frame does not come from this build.

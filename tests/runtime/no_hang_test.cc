@@ -1,0 +1,117 @@
+// A rank that throws, stalls or loses a message: everybody hears of it, by name, and nobody hangs.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/runtime/small_job.h"
+
+namespace penstock::test {
+namespace {
+
+/// Three stages; what happens in the middle of the second is up to the test.
+struct Trouble : Cell {
+  explicit Trouble(std::function<void()> trouble) : trouble_(std::move(trouble)) {
+    a.pipeline_stage = 0;
+    b.pipeline_stage = 1;
+    c.pipeline_stage = 2;
+  }
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 16); });
+  Layer c = add("c", [] { return torch::nn::Linear(16, 4); });
+
+  Value forward(Value x) override {
+    const auto meet_trouble = [trouble = trouble_](const Tensors& t) {
+      trouble();
+      return t[0] * 1;
+    };
+    return c(apply("trouble", meet_trouble, Values{b(a(x))}));
+  }
+
+ private:
+  std::function<void()> trouble_;
+};
+
+/// Trains until something breaks; the message.
+std::string failure_of(World& world, Cell& network) {
+  try {
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    for (int step = 0; step < 3; ++step)
+      pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64)).loss();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  return "no failure";
+}
+
+TEST(NoHang, ARankThatThrowsIsNamed) {
+  std::atomic<int> calls{0};
+  Trouble network([&] {
+    if (++calls == 6) throw std::runtime_error("the layer broke");
+  });
+  World world({.stages = 3});
+  const std::string message = failure_of(world, network);
+  EXPECT_NE(message.find("rank 1 (stage 1) failed at 1F1 of step 1: the layer broke"), std::string::npos) << message;
+}
+
+TEST(NoHang, ThePipelineStaysFailed) {
+  World world({.stages = 3});
+  Trouble network([] { throw std::runtime_error("the layer broke"); });
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const auto step = [&] { pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64)).loss(); };
+  EXPECT_THROW(step(), RankFailure);
+  EXPECT_THROW(step(), RankFailure);
+  EXPECT_THROW(pipeline.state(), Failure);
+}
+
+TEST(NoHang, ARankThatStallsIsNamedAndLeftBehind) {
+  auto released = std::make_shared<std::atomic<bool>>(false);
+  Trouble network([released, calls = std::make_shared<std::atomic<int>>(0)] {
+    if (++*calls == 2)
+      while (!*released) std::this_thread::yield();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    World world({.stages = 3, .deadline = std::chrono::milliseconds(300)});
+    const std::string message = failure_of(world, network);
+    EXPECT_NE(message.find("from rank 1, which is at 1F1"), std::string::npos) << message;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  *released = true;
+}
+
+TEST(NoHang, ALostMessageIsNamed) {
+  TransportOptions transport;
+  transport.deadline = std::chrono::milliseconds(300);
+  auto endpoints = open_threads(3, transport);
+  FaultPlan plan;
+  plan.drop = {12};
+  endpoints[0] = make_faulty(std::move(endpoints[0]), plan);
+  World world(std::move(endpoints), {.stages = 3});
+  Trouble network([] {});
+  const std::string message = failure_of(world, network);
+  // Which of the ranks that wait for each other speaks first is open; all of them know who stands where.
+  EXPECT_NE(message.find("rank 1, which is at 1F1"), std::string::npos) << message;
+  EXPECT_NE(message.find("no progress for 0.3 s"), std::string::npos) << message;
+}
+
+// Messages that overtake each other change nothing.
+TEST(NoHang, DelayedMessagesChangeNothing) {
+  JobOptions options;
+  options.world.stages = 3;
+  options.pipeline = {.micro_batches = 4, .seed = 5};
+  const JobOutcome straight = run_small_job(options);
+  auto endpoints = open_threads(3, {});
+  for (auto& endpoint : endpoints) {
+    FaultPlan plan;
+    plan.delay_odd = FaultPlan::Delay{.later_sends = 2, .at_most = std::chrono::milliseconds(5)};
+    endpoint = make_faulty(std::move(endpoint), plan);
+  }
+  World world(std::move(endpoints), options.world);
+  EXPECT_EQ(run_small_job(world, options).losses, straight.losses);
+}
+
+}  // namespace
+}  // namespace penstock::test

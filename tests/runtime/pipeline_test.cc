@@ -1,0 +1,296 @@
+// What the pipeline promises beyond plain chains of layers.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "tests/runtime/small_job.h"
+
+namespace penstock::test {
+namespace {
+
+torch::Tensor inputs_of(std::int64_t samples) {
+  torch::manual_seed(11);
+  return torch::randn({samples, 12});
+}
+torch::Tensor targets_of(std::int64_t samples) {
+  torch::manual_seed(12);
+  return torch::randint(0, 4, {samples}, torch::kInt64);
+}
+
+/// Three steps of `network` over `stages` ranks: every loss, then every parameter.
+template <class Network>
+std::pair<std::vector<double>, std::map<std::string, torch::Tensor>> train(int stages, const std::string& cut,
+                                                                           int micro_batches = 3) {
+  World world({.stages = stages});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = micro_batches, .cut = cut, .seed = 2});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  std::vector<double> losses;
+  for (int step = 0; step < 3; ++step) losses.push_back(pipeline.train_step(inputs_of(8), targets_of(8)).loss());
+  return {losses, pipeline.state()};
+}
+
+template <class Network>
+void expect_equal_on(int stages, const std::string& cut) {
+  const auto [losses, parameters] = train<Network>(1, "uniform");
+  const auto [cut_losses, cut_parameters] = train<Network>(stages, cut);
+  EXPECT_EQ(losses, cut_losses);
+  EXPECT_LT(losses.back(), losses.front());
+  ASSERT_FALSE(parameters.empty());
+  for (const auto& [name, value] : parameters) EXPECT_TRUE(torch::equal(value, cut_parameters.at(name))) << name;
+}
+
+struct InPlace : Cell {
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer relu = add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 4); });
+  Value forward(Value x) override { return b(relu(a(x))); }
+};
+
+// The received value is a leaf and shared with its sender: the layer must work on a copy of it.
+TEST(InPlaceLayers, WorkWhereTheirInputCrossesStages) { expect_equal_on<InPlace>(2, "relu"); }
+
+struct InPlaceWithReader : Cell {
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer relu = add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 4); });
+  Layer c = add("c", [] { return torch::nn::Linear(16, 4); });
+  Value forward(Value x) override {
+    Value y = a(x);
+    Value z = relu(y);
+    return b(y) + c(z);
+  }
+};
+
+TEST(InPlaceLayers, AreRefusedWhereAnotherLayerReadsTheirInput) {
+  try {
+    train<InPlaceWithReader>(1, "uniform");
+    FAIL() << "no error";
+  } catch (const RankFailure& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("'relu' changes a value in place"), std::string::npos) << message;
+    EXPECT_NE(message.find("that 'b' reads afterwards"), std::string::npos) << message;
+  }
+}
+
+TEST(InPlaceLayers, LeaveTheCallersBatchAlone) {
+  struct First : Cell {
+    Layer relu = add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
+    Layer a = add("a", [] { return torch::nn::Linear(12, 4); });
+    Value forward(Value x) override { return a(relu(x)); }
+  } network;
+  World world({.stages = 1});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const torch::Tensor inputs = inputs_of(8), before = inputs.clone();
+  for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, targets_of(8)).loss();
+  EXPECT_TRUE(torch::equal(inputs, before));
+}
+
+struct UsedTwice : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(12, 16); });
+  Layer shared = add("shared", [] { return torch::nn::Linear(16, 16); });
+  Layer out = add("out", [] { return torch::nn::Linear(16, 4); });
+  Value forward(Value x) override { return out(relu(shared(relu(shared(in(x)))))); }
+};
+
+TEST(LayersUsedTwice, HaveAGradientForEachUse) {
+  const auto [losses, parameters] = train<UsedTwice>(1, "uniform", 1);
+  // The same in plain torch.
+  World world({.stages = 1});
+  UsedTwice network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 1, .seed = 2});
+  const auto initial = pipeline.state();
+  torch::nn::Linear in(12, 16), shared(16, 16), out(16, 4);
+  std::vector<torch::Tensor> plain = {in->weight, in->bias, shared->weight, shared->bias, out->weight, out->bias};
+  const std::vector<std::string> names = {"in.weight", "in.bias", "shared.weight", "shared.bias", "out.weight", "out.bias"};
+  {
+    torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < plain.size(); ++i) plain[i].copy_(initial.at(names[i]));
+  }
+  torch::optim::SGD optimizer(plain, 0.1);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    torch::Tensor x = in(inputs_of(8));
+    x = torch::relu(shared(torch::relu(shared(x))));
+    torch::nn::functional::cross_entropy(out(x), targets_of(8)).backward();
+    optimizer.step();
+  }
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    EXPECT_LE((plain[i] - parameters.at(names[i])).norm().item<double>(), 1e-5 * plain[i].norm().item<double>()) << names[i];
+}
+
+TEST(LayersUsedTwice, OnTwoStagesAreRefused) {
+  try {
+    train<UsedTwice>(2, "shared_2");
+    FAIL() << "no error";
+  } catch (const PlanError& error) {
+    EXPECT_NE(std::string(error.what()).find("'shared' is used on stage 0 and, as 'shared_2', on stage 1"),
+              std::string::npos) << error.what();
+  }
+}
+
+struct Skips : Cell {
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 16); });
+  Layer c = add("c", [] { return torch::nn::Linear(16, 16); });
+  Layer d = add("d", [] { return torch::nn::Linear(16, 4); });
+  Value forward(Value x) override {
+    Value first = relu(a(x));
+    Value second = relu(b(first));
+    return d(relu(c(second)) + first);
+  }
+};
+
+TEST(Skips, TravelStraightToTheStageThatNeedsThem) {
+  expect_equal_on<Skips>(4, "b,c,d");
+  World world({.stages = 4});
+  Skips network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "b,c,d"});
+  const std::string text = write_schedule(pipeline.schedule());
+  EXPECT_NE(text.find("0SEND_F0>2"), std::string::npos) << text;
+  EXPECT_NE(text.find("2SEND_B0>0"), std::string::npos) << text;
+}
+
+TEST(Links, WithoutGradientsCarryNoBackwardMessages) {
+  World world({.stages = 2});
+  SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "a"});  // stage 0: flatten alone
+  const std::string text = write_schedule(pipeline.schedule());
+  EXPECT_EQ(text.find("SEND_B"), std::string::npos) << text;
+  expect_equal_on<SmallNetwork>(2, "a");
+}
+
+TEST(Sequential, IsAFrontEndToo) {
+  torch::manual_seed(1);
+  torch::nn::Sequential network(torch::nn::Linear(12, 16), torch::nn::ReLU(), torch::nn::Linear(16, 4));
+  World world({.stages = 2});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  EXPECT_TRUE(torch::equal(pipeline.state().at("0.weight"), network->named_parameters()["0.weight"]));
+  const double whole =
+      torch::nn::functional::cross_entropy(network->forward(inputs_of(8)), targets_of(8)).item<double>();
+  EXPECT_NEAR(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), whole, 1e-5);
+}
+
+TEST(Evaluate, LeavesTrainingAlone) {
+  const auto run = [](bool evaluating) {
+    World world({.stages = 2});
+    SmallNetwork network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .seed = 2});
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    std::vector<double> losses;
+    for (int step = 0; step < 3; ++step) {
+      if (evaluating) {
+        const StepResult seen = pipeline.evaluate(inputs_of(7), targets_of(7), {correct});
+        EXPECT_EQ(seen.weight(), 7);
+        EXPECT_GE(seen.metrics().at(0), 0);
+      }
+      losses.push_back(pipeline.train_step(inputs_of(8), targets_of(8)).loss());
+    }
+    return losses;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+TEST(Evaluate, GivesTheLossThatTheNextStepWillSee) {
+  World world({.stages = 3, .replicas = 2});
+  SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const double seen = pipeline.evaluate(inputs_of(8), targets_of(8)).loss();
+  EXPECT_EQ(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), seen);
+}
+
+TEST(Pipelines, ShareAWorld) {
+  World world({.stages = 2});
+  SmallNetwork one, other;
+  Pipeline first(world, one, cross_entropy, {.micro_batches = 2, .seed = 2});
+  Pipeline second(world, other, cross_entropy, {.micro_batches = 3, .seed = 2});
+  for (Pipeline* pipeline : {&first, &second})
+    pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  for (int step = 0; step < 3; ++step) {
+    const StepResult a = first.train_step(inputs_of(8), targets_of(8));
+    const StepResult b = second.train_step(inputs_of(8), targets_of(8));
+    EXPECT_NEAR(a.loss(), b.loss(), 1e-4);
+  }
+}
+
+TEST(ScheduleFiles, RunAndTrainTheSameNumbers) {
+  // Two stages on each of two ranks: what no generator makes yet.
+  Schedule schedule;
+  schedule.name = "by hand";
+  schedule.micro_batches = 2;
+  schedule.rank_of_stage = {Rank(0), Rank(1), Rank(0), Rank(1)};
+  schedule.orders.resize(2);
+  for (int m = 0; m < 2; ++m)
+    for (int s = 0; s < 4; ++s)
+      schedule.orders[static_cast<std::size_t>(s % 2)].push_back(
+          Instruction::compute(Op::forward, StageId(s), MicroBatch(m)));
+  for (int m = 0; m < 2; ++m)
+    for (int s = 3; s >= 0; --s)
+      schedule.orders[static_cast<std::size_t>(s % 2)].push_back(
+          Instruction::compute(Op::backward, StageId(s), MicroBatch(m)));
+  const std::string path = testing::TempDir() + "by_hand.sched";
+  std::ofstream(path) << write_schedule(schedule);
+
+  JobOptions options;
+  options.world.stages = 2;
+  options.pipeline = {.micro_batches = 2, .schedule = path, .seed = 5};
+  const JobOutcome by_hand = run_small_job(options);
+  options.pipeline.schedule = "gpipe";
+  EXPECT_EQ(by_hand.losses, run_small_job(options).losses);
+
+  options.pipeline.schedule = path;
+  options.pipeline.micro_batches = 3;
+  EXPECT_THROW(run_small_job(options), ConfigError);
+  options.world.stages = 3;
+  options.pipeline.micro_batches = 2;
+  EXPECT_THROW(run_small_job(options), ConfigError);
+  std::remove(path.c_str());
+}
+
+TEST(Misuse, IsOneMessage) {
+  World world({.stages = 2});
+  SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+  EXPECT_THROW(pipeline.train_step(inputs_of(8), targets_of(8)), ConfigError);  // no optimiser
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  EXPECT_THROW(pipeline.train_step(inputs_of(8), targets_of(7)), ConfigError);
+  EXPECT_THROW(pipeline.train_step(inputs_of(8), torch::Tensor()), ConfigError);
+  EXPECT_THROW(pipeline.train_step({inputs_of(8), inputs_of(8)}, targets_of(8)), ConfigError);
+  EXPECT_NO_THROW(pipeline.train_step(inputs_of(8), targets_of(8)).loss());  // and the pipeline is none the worse
+  EXPECT_THROW(Pipeline(world, network, cross_entropy, {.micro_batches = 0}), ConfigError);
+  EXPECT_THROW(Pipeline(world, network, cross_entropy, {.schedule = "1f1c"}), ConfigError);
+  EXPECT_THROW(World({.stages = 0}), ConfigError);
+  EXPECT_THROW(World({.stages = 2, .threads = 0}), ConfigError);
+}
+
+TEST(Traces, ShowEveryInstructionOfEveryRank) {
+  World world({.stages = 2, .replicas = 2});
+  SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  for (int step = 0; step < 4; ++step) pipeline.train_step(inputs_of(12), targets_of(12));
+  const Trace trace = pipeline.trace();
+  ASSERT_EQ(trace.ranks.size(), 4u);
+  for (std::size_t r = 0; r < 4; ++r) {
+    ASSERT_EQ(trace.ranks[r].size(), 4u);
+    Order seen;
+    for (const Span& span : trace.ranks[r].back().spans) seen.push_back(span.instruction);
+    Order expected = trace.schedule.orders[r / 2];
+    // A receive is noted where it is waited for, which may be after other words: compare as sets.
+    const auto words = [](Order order) {
+      std::vector<std::string> all;
+      for (const Instruction& i : order) all.push_back(to_string(i));
+      std::sort(all.begin(), all.end());
+      return all;
+    };
+    EXPECT_EQ(words(seen), words(expected)) << "rank " << r;
+  }
+  EXPECT_NO_THROW(account(trace));
+}
+
+}  // namespace
+}  // namespace penstock::test

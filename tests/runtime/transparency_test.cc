@@ -1,0 +1,134 @@
+// The theorem: whatever the schedule, the cut and the number of stages, the same numbers come out. Bitwise against the
+// same pipeline with one stage; within rounding against a plain LibTorch loop.
+#include <gtest/gtest.h>
+
+#include "tests/runtime/plain_loop.h"
+#include "tests/runtime/small_job.h"
+
+namespace penstock::test {
+namespace {
+
+struct Case {
+  std::string schedule;
+  int stages;
+  int micro_batches;
+  Reduction reduction;
+};
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  std::string schedule = info.param.schedule;
+  std::erase(schedule, '-');
+  return schedule + "_p" + std::to_string(info.param.stages) + "_m" + std::to_string(info.param.micro_batches) +
+         (info.param.reduction == Reduction::mean ? "_mean" : "_sum");
+}
+
+JobOptions job(const Case& one) {
+  JobOptions options;
+  options.world.stages = one.stages;
+  options.pipeline.schedule = one.schedule;
+  options.pipeline.micro_batches = one.micro_batches;
+  options.pipeline.reduction = one.reduction;
+  options.pipeline.seed = 5;
+  return options;
+}
+
+class Transparency : public testing::TestWithParam<Case> {};
+
+TEST_P(Transparency, BitwiseEqualToOneStage) {
+  const JobOutcome pipeline = run_small_job(job(GetParam()));
+  Case one_stage = GetParam();
+  one_stage.stages = 1;
+  one_stage.schedule = "gpipe";
+  const JobOutcome alone = run_small_job(job(one_stage));
+  EXPECT_EQ(pipeline.losses, alone.losses);
+  ASSERT_EQ(pipeline.parameters.size(), 10u);
+  for (const auto& [name, value] : alone.parameters)
+    EXPECT_TRUE(torch::equal(value, pipeline.parameters.at(name))) << name;
+}
+
+TEST_P(Transparency, EqualToAPlainLoop) {
+  const JobOutcome pipeline = run_small_job(job(GetParam()));
+  const bool is_sum = GetParam().reduction == Reduction::sum;
+  // Micro-batched as the pipeline is; for the mean, the whole batch at once too.
+  for (const std::int64_t micro_batches : {std::int64_t{GetParam().micro_batches}, std::int64_t{1}}) {
+    if (is_sum && micro_batches != GetParam().micro_batches) continue;
+    const plain::Outcome loop = plain::train(pipeline.initial, small_batches(5),
+                                             {.micro_batches = micro_batches, .learning_rate = 0.1, .sum_of_means = is_sum});
+    for (std::size_t i = 0; i < loop.losses.size(); ++i)
+      EXPECT_NEAR(loop.losses[i], pipeline.losses[i], 1e-5 * std::abs(loop.losses[i]));
+    for (const auto& [name, value] : loop.parameters) {
+      const double difference = (value - pipeline.parameters.at(name)).norm().item<double>();
+      EXPECT_LE(difference, 1e-5 * value.norm().item<double>()) << name << ", m = " << micro_batches;
+      EXPECT_FALSE(torch::equal(value, pipeline.initial.at(name))) << name << " was not trained";
+    }
+  }
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const char* schedule : {"gpipe", "1f1b", "sequential"})
+    for (int stages : {1, 2, 3, 4})
+      for (int micro_batches : {1, 2, 3, 4, 7})
+        for (Reduction reduction : {Reduction::mean, Reduction::sum})
+          cases.push_back({schedule, stages, micro_batches, reduction});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Transparency, testing::ValuesIn(all_cases()), name_of);
+
+TEST(Transparency, CutDoesNotMatter) {
+  JobOptions options = job({"1f1b", 3, 4, Reduction::mean});
+  const JobOutcome by_parameters = run_small_job(options);
+  for (const char* cut : {"uniform", "norm,d", "1,2"}) {
+    options.pipeline.cut = cut;
+    const JobOutcome other = run_small_job(options);
+    EXPECT_EQ(by_parameters.losses, other.losses) << cut;
+    for (const auto& [name, value] : by_parameters.parameters)
+      EXPECT_TRUE(torch::equal(value, other.parameters.at(name))) << cut << ": " << name;
+  }
+}
+
+TEST(Transparency, StagesWithoutLayersPassValuesThrough) {
+  JobOptions options = job({"1f1b", 13, 4, Reduction::mean});
+  const JobOutcome many = run_small_job(options);
+  options.world.stages = 1;
+  EXPECT_EQ(many.losses, run_small_job(options).losses);
+}
+
+// Replicas change the order of summation, so equality is by norm: d replicas are one replica with d*m micro-batches.
+TEST(Transparency, ReplicasAreOneReplicaWithMoreMicroBatches) {
+  for (Reduction reduction : {Reduction::mean, Reduction::sum})
+    for (int replicas : {2, 3, 4}) {
+      JobOptions options = job({"1f1b", 2, 2, reduction});
+      options.world.replicas = replicas;
+      const JobOutcome several = run_small_job(options);
+      options.world.replicas = 1;
+      options.pipeline.micro_batches = 2 * replicas;
+      // Shares cut twice and batches cut once differ in sizes where they do not divide; the mean does not mind.
+      if (reduction == Reduction::sum && replicas != 2) continue;
+      const JobOutcome one = run_small_job(options);
+      for (std::size_t i = 0; i + 1 < one.losses.size(); ++i)
+        EXPECT_NEAR(several.losses[i], one.losses[i], (reduction == Reduction::mean ? 1e-5 : 0.1) * one.losses[i]);
+      if (reduction == Reduction::sum) continue;
+      for (const auto& [name, value] : one.parameters)
+        EXPECT_LE((value - several.parameters.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>())
+            << name << ", d = " << replicas;
+    }
+}
+
+// The bound of the paper, predicted by the judge, measured by the stash.
+TEST(LiveActivations, PredictedEqualsMeasured) {
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (int stages : {1, 2, 3, 4})
+      for (int m : {1, 2, 3, 4, 7}) {
+        const JobOutcome outcome = run_small_job(job({schedule, stages, m, Reduction::mean}));
+        for (const Pipeline::Peak& peak : outcome.peaks) {
+          const int expected = schedule == std::string("gpipe") ? m : std::min(m, stages - peak.rank.value());
+          EXPECT_EQ(peak.predicted, expected) << schedule << " p = " << stages << " m = " << m;
+          EXPECT_EQ(peak.measured, expected) << schedule << " p = " << stages << " m = " << m;
+        }
+      }
+}
+
+}  // namespace
+}  // namespace penstock::test
