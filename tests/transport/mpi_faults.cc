@@ -32,11 +32,25 @@ struct Job {
     std::ofstream(draft) << text;
     std::filesystem::rename(draft, file(rank));
   }
-  void wait_for_notes(int first, int last) const {
+  static void wait_for(const std::filesystem::path& path) {
     const auto end = std::chrono::steady_clock::now() + 20s;
-    for (int of_rank = first; of_rank <= last; ++of_rank)
-      while (!std::filesystem::exists(file(of_rank)) && std::chrono::steady_clock::now() < end)
-        std::this_thread::sleep_for(5ms);
+    while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
+  }
+  void wait_for_notes(int first, int last) const {
+    for (int of_rank = first; of_rank <= last; ++of_rank) wait_for(file(of_rank));
+  }
+
+  /// Stops this process. The others find its pid in a file: a message might not have left when the stop comes.
+  void stop() const {
+    std::ofstream(directory / "draft.pid") << getpid();
+    std::filesystem::rename(directory / "draft.pid", directory / "pid");
+    raise(SIGSTOP);
+  }
+  pid_t pid_of_stopped() const {
+    wait_for(directory / "pid");
+    pid_t pid = 0;
+    std::ifstream(directory / "pid") >> pid;
+    return pid;
   }
 
   void send(int to, const Tag& tag, std::int64_t value = 0) const {
@@ -61,7 +75,7 @@ struct Job {
 };
 
 constexpr Tag data{.traffic = Traffic::forward, .micro_batch = 5};
-constexpr Tag pid{.traffic = Traffic::control};
+constexpr Tag never_sent{.traffic = Traffic::control};
 
 /// The last rank gives up while all others wait.
 void abort_case(Job& job) {
@@ -77,19 +91,17 @@ void abort_case(Job& job) {
 /// Rank 0 stops; the others form a chain behind it, complain, and wake it: then all goes on.
 void stop_case(Job& job) {
   if (job.rank == 0) {
-    for (int to = 1; to < job.size; ++to) job.send(to, pid, getpid());
     job.transport->report_progress({"0F5"});
     std::this_thread::sleep_for(600ms);  // so that most times the others have asked once, and know the word
-    raise(SIGSTOP);
+    job.stop();
     job.send(1, data, 7);
     return;
   }
-  const auto stopped = static_cast<pid_t>(job.receive(0, pid, "the pid"));
   const std::string what = std::to_string(job.rank) + "RECV_F5";
   job.transport->report_progress({});
   job.note(job.failure_of_receive(job.rank - 1, data, what));
   job.wait_for_notes(1, job.size - 1);
-  kill(stopped, SIGCONT);
+  kill(job.pid_of_stopped(), SIGCONT);
   const std::int64_t value = job.receive(job.rank - 1, data, what);
   require<TransportError>(value == 7, "got ", value);
   if (job.rank + 1 < job.size) job.send(job.rank + 1, data, value);
@@ -124,12 +136,11 @@ void early_end_case(Job& job) {
 /// Rank 0 stops while the others end: their destructors must come back.
 void stopped_end_case(Job& job) {
   if (job.rank == 0) {
-    job.send(1, pid, getpid());
-    raise(SIGSTOP);
+    job.stop();
     job.note(job.failure_of_receive(1, data, "0RECV_B5"));
     job.wait_for_notes(1, 1);
   } else {
-    const auto stopped = static_cast<pid_t>(job.receive(0, pid, "the pid"));
+    const pid_t stopped = job.pid_of_stopped();
     job.transport.reset();
     job.note("ended");
     kill(stopped, SIGCONT);
@@ -143,7 +154,7 @@ void twice_case(Job& job) {
     job.send(1, data);
     job.send(1, data);
   }
-  job.note(job.failure_of_receive(1 - job.rank, pid, "0RECV_B5"));
+  job.note(job.failure_of_receive(1 - job.rank, never_sent, "0RECV_B5"));
   job.wait_for_notes(0, 1);
 }
 

@@ -52,12 +52,6 @@ TEST(Wire, RefusesWhatIsNotAMessageOfThisBuild) {
   EXPECT_THROW(decode(std::move(half)), TransportError);
 }
 
-TEST(Wire, FramesAreWholeUnits) {
-  EXPECT_EQ(Frame(0).size(), 64U);
-  EXPECT_EQ(Frame(64).size(), 64U);
-  EXPECT_EQ(Frame(65).size(), 128U);
-}
-
 RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 5));
   if (sizes.size() > 5) sizes.resize(5);

@@ -5,7 +5,8 @@
 //   * `send` never blocks; `receive` waits, with a deadline that restarts while the awaited peer makes progress.
 //   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
 //   * What is sent is detached and from then on read-only for both sides. Tensors arrive dense, with the same
-//     dtype, shape, strides and values on every transport. In process the storage itself is handed over.
+//     dtype, shape, strides and values on every transport. In process the storage itself is handed over;
+//     between processes they arrive on the CPU, wherever they came from.
 //   * `abort` ends every wait in the world, on every rank, with the first reason given.
 //
 // An endpoint's send, receive and report_progress are called by its own rank's thread; abort from any thread.
@@ -21,6 +22,7 @@
 #include <torch/types.h>
 
 #include "penstock/base/ids.h"
+#include "penstock/transport/mailbox.h"  // WorldAborted
 #include "penstock/transport/tag.h"
 
 namespace penstock {
@@ -48,12 +50,13 @@ class Transport {
   virtual std::string name() const = 0;
 
   /// Hands `message` to `to` (which may be the own rank) and returns at once.
-  /// Throws TransportError when the world has been aborted.
+  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
   /// Waits for the message with `tag` from `from`. `waiting_for` is what an error says this rank waits for,
   /// e.g. "1RECV_F5". Throws TransportError when the peer made no progress for the deadline ("rank 1 waits for
-  /// 1RECV_F5 from rank 0, which is at 0F5 since 12.0 s") or when the world has been aborted (with its reason).
+  /// 1RECV_F5 from rank 0, which is at 0F5 since 12.0 s"): neither did a rank that the peer itself waits for.
+  /// Throws WorldAborted, with the reason, when the world has been aborted.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
   /// Tells peers that this rank is alive and begins `instruction`. Cheap: called before every instruction.
@@ -79,7 +82,9 @@ std::vector<std::unique_ptr<Transport>> open_threads(int size, const TransportOp
 bool mpi_available();
 
 /// This process's endpoint of the MPI world. Starts MPI, with one thread of its own that makes every MPI call.
-/// At most once per process. Throws ConfigError where this build has no MPI.
+/// At most once per process: MPI cannot start again. Destroying the endpoint waits until every rank destroys its
+/// own, as long as they are alive; after an abort it returns within half a second and leaves MPI unfinalized.
+/// Throws ConfigError where this build has no MPI.
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
 
 }  // namespace penstock
