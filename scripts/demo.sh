@@ -12,4 +12,4 @@ exec build/release/bin/penstock train \
   --model mlp --hidden 512,512 --data data/mnist \
   --stages 2 --micro-batches 4 --schedule 1f1b \
   --batch-size 32 --epochs 1 --optimizer sgd --lr 0.01 --seed 1 \
-  --log-every 100 --eval-every 1 --report --trace build/demo/trace.json --svg build/demo/step.svg "$@"
+  --log-every 10 --eval-every 1 --report --trace build/demo/trace.json --svg build/demo/step.svg "$@"
