@@ -71,7 +71,11 @@ struct IntegerWorld {
 class IntegerHands {
  public:
   IntegerHands(IntegerWorld& world, const Schedule& schedule, Rank rank, int bound)
-      : world_(world), schedule_(schedule), rank_(rank), watch_(world, WorldRank(rank.value())), noise_(rank.value() + 1) {
+      : world_(world),
+        schedule_(schedule),
+        rank_(rank),
+        watch_(world, WorldRank(rank.value())),
+        noise_(static_cast<unsigned>(rank.value()) + 1) {
     stash_.set_bound(bound);
   }
 
@@ -85,9 +89,10 @@ class IntegerHands {
   }
 
   std::int64_t receive(const Instruction& i) {
-    const Rank from = schedule_.rank_of(i.peer());
-    inbox_[key(i.stage(), i.micro_batch(), i.op() == Op::recv_forward)] = world_.mailboxes[rank_.index()]->take(
-        WorldRank(from.value()), tag(i.peer(), i.stage(), i.micro_batch(), i.op() == Op::recv_forward), to_string(i), watch_);
+    const WorldRank from(schedule_.rank_of(i.peer()).value());
+    const bool is_forward = i.op() == Op::recv_forward;
+    inbox_[key(i.stage(), i.micro_batch(), is_forward)] = world_.mailboxes[rank_.index()]->take(
+        from, tag(i.peer(), i.stage(), i.micro_batch(), is_forward), to_string(i), watch_);
     return 0;
   }
 

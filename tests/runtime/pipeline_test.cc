@@ -104,7 +104,8 @@ TEST(LayersUsedTwice, HaveAGradientForEachUse) {
   const auto initial = pipeline.state();
   torch::nn::Linear in(12, 16), shared(16, 16), out(16, 4);
   std::vector<torch::Tensor> plain = {in->weight, in->bias, shared->weight, shared->bias, out->weight, out->bias};
-  const std::vector<std::string> names = {"in.weight", "in.bias", "shared.weight", "shared.bias", "out.weight", "out.bias"};
+  const std::vector<std::string> names = {"in.weight",   "in.bias",    "shared.weight",
+                                          "shared.bias", "out.weight", "out.bias"};
   {
     torch::NoGradGuard no_grad;
     for (std::size_t i = 0; i < plain.size(); ++i) plain[i].copy_(initial.at(names[i]));
@@ -118,7 +119,8 @@ TEST(LayersUsedTwice, HaveAGradientForEachUse) {
     optimizer.step();
   }
   for (std::size_t i = 0; i < plain.size(); ++i)
-    EXPECT_LE((plain[i] - parameters.at(names[i])).norm().item<double>(), 1e-5 * plain[i].norm().item<double>()) << names[i];
+    EXPECT_LE((plain[i] - parameters.at(names[i])).norm().item<double>(), 1e-5 * plain[i].norm().item<double>())
+        << names[i];
 }
 
 TEST(LayersUsedTwice, OnTwoStagesAreRefused) {

@@ -52,8 +52,8 @@ TEST_P(Transparency, EqualToAPlainLoop) {
   // Micro-batched as the pipeline is; for the mean, the whole batch at once too.
   for (const std::int64_t micro_batches : {std::int64_t{GetParam().micro_batches}, std::int64_t{1}}) {
     if (is_sum && micro_batches != GetParam().micro_batches) continue;
-    const plain::Outcome loop = plain::train(pipeline.initial, small_batches(5),
-                                             {.micro_batches = micro_batches, .learning_rate = 0.1, .sum_of_means = is_sum});
+    const plain::Settings settings{.micro_batches = micro_batches, .learning_rate = 0.1, .sum_of_means = is_sum};
+    const plain::Outcome loop = plain::train(pipeline.initial, small_batches(5), settings);
     for (std::size_t i = 0; i < loop.losses.size(); ++i)
       EXPECT_NEAR(loop.losses[i], pipeline.losses[i], 1e-5 * std::abs(loop.losses[i]));
     for (const auto& [name, value] : loop.parameters) {

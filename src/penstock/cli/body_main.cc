@@ -1,31 +1,17 @@
 // The program `penstock-body`: the verbs that need LibTorch. `penstock` becomes it (body_launcher.h).
-#include <chrono>
 #include <cstdlib>
-#include <thread>
+
+#include <c10/util/Exception.h>
 
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/known_verbs.h"
-#include "penstock/transport/launch_environment.h"
+#include "penstock/cli/rank_complaint.h"
+#include "penstock/runtime/reason.h"
 
 namespace penstock {
 namespace {
-
-/// How long a rank keeps an error to itself that rank 0 most likely reports too, before mpirun ends them all.
-constexpr std::chrono::milliseconds first_say_of_rank_0{1500};
-
-int complain_as_rank(ExitCode code, const std::string& message) {
-  LaunchedAs launched;
-  try {
-    launched = launched_as();
-  } catch (const Misuse&) {
-    // The message at hand says so already.
-  }
-  if (launched.rank == 0) return complain(code, message);
-  if (code == ExitCode::misuse) std::this_thread::sleep_for(first_say_of_rank_0);
-  return complain(code, say("[rank ", launched.rank, "] ", message));
-}
 
 int run(const CommandLine& line) {
   set_log_level(LogLevel::info);
@@ -41,6 +27,15 @@ int run(const CommandLine& line) {
 }
 
 }  // namespace
+
+int run_verb(const std::function<int()>& verb) {
+  try {
+    return verb();
+  } catch (const c10::Error& error) {
+    throw Failure(reason_of(error));
+  }
+}
+
 }  // namespace penstock
 
 int main(int argc, char** argv) {

@@ -1,9 +1,14 @@
 // The verbs that need LibTorch, one file each. Each adds itself to the program; `exit_code` is what it came to.
 #pragma once
 
+#include <functional>
+
 #include <CLI/App.hpp>
 
 namespace penstock {
+
+/// Runs a verb. What LibTorch throws has a list of stack frames: here it becomes a Failure of one line.
+int run_verb(const std::function<int()>& verb);  // body_main.cc
 
 void add_train(CLI::App& app, int& exit_code);   // verb_train.cc
 void add_bench(CLI::App& app, int& exit_code);   // verb_bench.cc

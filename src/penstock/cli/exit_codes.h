@@ -48,13 +48,4 @@ int run_program(CLI::App& app, const CommandLine& line, Before&& before, Complai
   }
 }
 
-template <class Before>
-int run_program(CLI::App& app, const CommandLine& line, Before&& before) {
-  return run_program(app, line, before, complain);
-}
-
-inline int run_program(CLI::App& app, const CommandLine& line) {
-  return run_program(app, line, [] {});
-}
-
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "penstock/cli/job_flags.h"
 
+#include <cmath>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -8,17 +10,28 @@
 #include "penstock/zoo/zoo.h"
 
 namespace penstock {
+namespace {
+
+constexpr double longest_deadline_s = 1e6;
+
+void require_finite(const char* flag, double value) {
+  require<ConfigError>(std::isfinite(value), flag, " ", value, ": give a finite number");
+}
+
+}  // namespace
 
 void JobFlags::add_to(CLI::App& app) {
   const auto group = [&](const char* title) { return app.add_option_group(title); };
   CLI::App* what = group("Model");
   what->add_option("--model", model, "mlp")->check(CLI::IsMember({"mlp"}))->capture_default_str();
   what->add_option("--hidden", hidden, "widths of the hidden layers: 512,512 or 1024x8")->capture_default_str();
-  what->add_option("--seed", seed, "of initial weights and order of samples")->capture_default_str();
+  what->add_option("--seed", seed, "of initial weights and order of samples")
+      ->check(CLI::NonNegativeNumber)->capture_default_str();
 
   CLI::App* where = group("Pipeline");
   where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str();
-  where->add_option("--replicas", replicas, "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
+  where->add_option("--replicas", replicas,
+                    "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
   where->add_option("--micro-batches", micro_batches, "m: micro-batches per step and replica")->capture_default_str();
   where->add_option("--schedule", schedule, "a generator (penstock schedule --help lists them) or a .sched or CSV file")
       ->capture_default_str();
@@ -44,6 +57,19 @@ void JobFlags::add_to(CLI::App& app) {
   how->add_option("--weight-decay", weight_decay, "")->capture_default_str();
 }
 
+void check_batch_size(const JobFlags& flags) {
+  require<ConfigError>(flags.batch_size >= 1, "batch-size = ", flags.batch_size,
+                       ", but a batch has at least 1 sample");
+}
+
+void require_full_steps(const JobFlags& flags, const World& world) {
+  const std::int64_t least = std::int64_t{flags.micro_batches} * world.replicas();
+  require<ConfigError>(flags.batch_size >= least, "batch-size = ", flags.batch_size, " fills fewer than ",
+                       flags.micro_batches, " micro-batches on each of ", world.replicas(),
+                       world.replicas() == 1 ? " replica" : " replicas", ", so no step of the schedule is recorded: ",
+                       "give --batch-size ", least, " or more, or fewer micro-batches");
+}
+
 std::unique_ptr<Cell> make_model(const JobFlags& flags) {
   MlpOptions options;
   options.hidden = parse_widths(flags.hidden);
@@ -52,6 +78,8 @@ std::unique_ptr<Cell> make_model(const JobFlags& flags) {
 
 WorldOptions world_options(const JobFlags& flags) {
   WorldOptions options;
+  require<ConfigError>(flags.deadline_s >= 1e-3 && flags.deadline_s <= longest_deadline_s, "--deadline ",
+                       flags.deadline_s, ": give seconds between 0.001 and ", longest_deadline_s);
   options.stages = flags.stages;
   options.replicas = flags.replicas;
   options.threads = flags.threads;
@@ -72,6 +100,9 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
 }
 
 OptimizerFactory make_optimizer(const JobFlags& flags) {
+  require_finite("--lr", flags.learning_rate);
+  require_finite("--momentum", flags.momentum);
+  require_finite("--weight-decay", flags.weight_decay);
   if (flags.optimizer == "sgd")
     return sgd({.learning_rate = flags.learning_rate,
                 .momentum = flags.momentum,

@@ -35,10 +35,14 @@ struct JobFlags {
 };
 
 /// Each throws ConfigError for what cannot be.
+void check_batch_size(const JobFlags& flags);
 std::unique_ptr<Cell> make_model(const JobFlags& flags);
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
 OptimizerFactory make_optimizer(const JobFlags& flags);
+
+/// Accounts and pictures show steps of all m micro-batches: throws ConfigError where a batch has fewer samples.
+void require_full_steps(const JobFlags& flags, const World& world);
 
 /// The settings used, for machines: what the flags came to in `world`.
 nlohmann::ordered_json settings_of(const JobFlags& flags, const World& world);

@@ -2,6 +2,7 @@
 #include "penstock/cli/body_launcher.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/known_verbs.h"
+#include "penstock/cli/rank_complaint.h"
 #include "penstock/cli/verbs.h"
 
 namespace penstock {
@@ -23,10 +24,11 @@ int run(const CommandLine& line) {
   add_simulate_verb(program);
   add_trace_verb(program);
   add_body_verb(program, "doctor");
-  return run_program(program, line, [&] {
+  const auto find_verb = [&] {
     if (line.count > 1 && is_body_verb(line.words[1])) become_body(line);
     require_known_verb(program, line);
-  });
+  };
+  return run_program(program, line, find_verb, complain_as_rank);
 }
 
 }  // namespace

@@ -24,6 +24,16 @@ void write_through(const fs::path& path, std::string_view text, const std::strin
   require<Failure>(file.good(), shown, ": cannot be written: ", std::strerror(errno));
 }
 
+/// Where a file of that name is to be written. Through links: they stay links.
+fs::path place_for(const std::string& path) {
+  std::error_code ignored;
+  fs::path target = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  require<ConfigError>(!path.empty() && fs::is_directory(target.parent_path(), ignored), path,
+                       ": there is no such folder; make it first");
+  require<ConfigError>(!fs::is_directory(target, ignored), path, ": is a folder, and a file is to be written");
+  return target;
+}
+
 /// Removes what is left of an attempt.
 class Attempt {
  public:
@@ -52,17 +62,17 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
+void require_place_for(const std::string& path) {
+  if (path != "-") place_for(path);
+}
+
 void write_text(const std::string& path, std::string_view text) {
   if (path == "-") {
     std::cout << text;
     return;
   }
+  const fs::path target = place_for(path);
   std::error_code ignored;
-  // Through links: they stay links.
-  const fs::path target = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
-  require<ConfigError>(!path.empty() && fs::is_directory(target.parent_path(), ignored), path,
-                       ": there is no such folder; make it first");
-  require<ConfigError>(!fs::is_directory(target, ignored), path, ": is a folder, and a file is to be written");
   if (fs::exists(target, ignored) && !fs::is_regular_file(target, ignored)) return write_through(target, text, path);
 
   const Attempt attempt(target.string() + ".partial-" + std::to_string(::getpid()));

@@ -47,12 +47,14 @@ std::vector<double> time_steps(Pipeline& pipeline, const BenchFlags& flags) {
 }
 
 int bench_step(const BenchFlags& flags) {
-  require<ConfigError>(flags.job.batch_size >= 1, "batch-size = ", flags.job.batch_size,
-                       ", but a batch has at least 1 sample");
+  check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
+  require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
+  if (!flags.json.empty()) require_place_for(flags.json);
   auto model = make_model(flags.job);
   const OptimizerFactory optimizer = make_optimizer(flags.job);
   World world(world_options(flags.job));
+  require_full_steps(flags.job, world);
   Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
   pipeline.optimize_with(optimizer);
   const std::vector<double> times = time_steps(pipeline, flags);
@@ -87,7 +89,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   step->add_option("--warm-up", flags->warm_up, "steps before them that do not count")->capture_default_str();
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
   step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 --json -");
-  step->callback([flags, &exit_code] { exit_code = bench_step(*flags); });
+  step->callback([flags, &exit_code] { exit_code = run_verb([&] { return bench_step(*flags); }); });
 }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -43,7 +44,7 @@ const char* or_unset(const char* variable) {
 }
 
 int doctor() {
-  std::ostream& out = std::cout;
+  std::ostringstream out;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const LaunchedAs launched = launched_as();
   std::vector<std::string> findings;
@@ -71,6 +72,7 @@ int doctor() {
   if (!at::hasMKL()) findings.push_back("LibTorch without MKL: matrix products may be slow");
   for (const std::string& finding : findings) out << "note: " << finding << "\n";
   if (findings.empty()) out << "nothing to complain about\n";
+  std::cout << out.str() << std::flush;  // at once, so that the words of several processes stay apart
   return 0;
 }
 
@@ -79,7 +81,7 @@ int doctor() {
 void add_doctor(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("doctor", "what this machine offers, and what is wrong with it");
   verb->footer("Example:\n  penstock doctor\n  mpirun -n 2 penstock doctor");
-  verb->callback([&exit_code] { exit_code = doctor(); });
+  verb->callback([&exit_code] { exit_code = run_verb(doctor); });
 }
 
 }  // namespace penstock

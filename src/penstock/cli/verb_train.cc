@@ -21,8 +21,8 @@ namespace {
 struct TrainFlags {
   JobFlags job;
   std::string data;
-  std::int64_t epochs = 1;
-  std::int64_t steps = 0;
+  std::optional<std::int64_t> epochs;
+  std::optional<std::int64_t> steps;
   bool shuffle = true;
   bool drop_last = false;
   std::int64_t log_every = 10;
@@ -31,7 +31,31 @@ struct TrainFlags {
   std::string trace;
   std::string svg;
   bool report = false;
+
+  bool evaluates() const { return evaluate_every > 0 && !steps; }
+  bool shows_steps() const { return report || !trace.empty() || !svg.empty(); }
 };
+
+void check(const TrainFlags& flags) {
+  check_batch_size(flags.job);
+  const std::int64_t steps = flags.steps.value_or(1), epochs = flags.epochs.value_or(1);
+  require<ConfigError>(steps >= 1, "steps = ", steps, ", but training takes at least 1: without --steps there is no limit");
+  require<ConfigError>(epochs >= 1, "epochs = ", epochs, ", but training takes at least 1");
+  require<ConfigError>(flags.log_every >= 0, "log-every = ", flags.log_every, ": give a number of steps, or 0 for never");
+  require<ConfigError>(flags.evaluate_every >= 0, "eval-every = ", flags.evaluate_every,
+                       ": give a number of epochs, or 0 for never");
+  for (const std::string* path : {&flags.json, &flags.trace, &flags.svg})
+    if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
+}
+
+TrainerOptions trainer_options(const TrainFlags& flags) {
+  TrainerOptions options;
+  // An epoch has a step at least.
+  options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
+  options.max_steps = flags.steps;
+  options.evaluate_every = flags.evaluate_every;
+  return options;
+}
 
 /// --data, else $PENSTOCK_DATA, else what the repository ships.
 std::string data_directory(const TrainFlags& flags) {
@@ -49,64 +73,85 @@ void show_report(std::ostream& out, const Pipeline& pipeline, const Trace& trace
       << to_table(account(trace));
 }
 
+/// Every process reads its files before the ranks start: where one finds them wanting, nobody waits for it in vain.
+struct Images {
+  ImageSet train;
+  std::optional<ImageSet> test;
+
+  explicit Images(const TrainFlags& flags) : train(load_mnist(data_directory(flags), MnistPart::train)) {
+    if (flags.evaluates()) test = load_mnist(data_directory(flags), MnistPart::test);
+  }
+};
+
+struct Loaders {
+  Loader train;
+  std::optional<Loader> test;
+
+  Loaders(Images images, const Pipeline& pipeline, const TrainFlags& flags)
+      : train(std::move(images.train), options(pipeline, flags)) {
+    LoaderOptions in_order = options(pipeline, flags);
+    in_order.shuffle = in_order.drop_last = false;
+    if (images.test) test.emplace(std::move(*images.test), in_order);
+  }
+
+  static LoaderOptions options(const Pipeline& pipeline, const TrainFlags& flags) {
+    LoaderOptions reading;
+    reading.batch_size = flags.job.batch_size;
+    reading.shuffle = flags.shuffle;
+    reading.seed = flags.job.seed;
+    reading.drop_last = flags.drop_last;
+    return for_this_process(pipeline, reading);
+  }
+};
+
+void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
+  if (flags.report) show_report(out, pipeline, trace);
+  if (!flags.trace.empty()) {
+    write_text(flags.trace, write_trace(trace));
+    if (flags.trace != "-")
+      out << "\ntrace of the last steps: " << flags.trace << " (open it at https://ui.perfetto.dev)\n";
+  }
+  if (!flags.svg.empty()) {
+    write_text(flags.svg, step_svg(trace));
+    if (flags.svg != "-") out << "picture of one step: " << flags.svg << "\n";
+  }
+}
+
 int train(const TrainFlags& flags) {
+  check(flags);
   const bool json_on_stdout = flags.json == "-";
   std::ostream& out = json_on_stdout ? std::cerr : std::cout;
-  require<ConfigError>(flags.job.batch_size >= 1, "batch-size = ", flags.job.batch_size, ", but a batch has at least 1 sample");
-  require<ConfigError>(flags.steps >= 0, "steps = ", flags.steps, ", but training takes at least 1");
-
   auto model = make_model(flags.job);
   const OptimizerFactory optimizer = make_optimizer(flags.job);
-  TrainerOptions options;
-  options.epochs = flags.epochs;
-  options.evaluate_every = flags.evaluate_every;
-  if (flags.steps > 0) options.max_steps = flags.steps;
+  Images images(flags);
 
   World world(world_options(flags.job));
-  if (world.is_main()) log(LogLevel::info, banner(flags.job, world));
+  if (flags.shows_steps()) require_full_steps(flags.job, world);
   Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
-  if (world.is_main())
-    for (const std::string& line : pipeline.describe_stages()) log(LogLevel::info, line);
   pipeline.optimize_with(optimizer);
-  Trainer trainer(pipeline, options);
-
-  LoaderOptions reading;
-  reading.batch_size = flags.job.batch_size;
-  reading.shuffle = flags.shuffle;
-  reading.seed = flags.job.seed;
-  reading.drop_last = flags.drop_last;
-  reading = for_this_process(pipeline, reading);
-  Loader train_set(load_mnist(data_directory(flags), MnistPart::train), reading);
-  reading.shuffle = reading.drop_last = false;
-  std::optional<Loader> test_set;
-  const bool evaluates = flags.evaluate_every > 0 && flags.steps == 0;
-  if (evaluates) test_set.emplace(load_mnist(data_directory(flags), MnistPart::test), reading);
+  Loaders loaders(std::move(images), pipeline, flags);
+  Trainer trainer(pipeline, trainer_options(flags));
 
   std::ofstream json_file;
   if (world.is_main()) {
-    trainer.add_hook(console_hook(out, {.log_every = flags.log_every, .is_terminal = !json_on_stdout && shows_to_a_person()}));
+    log(LogLevel::info, banner(flags.job, world));
+    for (const std::string& line : pipeline.describe_stages()) log(LogLevel::info, line);
+    const bool with_bar = !json_on_stdout && shows_to_a_person();
+    trainer.add_hook(console_hook(out, {.log_every = flags.log_every, .is_terminal = with_bar}));
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
       json_file.open(flags.json);
-      require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be written");
+      require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be opened for writing");
       trainer.add_hook(json_hook(json_file));
     }
   }
-  trainer.fit(train_set, test_set ? &*test_set : nullptr);
+  trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
+  require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 
-  if (!flags.report && flags.trace.empty() && flags.svg.empty()) return 0;
+  if (!flags.shows_steps()) return 0;
   const Trace trace = pipeline.trace();
-  if (!world.is_main()) return 0;
-  if (flags.report) show_report(out, pipeline, trace);
-  if (!flags.trace.empty()) {
-    write_text(flags.trace, write_trace(trace));
-    out << "\ntrace of the last steps: " << flags.trace << " (open it at https://ui.perfetto.dev)\n";
-  }
-  if (!flags.svg.empty()) {
-    write_text(flags.svg, step_svg(trace));
-    out << "picture of one step: " << flags.svg << "\n";
-  }
+  if (world.is_main()) show_steps(flags, out, pipeline, trace);
   return 0;
 }
 
@@ -117,19 +162,20 @@ void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
   flags->job.add_to(*verb);
   verb->add_option("--data", flags->data, "directory of the MNIST files (default: $PENSTOCK_DATA, else data/mnist)");
-  verb->add_option("--epochs", flags->epochs, "passes over the training set")->capture_default_str();
+  verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
   verb->add_option("--steps", flags->steps, "stop after so many steps; then there is no evaluation (default: no limit)");
   verb->add_flag("--shuffle,!--no-shuffle", flags->shuffle, "order of samples by seed and epoch, or as stored");
   verb->add_flag("--drop-last", flags->drop_last, "leave out a short last batch");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
-  verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")->capture_default_str();
+  verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
+      ->capture_default_str();
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
   verb->footer("Example:\n  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
-  verb->callback([flags, &exit_code] { exit_code = train(*flags); });
+  verb->callback([flags, &exit_code] { exit_code = run_verb([&] { return train(*flags); }); });
 }
 
 }  // namespace penstock

@@ -8,6 +8,8 @@ namespace {
 
 std::string range(int stages) { return stages == 1 ? "0 is the only stage" : say("stages are 0..", stages - 1); }
 
+const char* kind(const Node& node) { return node.is_layer() ? "layer" : "function"; }
+
 const Node* first_annotated(const Graph& graph) {
   const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.stage; });
   return found == graph.nodes.end() ? nullptr : &*found;
@@ -40,9 +42,9 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
       continue;
     }
     const int stage = *node.stage;
-    require<PlanError>(stage >= 0 && stage < stages, "layer '", node.name, "' has pipeline_stage ", stage,
+    require<PlanError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
                        ", but the pipeline has ", stages, " stage", stages == 1 ? "" : "s", " (", range(stages), ")");
-    require<PlanError>(stage >= latest.value(), "layer '", node.name, "' on stage ", stage, " needs ", latest_name,
+    require<PlanError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ", latest_name,
                        " on stage ", latest.value(), ": stages must not decrease along the data flow");
     stage_of_node.push_back(StageId(stage));
   }

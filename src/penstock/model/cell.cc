@@ -4,8 +4,14 @@
 #include <functional>
 
 #include "penstock/base/error.h"
+#include "penstock/model/graph.h"
 
 namespace penstock {
+namespace {
+
+std::string joined(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+
+}  // namespace
 
 Value Cell::forward(Value) {
   throw PlanError("a Cell overrides neither forward(Value) nor forward_many(Values): write one of them");
@@ -18,38 +24,50 @@ Values Cell::forward_many(Values inputs) {
 }
 
 Value Cell::operator()(const Value& input) {
-  Values outputs = forward_many({input});
+  Values outputs = (*this)(Values{input});
   require<PlanError>(outputs.size() == 1, "a Cell that is called with one value returns ", outputs.size(),
                      ": call it with a list of values");
   return outputs.front();
 }
 
+Values Cell::operator()(const Values& inputs) {
+  Tracer* tracer = Tracer::among(inputs);
+  return tracer ? tracer->run_cell(*this, inputs) : forward_many(inputs);
+}
+
 std::vector<std::pair<std::string, torch::Tensor>> Cell::named_parameters(std::uint64_t seed) {
-  Layers found;
-  find_layers("", {}, found);
+  Contents contents;
+  find_inside({}, contents);
   std::vector<std::pair<std::string, torch::Tensor>> parameters;
-  const std::function<void(const std::string&, const Cell&)> visit = [&](const std::string& prefix, const Cell& cell) {
+  const std::function<void(const Cell&)> visit = [&](const Cell& cell) {
     for (const auto& layer : cell.layers_) {
-      const std::string& path = found.at(layer.get()).path;
-      if (!layer->standalone) layer->standalone = build_layer(layer->factory, {.seed = seed, .layer = path});
+      if (!layer->standalone) layer->standalone = build_layer(layer->factory, {.seed = seed, .layer = layer->path});
       for (const auto& parameter : layer->standalone->module->named_parameters())
-        parameters.emplace_back(path + "." + parameter.key(), parameter.value());
+        parameters.emplace_back(contents.layers.at(layer.get()).path + "." + parameter.key(), parameter.value());
     }
-    for (const auto& [name, inner] : cell.inner_) visit(prefix + name + ".", *inner);
+    for (const auto& [name, inner] : cell.inner_) visit(*inner);
   };
-  visit("", *this);
+  visit(*this);
   return parameters;
 }
 
 Layer Cell::add_factory(const std::string& name, LayerFactory factory) {
   check_name(name);
-  layers_.push_back(std::make_shared<LayerRecord>(LayerRecord{name, std::move(factory), {}, {}}));
+  layers_.push_back(std::make_shared<LayerRecord>(LayerRecord{name, joined(path_, name), std::move(factory), {}, {}}));
   return Layer(layers_.back());
 }
 
 void Cell::add(const std::string& name, Cell& inner) {
   check_name(name);
   inner_.emplace_back(name, &inner);
+  // A Cell that two networks share keeps the name that it got first.
+  if (inner.path_.empty()) inner.set_path(joined(path_, name));
+}
+
+void Cell::set_path(const std::string& path) {
+  path_ = path;
+  for (const auto& layer : layers_) layer->path = joined(path, layer->name);
+  for (const auto& [name, inner] : inner_) inner->set_path(joined(path, name));
 }
 
 void Cell::check_name(const std::string& name) const {
@@ -60,26 +78,32 @@ void Cell::check_name(const std::string& name) const {
   require<PlanError>(!taken, "two layers of one Cell are called '", name, "': give one of them another name");
 }
 
-void Cell::find_layers(const std::string& prefix, const Found& around, Layers& found) const {
-  Found here = around;
+void Cell::find_inside(Found here, Contents& found) const {
   if (const auto& stage = pipeline_stage.value()) {
-    if (around.from_cell)
-      require<PlanError>(*around.from_cell->value() == *stage, "Cell '", prefix, "' has pipeline_stage ", *stage,
-                         ", but '", around.cell_path, "' around it has ", *around.from_cell->value(),
+    if (here.from_cell)
+      require<PlanError>(*here.from_cell->value() == *stage, "Cell '", here.path, "' has pipeline_stage ", *stage,
+                         ", but ", here.cell_path, " around it has ", *here.from_cell->value(),
                          ": remove one of the two");
     here.from_cell = &pipeline_stage;
-    here.cell_path = prefix.empty() ? "the network" : prefix;
+    here.cell_path = here.path.empty() ? "the network" : say("the Cell '", here.path, "'");
   }
-  const std::string dot = prefix.empty() ? "" : prefix + ".";
+  const auto [known, is_new] = found.cells.try_emplace(this, here);
+  require<PlanError>(is_new, "Cell '", here.path, "' was added before, as '", known->second.path,
+                     "': add it once, and call it as often as needed");
   for (const auto& layer : layers_) {
-    here.path = dot + layer->name;
+    Found inside = here;
+    inside.path = joined(here.path, layer->name);
     if (here.from_cell && layer->stage.value())
-      require<PlanError>(*here.from_cell->value() == *layer->stage.value(), "layer '", here.path,
-                         "' has pipeline_stage ", *layer->stage.value(), ", but the Cell '", here.cell_path,
-                         "' around it has ", *here.from_cell->value(), ": remove one of the two");
-    found[layer.get()] = here;
+      require<PlanError>(*here.from_cell->value() == *layer->stage.value(), "layer '", inside.path,
+                         "' has pipeline_stage ", *layer->stage.value(), ", but ", here.cell_path, " around it has ",
+                         *here.from_cell->value(), ": remove one of the two");
+    found.layers.emplace(layer.get(), std::move(inside));
   }
-  for (const auto& [name, inner] : inner_) inner->find_layers(dot + name, here, found);
+  for (const auto& [name, inner] : inner_) {
+    Found inside = here;
+    inside.path = joined(here.path, name);
+    inner->find_inside(std::move(inside), found);
+  }
 }
 
 }  // namespace penstock

@@ -28,13 +28,14 @@ class Cell {
 
   /// Runs forward: standalone on tensors, or as a part of another Cell's forward.
   Value operator()(const Value& input);
-  Values operator()(const Values& inputs) { return forward_many(inputs); }
+  Values operator()(const Values& inputs);
 
-  /// Inherited by every layer inside; a layer inside with another stage is an error that names both.
+  /// Inherited by all that is inside: layers, inner Cells, and the functions that its forward calls. Another stage
+  /// inside is an error that names both.
   StageAnnotation pipeline_stage;
 
   /// Parameters by full name, building what is not built yet from `seed`: for standalone training.
-  /// A pipeline made from this Cell afterwards starts from these values.
+  /// A pipeline made from this Cell afterwards starts from these values, and trains those that require gradients.
   std::vector<std::pair<std::string, torch::Tensor>> named_parameters(std::uint64_t seed = 0);
 
  protected:
@@ -44,7 +45,7 @@ class Cell {
     return add_factory(name, layer_factory(std::move(make)));
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
-  /// Adds an inner Cell, which must live as long as this one.
+  /// Adds an inner Cell, which must live as long as this one. Once: it can be called as often as needed.
   void add(const std::string& name, Cell& inner);
 
  private:
@@ -54,11 +55,17 @@ class Cell {
     const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage
     std::string cell_path;
   };
-  using Layers = std::map<const LayerRecord*, Found>;
+  struct Contents {
+    std::map<const LayerRecord*, Found> layers;
+    std::map<const Cell*, Found> cells;  // with this one
+  };
 
   void check_name(const std::string& name) const;
-  void find_layers(const std::string& prefix, const Found& around, Layers& found) const;
+  void set_path(const std::string& path);
+  /// Finds everything inside; `here` says what is around. Throws PlanError for contradicting stages.
+  void find_inside(Found here, Contents& found) const;
 
+  std::string path_;  // from the outermost Cell, which has none
   std::vector<std::shared_ptr<LayerRecord>> layers_;
   std::vector<std::pair<std::string, Cell*>> inner_;
 };

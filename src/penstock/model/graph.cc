@@ -1,5 +1,8 @@
 #include "penstock/model/graph.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "penstock/base/error.h"
 
 namespace penstock {
@@ -18,7 +21,8 @@ Graph trace_graph(Cell& network, int inputs) {
 Tracer::Tracer(const Cell& root, int inputs) {
   require<PlanError>(inputs >= 1, "a network takes at least one input, not ", inputs);
   graph_.inputs = inputs;
-  root.find_layers("", {}, layers_);
+  root.find_inside({}, contents_);
+  for (const auto& [layer, found] : contents_.layers) uses_[found.path] = 1;
 }
 
 Values Tracer::inputs() {
@@ -27,22 +31,34 @@ Values Tracer::inputs() {
   return values;
 }
 
+Tracer* Tracer::among(const Values& values) {
+  const auto symbolic = std::find_if(values.begin(), values.end(), [](const Value& v) { return v.is_symbolic(); });
+  return symbolic == values.end() ? nullptr : symbolic->tracer_;
+}
+
 Tracer* Tracer::of(const std::string& user, const Values& values) {
-  Tracer* tracer = nullptr;
-  bool real = false;
-  for (const Value& value : values) (value.is_symbolic() ? void(tracer = value.tracer_) : void(real = true));
-  require<PlanError>(!(tracer && real), "'", user,
-                     "' takes a real tensor and a traced value: make the tensor a parameter of a layer, or make it "
-                     "inside penstock::apply");
+  Tracer* tracer = among(values);
+  if (!tracer) return nullptr;
+  std::string traced;
+  bool has_real = false;
+  for (const Value& value : values) {
+    if (!value.is_symbolic())
+      has_real = true;
+    else if (traced.empty())
+      traced = tracer->name_of(value);
+  }
+  require<PlanError>(!has_real, "'", user, "' takes '", traced,
+                     "', which is traced, together with a real tensor: make the tensor a parameter of a layer, or "
+                     "make it inside penstock::apply");
   return tracer;
 }
 
 Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments) {
-  const auto found = layers_.find(layer.get());
-  require<PlanError>(found != layers_.end(), "layer '", layer->name,
+  const auto found = contents_.layers.find(layer.get());
+  require<PlanError>(found != contents_.layers.end(), "layer '", layer->name,
                      "' is used by the network but belongs to a Cell that was never added: call add(name, cell)");
   Node node;
-  node.name = unique_name(found->second.path);
+  node.name = called_.insert(layer.get()).second ? found->second.path : unique_name(found->second.path);
   node.layer = layer;
   node.layer_path = found->second.path;
   node.outputs = layer->factory.outputs;
@@ -57,7 +73,16 @@ Values Tracer::add_function(const std::string& name, const TensorFunction& funct
   node.name = unique_name(name);
   node.function = function;
   node.outputs = outputs;
+  const auto around = contents_.cells.find(running_);
+  if (around != contents_.cells.end() && around->second.from_cell) node.stage = around->second.from_cell->value();
   return add(std::move(node), arguments);
+}
+
+Values Tracer::run_cell(Cell& cell, const Values& inputs) {
+  const Cell* around = std::exchange(running_, &cell);
+  Values outputs = cell.forward_many(inputs);
+  running_ = around;
+  return outputs;
 }
 
 Values Tracer::add(Node node, const Values& arguments) {
@@ -79,8 +104,13 @@ Graph Tracer::finish(const Values& outputs) {
 }
 
 std::string Tracer::unique_name(const std::string& wanted) {
-  const int times = ++used_names_[wanted];
-  return times == 1 ? wanted : say(wanted, "_", times);
+  int& uses = uses_[wanted];
+  std::string name = wanted;
+  while (++uses > 1) {
+    name = say(wanted, "_", uses);
+    if (uses_.try_emplace(name, 1).second) break;
+  }
+  return name;
 }
 
 }  // namespace penstock

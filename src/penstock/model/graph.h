@@ -1,8 +1,10 @@
 // A network as a list of nodes in execution order. A plain value: what is cut, shown and run.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,13 +14,13 @@ namespace penstock {
 
 /// One call of a layer, or of a function on values.
 struct Node {
-  std::string name;                          // "layer1", "head.fc"; functions and repeated calls are numbered: "flatten_2"
+  std::string name;                          // "layer1", "head.fc"; unique: repeated calls are numbered, "flatten_2"
   std::shared_ptr<const LayerRecord> layer;  // empty for a function
   std::string layer_path;                    // full name of the layer: the prefix of its parameters' names
   TensorFunction function;                   // empty for a layer
   std::vector<ValueRef> inputs;
   int outputs = 1;
-  std::optional<int> stage;                  // as annotated on the layer or a Cell around it
+  std::optional<int> stage;                  // as annotated on the layer, or on a Cell around the call
 
   bool is_layer() const { return layer != nullptr; }
 };
@@ -44,20 +46,26 @@ class Tracer {
   Values inputs();
   Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments);
   Values add_function(const std::string& name, const TensorFunction& function, const Values& arguments, int outputs);
+  /// Runs the forward of `cell`, whose stage its functions inherit.
+  Values run_cell(Cell& cell, const Values& inputs);
   Graph finish(const Values& outputs);
 
   /// "layer1", for messages about `value`.
   std::string name_of(const Value& value) const { return graph_.name_of(value.ref_); }
   /// The tracer of symbolic `values`, or none where all are real. Throws PlanError when they are mixed.
   static Tracer* of(const std::string& user, const Values& values);
+  /// The tracer of any symbolic value among `values`.
+  static Tracer* among(const Values& values);
 
  private:
   Values add(Node node, const Values& arguments);
   std::string unique_name(const std::string& wanted);
 
   Graph graph_;
-  Cell::Layers layers_;
-  std::map<std::string, int> used_names_;
+  Cell::Contents contents_;
+  const Cell* running_ = nullptr;         // the innermost whose forward runs
+  std::set<const LayerRecord*> called_;
+  std::map<std::string, int> uses_;       // of a name; the first uses of the layers' own names are reserved
 };
 
 }  // namespace penstock

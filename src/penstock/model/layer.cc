@@ -43,10 +43,22 @@ class SeededGenerator {
 
 template <class Use>
 void for_each_pair(torch::nn::Module& to, const torch::nn::Module& from, Use use) {
+  constexpr const char* fix = ": it must make the same module each time";
   const auto pair_up = [&](auto&& mine, auto&& theirs) {
     require<PlanError>(mine.size() == theirs.size(), "a layer's factory made ", theirs.size(),
-                       " tensors the first time and ", mine.size(), " later: it must make the same module each time");
-    for (std::size_t i = 0; i < mine.size(); ++i) use(mine[i].value(), theirs[i].value());
+                       " tensors the first time and ", mine.size(), " later", fix);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      torch::Tensor& to_tensor = mine[i].value();
+      const torch::Tensor& from_tensor = theirs[i].value();
+      require<PlanError>(mine[i].key() == theirs[i].key(), "a layer's factory made '", theirs[i].key(),
+                         "' the first time and '", mine[i].key(), "' later", fix);
+      require<PlanError>(to_tensor.defined() == from_tensor.defined(), "a layer's factory left '", mine[i].key(),
+                         "' empty once and not another time", fix);
+      if (!to_tensor.defined()) continue;  // BatchNorm without running statistics has such buffers
+      require<PlanError>(to_tensor.sizes() == from_tensor.sizes(), "a layer's factory made '", mine[i].key(),
+                         "' of shape ", from_tensor.sizes(), " the first time and ", to_tensor.sizes(), " later", fix);
+      use(to_tensor, from_tensor);
+    }
   };
   pair_up(to.named_parameters(), from.named_parameters());
   pair_up(to.named_buffers(), from.named_buffers());
@@ -65,13 +77,16 @@ void share_values(torch::nn::Module& other, const torch::nn::Module& home) {
 
 void copy_values(torch::nn::Module& to, const torch::nn::Module& from) {
   torch::NoGradGuard no_grad;
-  for_each_pair(to, from, [](torch::Tensor& mine, const torch::Tensor& theirs) { mine.copy_(theirs); });
+  for_each_pair(to, from, [](torch::Tensor& mine, const torch::Tensor& theirs) {
+    mine.copy_(theirs);
+    mine.requires_grad_(theirs.requires_grad());
+  });
 }
 
 Values Layer::call(const Values& inputs) const {
-  if (Tracer* tracer = Tracer::of(record_->name, inputs)) return tracer->add_layer(record_, inputs);
-  if (!record_->standalone) record_->standalone = build_layer(record_->factory, {.seed = 0, .layer = record_->name});
-  return apply(record_->name, record_->standalone->forward, inputs, record_->factory.outputs);
+  if (Tracer* tracer = Tracer::of(record_->path, inputs)) return tracer->add_layer(record_, inputs);
+  if (!record_->standalone) record_->standalone = build_layer(record_->factory, {.seed = 0, .layer = record_->path});
+  return apply(record_->path, record_->standalone->forward, inputs, record_->factory.outputs);
 }
 
 namespace traits {

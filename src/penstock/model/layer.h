@@ -32,19 +32,27 @@ struct LayerFactory {
 class StageAnnotation {
  public:
   StageAnnotation() : stage_(std::make_shared<std::optional<int>>()) {}
+  StageAnnotation(const StageAnnotation&) = default;
   StageAnnotation& operator=(int stage) {
     *stage_ = stage;
+    return *this;
+  }
+  /// Takes over the number: `b.pipeline_stage = a.pipeline_stage;` leaves two annotations.
+  StageAnnotation& operator=(const StageAnnotation& other) {
+    *stage_ = *other.stage_;
     return *this;
   }
   const std::optional<int>& value() const { return *stage_; }
 
  private:
+  friend class Layer;
   std::shared_ptr<std::optional<int>> stage_;  // shared by the copies of a Layer
 };
 
 /// What the copies of a Layer share.
 struct LayerRecord {
   std::string name;  // within its Cell
+  std::string path;  // from the outermost Cell: what its weights are seeded by where it runs standalone
   LayerFactory factory;
   StageAnnotation stage;
   std::optional<BuiltLayer> standalone;  // built when the network runs on real tensors
@@ -55,6 +63,13 @@ class Layer {
  public:
   /// 0..S-1, in the order of the data flow. Unset: with the layers around it, or chosen by the partitioner.
   StageAnnotation pipeline_stage;
+
+  Layer(const Layer&) = default;
+  Layer& operator=(const Layer& other) {
+    record_ = other.record_;
+    pipeline_stage.stage_ = other.pipeline_stage.stage_;
+    return *this;
+  }
 
   Value operator()(const Value& input) const { return call({input}).front(); }
   /// For modules with several inputs or outputs.
@@ -77,24 +92,28 @@ struct WeightSeed {
 BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights);
 
 /// Parameters and buffers of `other` become those of `home`: two modules, one set of values, two gradients.
-/// Throws PlanError when the modules differ.
+/// Throws PlanError when the modules differ in the names or shapes of their tensors.
 void share_values(torch::nn::Module& other, const torch::nn::Module& home);
-/// Copies values instead.
+/// Copies values, and which parameters are trained, instead. Throws like share_values.
 void copy_values(torch::nn::Module& to, const torch::nn::Module& from);
 
 namespace traits {
 
 inline Tensors as_tensors(torch::Tensor tensor) { return {std::move(tensor)}; }
 inline Tensors as_tensors(Tensors tensors) { return tensors; }
+/// Tuples within tuples are flattened: torch::nn::LSTM gives (output, (hidden, cell)).
 template <class... T>
-Tensors as_tensors(std::tuple<T...> tensors) {
-  return std::apply([](auto&&... each) { return Tensors{std::move(each)...}; }, std::move(tensors));
+Tensors as_tensors(std::tuple<T...> tuple) {
+  Tensors all;
+  const auto append = [&all](Tensors some) { all.insert(all.end(), some.begin(), some.end()); };
+  std::apply([&](auto&&... each) { (append(as_tensors(std::move(each))), ...); }, std::move(tuple));
+  return all;
 }
 
 template <class T>
 constexpr int output_count = 1;
 template <class... T>
-constexpr int output_count<std::tuple<T...>> = sizeof...(T);
+constexpr int output_count<std::tuple<T...>> = (0 + ... + output_count<T>);
 
 template <class M>
 concept TakesOne = requires(M& module, const torch::Tensor& x) { module.forward(x); };

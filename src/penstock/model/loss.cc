@@ -2,6 +2,8 @@
 
 #include <torch/nn/functional/loss.h>
 
+#include "penstock/base/error.h"
+
 namespace penstock {
 namespace {
 
@@ -22,6 +24,10 @@ const Loss cross_entropy{
 
 const Loss squared_error{"squared_error",
                          [](const torch::Tensor& output, const torch::Tensor& target) {
+                           // Shapes that differ would be broadcast: [n] against [n, 1] compares everything with everything.
+                           require<ConfigError>(output.sizes() == target.sizes(), "squared_error compares an output of ",
+                                                output.sizes(), " with a target of ", target.sizes(),
+                                                ": give them one shape");
                            return (output - target).square().sum();
                          },
                          [](const torch::Tensor& target) { return static_cast<double>(target.numel()); }};

@@ -18,7 +18,7 @@ struct Loss {
 
 /// Softmax cross entropy. Output [n, classes, ...], target [n, ...] of class numbers; targets of -100 do not count.
 extern const Loss cross_entropy;
-/// Squared error, a mean over samples and elements. Output and target of one shape.
+/// Squared error, a mean over samples and elements. Output and target of one shape, else ConfigError.
 extern const Loss squared_error;
 
 /// How a step's loss and gradients are made from its micro-batches (and replicas).

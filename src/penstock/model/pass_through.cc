@@ -1,6 +1,7 @@
 #include "penstock/model/pass_through.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "penstock/base/error.h"
@@ -9,6 +10,7 @@ namespace penstock {
 
 std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of_node, int stages) {
   std::vector<StageId> empty;
+  std::map<ValueRef, ValueRef> passes;  // what a pass node hands on
   const StageId last(stages - 1);
   for (StageId stage(0); stage <= last; stage = stage.next()) {
     if (std::find(stage_of_node.begin(), stage_of_node.end(), stage) != stage_of_node.end()) continue;
@@ -32,9 +34,11 @@ std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of
           std::replace(graph.nodes[n].inputs.begin(), graph.nodes[n].inputs.end(), value, passed);
       std::replace(graph.outputs.begin(), graph.outputs.end(), value, passed);
       Node pass;
-      pass.name = say("pass ", graph.name_of(value), " through stage ", stage.value());
+      const ValueRef origin = passes.contains(value) ? passes.at(value) : value;
+      passes[passed] = origin;
+      pass.name = say("pass ", graph.name_of(origin), " through stage ", stage.value());
       // A view: a node of the backward graph that costs nothing and hands gradients on unchanged.
-      pass.function = [](const Tensors& x) { return Tensors{x[0].view_as(x[0])}; };
+      pass.function = [](const Tensors& x) { return Tensors{x[0].defined() ? x[0].view_as(x[0]) : x[0]}; };
       pass.inputs = {value};
       graph.nodes.push_back(std::move(pass));
       stage_of_node.push_back(stage);

@@ -10,6 +10,7 @@ class SequentialCell : public Cell {
   using Cell::forward;
 
   explicit SequentialCell(const torch::nn::Sequential& modules) {
+    const std::vector<std::string> names = modules->named_children().keys();
     std::map<const torch::nn::Module*, std::size_t> first_seen;
     for (std::size_t i = 0; i < modules->size(); ++i) {
       torch::nn::AnyModule any = *(modules->begin() + static_cast<std::ptrdiff_t>(i));
@@ -18,7 +19,7 @@ class SequentialCell : public Cell {
         calls_.push_back(calls_[seen->second]);
         continue;
       }
-      calls_.push_back(add_factory(std::to_string(i), {[any] { return copy_of(any); }, 1}));
+      calls_.push_back(add_factory(names[i], {[any] { return copy_of(any); }, 1}));
     }
     require<PlanError>(!calls_.empty(), "the torch::nn::Sequential is empty: add a module to it");
   }
@@ -31,6 +32,9 @@ class SequentialCell : public Cell {
  private:
   static BuiltLayer copy_of(const torch::nn::AnyModule& original) {
     torch::nn::AnyModule copy = original.clone();
+    // A clone trains all of its parameters, frozen ones too.
+    const auto originals = original.ptr()->parameters(), copies = copy.ptr()->parameters();
+    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].requires_grad_(originals[i].requires_grad());
     return {copy.ptr(), [copy](const Tensors& x) mutable {
               require<PlanError>(x.size() == 1, "a module of a torch::nn::Sequential takes one tensor, not ", x.size());
               return Tensors{copy.forward(x[0])};

@@ -9,8 +9,9 @@
 
 namespace penstock {
 
-/// A Cell whose layers are the modules of `modules`, called "0", "1", ... as torch calls them. The pipeline starts from
-/// a copy of the modules' values. A module that stands there twice shares its values.
+/// A Cell whose layers are the modules of `modules`, called as torch calls them: "0", "1", ... or the names they were
+/// given. The pipeline starts from a copy of the modules' values and trains what they train. A module that stands there
+/// twice is one layer, called twice. Throws PlanError when there is no module.
 std::unique_ptr<Cell> from_sequential(const torch::nn::Sequential& modules);
 
 }  // namespace penstock

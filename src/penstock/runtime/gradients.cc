@@ -19,7 +19,8 @@ void Gradients::add_call(const std::string& layer_path, const torch::nn::Module&
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) continue;
     const std::string name = layer_path + "." + item.key();
-    auto parameter = std::find_if(parameters_.begin(), parameters_.end(), [&](const auto& p) { return p.name == name; });
+    const auto has_this_name = [&](const Parameter& p) { return p.name == name; };
+    auto parameter = std::find_if(parameters_.begin(), parameters_.end(), has_this_name);
     if (parameter == parameters_.end()) parameter = parameters_.insert(parameter, Parameter{name, item.value(), {}});
     parameter->uses.push_back(leaves_.size());
     leaves_.push_back(item.value());

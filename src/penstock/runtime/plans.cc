@@ -39,7 +39,8 @@ void check_words(const Schedule& schedule) {
 
 }  // namespace
 
-RunPlan::RunPlan(Schedule lowered, Links links) : schedule(std::move(lowered)), dependencies(schedule, std::move(links)) {
+RunPlan::RunPlan(Schedule lowered, Links links)
+    : schedule(std::move(lowered)), dependencies(schedule, std::move(links)) {
   for (const Order& order : schedule.orders) programs.emplace_back(order, dependencies);
 }
 
@@ -49,10 +50,11 @@ Plans::Plans(const PlanRequest& request) : request_(request), from_file_(names_a
   if (from_file_) {
     training_ = strip(load_schedule(request.schedule));
     require<ConfigError>(training_.rank_count() == request.ranks, "schedule file '", request.schedule, "' is for ",
-                         training_.rank_count(), " ranks, but the pipeline has ", request.ranks, " stages");
+                         training_.rank_count(), " ranks, but the pipeline has ", request.ranks, " stages: ask for ",
+                         training_.rank_count(), " stages, or take another file");
     require<ConfigError>(training_.micro_batches == request.micro_batches, "schedule file '", request.schedule,
                          "' is for ", training_.micro_batches, " micro-batches, but the pipeline is asked for ",
-                         request.micro_batches);
+                         request.micro_batches, ": ask for ", training_.micro_batches, ", or take another file");
     judge(training_).require_ok(training_);
   } else {
     training_ = generate(request.schedule, {.ranks = request.ranks, .micro_batches = request.micro_batches});
@@ -99,7 +101,8 @@ std::shared_ptr<const RunPlan> Plans::plan_without_samples() {
 std::shared_ptr<const RunPlan> Plans::for_forward(int micro_batches) {
   auto& plan = known_[{false, micro_batches}];
   if (plan) return plan;
-  Schedule lowered = lower(forward_part(restricted(training_, micro_batches)), links_, {.reduce = false, .step = false});
+  const Schedule compute_words = forward_part(restricted(training_, micro_batches));
+  Schedule lowered = lower(compute_words, links_, {.reduce = false, .step = false});
   if (micro_batches > 0) judge(lowered, {.links = links_, .activation_bound = std::nullopt}).require_ok(lowered);
   auto made = std::make_shared<RunPlan>(std::move(lowered), links_);
   made->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);

@@ -26,8 +26,9 @@ std::string difference(const std::string& mine, const std::string& theirs, World
     if (!std::getline(b, other)) other = "nothing";
     if (own == other) continue;
     const std::size_t equals = own.find('=');
-    return say("ranks disagree before step 1: ", own.substr(0, equals), " is ", own.substr(equals + 1), " on rank 0 and ",
-               other.substr(other.find('=') + 1), " on rank ", rank.value(), ": start every rank with the same settings");
+    return say("ranks disagree before step 1: ", own.substr(0, equals), " is ", own.substr(equals + 1),
+               " on rank 0 and ", other.substr(other.find('=') + 1), " on rank ", rank.value(),
+               ": start every rank with the same settings");
   }
   return "";
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/reason.h"
 #include "penstock/runtime/reduce.h"
 
 namespace penstock {
@@ -50,8 +51,8 @@ void RankRunner::run(const StepJob& job) {
     Transport& transport = endpoint();
     if (!transport.aborted())
       transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
-                          to_string(current_), " of step ", job.step, ": ", error.what()));
-    failure = std::make_exception_ptr(RankFailure(transport.aborted().value_or(error.what())));
+                          to_string(current_), " of step ", job.step, ": ", reason_of(error)));
+    failure = std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
   }
   job_ = nullptr;
   stash_.clear();
@@ -95,9 +96,7 @@ void RankRunner::begin(const Instruction& instruction) {
 }
 
 std::int64_t RankRunner::receive(const Instruction& instruction) {
-  const bool is_forward = instruction.op() == Op::recv_forward;
-  const MessageKey key{is_forward ? instruction.peer() : instruction.stage(),
-                       is_forward ? instruction.stage() : instruction.peer(), instruction.micro_batch(), is_forward};
+  const MessageKey key = key_of(instruction);
   const WorldRank from = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
   Message message = endpoint().receive(from, tag_of(key), to_string(instruction));
   const std::int64_t transit = message.arrived_ns - message.sent_ns;
@@ -111,9 +110,7 @@ void RankRunner::perform(const Instruction& instruction) {
     case Op::backward: return backward(stage(instruction.stage()), instruction.micro_batch());
     case Op::send_forward:
     case Op::send_backward: {
-      const bool is_forward = instruction.op() == Op::send_forward;
-      const MessageKey key{is_forward ? instruction.stage() : instruction.peer(),
-                           is_forward ? instruction.peer() : instruction.stage(), instruction.micro_batch(), is_forward};
+      const MessageKey key = key_of(instruction);
       auto node = outbox_.extract(key);
       require<InternalError>(!node.empty(), to_string(instruction), " has nothing to send");
       const WorldRank to = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
@@ -134,6 +131,13 @@ Stage& RankRunner::stage(StageId id) {
   for (const auto& stage : stages_)
     if (stage->id() == id) return *stage;
   throw InternalError(say("rank ", rank_.value(), " does not own stage ", id.value()));
+}
+
+RankRunner::MessageKey RankRunner::key_of(const Instruction& message) {
+  const bool is_forward = message.op() == Op::send_forward || message.op() == Op::recv_forward;
+  const bool by_producer = message.op() == Op::send_forward || message.op() == Op::recv_backward;
+  return {by_producer ? message.stage() : message.peer(), by_producer ? message.peer() : message.stage(),
+          message.micro_batch(), is_forward};
 }
 
 Tag RankRunner::tag_of(const MessageKey& key) const {
@@ -231,7 +235,8 @@ void RankRunner::collect_result() {
 }
 
 void RankRunner::reduce(Stage& stage) {
-  ReplicaGroup group{endpoint(), {setting_.pipeline, Traffic::reduce, job_->step, stage.id().value(), 0, 0}, replica_, {}};
+  const Tag tag{setting_.pipeline, Traffic::reduce, job_->step, stage.id().value(), 0, 0};
+  ReplicaGroup group{endpoint(), tag, replica_, {}};
   for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
   gradients_[stage.id()] = sum_over_replicas(group, stage.gradients());
 }

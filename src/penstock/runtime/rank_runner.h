@@ -26,7 +26,7 @@ struct StepJob {
   bool training = true;
   BatchLayout layout;
   std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica
-  Tensors inputs;                                     // by graph input: the whole batch, or rows from first_input_row on
+  Tensors inputs;                                     // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
   torch::Tensor targets;                              // the whole batch's
   std::vector<Metric> metrics;
@@ -70,8 +70,8 @@ class RankRunner {
 
  private:
   struct MessageKey {
-    StageId from;
-    StageId to;
+    StageId from;  // the link's producer, in both directions
+    StageId to;    // its consumer
     MicroBatch micro_batch;
     bool forward = true;
     friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
@@ -81,6 +81,7 @@ class RankRunner {
   Transport& endpoint() const { return *setting_.member.endpoint; }
   Stage& stage(StageId id);
   bool is_local(StageId id) const { return placement_.rank_of(id) == rank_; }
+  static MessageKey key_of(const Instruction& message);
   Tag tag_of(const MessageKey& key) const;
 
   void run_or_throw(const StepJob& job);

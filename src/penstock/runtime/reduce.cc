@@ -26,7 +26,8 @@ Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients) {
   Tensors flat_parts;
   torch::Tensor present = torch::zeros({static_cast<std::int64_t>(own.size())}, torch::kBool);
   for (std::size_t i = 0; i < own.size(); ++i) {
-    flat_parts.push_back(own[i].defined() ? own[i].reshape({-1}) : torch::zeros_like(parameters[i].value).reshape({-1}));
+    const torch::Tensor part = own[i].defined() ? own[i] : torch::zeros_like(parameters[i].value);
+    flat_parts.push_back(part.reshape({-1}));
     present[static_cast<std::int64_t>(i)] = own[i].defined();
   }
   const torch::Tensor flat = torch::cat(flat_parts);

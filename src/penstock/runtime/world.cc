@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/reason.h"
 #include "penstock/runtime/worker.h"
 #include "penstock/transport/launch_environment.h"
 
@@ -13,8 +14,10 @@ namespace penstock {
 namespace {
 
 constexpr std::chrono::seconds patience_after_failure{2};
+constexpr std::int64_t most_threads = 1024;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
+std::string processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
 
 void check(const WorldOptions& options) {
   require<ConfigError>(options.stages >= 1, "stages = ", options.stages, ", but a pipeline has at least 1");
@@ -24,19 +27,18 @@ void check(const WorldOptions& options) {
                        " ms, but it must be above 0");
 }
 
-/// How many replicas `processes` make; the count must fit.
-int replicas_of(int processes, const WorldOptions& options) {
+/// How many replicas `count` processes make; the count must fit.
+int replicas_of(int count, const WorldOptions& options) {
   if (options.replicas > 0) {
-    const int wanted = options.stages * options.replicas;
-    require<ConfigError>(wanted == processes, plural(processes, "process"), " for ", plural(options.stages, "stage"),
-                         " x ", plural(options.replicas, "replica"), ": start ", wanted, " (mpirun -n ", wanted, ")");
+    const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
+    require<ConfigError>(wanted == count, processes(count), " for ", plural(options.stages, "stage"), " x ",
+                         plural(options.replicas, "replica"), ": start ", wanted, " (mpirun -n ", wanted, ")");
     return options.replicas;
   }
-  require<ConfigError>(processes % options.stages == 0 && processes > 0, processes,
-                       processes == 1 ? " process does" : " processes do", " not divide into ",
-                       plural(options.stages, "stage"), ": start a multiple of ", options.stages, " (mpirun -n ",
-                       options.stages, ")");
-  return processes / options.stages;
+  require<ConfigError>(count % options.stages == 0 && count > 0, processes(count), count == 1 ? " does" : " do",
+                       " not divide into ", plural(options.stages, "stage"), ": start a multiple of ",
+                       options.stages, " (mpirun -n ", options.stages, ")");
+  return count / options.stages;
 }
 
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
@@ -61,7 +63,10 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
     endpoints.push_back(open_mpi(transport));
     return endpoints;
   }
-  const int ranks = options.stages * std::max(options.replicas, 1);
+  const std::int64_t wanted = std::int64_t{options.stages} * std::max(options.replicas, 1);
+  require<ConfigError>(wanted <= most_threads, "stages x replicas = ", wanted, ", but a process holds at most ",
+                       most_threads, " ranks as threads: take fewer, or start processes with mpirun");
+  const int ranks = static_cast<int>(wanted);
   transport.spin = static_cast<unsigned>(ranks * options.threads) <= std::thread::hardware_concurrency();
   return open_threads(ranks, transport);
 }
@@ -143,7 +148,7 @@ void World::run_on_local_ranks(const std::function<void(const Member&)>& job) co
         job(member);
         promise->set_value();
       } catch (const std::exception& error) {
-        member.endpoint->abort(error.what());
+        member.endpoint->abort(reason_of(error));
         promise->set_exception(std::current_exception());
       }
     });

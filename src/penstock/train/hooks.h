@@ -31,6 +31,7 @@ class Hook {
   virtual ~Hook() = default;
   virtual void on_step(const StepReport&) {}
   virtual void on_evaluation(const EvaluationReport&) {}
+  /// After the last step, also of a training that ends with an error.
   virtual void on_end() {}
 };
 

@@ -11,9 +11,11 @@ namespace {
 
 using TensorList = std::vector<torch::Tensor>;
 
-void check_rate(double rate) {
-  require<ConfigError>(rate >= 0, "the learning rate is ", rate, ", but it cannot be below 0");
+void check_not_negative(const char* what, double value) {
+  require<ConfigError>(value >= 0, "the ", what, " is ", value, ", but it cannot be below 0");
 }
+
+void check_rate(double rate) { check_not_negative("learning rate", rate); }
 
 /// The parameters that have a gradient this time, by position. Torch leaves the others alone, and so do we.
 std::vector<std::size_t> with_gradient(const TensorList& parameters) {
@@ -23,9 +25,14 @@ std::vector<std::size_t> with_gradient(const TensorList& parameters) {
   return present;
 }
 
+/// The kernels walk through memory and never look at strides: a gradient is brought into its parameter's layout.
 TensorList gradients_of(const TensorList& parameters) {
   TensorList gradients;
-  for (const torch::Tensor& parameter : parameters) gradients.push_back(parameter.grad());
+  for (const torch::Tensor& parameter : parameters) {
+    const torch::Tensor& gradient = parameter.grad();
+    const bool fits = gradient.strides() == parameter.strides() && gradient.scalar_type() == parameter.scalar_type();
+    gradients.push_back(fits ? gradient : torch::empty_like(parameter).copy_(gradient));
+  }
   return gradients;
 }
 
@@ -37,7 +44,12 @@ TensorList chosen(const TensorList& all, const std::vector<std::size_t>& which) 
 
 TensorList values_of(const std::vector<NamedParameter>& named) {
   TensorList values;
-  for (const NamedParameter& parameter : named) values.push_back(parameter.value);
+  for (const auto& [name, value] : named) {
+    require<ConfigError>(value.is_non_overlapping_and_dense(), "parameter '", name, "' of shape ", value.sizes(),
+                         " and strides ", value.strides(),
+                         " is not dense in memory: make it contiguous, or use an optimiser of torch::optim");
+    values.push_back(value);
+  }
   return values;
 }
 
@@ -123,6 +135,8 @@ void check(const AdamOptions& options) {
   check_rate(options.learning_rate);
   for (double beta : {options.beta1, options.beta2})
     require<ConfigError>(beta >= 0 && beta < 1, "Adam's beta is ", beta, ", but it lies in [0, 1)");
+  check_not_negative("epsilon", options.epsilon);
+  check_not_negative("weight decay", options.weight_decay);
 }
 
 OptimizerFactory adam_factory(const AdamOptions& options, Adam::Decay decay) {
@@ -136,7 +150,8 @@ OptimizerFactory adam_factory(const AdamOptions& options, Adam::Decay decay) {
 
 OptimizerFactory sgd(const SgdOptions& options) {
   check_rate(options.learning_rate);
-  require<ConfigError>(options.momentum >= 0, "the momentum is ", options.momentum, ", but it cannot be below 0");
+  check_not_negative("momentum", options.momentum);
+  check_not_negative("weight decay", options.weight_decay);
   require<ConfigError>(!options.nesterov || options.momentum > 0, "nesterov needs a momentum above 0");
   return [options](const std::vector<NamedParameter>& named) { return std::make_unique<Sgd>(named, options); };
 }

@@ -21,6 +21,19 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(
 }
 
 void Trainer::fit(Loader& train, Loader* test) {
+  const auto end = [this] {
+    for (const auto& hook : hooks_) hook->on_end();
+  };
+  try {
+    run_epochs(train, test);
+  } catch (...) {
+    end();  // a progress bar must not stay in front of the error's message
+    throw;
+  }
+  end();
+}
+
+void Trainer::run_epochs(Loader& train, Loader* test) {
   const std::int64_t per_epoch = train.batches_per_epoch();
   std::int64_t left = options_.max_steps.value_or(options_.epochs * per_epoch);
   last_report_ = Clock::now();
@@ -46,7 +59,6 @@ void Trainer::fit(Loader& train, Loader* test) {
       last_report_ = Clock::now();
     }
   }
-  for (const auto& hook : hooks_) hook->on_end();
 }
 
 void Trainer::report(const Pending& pending) {

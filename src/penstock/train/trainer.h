@@ -37,6 +37,7 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
   struct Pending;
+  void run_epochs(Loader& train, Loader* test);
   void report(const Pending& pending);
 
   Pipeline& pipeline_;

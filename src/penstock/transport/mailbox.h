@@ -2,6 +2,7 @@
 // runs under TSAN with integers for messages.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -164,9 +165,10 @@ class alignas(128) Mailbox {
     // Late news can be one period old: a peer must have stood still for the deadline before the last question.
     const std::int64_t limit = patience_.deadline.count() + (watch.hears_late() ? period : 0);
     const WorldRank from = awaited_->from;
-    std::int64_t moved = steady_now_ns();
+    std::int64_t looked = steady_now_ns();
+    std::int64_t moved = looked;
     while (!stirred_.load(std::memory_order_relaxed)) {
-      const std::int64_t wake_at = std::min(steady_now_ns() + period, moved + limit);
+      const std::int64_t wake_at = std::min(looked + period, moved + limit);
       arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(wake_at)),
                           [&] { return stirred_.load(std::memory_order_relaxed); });
       if (stirred_.load(std::memory_order_relaxed)) return;
@@ -180,6 +182,7 @@ class alignas(128) Mailbox {
                               chain.text(std::chrono::nanoseconds(2 * period)), " (no progress for ",
                               static_cast<double>(patience_.deadline.count()) * 1e-9, " s)");
       watch.ask(from);
+      looked = now;
       lock.lock();
     }
   }

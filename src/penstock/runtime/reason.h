@@ -1,0 +1,12 @@
+// What an exception says, in one line where LibTorch threw it.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace penstock {
+
+/// The message of `error`, without the stack frames that LibTorch appends to its own.
+std::string reason_of(const std::exception& error);
+
+}  // namespace penstock
