@@ -66,6 +66,11 @@ TEST_F(TextFile, misuse_is_told) {
   EXPECT_THROW(write_text(path("no/such/folder"), "x"), ConfigError);
   EXPECT_THROW(write_text(folder_.string(), "x"), ConfigError);
   EXPECT_THROW(write_text("", "x"), ConfigError);
+  EXPECT_THROW(require_place_for(path("no/such/folder")), ConfigError);
+  EXPECT_THROW(require_place_for(folder_.string()), ConfigError);
+  EXPECT_NO_THROW(require_place_for(path("new")));
+  EXPECT_NO_THROW(require_place_for("-"));
+  EXPECT_EQ(file_count(), 0) << "asking leaves nothing";
   EXPECT_THROW(read_text(path("missing")), DataError);
   EXPECT_THROW(read_text(folder_.string()), DataError);
 }

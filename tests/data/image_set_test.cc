@@ -33,7 +33,7 @@ class MnistFolder : public testing::Test {
     return "accepted";
   }
 
-  std::string path(const std::string& name) const { return "'" + (folder_ / name).string() + "'"; }
+  std::string path(const std::string& name) const { return say("'", (folder_ / name).string(), "'"); }
 
   const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "penstock_image_set_test";
   const std::string images_ = "t10k-images-idx3-ubyte";

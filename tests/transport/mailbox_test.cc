@@ -236,7 +236,7 @@ TEST(Progress, IsReadWholeWhileItIsWritten) {
   int torn = 0, changes = 0;
   std::string last;
   // Until both have run side by side for a while, or there is no second core.
-  for (int reads = 0; changes < 20000 && reads < 2'000'000; ++reads) {
+  for (int reads = 0; changes < 20000 && reads < 1'000'000; ++reads) {
     const std::string word = progress.read().position.word;
     torn += word != lengths[0] && word != lengths[1];
     changes += std::exchange(last, word) != word;

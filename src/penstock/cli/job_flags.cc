@@ -18,6 +18,11 @@ void require_finite(const char* flag, double value) {
   require<ConfigError>(std::isfinite(value), flag, " ", value, ": give a finite number");
 }
 
+/// An empty answer, or what is wrong. Unsigned conversion would turn -1 into a large number.
+std::string is_not_negative(const std::string& text) {
+  return text.starts_with('-') ? say(text, " is below 0") : std::string();
+}
+
 }  // namespace
 
 void JobFlags::add_to(CLI::App& app) {
@@ -26,7 +31,8 @@ void JobFlags::add_to(CLI::App& app) {
   what->add_option("--model", model, "mlp")->check(CLI::IsMember({"mlp"}))->capture_default_str();
   what->add_option("--hidden", hidden, "widths of the hidden layers: 512,512 or 1024x8")->capture_default_str();
   what->add_option("--seed", seed, "of initial weights and order of samples")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(is_not_negative)
+      ->capture_default_str();
 
   CLI::App* where = group("Pipeline");
   where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str();

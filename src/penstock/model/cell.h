@@ -1,6 +1,7 @@
 // A network, or a part of one, as one writes it for one device.
 #pragma once
 
+#include <concepts>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ class Cell {
  protected:
   /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and hold no '.'.
   template <class Make>
+    requires std::invocable<Make&>
   Layer add(const std::string& name, Make make) {
     return add_factory(name, layer_factory(std::move(make)));
   }

@@ -15,7 +15,7 @@ namespace penstock {
 
 struct TrainerOptions {
   std::int64_t epochs = 1;
-  std::optional<std::int64_t> max_steps;  // over all epochs; none: no limit
+  std::optional<std::int64_t> max_steps = {};  // over all epochs; none: no limit
   std::int64_t evaluate_every = 1;        // epochs; 0: never. The last epoch is always evaluated otherwise
 };
 

@@ -1,0 +1,239 @@
+"""What goes wrong, as the user of `train` and `bench` sees it: exit code 2 and one line for misuse, exit code 1 and the
+cause for a failure, and never a process that is left behind.
+
+Usage: failure_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
+"""
+
+import os
+import shutil
+import signal
+import sys
+
+sys.dont_write_bytecode = True
+import program_runs
+from program_runs import WATCHDOG_S, ProgramRuns, of_mpi, processes_of, still_running
+
+STEPS = ["--micro-batches", "4", "--batch-size", "32", "--steps", "3", "--log-every", "1"]
+
+# What a user may write after `train`, and the answer.
+MISUSE = [
+    (["--micro-batches", "0"], "micro-batches = 0, but a step has at least 1"),
+    (["--micro-batches", "1000000000"], "1 stages x 1000000000 micro-batches: at most 67108864 in all are possible"),
+    (["--epochs", "four"], "Could not convert: --epochs = four"),
+    (["--stages", "0"], "stages = 0, but a pipeline has at least 1"),
+    (["--stages", "100000"], "stages x replicas = 100000, but a process holds at most 1024 ranks as threads: take fewer, "
+                             "or start processes with mpirun"),
+    (["--replicas", "-1"], "replicas = -1, but there is at least 1"),
+    (["--batch-size", "0"], "batch-size = 0, but a batch has at least 1 sample"),
+    (["--steps", "-1"], "steps = -1, but training takes at least 1: without --steps there is no limit"),
+    (["--steps", "0"], "steps = 0, but training takes at least 1: without --steps there is no limit"),
+    (["--epochs", "0"], "epochs = 0, but training takes at least 1"),
+    (["--log-every", "-1"], "log-every = -1: give a number of steps, or 0 for never"),
+    (["--eval-every", "-1"], "eval-every = -1: give a number of epochs, or 0 for never"),
+    (["--threads", "0"], "threads = 0, but a rank has at least 1"),
+    (["--deadline", "0"], "--deadline 0: give seconds between 0.001 and 1e+06"),
+    (["--seed", "-1"], "--seed: -1 is below 0"),
+    (["--model", "vgg"], "--model: vgg not in {mlp}"),
+    (["--hidden", "512x"], "'512x' in '512x' is no layer width: write widths as 512,512 or 1024x8"),
+    (["--schedule", "1f1c"], "no schedule is called '1f1c': there are sequential, gpipe, 1f1b"),
+    (["--schedule", "forward-only"], "schedule 'forward-only' has no backward words: it cannot train"),
+    (["--schedule", "none.sched"], "none.sched: cannot be opened; a schedule file is expected there"),
+    (["--optimizer", "lion"], "--optimizer: lion not in {sgd,adam,adamw}"),
+    (["--optimizer", "adam", "--momentum", "0.9"], "--momentum 0.9 is for --optimizer sgd, not for adam"),
+    (["--lr", "-1"], "the learning rate is -1, but it cannot be below 0"),
+    (["--lr", "inf"], "--lr inf: give a finite number"),
+    (["--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
+    (["--weight-decay", "-1"], "the weight decay is -1, but it cannot be below 0"),
+    (["--reduction", "max"], "--reduction: max not in {mean,sum}"),
+    (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi}"),
+    (["--stages", "2", "--cut", "layer9"], "cut 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
+    (["--stages", "3", "--cut", "layer2"], "cut 'layer2' names 1 layers, but 3 stages need 2"),
+    (["--json", "no/steps.json"], "no/steps.json: there is no such folder; make it first"),
+    (["--trace", "no/trace.json"], "no/trace.json: there is no such folder; make it first"),
+    (["--svg", "."], ".: is a folder, and a file is to be written"),
+    (["--report", "--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches on each of 1 replica, so no step "
+                                        "of the schedule is recorded: give --batch-size 4 or more, or fewer micro-batches"),
+    (["--colour"], "The following argument was not expected: --colour"),
+]
+
+
+class Misuse(ProgramRuns):
+    def assert_begins(self, line, words):
+        self.assertEqual(line[:len(words)], words, line)
+
+    def test_flags(self):
+        for flags, words in MISUSE:
+            with self.subTest(flags=flags):
+                self.assert_begins(self.complaint_of(*self.train(*STEPS, *flags)), words)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_bench(self):
+        for flags, words in ((["--steps", "0"], "steps = 0, but a median needs at least 1"),
+                             (["--warm-up", "-1"], "warm-up = -1, but it takes 0 steps or more"),
+                             (["--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches"),
+                             (["--json", "no/b.json"], "no/b.json: there is no such folder; make it first"),
+                             (["--lr", "nan"], "--lr nan: give a finite number")):
+            self.assert_begins(self.complaint_of("bench", "step", "--hidden", "8", *flags), words)
+        self.assert_begins(self.complaint_of("bench"), "which verb? 'penstock bench' has step")
+
+    # Data
+
+    def test_data_that_are_not_there(self):
+        self.write("file", "")
+        for place in ("nowhere", ".", "file"):
+            self.assert_begins(self.complaint_of(*self.train(*STEPS, data=place)),
+                               f"no MNIST in '{place}' or its folder mnist: 'train-images-idx3-ubyte'")
+
+    def test_data_that_are_cut_off(self):
+        name = "train-images-idx3-ubyte"
+        for part in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
+            shutil.copy(os.path.join(self.small_set, part), self.folder)
+        os.truncate(self.path(name), 10000)
+        line = self.complaint_of(*self.train(*STEPS, data="."))
+        self.assertIn(name, line)
+        self.assertIn("10000", line)
+        os.remove(self.path(name))
+        shutil.copy(os.path.join(program_runs.DATA, name + ".gz"), self.folder)
+        os.truncate(self.path(name + ".gz"), 500000)
+        self.assertRegex(self.complaint_of(*self.train(*STEPS, data=".")),
+                         r"train-images-idx3-ubyte\.gz' breaks off in the middle of its gzip stream")
+
+    # Schedule files for another pipeline
+
+    def test_schedule_files(self):
+        self.write("x.sched", self.output_of("schedule", "convert", "1f1b", "--stages", "2", "--micro-batches", "4"))
+        job = self.train(*STEPS, "--schedule", "x.sched")
+        self.assertEqual(self.complaint_of(*job, "--stages", "3"),
+                         "schedule file 'x.sched' is for 2 ranks, but the pipeline has 3 stages: ask for 2 stages, or take "
+                         "another file")
+        self.assertEqual(self.complaint_of(*job, "--stages", "2", "--micro-batches", "8"),
+                         "schedule file 'x.sched' is for 4 micro-batches, but the pipeline is asked for 8: ask for 4, or "
+                         "take another file")
+
+    # Processes
+
+    def test_processes_that_nothing_joins(self):
+        words = "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and nothing joins them: start them with mpirun"
+        self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "0", "WORLD_SIZE": "2"}), words)
+        self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "x", "WORLD_SIZE": "2"}),
+                           "the environment says RANK = 'x', which is not a number")
+
+    @of_mpi
+    def test_process_counts(self):
+        for ranks, flags, words in (
+                (3, ["--stages", "2"], "3 processes do not divide into 2 stages: start a multiple of 2 (mpirun -n 2)"),
+                (1, ["--stages", "2"], "1 process does not divide into 2 stages: start a multiple of 2 (mpirun -n 2)"),
+                (4, ["--stages", "2", "--replicas", "3"],
+                 "4 processes for 2 stages x 3 replicas: start 6 (mpirun -n 6)"),
+                (2, ["--stages", "2", "--transport", "threads"],
+                 "this is process 0 of 2 started by mpirun (OMPI_COMM_WORLD_SIZE = 2), but the transport is threads: 2 whole "
+                 "jobs would run side by side; use the mpi transport or start one process")):
+            with self.subTest(ranks=ranks, flags=flags):
+                self.assertEqual(self.complaint_of(*self.train(*STEPS, *flags), ranks=ranks), words)
+
+    def test_mpi_without_mpirun(self):
+        line = self.complaint_of(*self.train(*STEPS, "--stages", "2", "--transport", "mpi"))
+        self.assertIn("1 process does not divide into 2 stages" if program_runs.MPIRUN else "MPI", line)
+
+    @of_mpi
+    def test_what_every_process_finds_is_told_once(self):
+        pair = self.train(*STEPS, "--stages", "2")
+        for words in (["--micro-batches", "0"], ["--cut", "layer9"], ["--colour"], ["--json", "no/steps.json"],
+                      ["--data", "nowhere"]):
+            with self.subTest(words=words):
+                self.complaint_of(*pair, *words, ranks=2)
+        self.assertIn("did you mean 'penstock train'", self.complaint_of("trian", ranks=2))
+
+
+class Failure(ProgramRuns):
+    def end_of(self, run):
+        """Exit code and what the program said, of a run that ends by itself."""
+        out, err = run.communicate(timeout=WATCHDOG_S)
+        return run.returncode, self.sayings(err), err
+
+    def training(self, *flags):
+        """Two processes in the midst of a training without end, and themselves by rank."""
+        run = self.start(*self.train("--stages", "2", "--steps", "1000000000", *flags), ranks=2)
+        self.assertEqual(run.stdout.readline()[:16], "epoch: 0 step: 0")
+        self.assertEqual(run.stdout.readline()[:17], "epoch: 0 step: 10")
+        ranks = {}
+        for pid in processes_of(run):
+            with open(f"/proc/{pid}/environ") as file:
+                variables = dict(each.split("=", 1) for each in file.read().split("\0") if "=" in each)
+            ranks[int(variables["OMPI_COMM_WORLD_RANK"])] = pid
+        self.assertEqual(sorted(ranks), [0, 1])
+        return run, ranks
+
+    def test_a_loss_that_is_no_number(self):
+        job = self.train(*STEPS, "--lr", "1e30", "--stages", "2")
+        for ranks in [None, 2] if program_runs.MPIRUN else [None]:
+            code, out, err = self.run_program(*job, ranks=ranks)
+            self.assertEqual(code, 1)
+            said = self.sayings(err)
+            self.assertEqual(len(said), 1, err)
+            self.assertRegex(said[0], r"^the loss is -?(nan|inf) at epoch 0, step 1: training stops; try a lower learning "
+                                      r"rate")
+            self.assertRegex(out, r"^epoch: 0 step: 0, loss is 2\.\d+\nepoch: 0 step: 1, loss is -?(nan|inf)\n$")
+
+    def test_a_full_disk(self):
+        code, _, err = self.run_program(*self.train(*STEPS, "--json", "/dev/full"))
+        self.assertEqual((code, self.sayings(err)), (1, ["--json /dev/full could not be written to its end"]))
+        code, _, err = self.run_program(*self.train(*STEPS, "--trace", "/dev/full"))
+        self.assertEqual((code, self.sayings(err)), (1, ["/dev/full: cannot be written: No space left on device"]))
+
+    @of_mpi
+    def test_a_rank_that_is_killed(self):
+        for rank in (0, 1):
+            run, ranks = self.training()
+            os.kill(ranks[rank], signal.SIGKILL)
+            code, _, err = self.end_of(run)
+            self.assertNotEqual(code, 0)
+            self.assertRegex(err, rf"\brank {rank}\b")
+            self.assertEqual(still_running(ranks.values()), [])
+
+    @of_mpi
+    def test_a_rank_that_stands_still(self):
+        # mpirun is content with a process that is there: the other rank must find out.
+        run, ranks = self.training("--deadline", "2")
+        os.kill(ranks[1], signal.SIGSTOP)
+        code, said, err = self.end_of(run)
+        self.assertEqual(code, 1, err)
+        self.assertEqual(len(said), 1, err)
+        self.assertRegex(said[0], r"^rank 0 \(stage 0\) failed at 0\S+ of step \d+: rank 0 waits for 0RECV_B\d from rank 1, "
+                                  r"which .* \(no progress for 2 s\)$")
+        self.assertEqual(still_running(ranks.values()), [])
+
+    @of_mpi
+    def test_rank_0_stands_still(self):
+        run, ranks = self.training("--deadline", "2")
+        os.kill(ranks[0], signal.SIGSTOP)
+        code, said, err = self.end_of(run)
+        self.assertEqual(code, 1, err)
+        # mpirun wakes rank 0 before it ends it: there may be time to say what has reached it meanwhile.
+        cause = said[0].removeprefix("[rank 1] ")
+        self.assertRegex(cause, r"^rank 1 \(stage 1\) failed at 1\S+ of step \d+: rank 1 waits for .* from rank 0, "
+                                r"which .* \(no progress for 2 s\)$")
+        self.assertEqual(said[1:], [cause] * (len(said) - 1), err)
+        self.assertEqual(still_running(ranks.values()), [])
+
+    @of_mpi
+    def test_signals_end_all_processes(self):
+        for by in (signal.SIGTERM, signal.SIGINT):
+            run, ranks = self.training()
+            run.send_signal(by)
+            code, said, _ = self.end_of(run)
+            self.assertNotEqual(code, 0)
+            self.assertEqual(said, [])
+            self.assertEqual(still_running(ranks.values()), [])
+
+    def test_signals_end_threads(self):
+        for by in (signal.SIGTERM, signal.SIGINT):
+            run = self.start(*self.train("--stages", "2", "--steps", "1000000000"))
+            self.assertEqual(run.stdout.readline()[:16], "epoch: 0 step: 0")
+            run.send_signal(by)
+            code, said, _ = self.end_of(run)
+            self.assertEqual((code, said), (-by, []))
+
+
+if __name__ == "__main__":
+    program_runs.main()

@@ -1,0 +1,155 @@
+"""Runs of `penstock` on a small part of MNIST, as threads or under mpirun: what the tests of the body's verbs share.
+
+Usage of those: X_test.py PENSTOCK DATA [MPIRUN], with the program, the folder of the data, and mpirun where the build has
+MPI.
+"""
+
+import gzip
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+DATA = ""
+MPIRUN = ""
+
+TRAIN_SAMPLES = 1634  # 51 batches of 32, and one of 2
+TEST_SAMPLES = 130
+
+# One host, as root or not, with more ranks than cores: for these tests only.
+LAUNCH = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith(("OMPI_", "PMI", "SLURM_")) and name not in ("RANK", "WORLD_SIZE")}
+ENVIRONMENT.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+# Longer than any run takes, shorter than the program's own patience with a peer.
+WATCHDOG_S = 50
+
+
+def of_mpi(test):
+    """A test that needs a build with MPI. (The command line is read after the tests are declared.)"""
+    def run(self):
+        if not MPIRUN:
+            self.skipTest("this build has no MPI")
+        test(self)
+    return run
+
+
+def write_part(folder, stem, samples):
+    """The first `samples` of a part of MNIST, not compressed."""
+    for name, head, size in ((stem + "-images-idx3-ubyte", 16, 28 * 28), (stem + "-labels-idx1-ubyte", 8, 1)):
+        with gzip.open(os.path.join(DATA, name + ".gz")) as whole:
+            header, content = whole.read(head), whole.read(samples * size)
+        with open(os.path.join(folder, name), "wb") as part:
+            part.write(header[:4] + struct.pack(">I", samples) + header[8:] + content)
+
+
+class ProgramRuns(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.small_set = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.small_set)
+        write_part(cls.small_set, "train", TRAIN_SAMPLES)
+        write_part(cls.small_set, "t10k", TEST_SAMPLES)
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def read(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return name
+
+    def train(self, *flags, data=None):
+        """The words of a training on the small set; later flags win."""
+        return ["train", "--data", data or self.small_set, "--hidden", "32,16", *flags]
+
+    def command(self, words, ranks=None):
+        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [PROGRAM, *words]
+
+    def run_program(self, *words, ranks=None, environment=None):
+        done = subprocess.run(self.command(words, ranks), cwd=self.folder, text=True, timeout=WATCHDOG_S,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env={**ENVIRONMENT, **(environment or {})})
+        return done.returncode, done.stdout, done.stderr
+
+    def start(self, *words, ranks=None):
+        """A run that the test ends in its own way; whatever it leaves goes with the test."""
+        run = subprocess.Popen(self.command(words, ranks), cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        self.addCleanup(self.end, run)
+        return run
+
+    def end(self, run):
+        left = [run.pid, *processes_of(run)]
+        for pid in left if run.poll() is None else []:
+            os.kill(pid, 9)
+        run.wait()
+        run.stdout.close()
+        run.stderr.close()
+
+    def output_of(self, *words, ranks=None):
+        code, out, err = self.run_program(*words, ranks=ranks)
+        self.assertEqual(code, 0, (words, err))
+        return out
+
+    def sayings(self, err):
+        """What the program itself said, apart from what it tells about a run that is well: mpirun talks too."""
+        lines = [line for line in err.splitlines() if line.startswith("penstock: ")]
+        return [line[len("penstock: "):] for line in lines if not line.startswith("penstock: info: ")]
+
+    def complaint_of(self, *words, ranks=None, environment=None):
+        """The one line of a misuse, without the program's name."""
+        code, out, err = self.run_program(*words, ranks=ranks, environment=environment)
+        self.assertEqual((code, out), (2, ""), (words, err))
+        lines = err.splitlines()
+        if ranks:
+            lines = [line for line in lines if line.startswith("penstock: ")]
+        self.assertEqual(len(lines), 1, err)
+        self.assertTrue(lines[0].startswith("penstock: "), err)
+        return lines[0][len("penstock: "):]
+
+
+def processes_of(run):
+    """The children of a running process: the ranks, where it is mpirun."""
+    try:
+        with open(f"/proc/{run.pid}/task/{run.pid}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def still_running(pids, patience_s=10):
+    """Those that do not end by themselves."""
+    end = time.monotonic() + patience_s
+    while any(map(is_running, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return [pid for pid in pids if is_running(pid)]
+
+
+def main():
+    global PROGRAM, DATA, MPIRUN
+    PROGRAM, DATA = map(os.path.abspath, sys.argv[1:3])
+    MPIRUN = sys.argv[3] if len(sys.argv) > 3 else ""
+    unittest.main(module="__main__", argv=sys.argv[:1], verbosity=2)

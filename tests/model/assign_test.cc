@@ -1,0 +1,112 @@
+// The rules of annotations, one test each (model/stages.h).
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/stages.h"
+#include "tests/base/complaint.h"
+#include "tests/model/hand_made_graph.h"
+
+namespace penstock::test {
+namespace {
+
+using Numbers = std::vector<int>;
+
+/// Layers whose name starts with "p" have parameters; nobody may ask for a cut.
+const StageAdvice advice{.parameters = [](const Node& node) { return node.name.starts_with("p") ? 5 : 0; },
+                         .cut = [](const Graph&) -> std::vector<StageId> { throw std::logic_error("asked for a cut"); }};
+
+Numbers stages_of(const Graph& graph, int stages) { return numbers(assign_stages(graph, stages, advice)); }
+
+std::string refusal(const Graph& graph, int stages) {
+  return complaint<PlanError>([&] { assign_stages(graph, stages, advice); });
+}
+
+TEST(AssignStages, as_annotated) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 0);
+  const auto b = g.layer("pb", {a}, 0);
+  const auto c = g.layer("pc", {b}, 2);
+  EXPECT_EQ(stages_of(g.done({c}), 3), (Numbers{0, 0, 2}));
+}
+
+TEST(AssignStages, what_has_no_parameters_follows_its_latest_input) {
+  HandMadeGraph g;
+  const auto flat = g.function("flatten", {network_input});
+  const auto a = g.layer("pa", {flat}, 0);
+  const auto activation = g.layer("relu", {a});
+  const auto b = g.layer("pb", {activation}, 1);
+  const auto early = g.function("relu", {flat});
+  const auto sum = g.function("add", {b, early});
+  EXPECT_EQ(stages_of(g.done({sum}), 2), (Numbers{0, 0, 0, 1, 0, 1}));
+}
+
+TEST(AssignStages, inputs_of_the_network_count_as_stage_0) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 1);
+  const auto mask = g.function("mask", {second_input});
+  const auto b = g.layer("pb", {a, mask}, 1);
+  EXPECT_EQ(stages_of(g.done({b}), 2), (Numbers{1, 0, 1}));
+}
+
+TEST(AssignStages, functions_can_be_annotated_through_their_Cell) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 0);
+  const auto b = g.function("gelu", {a}, 1);
+  EXPECT_EQ(stages_of(g.done({b}), 2), (Numbers{0, 1}));
+}
+
+TEST(AssignStages, one_layer_without_a_stage_among_others) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 1);
+  const auto b = g.layer("pb", {a});
+  EXPECT_EQ(refusal(g.done({b}), 2),
+            "layer 'pb' has parameters but no pipeline_stage, while 'pa' has 1: give 'pb' a stage too");
+}
+
+TEST(AssignStages, outside_the_pipeline) {
+  for (const int stage : {-1, 2, 7}) {
+    HandMadeGraph g;
+    const auto graph = g.done({g.layer("pa", {network_input}, stage)});
+    EXPECT_EQ(refusal(graph, 2),
+              say("layer 'pa' has pipeline_stage ", stage, ", but the pipeline has 2 stages (stages are 0..1)"));
+    EXPECT_EQ(refusal(graph, 1),
+              say("layer 'pa' has pipeline_stage ", stage, ", but the pipeline has 1 stage (0 is the only stage)"));
+  }
+}
+
+TEST(AssignStages, against_the_data_flow) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 2);
+  const auto between = g.function("relu", {a});
+  const auto b = g.layer("pb", {between}, 1);
+  EXPECT_EQ(refusal(g.done({b}), 3),
+            "layer 'pb' on stage 1 needs 'relu' on stage 2: stages must not decrease along the data flow");
+}
+
+TEST(AssignStages, against_the_data_flow_names_the_input_that_is_too_late) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input}, 0);
+  const auto late = g.layer("pb", {a}, 2);
+  const auto function = g.function("add", {a, late, network_input}, 1);
+  EXPECT_EQ(refusal(g.done({function}), 3),
+            "function 'add' on stage 1 needs 'pb' on stage 2: stages must not decrease along the data flow");
+}
+
+TEST(AssignStages, without_annotations_the_partitioner_is_asked) {
+  HandMadeGraph g;
+  const auto a = g.layer("pa", {network_input});
+  const auto graph = g.done({g.layer("pb", {a})});
+  StageAdvice partitioner = advice;
+  partitioner.cut = [](const Graph& whole) { return std::vector<StageId>(whole.nodes.size(), StageId(1)); };
+  EXPECT_EQ(numbers(assign_stages(graph, 2, partitioner)), (Numbers{1, 1}));
+}
+
+TEST(AssignStages, a_pipeline_has_stages) {
+  HandMadeGraph g;
+  EXPECT_EQ(refusal(g.done({g.layer("pa", {network_input}, 0)}), 0), "a pipeline has at least one stage, not 0");
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,257 @@
+// A network as the list of its calls: names, stages, several values, and what forward may not do.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/model.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+LayerFactory linear(std::int64_t in, std::int64_t out) {
+  return layer_factory([in, out] { return torch::nn::Linear(in, out); });
+}
+
+std::vector<std::string> names(const Graph& graph) {
+  std::vector<std::string> all;
+  for (const Node& node : graph.nodes) all.push_back(node.name);
+  return all;
+}
+
+using Names = std::vector<std::string>;
+
+/// A Cell from one function of it: `make` adds layers, what it returns is forward.
+class Written : public Cell {
+ public:
+  using Cell::add;
+  using Cell::add_factory;
+  std::function<Values(Values)> body;
+  Values forward_many(Values inputs) override { return body(std::move(inputs)); }
+};
+
+struct TwoLayers : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(4, 4); });
+  Layer second = add("second", [] { return torch::nn::Linear(4, 2); });
+  Value forward(Value x) override { return second(relu(first(flatten(x, 1)))); }
+};
+
+TEST(TraceGraph, nodes_in_execution_order) {
+  TwoLayers network;
+  network.second.pipeline_stage = 3;
+  const Graph graph = trace_graph(network);
+  EXPECT_EQ(names(graph), (Names{"flatten", "first", "relu", "second"}));
+  EXPECT_EQ(graph.inputs, 1);
+  EXPECT_TRUE(graph.nodes[1].is_layer());
+  EXPECT_FALSE(graph.nodes[2].is_layer());
+  EXPECT_EQ(graph.nodes[0].inputs, (std::vector<ValueRef>{{-1, 0}}));
+  EXPECT_EQ(graph.nodes[3].inputs, (std::vector<ValueRef>{{2, 0}}));
+  EXPECT_EQ(graph.outputs, (std::vector<ValueRef>{{3, 0}}));
+  EXPECT_EQ(graph.nodes[3].stage, 3);
+  EXPECT_EQ(graph.nodes[1].stage, std::nullopt);
+  EXPECT_EQ(graph.name_of({-1, 0}), "input 0");
+  EXPECT_EQ(graph.name_of({3, 0}), "second");
+}
+
+TEST(TraceGraph, repeated_calls_are_numbered) {
+  Written network;
+  const Layer fc = network.add_factory("fc", linear(4, 4));
+  network.body = [&](Values x) -> Values { return {relu(fc(relu(fc(relu(fc(x[0]))))))}; };
+  const Graph graph = trace_graph(network);
+  EXPECT_EQ(names(graph), (Names{"fc", "relu", "fc_2", "relu_2", "fc_3", "relu_3"}));
+  EXPECT_EQ(graph.nodes[2].layer_path, "fc");
+  EXPECT_EQ(graph.nodes[0].layer, graph.nodes[4].layer);
+}
+
+TEST(TraceGraph, no_two_nodes_share_a_name_and_layers_keep_theirs) {
+  Written network;
+  const Layer called_relu = network.add_factory("relu", linear(4, 4));
+  const Layer called_relu_2 = network.add_factory("relu_2", linear(4, 4));
+  network.body = [&](Values x) -> Values { return {called_relu_2(relu(called_relu(relu(x[0]))))}; };
+  EXPECT_EQ(names(trace_graph(network)), (Names{"relu_3", "relu", "relu_4", "relu_2"}));
+}
+
+struct Block : Cell {
+  Layer fc = add("fc", [] { return torch::nn::Linear(4, 4); });
+  Value forward(Value x) override { return relu(fc(x)); }
+};
+
+struct Nested : Cell {
+  Nested() {
+    add("body", body);
+    add("head", head);
+  }
+  Value forward(Value x) override { return head(body(flatten(x, 1))); }
+  Block body, head;
+};
+
+TEST(NestedCells, full_names) {
+  Nested network;
+  const Graph graph = trace_graph(network);
+  EXPECT_EQ(names(graph), (Names{"flatten", "body.fc", "relu", "head.fc", "relu_2"}));
+  EXPECT_EQ(graph.nodes[3].layer_path, "head.fc");
+}
+
+TEST(NestedCells, inherit_the_stage_of_the_Cell_around_them) {
+  Nested network;
+  network.body.pipeline_stage = 0;
+  network.head.pipeline_stage = 1;
+  network.head.fc.pipeline_stage = 1;  // says the same
+  const Graph graph = trace_graph(network);
+  EXPECT_EQ(graph.nodes[0].stage, std::nullopt);  // flatten, between the Cells
+  EXPECT_EQ(graph.nodes[1].stage, 0);
+  EXPECT_EQ(graph.nodes[3].stage, 1);
+  EXPECT_EQ(graph.nodes[4].stage, 1);  // a function belongs to the Cell that calls it
+}
+
+TEST(NestedCells, a_Cell_of_functions_alone_has_a_stage) {
+  struct Activation : Cell {
+    Value forward(Value x) override { return relu(x); }
+  } activation;
+  Written network;
+  const Layer fc = network.add_factory("fc", linear(4, 4));
+  network.add("activation", activation);
+  activation.pipeline_stage = 2;
+  network.body = [&](Values x) -> Values { return {flatten(activation(fc(x[0])), 1)}; };
+  const Graph graph = trace_graph(network);
+  EXPECT_EQ(graph.nodes[1].stage, 2);
+  EXPECT_EQ(graph.nodes[2].stage, std::nullopt);
+}
+
+TEST(NestedCells, contradictions_name_both) {
+  Nested network;
+  network.head.pipeline_stage = 1;
+  network.head.fc.pipeline_stage = 0;
+  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
+            "layer 'head.fc' has pipeline_stage 0, but the Cell 'head' around it has 1: remove one of the two");
+
+  Nested other;
+  other.pipeline_stage = 2;
+  other.body.pipeline_stage = 1;
+  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(other); }),
+            "Cell 'body' has pipeline_stage 1, but the network around it has 2: remove one of the two");
+}
+
+TEST(NestedCells, a_contradiction_deep_inside_names_the_Cell_that_said_it) {
+  Nested inner;
+  Written network;
+  network.add("encoder", inner);
+  network.body = [&](Values x) -> Values { return {inner(x[0])}; };
+  inner.pipeline_stage = 1;
+  inner.head.fc.pipeline_stage = 3;
+  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
+            "layer 'encoder.head.fc' has pipeline_stage 3, but the Cell 'encoder' around it has 1: remove one of the two");
+}
+
+TEST(NestedCells, a_Cell_stands_in_one_place) {
+  Written network;
+  Block block;
+  network.add("a", block);
+  network.add("b", block);
+  network.body = [&](Values x) -> Values { return {block(block(x[0]))}; };
+  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
+            "Cell 'b' was added before, as 'a': add it once, and call it as often as needed");
+}
+
+TEST(Cells, names_are_checked) {
+  Written network;
+  Block block;
+  network.add_factory("fc", linear(1, 1));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add_factory("fc", linear(1, 1)); }), "two layers", "'fc'"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add("fc", block); }), "two layers", "'fc'"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add_factory("a.b", linear(1, 1)); }), "'a.b'", "no '.'"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add("", block); }), "''", "not empty"));
+}
+
+TEST(Cells, several_inputs_and_outputs) {
+  Written network;
+  const Layer fc = network.add_factory("fc", linear(4, 4));
+  network.body = [&](Values x) -> Values {
+    Values halves = apply("halves", [](const Tensors& t) { return t[0].chunk(2, 1); }, {x[1]}, 2);
+    return {fc(x[0]), concat({halves[1], halves[0]}, 1)};
+  };
+  const Graph graph = trace_graph(network, 2);
+  EXPECT_EQ(graph.inputs, 2);
+  EXPECT_EQ(graph.nodes[0].outputs, 2);
+  EXPECT_EQ(graph.nodes[2].inputs, (std::vector<ValueRef>{{0, 1}, {0, 0}}));
+  EXPECT_EQ(graph.outputs, (std::vector<ValueRef>{{1, 0}, {2, 0}}));
+  EXPECT_EQ(graph.name_of({0, 1}), "halves:1");
+}
+
+TEST(Cells, one_or_many_values) {
+  TwoLayers one;
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(one, 2); }), "called with 2 values", "forward_many"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(one, 0); }), "at least one input", "0"));
+  Written two;
+  two.body = [](Values x) -> Values { return {x[0], x[0]}; };
+  EXPECT_TRUE(says(complaint<PlanError>([&] { two(Value(torch::zeros({1}))); }), "returns 2", "list of values"));
+  struct Nothing : Cell {
+  } nothing;
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(nothing); }), "overrides neither"));
+}
+
+TEST(Cells, what_a_network_must_return) {
+  Written network;
+  network.body = [](Values) -> Values { return {}; };
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network); }), "returns nothing"));
+  network.body = [](Values) -> Values { return {torch::zeros({1})}; };
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network); }), "does not depend on its input"));
+}
+
+TEST(Cells, a_layer_of_a_Cell_that_was_never_added) {
+  Block stranger;
+  Written network;
+  network.body = [&](Values x) -> Values { return {stranger(x[0])}; };
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network); }), "layer 'fc'", "never added", "add(name, cell)"));
+}
+
+/// What forward does with the value that the layer "encoder.fc" made.
+std::string refusal(const std::function<void(const Value&)>& look) {
+  Block encoder;
+  Written network;
+  network.add("encoder", encoder);
+  network.body = [&](Values x) -> Values {
+    const Value hidden = encoder.fc(x[0]);
+    look(hidden);
+    return {hidden};
+  };
+  return complaint<PlanError>([&] { trace_graph(network); });
+}
+
+TEST(SymbolicValues, have_no_contents_and_say_where_they_come_from) {
+  const std::string expected =
+      "forward looks at the contents of 'encoder.fc', which has none while the network is traced: put the code that "
+      "needs them into penstock::apply(name, function, {values})";
+  EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v.size(0)); }), expected);
+  EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v ? 1 : 0); }), expected);
+  EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v.tensor()); }), expected);
+}
+
+TEST(SymbolicValues, do_not_mix_with_tensors) {
+  const std::string text = refusal([](const Value& v) { v + torch::ones({1}); });
+  EXPECT_TRUE(says(text, "'add'", "'encoder.fc'", "a real tensor", "penstock::apply")) << text;
+}
+
+TEST(SymbolicValues, of_the_network_s_input) {
+  Written network;
+  network.body = [](Values x) -> Values { return x[1].size(0) > 1 ? x : Values{x[0]}; };
+  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network, 2); }), "'input 1'"));
+}
+
+TEST(RealValues, have_contents) {
+  const Value value(torch::tensor({1.0F}));
+  EXPECT_FALSE(value.is_symbolic());
+  EXPECT_EQ(value.size(0), 1);
+  EXPECT_TRUE(value ? true : false);
+  EXPECT_FALSE(Value(torch::tensor({0.0F})) ? true : false);
+}
+
+TEST(Apply, counts_what_the_function_returns) {
+  const auto split_in_three = [](const Tensors& x) { return x[0].chunk(3); };
+  EXPECT_EQ(apply("split", split_in_three, {torch::arange(6)}, 3).size(), 3U);
+  EXPECT_EQ(complaint<PlanError>([&] { apply("split", split_in_three, {torch::arange(6)}, 2); }),
+            "'split' returned 3 values, but says that it returns 2");
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,81 @@
+// Losses as sum and weight: sum / weight is torch's mean, over any cut into micro-batches.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/loss.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+namespace F = torch::nn::functional;
+
+double mean(const Loss& loss, const torch::Tensor& output, const torch::Tensor& target) {
+  return loss.sum(output, target).item<double>() / loss.weight(target);
+}
+
+/// The same from rows [0, cut) and [cut, n).
+double mean_of_two(const Loss& loss, const torch::Tensor& output, const torch::Tensor& target, std::int64_t cut) {
+  double sum = 0, weight = 0;
+  for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, output.size(0)}}) {
+    sum += loss.sum(output.slice(0, begin, end), target.slice(0, begin, end)).item<double>();
+    weight += loss.weight(target.slice(0, begin, end));
+  }
+  return sum / weight;
+}
+
+TEST(CrossEntropy, equals_torch) {
+  torch::manual_seed(1);
+  const torch::Tensor output = torch::randn({7, 5}), target = torch::randint(0, 5, {7}, torch::kInt64);
+  const double expected = F::cross_entropy(output, target).item<double>();
+  EXPECT_EQ(cross_entropy.weight(target), 7);
+  EXPECT_NEAR(mean(cross_entropy, output, target), expected, 1e-6);
+  EXPECT_NEAR(mean_of_two(cross_entropy, output, target, 3), expected, 1e-6);
+  EXPECT_EQ(cross_entropy.sum(output, target).dim(), 0);
+}
+
+TEST(CrossEntropy, targets_of_minus_100_do_not_count) {
+  torch::manual_seed(2);
+  const torch::Tensor output = torch::randn({6, 5, 4});  // [n, classes, positions]
+  torch::Tensor target = torch::randint(0, 5, {6, 4}, torch::kInt64);
+  target[0].fill_(-100);
+  target[3][2] = -100;
+  EXPECT_EQ(cross_entropy.weight(target), 19);
+  const double expected = F::cross_entropy(output, target).item<double>();
+  EXPECT_NEAR(mean(cross_entropy, output, target), expected, 1e-6);
+  EXPECT_NEAR(mean_of_two(cross_entropy, output, target, 1), expected, 1e-6);  // one part without any weight
+}
+
+TEST(CrossEntropy, of_ignored_targets_alone_is_zero_and_so_is_its_gradient) {
+  const torch::Tensor output = torch::randn({3, 5}).requires_grad_(true);
+  const torch::Tensor target = torch::full({3}, -100, torch::kInt64);
+  EXPECT_EQ(cross_entropy.weight(target), 0);
+  const torch::Tensor sum = cross_entropy.sum(output, target);
+  EXPECT_EQ(sum.item<double>(), 0);
+  sum.backward();
+  EXPECT_TRUE(torch::equal(output.grad(), torch::zeros({3, 5})));
+}
+
+TEST(SquaredError, equals_torch) {
+  torch::manual_seed(3);
+  const torch::Tensor output = torch::randn({7, 3}), target = torch::randn({7, 3});
+  const double expected = F::mse_loss(output, target).item<double>();
+  EXPECT_EQ(squared_error.weight(target), 21);
+  EXPECT_NEAR(mean(squared_error, output, target), expected, 1e-6);
+  EXPECT_NEAR(mean_of_two(squared_error, output, target, 2), expected, 1e-6);
+}
+
+TEST(SquaredError, compares_like_with_like) {
+  const std::string text =
+      complaint<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
+  EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: give them one shape");
+}
+
+TEST(Losses, have_names) {
+  EXPECT_EQ(cross_entropy.name, "cross_entropy");
+  EXPECT_EQ(squared_error.name, "squared_error");
+}
+
+}  // namespace
+}  // namespace penstock::test

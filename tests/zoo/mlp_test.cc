@@ -1,0 +1,61 @@
+#include "penstock/zoo/mlp.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+using Widths = std::vector<std::int64_t>;
+
+TEST(Mlp, layers) {
+  Mlp network({.inputs = 12, .hidden = {8, 6}, .classes = 3});
+  std::vector<std::string> names;
+  for (const Node& node : trace_graph(network).nodes) {
+    names.push_back(node.name);
+    EXPECT_EQ(node.stage, std::nullopt) << node.name;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"flatten", "layer1", "relu1", "layer2", "relu2", "layer3"}));
+
+  std::vector<std::string> parameters;
+  for (const auto& [name, value] : network.named_parameters()) parameters.push_back(say(name, " ", value.sizes()));
+  EXPECT_EQ(parameters, (std::vector<std::string>{"layer1.weight [8, 12]", "layer1.bias [8]", "layer2.weight [6, 8]",
+                                                  "layer2.bias [6]", "layer3.weight [3, 6]", "layer3.bias [3]"}));
+}
+
+TEST(Mlp, gives_the_logits_of_the_plain_network) {
+  Mlp network({.inputs = 12, .hidden = {8}, .classes = 3});
+  const torch::Tensor images = torch::randn({5, 1, 3, 4});
+  const torch::Tensor logits = network(Value(images)).tensor();
+  const auto p = network.named_parameters();
+  const torch::Tensor hidden = torch::relu(torch::linear(images.view({5, 12}), p[0].second, p[1].second));
+  EXPECT_TRUE(torch::equal(logits, torch::linear(hidden, p[2].second, p[3].second)));
+}
+
+TEST(Mlp, without_hidden_layers_is_one_linear_layer) {
+  Mlp network({.inputs = 4, .hidden = {}, .classes = 2});
+  EXPECT_EQ(network(Value(torch::randn({3, 4}))).tensor().sizes(), (torch::IntArrayRef{3, 2}));
+  EXPECT_EQ(network.named_parameters().size(), 2U);
+}
+
+TEST(ParseWidths, lists_and_repetitions) {
+  EXPECT_EQ(parse_widths("512"), (Widths{512}));
+  EXPECT_EQ(parse_widths("512,256"), (Widths{512, 256}));
+  EXPECT_EQ(parse_widths("8x3"), (Widths{8, 8, 8}));
+  EXPECT_EQ(parse_widths("512,4x2,1"), (Widths{512, 4, 4, 1}));
+}
+
+TEST(ParseWidths, says_which_item_is_wrong) {
+  EXPECT_EQ(complaint<ConfigError>([] { parse_widths("512,abc,8"); }),
+            "'abc' in '512,abc,8' is no layer width: write widths as 512,512 or 1024x8");
+  for (const char* text : {"", ",", "512,", ",512", "0", "-3", "1.5", "x", "x8", "8x", "8x0", "8x-1", "8x2x2", " 8", "8 ",
+                           "+8", "8x1000000000", "99999999999999999999", "0x10"})
+    EXPECT_TRUE(says(complaint<ConfigError>([&] { parse_widths(text); }), "is no layer width", say("'", text, "'")))
+        << text;
+}
+
+}  // namespace
+}  // namespace penstock::test
