@@ -15,6 +15,9 @@ from program_runs import WATCHDOG_S, ProgramRuns, of_mpi, processes_of, still_ru
 
 STEPS = ["--micro-batches", "4", "--batch-size", "32", "--steps", "3", "--log-every", "1"]
 
+# Longer than a test lasts: what ends in time did not wait for it.
+PATIENT = ["--deadline", "1000"]
+
 # What a user may write after `train`, and the answer.
 MISUSE = [
     (["--micro-batches", "0"], "micro-batches = 0, but a step has at least 1"),
@@ -184,7 +187,7 @@ class Failure(ProgramRuns):
     @of_mpi
     def test_a_rank_that_is_killed(self):
         for rank in (0, 1):
-            run, ranks = self.training()
+            run, ranks = self.training(*PATIENT)
             os.kill(ranks[rank], signal.SIGKILL)
             code, _, err = self.end_of(run)
             self.assertNotEqual(code, 0)
@@ -194,32 +197,32 @@ class Failure(ProgramRuns):
     @of_mpi
     def test_a_rank_that_stands_still(self):
         # mpirun is content with a process that is there: the other rank must find out.
-        run, ranks = self.training("--deadline", "2")
+        run, ranks = self.training("--deadline", "5")
         os.kill(ranks[1], signal.SIGSTOP)
         code, said, err = self.end_of(run)
         self.assertEqual(code, 1, err)
         self.assertEqual(len(said), 1, err)
         self.assertRegex(said[0], r"^rank 0 \(stage 0\) failed at 0\S+ of step \d+: rank 0 waits for 0RECV_B\d from rank 1, "
-                                  r"which .* \(no progress for 2 s\)$")
+                                  r"which .* \(no progress for 5 s\)$")
         self.assertEqual(still_running(ranks.values()), [])
 
     @of_mpi
     def test_rank_0_stands_still(self):
-        run, ranks = self.training("--deadline", "2")
+        run, ranks = self.training("--deadline", "5")
         os.kill(ranks[0], signal.SIGSTOP)
         code, said, err = self.end_of(run)
         self.assertEqual(code, 1, err)
         # mpirun wakes rank 0 before it ends it: there may be time to say what has reached it meanwhile.
         cause = said[0].removeprefix("[rank 1] ")
         self.assertRegex(cause, r"^rank 1 \(stage 1\) failed at 1\S+ of step \d+: rank 1 waits for .* from rank 0, "
-                                r"which .* \(no progress for 2 s\)$")
+                                r"which .* \(no progress for 5 s\)$")
         self.assertEqual(said[1:], [cause] * (len(said) - 1), err)
         self.assertEqual(still_running(ranks.values()), [])
 
     @of_mpi
     def test_signals_end_all_processes(self):
         for by in (signal.SIGTERM, signal.SIGINT):
-            run, ranks = self.training()
+            run, ranks = self.training(*PATIENT)
             run.send_signal(by)
             code, said, _ = self.end_of(run)
             self.assertNotEqual(code, 0)
