@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 PROGRAM, MPIRUN = sys.argv[1:3]
-FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"]
 
 
 class Job:
@@ -19,7 +19,7 @@ class Job:
         with tempfile.TemporaryDirectory() as directory:
             run = subprocess.run(
                 [MPIRUN, "-n", str(ranks), *FLAGS, PROGRAM, name, directory],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
             self.code, self.output = run.returncode, run.stdout
             self.notes = {int(file.suffix[1:]): file.read_text() for file in pathlib.Path(directory).glob("rank.*")}
 
@@ -38,8 +38,9 @@ class MpiFaults(unittest.TestCase):
         self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which was at 0F5 and has given no "
                          r"answer for \d\.\d s \(no progress for 1 s\)$|^rank 1 waits for 1RECV_F5 from rank 0, which "
                          r"has never answered \(no progress for 1 s\)$")
-        self.assertRegex(job.notes[2], r"^rank 2 waits for 2RECV_F5 from rank 1, which is at start since \d\.\d s, "
-                         r"waiting for rank 0, which ")
+        # Rank 1 may have given up a moment before rank 2: then it waits for nobody.
+        self.assertRegex(job.notes[2], r"^rank 2 waits for 2RECV_F5 from rank 1, which is at start since \d\.\d s"
+                         r"(, waiting for rank 0, which .*)? \(no progress for 1 s\)$")
 
     def test_a_slow_rank_that_gets_on_is_no_alarm_even_at_the_end_of_a_chain(self):
         job = Job("slow", 4)

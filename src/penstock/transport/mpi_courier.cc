@@ -185,12 +185,7 @@ void Courier::start_mpi() {
   int rank = 0;
   check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
   check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  MPI_Comm host = MPI_COMM_NULL;
-  int ranks_here = 1;
-  check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
-  check(MPI_Comm_size(host, &ranks_here), "MPI_Comm_size");
-  check(MPI_Comm_free(&host), "MPI_Comm_free");
-  const bool own_core = ranks_here <= static_cast<int>(std::thread::hardware_concurrency());
+  const bool own_core = size_ <= static_cast<int>(std::thread::hardware_concurrency());  // of several hosts: unknown
   look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
   rank_ = WorldRank(rank);
   mailbox_.emplace(rank_, patience_);
