@@ -171,7 +171,8 @@ void run_with_integers(const Schedule& schedule) {
     EXPECT_EQ(hands.peak(), verdict.peak_activations[index]);
     EXPECT_EQ(hands.steps(), 1);
     std::int64_t last_end = 0;
-    for (const Span& span : recorder.steps().at(0).spans) {
+    const std::vector<RankStep> steps = recorder.steps();
+    for (const Span& span : steps.at(0).spans) {
       EXPECT_LE(last_end, span.begin_ns);
       EXPECT_LE(span.begin_ns, span.end_ns);
       last_end = span.end_ns;
