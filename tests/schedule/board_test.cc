@@ -10,20 +10,20 @@ namespace penstock {
 namespace {
 
 TEST(Board, leaves_messages_out_and_draws_the_step) {
-  EXPECT_EQ(board(lower(gpipe({.ranks = 2, .micro_batches = 1}))),
+  EXPECT_EQ(board(lower(generate("gpipe", {.ranks = 2, .micro_batches = 1}))),
             "rank 0 |  0F0    .     .    0B0  0STEP\n"
             "rank 1 |   .    1F0   1B0  1STEP   .\n");
 }
 
 TEST(Board, aligns_ranks_and_words_of_any_width) {
-  const std::string text = board(forward_only({.ranks = 11, .micro_batches = 1}));
+  const std::string text = board(generate("forward-only", {.ranks = 11, .micro_batches = 1}));
   EXPECT_EQ(text.substr(0, text.find('\n')),
             "rank  0 | 0F0   .    .    .    .    .    .    .    .    .    .");
   EXPECT_EQ(text.substr(text.rfind("rank")), "rank 10 |  .    .    .    .    .    .    .    .    .    .   10F0\n");
 }
 
 TEST(Board, marks_a_word_a_message_and_a_gap) {
-  const Schedule schedule = lower(gpipe({.ranks = 2, .micro_batches = 1}), LowerOptions{.step = false});
+  const Schedule schedule = lower(generate("gpipe", {.ranks = 2, .micro_batches = 1}), LowerOptions{.step = false});
   EXPECT_EQ(board(schedule, {.marked = BoardCell{Rank(1), 1}}),
             "rank 0 |  0F0    .     .    0B0\n"
             "rank 1 |   .   >1F0<  1B0    .\n");
@@ -36,7 +36,7 @@ TEST(Board, marks_a_word_a_message_and_a_gap) {
 }
 
 TEST(Board, cuts_long_rows_but_never_the_mark) {
-  const Schedule schedule = gpipe({.ranks = 1, .micro_batches = 8});
+  const Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 8});
   EXPECT_EQ(board(schedule, {.marked = {}, .max_columns = 3}), "rank 0 | 0F0 0F1 0F2 ...\n");
   EXPECT_EQ(board(schedule, {.marked = BoardCell{Rank(0), 9}, .max_columns = 3}),
             "rank 0 | ...  0B0  >0B1<  0B2  ...\n");
@@ -58,7 +58,7 @@ TEST(Board, draws_a_deadlock_as_far_as_it_gets_then_the_rest_in_order) {
 }
 
 TEST(Board, draws_what_cannot_run_at_all_in_order) {
-  Schedule schedule = gpipe({.ranks = 2, .micro_batches = 2});
+  Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   schedule.micro_batches = 2000000000;
   schedule.orders[0][0] = parse_instruction("1F0");
   EXPECT_EQ(board(schedule), "rank 0 | 1F0 0F1 0B0 0B1\nrank 1 | 1F0 1F1 1B0 1B1\n");

@@ -111,12 +111,12 @@ TEST(Dependencies, refuses_words_that_have_no_place) {
 }
 
 TEST(LinksOf, is_the_chain_before_lowering) {
-  EXPECT_EQ(links_of(gpipe({.ranks = 4, .micro_batches = 1})), chain(4));
+  EXPECT_EQ(links_of(generate("gpipe", {.ranks = 4, .micro_batches = 1})), chain(4));
   EXPECT_EQ(chain(1), Links{});
 }
 
 TEST(LinksOf, finds_what_was_lowered_along) {
-  Schedule schedule = gpipe({.ranks = 4, .micro_batches = 600});
+  Schedule schedule = generate("gpipe", {.ranks = 4, .micro_batches = 600});
   Links skips = chain(4);
   skips.insert(skips.begin() + 1, {StageId(0), StageId(3), false});
   EXPECT_EQ(links_of(lower(schedule, skips)), skips);

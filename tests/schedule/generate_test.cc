@@ -12,22 +12,22 @@ namespace penstock {
 namespace {
 
 TEST(Generate, sequential) {
-  EXPECT_EQ(board(sequential({.ranks = 2, .micro_batches = 2})),
+  EXPECT_EQ(board(generate("sequential", {.ranks = 2, .micro_batches = 2})),
             "rank 0 | 0F0  .   .  0B0 0F1  .   .  0B1\n"
             "rank 1 |  .  1F0 1B0  .   .  1F1 1B1  .\n");
 }
 
 TEST(Generate, gpipe) {
-  EXPECT_EQ(board(gpipe({.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(board(generate("gpipe", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1 0F2 0F3  .   .  0B0 0B1 0B2 0B3\n"
             "rank 1 |  .  1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3  .\n");
 }
 
 TEST(Generate, one_f_one_b) {
-  EXPECT_EQ(board(one_f_one_b({.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(board(generate("1f1b", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3\n"
             "rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .\n");
-  EXPECT_EQ(board(one_f_one_b({.ranks = 4, .micro_batches = 2})),
+  EXPECT_EQ(board(generate("1f1b", {.ranks = 4, .micro_batches = 2})),
             "rank 0 | 0F0 0F1  .   .   .   .   .  0B0  .  0B1\n"
             "rank 1 |  .  1F0 1F1  .   .   .  1B0  .  1B1  .\n"
             "rank 2 |  .   .  2F0 2F1  .  2B0  .  2B1  .   .\n"
@@ -35,7 +35,7 @@ TEST(Generate, one_f_one_b) {
 }
 
 TEST(Generate, forward_only) {
-  EXPECT_EQ(board(forward_only({.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(board(generate("forward-only", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1 0F2 0F3  .\n"
             "rank 1 |  .  1F0 1F1 1F2 1F3\n");
 }
@@ -46,7 +46,7 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
       for (int m = 1; m <= 24; ++m) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = generator.default_chunks};
         const Schedule schedule = generate(generator.name, shape);
-        const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape)};
+        const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
         for (const Schedule& form : {schedule, lower(schedule)}) {
           const Verdict verdict = judge(form, bound);
           ASSERT_TRUE(verdict.ok) << generator.name << " p " << p << " m " << m << ": " << verdict.reason;
@@ -58,7 +58,7 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
 }
 
 TEST(Generate, in_sequential_no_two_ranks_work_at_once) {
-  const Simulation run = simulate(lower(sequential({.ranks = 3, .micro_batches = 4})), Costs::unit(),
+  const Simulation run = simulate(lower(generate("sequential", {.ranks = 3, .micro_batches = 4})), Costs::unit(),
                                   {.links = {}, .keep_slots = true});
   double busy = 0;
   for (const double rank : run.busy) busy += rank;

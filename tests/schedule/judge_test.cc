@@ -50,7 +50,8 @@ TEST(Judge, a_split_backward_holds_its_micro_batch_until_W) {
 }
 
 TEST(Judge, nothing_stays_alive_without_a_backward) {
-  EXPECT_EQ(judge(forward_only({.ranks = 2, .micro_batches = 3})).peak_activations, (std::vector<int>{1, 1}));
+  EXPECT_EQ(judge(generate("forward-only", {.ranks = 2, .micro_batches = 3})).peak_activations,
+            (std::vector<int>{1, 1}));
 }
 
 TEST(Judge, complete) {
@@ -121,7 +122,7 @@ TEST(Judge, paired) {
 }
 
 TEST(Judge, messages_keep_to_the_links_of_the_model) {
-  const Schedule lowered = lower(gpipe({.ranks = 3, .micro_batches = 1}));
+  const Schedule lowered = lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}));
   const auto along = [](Links links) { return JudgeOptions{.links = std::move(links), .activation_bound = {}}; };
   Links skips = chain(3);
   skips.push_back({StageId(0), StageId(2)});
@@ -159,7 +160,7 @@ TEST(Judge, a_receive_posts_and_lets_its_rank_go_on) {
 }
 
 TEST(Judge, bounded) {
-  const Schedule schedule = one_f_one_b({.ranks = 3, .micro_batches = 4});
+  const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 4});
   const auto bound = [](std::vector<int> ranks) { return JudgeOptions{.links = {}, .activation_bound = ranks}; };
   EXPECT_TRUE(judge(schedule, bound({3, 2, 1})).ok);
   expect({schedule, "1F1 makes rank 1 hold 2 live micro-batches, its bound is 1", cell(1, 1)}, bound({3, 1, 1}));

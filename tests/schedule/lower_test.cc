@@ -23,7 +23,7 @@ Schedule two_ranks(const char* first, const char* second) {
 }
 
 TEST(Lower, receives_right_before_the_consumer_and_sends_right_behind_the_producer) {
-  EXPECT_EQ(lists(lower(gpipe({.ranks = 3, .micro_batches = 1}))),
+  EXPECT_EQ(lists(lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}))),
             "rank 0: 0F0 0SEND_F0 0RECV_B0 0B0 0STEP\n"
             "rank 1: 1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1STEP\n"
             "rank 2: 2RECV_F0 2F0 2B0 2SEND_B0 2STEP\n");
@@ -37,7 +37,7 @@ TEST(Lower, a_split_backward_lets_its_gradient_leave_before_W) {
 
 TEST(Lower, skip_links_go_straight_and_integers_bring_nothing_back) {
   const Links links = {{StageId(0), StageId(1)}, {StageId(0), StageId(2)}, {StageId(1), StageId(2), false}};
-  EXPECT_EQ(lists(lower(gpipe({.ranks = 3, .micro_batches = 1}), links)),
+  EXPECT_EQ(lists(lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}), links)),
             "rank 0: 0F0 0SEND_F0 0SEND_F0>2 0RECV_B0 0RECV_B0<2 0B0 0STEP\n"
             "rank 1: 1RECV_F0 1F0 1SEND_F0 1B0 1SEND_B0 1STEP\n"
             "rank 2: 2RECV_F0<0 2RECV_F0 2F0 2B0 2SEND_B0>0 2STEP\n");
@@ -53,9 +53,11 @@ TEST(Lower, stages_of_one_rank_hand_over_without_a_message) {
 
 TEST(Lower, ends_the_step_as_asked) {
   const LowerOptions all{.reduce = true, .norm = true, .step = true};
-  EXPECT_EQ(lists(lower(gpipe({.ranks = 1, .micro_batches = 1}), all)), "rank 0: 0F0 0B0 0REDUCE 0NORM 0STEP\n");
-  EXPECT_EQ(lists(lower(gpipe({.ranks = 1, .micro_batches = 1}), LowerOptions{.step = false})), "rank 0: 0F0 0B0\n");
-  EXPECT_EQ(lists(lower(forward_only({.ranks = 1, .micro_batches = 1}), all)), "rank 0: 0F0\n");
+  EXPECT_EQ(lists(lower(generate("gpipe", {.ranks = 1, .micro_batches = 1}), all)),
+            "rank 0: 0F0 0B0 0REDUCE 0NORM 0STEP\n");
+  EXPECT_EQ(lists(lower(generate("gpipe", {.ranks = 1, .micro_batches = 1}), LowerOptions{.step = false})),
+            "rank 0: 0F0 0B0\n");
+  EXPECT_EQ(lists(lower(generate("forward-only", {.ranks = 1, .micro_batches = 1}), all)), "rank 0: 0F0\n");
 }
 
 TEST(Lower, keeps_the_halves_of_an_overlap_together) {
@@ -69,7 +71,7 @@ TEST(Lower, keeps_the_halves_of_an_overlap_together) {
 }
 
 TEST(Lower, refuses_what_it_cannot_lower) {
-  const Schedule plain = gpipe({.ranks = 2, .micro_batches = 1});
+  const Schedule plain = generate("gpipe", {.ranks = 2, .micro_batches = 1});
   EXPECT_THROW(lower(lower(plain)), PlanError);
   EXPECT_THROW(lower(plain, {{StageId(0), StageId(2)}}), PlanError);
   Schedule astray = plain;

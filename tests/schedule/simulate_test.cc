@@ -25,20 +25,20 @@ TEST(Simulate, closed_forms_without_communication) {
   for (int p = 1; p <= 6; ++p)
     for (int m = 1; m <= 9; ++m) {
       const ScheduleShape shape{.ranks = p, .micro_batches = m};
-      for (const Schedule& schedule : {gpipe(shape), one_f_one_b(shape)}) {
+      for (const Schedule& schedule : {generate("gpipe", shape), generate("1f1b", shape)}) {
         const Simulation run = simulate(schedule, costs);
         EXPECT_DOUBLE_EQ(run.makespan, (m + p - 1) * (f + b)) << schedule.name << " p " << p << " m " << m;
         EXPECT_DOUBLE_EQ(run.bubble_makespan, (p - 1.0) / (m + p - 1)) << schedule.name;
         EXPECT_EQ(run.busy, std::vector<double>(static_cast<std::size_t>(p), m * (f + b)));
       }
-      EXPECT_DOUBLE_EQ(simulate(sequential(shape), costs).makespan, m * p * (f + b));
-      EXPECT_DOUBLE_EQ(simulate(forward_only(shape), costs).makespan, (m + p - 1) * f);
+      EXPECT_DOUBLE_EQ(simulate(generate("sequential", shape), costs).makespan, m * p * (f + b));
+      EXPECT_DOUBLE_EQ(simulate(generate("forward-only", shape), costs).makespan, (m + p - 1) * f);
       for (int s = 0; s < p; ++s) {
         const auto rank = static_cast<std::size_t>(s);
-        EXPECT_EQ(simulate(gpipe(shape), costs).peak_activations[rank], m);
-        EXPECT_EQ(simulate(one_f_one_b(shape), costs).peak_activations[rank], std::min(m, p - s));
-        EXPECT_EQ(simulate(sequential(shape), costs).peak_activations[rank], 1);
-        EXPECT_EQ(simulate(forward_only(shape), costs).peak_activations[rank], 1);
+        EXPECT_EQ(simulate(generate("gpipe", shape), costs).peak_activations[rank], m);
+        EXPECT_EQ(simulate(generate("1f1b", shape), costs).peak_activations[rank], std::min(m, p - s));
+        EXPECT_EQ(simulate(generate("sequential", shape), costs).peak_activations[rank], 1);
+        EXPECT_EQ(simulate(generate("forward-only", shape), costs).peak_activations[rank], 1);
       }
     }
 }
@@ -57,7 +57,7 @@ TEST(Simulate, meets_the_bubble_rates_that_the_zero_bubble_paper_measured_for_1f
     Costs costs = costs_of(row[2], row[3], row[4]);
     costs.message = row[5];
     const ScheduleShape shape{.ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1])};
-    EXPECT_NEAR(simulate(lower(one_f_one_b(shape)), costs).bubble_span, row[6], 0.00005) << line;
+    EXPECT_NEAR(simulate(lower(generate("1f1b", shape)), costs).bubble_span, row[6], 0.00005) << line;
   }
   EXPECT_EQ(rows, 6);
 }
@@ -86,7 +86,7 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
 }
 
 TEST(Simulate, the_span_leaves_out_when_a_rank_had_not_begun) {
-  const Simulation run = simulate(forward_only({.ranks = 2, .micro_batches = 4}), Costs::unit());
+  const Simulation run = simulate(generate("forward-only", {.ranks = 2, .micro_batches = 4}), Costs::unit());
   EXPECT_EQ(run.makespan, 5);
   EXPECT_EQ(run.span, 4);
   EXPECT_EQ(run.bubble_span, 0);
@@ -109,14 +109,14 @@ TEST(Simulate, a_chunk_counts_for_its_share_of_a_micro_batch) {
 }
 
 TEST(Simulate, what_costs_nothing_has_no_bubble) {
-  const Simulation run = simulate(gpipe({.ranks = 2, .micro_batches = 2}), costs_of(0, 0, 0));
+  const Simulation run = simulate(generate("gpipe", {.ranks = 2, .micro_batches = 2}), costs_of(0, 0, 0));
   EXPECT_EQ(run.makespan, 0);
   EXPECT_EQ(run.bubble_makespan, 0);
   EXPECT_EQ(run.bubble_span, 0);
 }
 
 TEST(Simulate, refuses_costs_that_are_none) {
-  const Schedule schedule = gpipe({.ranks = 3, .micro_batches = 1});
+  const Schedule schedule = generate("gpipe", {.ranks = 3, .micro_batches = 1});
   EXPECT_THROW(simulate(schedule, {.forward = {1, 2}}), ConfigError);
   EXPECT_THROW(simulate(schedule, {.weight_grad = {}}), ConfigError);
   EXPECT_THROW(simulate(schedule, {.input_grad = {-1}}), ConfigError);
@@ -125,7 +125,7 @@ TEST(Simulate, refuses_costs_that_are_none) {
 }
 
 TEST(Simulate, refuses_schedules_that_cannot_run) {
-  Schedule schedule = gpipe({.ranks = 2, .micro_batches = 2});
+  Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   std::swap(schedule.orders[1].front(), schedule.orders[1].back());
   EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
   schedule.orders[1].pop_back();

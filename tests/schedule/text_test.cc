@@ -26,8 +26,8 @@ const std::string example =
     "rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP\n";
 
 TEST(ScheduleText, is_what_the_page_on_the_format_shows) {
-  EXPECT_EQ(write_schedule(lower(one_f_one_b({.ranks = 2, .micro_batches = 2}))), example);
-  EXPECT_EQ(read_schedule(example), lower(one_f_one_b({.ranks = 2, .micro_batches = 2})));
+  EXPECT_EQ(write_schedule(lower(generate("1f1b", {.ranks = 2, .micro_batches = 2}))), example);
+  EXPECT_EQ(read_schedule(example), lower(generate("1f1b", {.ranks = 2, .micro_batches = 2})));
 }
 
 TEST(ScheduleText, reads_back_whatever_is_written) {
@@ -49,7 +49,7 @@ TEST(ScheduleText, reads_back_whatever_is_written) {
 
 TEST(ScheduleText, keeps_names_as_they_are) {
   for (const char* name : {"", " ", "two words ", "rank 0:", "\t\xff"}) {
-    Schedule schedule = gpipe({.ranks = 1, .micro_batches = 1});
+    Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
     schedule.name = name;
     EXPECT_EQ(read_schedule(write_schedule(schedule)).name, name);
   }
@@ -121,7 +121,7 @@ TEST(ScheduleText, a_great_number_of_micro_batches_is_only_a_number) {
 
 TEST(ScheduleText, writes_nothing_that_it_would_not_read) {
   const auto refused = [](auto&& change) {
-    Schedule schedule = one_f_one_b({.ranks = 2, .micro_batches = 2});
+    Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 2});
     change(schedule);
     EXPECT_THROW(write_schedule(schedule), PlanError);
   };

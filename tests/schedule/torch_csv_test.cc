@@ -90,14 +90,14 @@ TEST(TorchCsv, a_schedule_in_order_is_taken_as_it_is) {
 }
 
 TEST(TorchCsv, columns_are_units_of_time) {
-  EXPECT_EQ(write_torch_csv(one_f_one_b({.ranks = 2, .micro_batches = 2})),
+  EXPECT_EQ(write_torch_csv(generate("1f1b", {.ranks = 2, .micro_batches = 2})),
             "0F0,0F1,,0B0,,0B1\r\n"
             ",1F0,1B0,1F1,1B1\r\n");
 }
 
 TEST(TorchCsv, writes_messages_and_what_torch_knows_of_the_end) {
   const LowerOptions all{.reduce = true, .norm = true};
-  const Schedule schedule = lower(one_f_one_b({.ranks = 2, .micro_batches = 1}), all);
+  const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 1}), all);
   const std::string expected =
       "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\r\n"
       "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\r\n";
@@ -126,13 +126,13 @@ TEST(TorchCsv, overlap_pairs_share_a_cell_in_both_forms) {
 TEST(TorchCsv, writes_nothing_that_torch_would_misread) {
   Links links = chain(3);
   links.push_back({StageId(0), StageId(2)});
-  const Schedule skip = lower(gpipe({.ranks = 3, .micro_batches = 1}), links);
+  const Schedule skip = lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}), links);
   EXPECT_THROW(write_torch_csv(skip, {.messages = true}), PlanError);
   EXPECT_THROW(write_torch_csv(skip), PlanError);
-  Schedule idle = gpipe({.ranks = 1, .micro_batches = 1});
+  Schedule idle = generate("gpipe", {.ranks = 1, .micro_batches = 1});
   idle.orders.emplace_back();
   EXPECT_THROW(write_torch_csv(idle), PlanError);
-  Schedule stuck = gpipe({.ranks = 1, .micro_batches = 1});
+  Schedule stuck = generate("gpipe", {.ranks = 1, .micro_batches = 1});
   std::swap(stuck.orders[0][0], stuck.orders[0][1]);
   EXPECT_THROW(write_torch_csv(stuck), PlanError);
   stuck.orders[0].pop_back();

@@ -59,7 +59,7 @@ NamedSchedule ScheduleArgument::from_generator() const {
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
                        stages_ ? "--micro-batches is" : micro_batches_ ? "--stages is" : "both are", " missing");
   const ScheduleShape shape{*stages_, *micro_batches_, chunks_.value_or(generator.default_chunks)};
-  return {generate(source_, shape), {}, generator.activation_bound(shape)};
+  return {generate(source_, shape), {}, generator.activation_bound(shape, {})};
 }
 
 }  // namespace penstock

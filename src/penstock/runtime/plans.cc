@@ -80,7 +80,7 @@ std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
   JudgeOptions options{.links = links_, .activation_bound = std::nullopt};
   if (!from_file_)
     options.activation_bound =
-        find_generator(request_.schedule).activation_bound({.ranks = request_.ranks, .micro_batches = micro_batches});
+        find_generator(request_.schedule).activation_bound({.ranks = request_.ranks, .micro_batches = micro_batches}, {});
   const Verdict verdict = judge(lowered, options);
   verdict.require_ok(lowered);
   auto plan = std::make_shared<RunPlan>(std::move(lowered), links_);

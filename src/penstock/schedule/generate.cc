@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include "penstock/base/error.h"
@@ -12,25 +13,6 @@ namespace {
 
 /// p * v * m beyond this would not fit into the memory of a common machine.
 constexpr std::int64_t max_cells = std::int64_t{1} << 26;
-
-std::vector<int> for_every_rank(const ScheduleShape& shape, int bound) {
-  return std::vector<int>(static_cast<std::size_t>(shape.ranks), bound);
-}
-std::vector<int> hold_one(const ScheduleShape& shape) { return for_every_rank(shape, 1); }
-std::vector<int> hold_all(const ScheduleShape& shape) { return for_every_rank(shape, shape.micro_batches); }
-std::vector<int> hold_depth(const ScheduleShape& shape) {
-  std::vector<int> bound;
-  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
-  return bound;
-}
-
-constexpr std::array table{
-    Generator{"sequential", "one rank works at a time: the naive baseline", sequential, hold_one},
-    Generator{"gpipe", "all forwards, then all backwards (Huang et al., arXiv 1811.06965)", gpipe, hold_all},
-    Generator{"1f1b", "one forward, one backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503)", one_f_one_b,
-              hold_depth},
-    Generator{"forward-only", "inference and evaluation: no backward", forward_only, hold_one},
-};
 
 /// What to ask for instead, for a generator that knows one stage per rank.
 std::string_view advice(std::string_view name) {
@@ -46,6 +28,8 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
   require<ConfigError>(shape.chunks >= 1, "a schedule with ", shape.chunks, " chunks per rank: at least 1 is needed");
   require<ConfigError>(shape.chunks <= generator.max_chunks, "schedule '", generator.name, "' takes at most ",
                        generator.max_chunks, " chunk(s) per rank, not ", shape.chunks, advice(generator.name));
+  require<ConfigError>(shape.chunks >= generator.min_chunks, "schedule '", generator.name, "' takes at least ",
+                       generator.min_chunks, " chunks per rank, not ", shape.chunks);
   const std::int64_t stages = std::int64_t{shape.ranks} * shape.chunks;
   require<ConfigError>(stages <= max_stages, shape.ranks, " ranks x ", shape.chunks, " chunks are ", stages,
                        " stages: at most ", max_stages, " are possible");
@@ -55,9 +39,13 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 
 }  // namespace
 
-std::span<const Generator> generators() { return table; }
+std::span<const Generator> generators() {
+  static const std::array table{sequential_generator, gpipe_generator, one_f_one_b_generator, forward_only_generator};
+  return table;
+}
 
 const Generator& find_generator(std::string_view name) {
+  const auto table = generators();
   const auto found =
       std::find_if(table.begin(), table.end(), [&](const Generator& generator) { return generator.name == name; });
   if (found != table.end()) return *found;
@@ -66,18 +54,32 @@ const Generator& find_generator(std::string_view name) {
   throw ConfigError(say("no schedule is called '", name, "': there are ", known));
 }
 
-Schedule generate(std::string_view name, const ScheduleShape& shape) {
+Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {
   const Generator& generator = find_generator(name);
   check_shape(generator, shape);
-  return generator.generate(shape);
+  require<ConfigError>(std::isfinite(tuning.memory_limit) && tuning.memory_limit > 0, "memory limit ",
+                       tuning.memory_limit, ": it is a positive multiple of 1F1B's activations");
+  return generator.generate(shape, tuning);
 }
 
-Schedule placed_in_turns(std::string name, const ScheduleShape& shape) {
-  Schedule schedule{std::move(name), shape.micro_batches, {}, {}};
+Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {
+  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
   for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)
     schedule.rank_of_stage.push_back(Rank(stage % shape.ranks));
   schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
   return schedule;
+}
+
+Schedule placed_in_v(std::string_view name, const ScheduleShape& shape) {
+  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
+  for (int rank = 0; rank < shape.ranks; ++rank) schedule.rank_of_stage.push_back(Rank(rank));
+  for (int rank = shape.ranks - 1; rank >= 0; --rank) schedule.rank_of_stage.push_back(Rank(rank));
+  schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
+  return schedule;
+}
+
+std::vector<int> for_every_rank(const ScheduleShape& shape, int bound) {
+  return std::vector<int>(static_cast<std::size_t>(shape.ranks), bound);
 }
 
 }  // namespace penstock

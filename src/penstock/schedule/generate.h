@@ -1,11 +1,13 @@
 // Generators: who computes what, in which order. They write compute words only; `lower` adds the rest.
-// Every one is valid for every p >= 1 and m >= 1.
+// Every one is valid for every p >= 1, m >= 1 and each v that it takes.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "penstock/schedule/costs.h"
 #include "penstock/schedule/order.h"
 
 namespace penstock {
@@ -16,26 +18,36 @@ struct ScheduleShape {
   int chunks = 1;         // v, stages per rank
 };
 
+/// What generators that fit a schedule to a machine go by; the others do not look at it.
+struct Tuning {
+  Costs costs;              // per stage
+  double memory_limit = 1;  // most live activations per rank, in units of 1F1B's: its min(m, p) micro-batches
+};
+
+/// One way to order the work, and what it promises.
 struct Generator {
   std::string_view name;     // "1f1b"
   std::string_view summary;  // one line for --help, with its source
-  Schedule (*generate)(const ScheduleShape&);
+  Schedule (*generate)(const ScheduleShape&, const Tuning&);
   /// The most micro-batches whose activations a rank holds at once; a chunk counts 1 (of v). By rank.
-  std::vector<int> (*activation_bound)(const ScheduleShape&);
+  std::vector<int> (*activation_bound)(const ScheduleShape&, const Tuning&);
   int default_chunks = 1;
-  int max_chunks = 1;        // a generator for v = 1 refuses more, with a reason
+  int min_chunks = 1;
+  int max_chunks = 1;  // a generator for v = 1 refuses more, with a reason
+  /// The source's formula for the idle time of a rank on the span, at C = 0, equal stages and m >= 2p; none where the
+  /// source gives none. Costs are a stage's.
+  double (*bubble_time)(const ScheduleShape&, const Costs&) = nullptr;
+  /// The formulas as text, for tables: per rank, in the letters p, v, m, F, I, W (of a whole rank: all its chunks).
+  std::string_view bubble_formula = "";
+  std::string_view memory_formula = "";   // in micro-batches of a whole rank
+  std::string_view message_formula = "";  // sent by all ranks in a step
 };
 
 /// All generators, in the order in which --help lists them.
 std::span<const Generator> generators();
 /// Throws ConfigError that lists the known names.
 const Generator& find_generator(std::string_view name);
-/// find_generator(name).generate(shape), after checking the shape (ConfigError).
-Schedule generate(std::string_view name, const ScheduleShape& shape);
-
-Schedule sequential(const ScheduleShape& shape);    // generate_sequential.cc
-Schedule gpipe(const ScheduleShape& shape);         // generate_gpipe.cc
-Schedule one_f_one_b(const ScheduleShape& shape);   // generate_1f1b.cc
-Schedule forward_only(const ScheduleShape& shape);  // generate_forward_only.cc
+/// find_generator(name).generate(shape), after checking the shape and the tuning (ConfigError).
+Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning = {});
 
 }  // namespace penstock

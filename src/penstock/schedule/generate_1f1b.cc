@@ -12,8 +12,10 @@
 
 namespace penstock {
 
-Schedule one_f_one_b(const ScheduleShape& shape) {
-  Schedule schedule = placed_in_turns("1f1b", shape);
+namespace {
+
+Schedule one_f_one_b(const ScheduleShape& shape, const Tuning&) {
+  Schedule schedule = placed_in_turns(one_f_one_b_generator.name, shape);
   const MicroBatch end(shape.micro_batches);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
@@ -34,5 +36,28 @@ Schedule one_f_one_b(const ScheduleShape& shape) {
   }
   return schedule;
 }
+
+std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
+  std::vector<int> bound;
+  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
+  return bound;
+}
+
+double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+}
+
+}  // namespace
+
+constinit const Generator one_f_one_b_generator{
+    .name = "1f1b",
+    .summary = "one forward, one backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503)",
+    .generate = one_f_one_b,
+    .activation_bound = hold_depth,
+    .bubble_time = bubble_time,
+    .bubble_formula = "(p-1)(F+I+W)",
+    .memory_formula = "min(m, p)",
+    .message_formula = "2(p-1)m",
+};
 
 }  // namespace penstock

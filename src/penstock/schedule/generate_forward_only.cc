@@ -8,8 +8,10 @@
 
 namespace penstock {
 
-Schedule forward_only(const ScheduleShape& shape) {
-  Schedule schedule = placed_in_turns("forward-only", shape);
+namespace {
+
+Schedule forward_only(const ScheduleShape& shape, const Tuning&) {
+  Schedule schedule = placed_in_turns(forward_only_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
     order.reserve(static_cast<std::size_t>(shape.micro_batches));
@@ -17,5 +19,24 @@ Schedule forward_only(const ScheduleShape& shape) {
   }
   return schedule;
 }
+
+std::vector<int> hold_one(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
+
+double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+  return (shape.ranks - 1) * costs.forward.front();
+}
+
+}  // namespace
+
+constinit const Generator forward_only_generator{
+    .name = "forward-only",
+    .summary = "inference and evaluation: no backward",
+    .generate = forward_only,
+    .activation_bound = hold_one,
+    .bubble_time = bubble_time,
+    .bubble_formula = "(p-1)F",
+    .memory_formula = "1",
+    .message_formula = "(p-1)m",
+};
 
 }  // namespace penstock

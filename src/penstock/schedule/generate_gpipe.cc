@@ -10,8 +10,10 @@
 
 namespace penstock {
 
-Schedule gpipe(const ScheduleShape& shape) {
-  Schedule schedule = placed_in_turns("gpipe", shape);
+namespace {
+
+Schedule gpipe(const ScheduleShape& shape, const Tuning&) {
+  Schedule schedule = placed_in_turns(gpipe_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
     order.reserve(2 * static_cast<std::size_t>(shape.micro_batches));
@@ -20,5 +22,26 @@ Schedule gpipe(const ScheduleShape& shape) {
   }
   return schedule;
 }
+
+std::vector<int> hold_all(const ScheduleShape& shape, const Tuning&) {
+  return for_every_rank(shape, shape.micro_batches);
+}
+
+double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+}
+
+}  // namespace
+
+constinit const Generator gpipe_generator{
+    .name = "gpipe",
+    .summary = "all forwards, then all backwards (Huang et al., arXiv 1811.06965)",
+    .generate = gpipe,
+    .activation_bound = hold_all,
+    .bubble_time = bubble_time,
+    .bubble_formula = "(p-1)(F+I+W)",
+    .memory_formula = "m",
+    .message_formula = "2(p-1)m",
+};
 
 }  // namespace penstock

@@ -9,8 +9,10 @@
 
 namespace penstock {
 
-Schedule sequential(const ScheduleShape& shape) {
-  Schedule schedule = placed_in_turns("sequential", shape);
+namespace {
+
+Schedule sequential(const ScheduleShape& shape, const Tuning&) {
+  Schedule schedule = placed_in_turns(sequential_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
     order.reserve(2 * static_cast<std::size_t>(shape.micro_batches));
@@ -22,5 +24,19 @@ Schedule sequential(const ScheduleShape& shape) {
   }
   return schedule;
 }
+
+std::vector<int> hold_one(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
+
+}  // namespace
+
+constinit const Generator sequential_generator{
+    .name = "sequential",
+    .summary = "one rank works at a time: the naive baseline",
+    .generate = sequential,
+    .activation_bound = hold_one,
+    .bubble_formula = "(p-1)m(F+I+W)",
+    .memory_formula = "1",
+    .message_formula = "2(p-1)m",
+};
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "penstock/schedule/board.h"
+#include "penstock/schedule/costs.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/instruction.h"

@@ -8,21 +8,10 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/schedule/costs.h"
 #include "penstock/schedule/dependencies.h"
 
 namespace penstock {
-
-/// Per stage, in any one unit of time. A list of one value counts for all stages.
-struct Costs {
-  std::vector<double> forward = {1};       // F
-  std::vector<double> input_grad = {1};    // I
-  std::vector<double> weight_grad = {1};   // W, per micro-batch
-  std::vector<double> update = {0};        // REDUCE + NORM + STEP together, charged to STEP
-  double message = 0;                      // C, per message
-
-  /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
-  static Costs unit() { return {}; }
-};
 
 /// When one word ran.
 struct Slot {

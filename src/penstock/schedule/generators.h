@@ -1,0 +1,17 @@
+// The generators, one file each: what it does, how it is drawn and what it promises stand together in
+// generate_<name>.cc. Inside this room only.
+#pragma once
+
+#include "penstock/schedule/generate.h"
+
+namespace penstock {
+
+extern const Generator sequential_generator;    // generate_sequential.cc
+extern const Generator gpipe_generator;         // generate_gpipe.cc
+extern const Generator one_f_one_b_generator;   // generate_1f1b.cc
+extern const Generator forward_only_generator;  // generate_forward_only.cc
+
+/// The same bound for every rank.
+std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
+
+}  // namespace penstock
