@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -154,8 +155,9 @@ class alignas(128) Mailbox {
     const std::int64_t end = steady_now_ns() + patience_.spin.count();
     while (!stirred_.load(std::memory_order_acquire) && steady_now_ns() < end) {
 #if defined(__x86_64__)
-      __builtin_ia32_pause();
+      for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 #endif
+      std::this_thread::yield();  // the awaited rank may have been put on this very core
     }
   }
 
