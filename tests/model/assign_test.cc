@@ -39,7 +39,9 @@ TEST(AssignStages, what_has_no_parameters_follows_its_latest_input) {
   const auto b = g.layer("pb", {activation}, 1);
   const auto early = g.function("relu", {flat});
   const auto sum = g.function("add", {b, early});
-  EXPECT_EQ(stages_of(g.done({sum}), 2), (Numbers{0, 0, 0, 1, 0, 1}));
+  const auto c = g.layer("pc", {sum}, 2);
+  const auto joined = g.function("concat", {b, c, early});
+  EXPECT_EQ(stages_of(g.done({joined}), 3), (Numbers{0, 0, 0, 1, 0, 1, 2, 2}));
 }
 
 TEST(AssignStages, inputs_of_the_network_count_as_stage_0) {
