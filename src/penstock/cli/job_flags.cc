@@ -23,6 +23,10 @@ std::string is_not_negative(const std::string& text) {
   return text.starts_with('-') ? say(text, " is below 0") : std::string();
 }
 
+int chunks_of(const Pipeline& pipeline) {
+  return pipeline.schedule().stage_count() / pipeline.schedule().rank_count();
+}
+
 }  // namespace
 
 void JobFlags::add_to(CLI::App& app) {
@@ -39,8 +43,17 @@ void JobFlags::add_to(CLI::App& app) {
   where->add_option("--replicas", replicas,
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
   where->add_option("--micro-batches", micro_batches, "m: micro-batches per step and replica")->capture_default_str();
-  where->add_option("--schedule", schedule, "a generator (penstock schedule --help lists them) or a .sched or CSV file")
+  where->add_option("--schedule", schedule,
+                    "a generator (penstock schedule show --help lists them) or a .sched or CSV file (default: 1f1b; "
+                    "with chunks interleaved)");
+  where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
+      ->check(CLI::PositiveNumber);
+  where->add_option("--weight-gradients", weight_gradients,
+                    "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last bits")
+      ->check(CLI::IsMember({"stream", "fused"}))
       ->capture_default_str();
+  where->add_option("--memory-limit", memory_limit,
+                    "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule promises)");
   where->add_option("--cut", cut, "parameters, uniform, or the first layer of each further stage: layer3 or 4")
       ->capture_default_str();
   where->add_option("--transport", transport, "auto, threads or mpi")
@@ -99,6 +112,9 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   PipelineOptions options;
   options.micro_batches = flags.micro_batches;
   options.schedule = flags.schedule;
+  options.chunks = flags.chunks;
+  if (flags.weight_gradients == "fused") options.weight_gradients = WeightGradients::fused;
+  options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
   options.cut = flags.cut;
   options.seed = flags.seed;
@@ -122,14 +138,17 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
   return flags.optimizer == "adam" ? adam(options) : adamw(options);
 }
 
-nlohmann::ordered_json settings_of(const JobFlags& flags, const World& world) {
+nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline) {
+  const World& world = pipeline.world();
   return {{"model", flags.model},
           {"hidden", parse_widths(flags.hidden)},
           {"seed", flags.seed},
           {"stages", world.stages()},
           {"replicas", world.replicas()},
           {"micro_batches", flags.micro_batches},
-          {"schedule", flags.schedule},
+          {"schedule", pipeline.options().schedule},
+          {"chunks", chunks_of(pipeline)},
+          {"weight_gradients", flags.weight_gradients},
           {"cut", flags.cut},
           {"transport", world.transport()},
           {"threads", world.threads()},
@@ -141,9 +160,12 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const World& world) {
           {"weight_decay", flags.weight_decay}};
 }
 
-std::string banner(const JobFlags& flags, const World& world) {
+std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
+  const World& world = pipeline.world();
+  const int chunks = chunks_of(pipeline);
   const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
-  return say(flags.model, " ", flags.hidden, ": ", world.describe(), "; ", flags.schedule, ", ", flags.micro_batches,
+  return say(flags.model, " ", flags.hidden, ": ", world.describe(), "; ", pipeline.options().schedule,
+             chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), flags.micro_batches,
              " micro-batch", flags.micro_batches == 1 ? "" : "es", "; batch ", flags.batch_size,
              world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <CLI/App.hpp>
@@ -18,7 +19,10 @@ struct JobFlags {
   int stages = 1;
   int replicas = 0;
   int micro_batches = 4;
-  std::string schedule = "1f1b";
+  std::string schedule;
+  int chunks = 0;
+  std::string weight_gradients = "stream";
+  std::optional<double> memory_limit;
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
   std::string cut = "parameters";
@@ -44,10 +48,10 @@ OptimizerFactory make_optimizer(const JobFlags& flags);
 /// Accounts and pictures show steps of all m micro-batches: throws ConfigError where a batch has fewer samples.
 void require_full_steps(const JobFlags& flags, const World& world);
 
-/// The settings used, for machines: what the flags came to in `world`.
-nlohmann::ordered_json settings_of(const JobFlags& flags, const World& world);
+/// The settings used, for machines: what the flags came to.
+nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline);
 
 /// One line for people: model, world, schedule, and the batch per replica and in all.
-std::string banner(const JobFlags& flags, const World& world);
+std::string banner(const JobFlags& flags, const Pipeline& pipeline);
 
 }  // namespace penstock

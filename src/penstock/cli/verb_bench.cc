@@ -68,10 +68,10 @@ int bench_step(const BenchFlags& flags) {
                                    {"predicted_ms", step.predicted_ms},
                                    {"bubble_predicted", step.bubble_predicted},
                                    {"bubble_measured", step.bubble_measured}};
-  result.update(settings_of(flags.job, world));
+  result.update(settings_of(flags.job, pipeline));
   if (!flags.json.empty()) write_text(flags.json, result.dump() + "\n");
   (flags.json == "-" ? std::cerr : std::cout)
-      << banner(flags.job, world) << "\n"
+      << banner(flags.job, pipeline) << "\n"
       << "median " << result["median_ms"] << " ms, min " << result["min_ms"] << " ms over " << flags.steps << " steps\n"
       << to_table(step);
   return 0;

@@ -134,7 +134,7 @@ int train(const TrainFlags& flags) {
 
   std::ofstream json_file;
   if (world.is_main()) {
-    log(LogLevel::info, banner(flags.job, world));
+    log(LogLevel::info, banner(flags.job, pipeline));
     for (const std::string& line : pipeline.describe_stages()) log(LogLevel::info, line);
     const bool with_bar = !json_on_stdout && shows_to_a_person();
     trainer.add_hook(console_hook(out, {.log_every = flags.log_every, .is_terminal = with_bar}));

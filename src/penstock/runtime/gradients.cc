@@ -29,25 +29,43 @@ void Gradients::add_call(const std::string& layer_path, const torch::nn::Module&
   }
 }
 
+std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
+  const auto found = std::find_if(leaves_.begin(), leaves_.end(), [&](const auto& one) { return one.is_same(leaf); });
+  if (found == leaves_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - leaves_.begin());
+}
+
 void Gradients::begin_step() { written_.assign(written_.size(), false); }
 
-void Gradients::accumulate(Tensors gradients) {
+void Gradients::add(std::size_t use, torch::Tensor gradient) {
   const torch::NoGradGuard no_grad;
-  for (std::size_t use = 0; use < leaves_.size(); ++use) {
-    torch::Tensor& gradient = gradients[use];
-    if (!gradient.defined()) continue;
-    if (written_[use]) {
-      buffers_[use].add_(gradient);
-      continue;
-    }
-    written_[use] = true;
-    if (is_our_own(gradient, leaves_[use])) {
-      buffers_[use] = std::move(gradient);
-    } else {
-      if (!buffers_[use].defined()) buffers_[use] = torch::empty_like(leaves_[use]);
-      buffers_[use].copy_(gradient);
-    }
+  if (written_[use]) {
+    buffers_[use].add_(gradient);
+    return;
   }
+  written_[use] = true;
+  if (is_our_own(gradient, leaves_[use])) {
+    buffers_[use] = std::move(gradient);
+  } else {
+    if (!buffers_[use].defined()) buffers_[use] = torch::empty_like(leaves_[use]);
+    buffers_[use].copy_(gradient);
+  }
+}
+
+void Gradients::add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& buffer = buffers_[use];
+  if (!buffer.defined()) buffer = torch::empty_like(leaves_[use]);
+  if (written_[use])
+    buffer.addmm_(a, b);
+  else
+    torch::mm_out(buffer, a, b);
+  written_[use] = true;
+}
+
+void Gradients::add_all(Tensors gradients) {
+  for (std::size_t use = 0; use < gradients.size(); ++use)
+    if (gradients[use].defined()) add(use, std::move(gradients[use]));
 }
 
 Tensors Gradients::sum_uses() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,19 +18,26 @@ struct Parameter {
   std::vector<std::size_t> uses;  // in graph order
 };
 
+/// Whatever is added first to a buffer after begin_step() is written, what comes later is added: buffers are never
+/// zeroed, and never memory that anyone else can see.
 class Gradients {
  public:
-  /// Adds the parameters of one more call of a layer. `first_use`: whether the layer was not called before here.
+  /// Adds the parameters of one more call of a layer.
   void add_call(const std::string& layer_path, const torch::nn::Module& module);
 
   /// Every use that wants a gradient, in graph order: what a backward pass differentiates for.
   const Tensors& leaves() const { return leaves_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  /// Where `leaf` stands in leaves().
+  std::optional<std::size_t> use_of(const torch::Tensor& leaf) const;
 
-  /// Adds one micro-batch's gradients, one per leaf; undefined ones add nothing. The first after begin_step() is
-  /// written, later ones are added: buffers are never zeroed. Never keeps memory that anyone else can see.
-  void accumulate(Tensors gradients);
   void begin_step();
+  /// Adds one micro-batch's gradient of one use.
+  void add(std::size_t use, torch::Tensor gradient);
+  /// Adds a b, two matrices, without the product in between.
+  void add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b);
+  /// Adds one gradient per leaf; undefined ones add nothing.
+  void add_all(Tensors gradients);
 
   /// The sum over the uses of each parameter, in graph order; undefined where nothing came. By parameter.
   Tensors sum_uses();

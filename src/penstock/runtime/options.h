@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "penstock/model/loss.h"
+#include "penstock/schedule/costs.h"
 
 namespace penstock {
 
@@ -23,9 +25,20 @@ struct WorldOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds(60);  // a peer without progress for so long has failed
 };
 
+/// How the gradients of weights gather over the micro-batches of a step. The two differ in their last bits.
+enum class WeightGradients {
+  stream,  // one after the other
+  fused    // one product over all micro-batches, or over as many at a time as the memory limit allows
+};
+
 struct PipelineOptions {
   int micro_batches = 1;                 // m per step and replica
-  std::string schedule = "1f1b";         // a generator's name, or a .sched or CSV file
+  std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
+  int chunks = 0;                        // v, stages per rank; 0: the schedule's own
+  WeightGradients weight_gradients = WeightGradients::stream;
+  /// Most live micro-batches of a rank, in units of 1F1B's min(m, p); none: what the schedule promises.
+  std::optional<double> memory_limit = std::nullopt;
+  Costs costs = {};                      // for schedules that are made to measure (zb-auto), per stage
   Reduction reduction = Reduction::mean;
   std::string cut = "parameters";        // for networks without annotations: plan/cut.h
   std::uint64_t seed = 0;                // of the initial weights

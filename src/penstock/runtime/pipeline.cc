@@ -16,6 +16,7 @@ namespace penstock {
 namespace {
 
 const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
+const char* to_string(WeightGradients mode) { return mode == WeightGradients::stream ? "stream" : "fused"; }
 
 }  // namespace
 
@@ -27,12 +28,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         options_(options),
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
-        plans_({.schedule = options.schedule,
-                .ranks = world.stages(),
-                .micro_batches = options.micro_batches,
-                .reduce = world.replicas() > 1}),
+        plans_({.options = options, .ranks = world.stages(), .reduce = world.replicas() > 1}),
         staged_(cut_network(network, options, plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
+    options_.schedule = plans_.source();
     if (world.is_main())
       for (const std::string& warning : staged_.warnings) warn(warning);
     std::vector<bool> node_trains;
@@ -192,6 +191,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"replicas", say(world_.replicas())},
             {"micro-batches", say(options_.micro_batches)},
             {"schedule", options_.schedule},
+            {"weight gradients", to_string(options_.weight_gradients)},
             {"words", say(std::hash<std::string>{}(write_schedule(plans_.training())))},
             {"network", outline(staged_)},
             {"loss", loss_.name},

@@ -13,8 +13,12 @@ namespace {
 Schedule restricted(const Schedule& schedule, int micro_batches) {
   Schedule part = schedule;
   part.micro_batches = micro_batches;
-  for (Order& order : part.orders)
-    std::erase_if(order, [&](const Instruction& i) { return is_compute(i.op()) && i.last().value() >= micro_batches; });
+  const MicroBatch last(micro_batches - 1);
+  for (Order& order : part.orders) {
+    std::erase_if(order, [&](const Instruction& i) { return is_compute(i.op()) && i.first() > last; });
+    for (Instruction& i : order)
+      if (i.last() > last) i = Instruction::fused_weight_grad(i.stage(), i.first(), last);
+  }
   return part;
 }
 
@@ -29,14 +33,6 @@ Schedule forward_part(const Schedule& schedule) {
 
 bool names_a_file(const std::string& schedule) { return schedule.find_first_of("./") != std::string::npos; }
 
-void check_words(const Schedule& schedule) {
-  for (const Order& order : schedule.orders)
-    for (const Instruction& i : order)
-      require<PlanError>(i.op() == Op::forward || i.op() == Op::backward, "schedule '", schedule.name, "' holds ",
-                         to_string(i), ": this version trains with F and B words alone, not with split backward "
-                         "passes or norms");
-}
-
 }  // namespace
 
 RunPlan::RunPlan(Schedule lowered, Links links)
@@ -44,29 +40,50 @@ RunPlan::RunPlan(Schedule lowered, Links links)
   for (const Order& order : schedule.orders) programs.emplace_back(order, dependencies);
 }
 
-Plans::Plans(const PlanRequest& request) : request_(request), from_file_(names_a_file(request.schedule)) {
-  require<ConfigError>(request.micro_batches >= 1, "micro-batches = ", request.micro_batches,
-                       ", but a step has at least 1");
-  if (from_file_) {
-    training_ = strip(load_schedule(request.schedule));
-    require<ConfigError>(training_.rank_count() == request.ranks, "schedule file '", request.schedule, "' is for ",
-                         training_.rank_count(), " ranks, but the pipeline has ", request.ranks, " stages: ask for ",
-                         training_.rank_count(), " stages, or take another file");
-    require<ConfigError>(training_.micro_batches == request.micro_batches, "schedule file '", request.schedule,
-                         "' is for ", training_.micro_batches, " micro-batches, but the pipeline is asked for ",
-                         request.micro_batches, ": ask for ", training_.micro_batches, ", or take another file");
+Plans::Plans(const PlanRequest& request) : request_(request) {
+  const PipelineOptions& options = request.options;
+  const int wanted = options.micro_batches;
+  require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
+  source_ = options.schedule.empty() ? std::string(default_schedule(options.chunks)) : options.schedule;
+  tuning_.costs = options.costs;
+  tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
+  if (names_a_file(source_)) {
+    training_ = strip(load_schedule(source_));
+    const int ranks = training_.rank_count();
+    require<ConfigError>(ranks == request.ranks, "schedule file '", source_, "' is for ", ranks,
+                         " ranks, but the pipeline has ", request.ranks, " stages: ask for ", ranks,
+                         " stages, or take another file");
+    require<ConfigError>(training_.micro_batches == wanted, "schedule file '", source_, "' is for ",
+                         training_.micro_batches, " micro-batches, but the pipeline is asked for ", wanted,
+                         ": ask for ", training_.micro_batches, ", or take another file");
+    require<ConfigError>(options.chunks == 0 || options.chunks * ranks == training_.stage_count(), "schedule file '",
+                         source_, "' has ", training_.stage_count(), " stages on ", ranks,
+                         " ranks, but the pipeline is asked for ", options.chunks,
+                         " chunks on each: leave the chunks out");
     judge(training_).require_ok(training_);
   } else {
-    training_ = generate(request.schedule, {.ranks = request.ranks, .micro_batches = request.micro_batches});
+    generator_ = &find_generator(source_);
+    training_ = generate(source_, shape(wanted), tuning_);
   }
-  require<PlanError>(!training_.is_forward_only(), "schedule '", request.schedule,
+  require<PlanError>(!training_.is_forward_only(), "schedule '", source_,
                      "' has no backward words: it cannot train");
-  check_words(training_);
+}
+
+ScheduleShape Plans::shape(int micro_batches) const {
+  int chunks = request_.options.chunks;
+  if (chunks == 0) chunks = generator_ ? generator_->default_chunks : training_.stage_count() / request_.ranks;
+  return {.ranks = request_.ranks, .micro_batches = micro_batches, .chunks = chunks};
 }
 
 Schedule Plans::compute_words(int micro_batches) const {
-  if (from_file_) return restricted(training_, micro_batches);
-  return generate(request_.schedule, {.ranks = request_.ranks, .micro_batches = micro_batches});
+  return generator_ ? generate(source_, shape(micro_batches), tuning_) : restricted(training_, micro_batches);
+}
+
+// The user's limit where there is one, else the generator's promise.
+std::optional<std::vector<int>> Plans::activation_bound(int micro_batches) const {
+  if (request_.options.memory_limit) return activation_limit(shape(micro_batches), *request_.options.memory_limit);
+  if (!generator_) return std::nullopt;
+  return generator_->activation_bound(shape(micro_batches), tuning_);
 }
 
 std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
@@ -77,10 +94,7 @@ std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
 
 std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
   Schedule lowered = lower(compute_words(micro_batches), links_, {.reduce = request_.reduce, .step = true});
-  JudgeOptions options{.links = links_, .activation_bound = std::nullopt};
-  if (!from_file_)
-    options.activation_bound =
-        find_generator(request_.schedule).activation_bound({.ranks = request_.ranks, .micro_batches = micro_batches}, {});
+  const JudgeOptions options{.links = links_, .activation_bound = activation_bound(micro_batches)};
   const Verdict verdict = judge(lowered, options);
   verdict.require_ok(lowered);
   auto plan = std::make_shared<RunPlan>(std::move(lowered), links_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/runtime/executor.h"
+#include "penstock/runtime/options.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -22,10 +23,9 @@ struct RunPlan {
 };
 
 struct PlanRequest {
-  std::string schedule;  // a generator's name or a file
+  PipelineOptions options;
   int ranks = 1;
-  int micro_batches = 1;
-  bool reduce = false;   // there are replicas
+  bool reduce = false;  // there are replicas
 };
 
 class Plans {
@@ -35,6 +35,8 @@ class Plans {
 
   /// The compute words for the full m: what the stages are numbered by.
   const Schedule& training() const { return training_; }
+  /// The generator's name or the file.
+  const std::string& source() const { return source_; }
   /// What the stages hand to each other: known once the model is cut, before the first for_*.
   void set_links(Links links) { links_ = std::move(links); }
 
@@ -43,12 +45,16 @@ class Plans {
   std::shared_ptr<const RunPlan> for_forward(int micro_batches);
 
  private:
+  ScheduleShape shape(int micro_batches) const;
   Schedule compute_words(int micro_batches) const;
+  std::optional<std::vector<int>> activation_bound(int micro_batches) const;
   std::shared_ptr<const RunPlan> training_plan(int micro_batches) const;
   std::shared_ptr<const RunPlan> plan_without_samples();
 
   PlanRequest request_;
-  bool from_file_ = false;
+  std::string source_;       // a generator's name or a file
+  const Generator* generator_ = nullptr;  // null for a file
+  Tuning tuning_;
   Schedule training_;
   Links links_;
   std::map<std::pair<bool, int>, std::shared_ptr<const RunPlan>> known_;  // by (training, micro-batches)

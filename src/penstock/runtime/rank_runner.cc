@@ -107,7 +107,9 @@ std::int64_t RankRunner::receive(const Instruction& instruction) {
 void RankRunner::perform(const Instruction& instruction) {
   switch (instruction.op()) {
     case Op::forward: return forward(stage(instruction.stage()), instruction.micro_batch());
-    case Op::backward: return backward(stage(instruction.stage()), instruction.micro_batch());
+    case Op::backward:
+    case Op::input_grad: return backward(stage(instruction.stage()), instruction);
+    case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
     case Op::send_forward:
     case Op::send_backward: {
       const MessageKey key = key_of(instruction);
@@ -120,8 +122,6 @@ void RankRunner::perform(const Instruction& instruction) {
     case Op::step: return update(stage(instruction.stage()));
     case Op::recv_forward:
     case Op::recv_backward:
-    case Op::input_grad:
-    case Op::weight_grad:
     case Op::norm: break;
   }
   throw InternalError(say("the runtime was given ", to_string(instruction), ", which it does not perform"));
@@ -176,21 +176,31 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   return sum;
 }
 
-void RankRunner::backward(Stage& stage, MicroBatch micro_batch) {
-  std::vector<Message> gradients;
+// B, or its I half alone.
+void RankRunner::backward(Stage& stage, const Instruction& instruction) {
+  const MicroBatch micro_batch = instruction.micro_batch();
+  OutputGradients from;
   for (const Port& port : stage.part().sends) {
     const MessageKey key{stage.id(), port.peer, micro_batch, false};
     // A link that carries no gradient brought no message.
-    gradients.push_back(inbox_.contains(key) ? take_message(key)
-                                             : Message{std::vector<Parcel>(port.values.size()), 0, 0});
+    from.messages.push_back(inbox_.contains(key) ? take_message(key)
+                                                 : Message{std::vector<Parcel>(port.values.size()), 0, 0});
   }
-  Activations activations = stash_.take(stage.id(), micro_batch);
-  torch::Tensor loss_gradient;
+  Activations& activations = stash_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
-    loss_gradient = torch::full_like(activations.loss, scale_.factor[micro_batch.index()]);
-  std::vector<Message> sends = stage.backward(std::move(activations), gradients, loss_gradient);
+    from.loss = torch::full_like(activations.loss, scale_.factor[micro_batch.index()]);
+  std::vector<Message> sends = instruction.op() == Op::input_grad
+                                   ? stage.input_grad(activations, from)
+                                   : stage.backward(stash_.take(stage.id(), micro_batch), from);
   for (std::size_t p = 0; p < sends.size(); ++p)
     post_message({stage.part().receives[p].peer, stage.id(), micro_batch, false}, std::move(sends[p]));
+}
+
+void RankRunner::weight_grad(Stage& stage, const Instruction& instruction) {
+  std::vector<Activations> group;
+  for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+    group.push_back(stash_.take(stage.id(), i));
+  stage.weight_grad(std::move(group));
 }
 
 void RankRunner::post_message(const MessageKey& key, Message message) {

@@ -86,7 +86,8 @@ class RankRunner {
 
   void run_or_throw(const StepJob& job);
   void forward(Stage& stage, MicroBatch micro_batch);
-  void backward(Stage& stage, MicroBatch micro_batch);
+  void backward(Stage& stage, const Instruction& instruction);
+  void weight_grad(Stage& stage, const Instruction& instruction);
   torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
   void post_message(const MessageKey& key, Message message);
   Message take_message(const MessageKey& key);

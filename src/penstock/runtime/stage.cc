@@ -22,7 +22,7 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
   std::map<std::string, std::shared_ptr<torch::nn::Module>> home;  // by layer: where its values live
   for (int n : part_.nodes) {
     const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
-    Call call{&node, std::nullopt, {}, 0};
+    Call call{&node, std::nullopt, std::nullopt, {}, 0};
     for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
     if (node.is_layer()) {
       call.layer = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
@@ -32,6 +32,10 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
       else if (node.layer->standalone)
         copy_values(*call.layer->module, *node.layer->standalone->module);
       gradients_.add_call(node.layer_path, *call.layer->module);
+      if (auto split = split_layer(*call.layer, gradients_)) {
+        call.split = split_.size();
+        split_.push_back(std::move(split));
+      }
     }
     for (int i = 0; i < node.outputs; ++i) {
       const std::size_t slot = add_slot({n, i});
@@ -80,12 +84,16 @@ void Stage::set_training(bool training) {
 Stage::Forwarded Stage::forward(const std::vector<Message>& received, const Tensors& inputs, const Finish& finish) {
   Tensors leaves;
   Tensors slots = take_arrivals(received, inputs, leaves);
+  std::vector<Kept> kept;
+  if (torch::GradMode::is_enabled())
+    for (std::size_t i = 0; i < split_.size(); ++i) kept.push_back(c10::make_intrusive<KeptForWeights>());
   if (watched_)
-    for (const Call& call : calls_) run_call(call, slots);
+    for (const Call& call : calls_) run_call(call, slots, kept);
   else
-    run_watching_for_changes(slots);
+    run_watching_for_changes(slots, kept);
 
   Forwarded result = leave(slots);
+  result.activations.kept = std::move(kept);
   result.activations.received = std::move(leaves);
   if (!part_.outputs.empty() && finish) {
     Tensors outputs;
@@ -117,10 +125,14 @@ Tensors Stage::take_arrivals(const std::vector<Message>& received, const Tensors
   return slots;
 }
 
-void Stage::run_call(const Call& call, Tensors& slots) {
+void Stage::run_call(const Call& call, Tensors& slots, std::vector<Kept>& kept) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(slots[slot]);
+  if (call.split && !kept.empty()) {
+    slots[call.first_output] = split_[*call.split]->forward(arguments.front(), kept[*call.split]);
+    return;
+  }
   Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
   require<PlanError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
                      "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);
@@ -129,7 +141,7 @@ void Stage::run_call(const Call& call, Tensors& slots) {
 
 // A layer that changes its input in place (ReLU(inplace) and the like) is harmless where nobody looks at that input
 // afterwards. What came from outside is copied for it from now on; a later reader is an error.
-void Stage::run_watching_for_changes(Tensors& slots) {
+void Stage::run_watching_for_changes(Tensors& slots, std::vector<Kept>& kept) {
   std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) sent.emplace_back(say("stage ", port.peer.value()), slot_of(value));
@@ -142,7 +154,7 @@ void Stage::run_watching_for_changes(Tensors& slots) {
   const auto outside = versions();
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     const auto before = versions();
-    run_call(calls_[c], slots);
+    run_call(calls_[c], slots, kept);
     const auto after = versions();
     std::vector<std::pair<std::string, std::size_t>> later = sent;
     for (std::size_t l = c + 1; l < calls_.size(); ++l)
@@ -171,13 +183,19 @@ Stage::Forwarded Stage::leave(const Tensors& slots) const {
   return result;
 }
 
-std::vector<Message> Stage::backward(Activations activations, const std::vector<Message>& gradients,
-                                     const torch::Tensor& loss_gradient) {
+std::vector<Message> Stage::backward(Activations activations, const OutputGradients& from) {
+  for (const Kept& kept : activations.kept) kept->weights_now = true;
+  std::vector<Message> messages = input_grad(activations, from);
+  gradients_.add_all(std::move(activations.parked));
+  return messages;
+}
+
+std::vector<Message> Stage::input_grad(Activations& activations, const OutputGradients& from) {
   // Roots: what was sent, with what came back; a value sent to several stages gets their gradients in stage order.
   Tensors roots, root_gradients;
   std::map<const torch::TensorImpl*, std::size_t> root_of;
   std::size_t sent = 0;
-  for (const Message& message : gradients)
+  for (const Message& message : from.messages)
     for (const Parcel& parcel : message.parcels) {
       const torch::Tensor& root = activations.sent[sent++];
       if (!root.defined() || !parcel.tensor.defined()) continue;
@@ -191,9 +209,10 @@ std::vector<Message> Stage::backward(Activations activations, const std::vector<
     }
   if (activations.loss.defined() && activations.loss.requires_grad()) {
     roots.push_back(activations.loss);
-    root_gradients.push_back(loss_gradient);
+    root_gradients.push_back(from.loss);
   }
 
+  // The weights of layers that split are wanted too, or the engine would pass those layers by; they come undefined.
   Tensors wanted = gradients_.leaves();
   for (const torch::Tensor& leaf : activations.received)
     if (leaf.defined()) wanted.push_back(leaf);
@@ -212,10 +231,20 @@ std::vector<Message> Stage::backward(Activations activations, const std::vector<
     }
   }
   found.resize(gradients_.leaves().size());
-  activations = {};
-  roots.clear();
-  gradients_.accumulate(std::move(found));
+  activations.parked = std::move(found);
+  activations.received.clear();
+  activations.sent.clear();
+  activations.loss.reset();
   return messages;
+}
+
+void Stage::weight_grad(std::vector<Activations> group) {
+  for (std::size_t i = 0; i < split_.size(); ++i) {
+    std::vector<Kept> kept;
+    for (const Activations& activations : group) kept.push_back(activations.kept[i]);
+    split_[i]->weight_gradients(kept);
+  }
+  for (Activations& activations : group) gradients_.add_all(std::move(activations.parked));
 }
 
 }  // namespace penstock

@@ -10,15 +10,26 @@
 #include "penstock/base/ids.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradients.h"
+#include "penstock/runtime/split_layer.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
 
-/// What F leaves behind for B: the live activations of one micro-batch.
+/// The live activations of one micro-batch: what F leaves behind for B or I, and what I leaves behind for W.
 struct Activations {
+  // For B or I.
   Tensors received;  // leaves over what came in, one per received value; undefined where no gradient goes back
   Tensors sent;      // what left with a graph behind it, one per sent value; undefined where no gradient comes back
   torch::Tensor loss;
+  // For W.
+  std::vector<Kept> kept;  // by split call
+  Tensors parked;          // set by I: per leaf of Gradients, of the layers that do not split
+};
+
+/// What comes back to a stage for one micro-batch.
+struct OutputGradients {
+  std::vector<Message> messages;  // one per port of part().sends, undefined tensors where nothing came back
+  torch::Tensor loss;             // what the loss is multiplied with; undefined where there is none
 };
 
 /// What the last stage does with the network's outputs; gives the loss to differentiate, or nothing.
@@ -47,15 +58,19 @@ class Stage {
   /// part().graph_inputs. `finish` is called on the last stage alone. Keeps a graph where grad mode is on.
   Forwarded forward(const std::vector<Message>& received, const Tensors& inputs, const Finish& finish);
 
-  /// `gradients`: one message per port of part().sends, an undefined tensor where none comes back. `loss_gradient`
-  /// scales the loss. Accumulates into gradients(); returns one message per port of part().receives.
-  std::vector<Message> backward(Activations activations, const std::vector<Message>& gradients,
-                                const torch::Tensor& loss_gradient);
+  /// B: accumulates into gradients(); returns one message per port of part().receives.
+  std::vector<Message> backward(Activations activations, const OutputGradients& from);
+  /// I: the messages of B alone. `activations` holds what W needs afterwards, and nothing else.
+  std::vector<Message> input_grad(Activations& activations, const OutputGradients& from);
+  /// W of one micro-batch, or of several in this order: accumulates into gradients(). After B's I half for each,
+  /// the bits are B's where they come one by one.
+  void weight_grad(std::vector<Activations> group);
 
  private:
   struct Call {
     const Node* node = nullptr;
     std::optional<BuiltLayer> layer;
+    std::optional<std::size_t> split;  // index into split_
     std::vector<std::size_t> inputs;  // slots
     std::size_t first_output = 0;     // slot
   };
@@ -68,8 +83,8 @@ class Stage {
   void build(const StagedGraph& staged, std::uint64_t seed);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const std::vector<Message>& received, const Tensors& inputs, Tensors& leaves);
-  static void run_call(const Call& call, Tensors& slots);
-  void run_watching_for_changes(Tensors& slots);
+  void run_call(const Call& call, Tensors& slots, std::vector<Kept>& kept) const;
+  void run_watching_for_changes(Tensors& slots, std::vector<Kept>& kept);
   Forwarded leave(const Tensors& slots) const;
 
   const Graph& graph_;
@@ -80,6 +95,7 @@ class Stage {
   bool watched_ = false;                   // the first F looks for layers that change their input
   std::optional<bool> training_;
   Gradients gradients_;
+  std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
 };
 
 }  // namespace penstock

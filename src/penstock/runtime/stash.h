@@ -1,4 +1,4 @@
-// The live activations of a rank, counted: what is put in by F is taken out by B. Torch-free.
+// The live activations of a rank, counted: what is put in by F is taken out by B or W. Torch-free.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,14 @@ class Stash {
     require<InternalError>(!node.empty(), "stage ", stage.value(), " has no activations for micro-batch ",
                            micro_batch.value());
     return std::move(node.mapped());
+  }
+
+  /// The same, left where it is: I looks at what W will take.
+  Context& at(StageId stage, MicroBatch micro_batch) {
+    const auto found = live_.find(std::pair{stage, micro_batch});
+    require<InternalError>(found != live_.end(), "stage ", stage.value(), " has no activations for micro-batch ",
+                           micro_batch.value());
+    return found->second;
   }
 
   int size() const { return static_cast<int>(live_.size()); }

@@ -62,6 +62,15 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
   return generator.generate(shape, tuning);
 }
 
+std::string_view default_schedule(int chunks) { return chunks > 1 ? "interleaved" : "1f1b"; }
+
+std::vector<int> activation_limit(const ScheduleShape& shape, double memory_limit) {
+  const double contexts = memory_limit * shape.chunks * std::min(shape.ranks, shape.micro_batches);
+  // A limit of 1.1 over 10 micro-batches is 11 of them, however the product is rounded.
+  constexpr double rounding = 1e-9;
+  return for_every_rank(shape, std::max(1, static_cast<int>(std::min(contexts + rounding, double{max_cells}))));
+}
+
 Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {
   Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
   for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)

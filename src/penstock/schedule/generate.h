@@ -43,6 +43,11 @@ struct Generator {
   std::string_view message_formula = "";  // sent by all ranks in a step
 };
 
+/// "1f1b", or "interleaved" for more than one chunk per rank.
+std::string_view default_schedule(int chunks);
+/// `memory_limit` of a Tuning in live contexts per rank (a chunk counts 1), at least 1.
+std::vector<int> activation_limit(const ScheduleShape& shape, double memory_limit);
+
 /// All generators, in the order in which --help lists them.
 std::span<const Generator> generators();
 /// Throws ConfigError that lists the known names.

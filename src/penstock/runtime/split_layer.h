@@ -1,0 +1,70 @@
+// Layers whose backward pass comes in two halves: I gives the gradient of the input, W those of the weights, later.
+//
+// A linear layer, a convolution and an embedding spend half of their backward pass, or all of it, on weights that
+// nobody waits for. Such a layer becomes a node of the graph whose backward computes the input's gradient alone and
+// keeps what W needs: its input and its output's gradient. B is the same node, told to run its W at once: the bits are
+// the same. Every other layer computes all its gradients in I; those of its parameters are parked until W.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include <torch/custom_class.h>
+
+#include "penstock/model/layer.h"
+#include "penstock/runtime/gradients.h"
+
+namespace penstock {
+
+class SplitLayer;
+
+/// What W needs of one call in one micro-batch. The tensors are shared with the graph, not copied.
+struct KeptForWeights : torch::CustomClassHolder {
+  torch::Tensor input;            // set by F
+  torch::Tensor output_gradient;  // set by I; undefined when the backward pass did not come by
+  bool weights_now = false;       // B: no I and W, but W within I
+  std::uint32_t version = 0;      // of the input, as it was when F used it
+};
+using Kept = c10::intrusive_ptr<KeptForWeights>;
+
+/// One call of one layer. Lives on its rank's thread.
+class SplitLayer {
+ public:
+  virtual ~SplitLayer() = default;
+
+  /// The layer's own forward as a node that splits; `kept` gets what W will need.
+  torch::Tensor forward(const torch::Tensor& input, const Kept& kept) const;
+
+  /// W for one micro-batch or, fused, for several in this order: one product over all of them where shapes allow. Adds
+  /// to the gradients that the layer was made with.
+  void weight_gradients(std::span<const Kept> kept) const;
+
+  /// I: the gradient of `kept.input` from that of the output.
+  virtual torch::Tensor input_gradient(const KeptForWeights& kept) const = 0;
+
+ protected:
+  SplitLayer(const BuiltLayer& layer, torch::Tensor weight, torch::Tensor bias, Gradients& gradients);
+
+  /// `inputs` and `output_gradients`, one each per micro-batch, none undefined.
+  virtual void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const = 0;
+
+  const torch::Tensor& weight() const { return weight_; }
+  const torch::Tensor& bias() const { return bias_; }
+  Gradients& gradients() const { return gradients_; }
+  std::size_t weight_use() const { return weight_use_; }
+  std::optional<std::size_t> bias_use() const { return bias_use_; }
+
+ private:
+  BuiltLayer layer_;
+  torch::Tensor weight_;
+  torch::Tensor bias_;  // undefined where there is none
+  Gradients& gradients_;
+  std::size_t weight_use_;
+  std::optional<std::size_t> bias_use_;  // none where there is no bias, or it is frozen
+};
+
+/// `layer` as a SplitLayer that adds to `gradients`, which knows its parameters already; null where its backward pass
+/// cannot be split: other modules, frozen weights, options that make the gradient more than a product.
+std::unique_ptr<SplitLayer> split_layer(const BuiltLayer& layer, Gradients& gradients);
+
+}  // namespace penstock

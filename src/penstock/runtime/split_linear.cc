@@ -1,0 +1,43 @@
+// y = x w^T + b with x [..., in], w [out, in], y [..., out]:
+//   I  dx = dy w
+//   W  dw = dy^T x, db = sum of dy's rows
+#include <torch/nn/modules/linear.h>
+
+#include "penstock/runtime/split_layers.h"
+
+namespace penstock {
+namespace {
+
+class SplitLinear : public SplitLayer {
+ public:
+  SplitLinear(const BuiltLayer& layer, const torch::nn::LinearImpl& module, Gradients& gradients)
+      : SplitLayer(layer, module.weight, module.bias, gradients) {}
+
+  torch::Tensor input_gradient(const KeptForWeights& kept) const override {
+    return kept.output_gradient.matmul(weight());
+  }
+
+ private:
+  void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
+    const torch::Tensor x = as_rows(inputs, weight().size(1));
+    const torch::Tensor dy = as_rows(output_gradients, weight().size(0));
+    gradients().add_product(weight_use(), dy.t(), x);
+    if (bias_use()) gradients().add(*bias_use(), dy.sum(0));
+  }
+
+  static torch::Tensor as_rows(const Tensors& tensors, std::int64_t width) {
+    Tensors rows;
+    for (const torch::Tensor& tensor : tensors) rows.push_back(tensor.reshape({-1, width}));
+    return stacked(rows);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SplitLayer> split_linear(const BuiltLayer& layer, Gradients& gradients) {
+  const auto* module = layer.module->as<torch::nn::LinearImpl>();
+  if (!module || !module->weight.requires_grad()) return nullptr;
+  return std::make_unique<SplitLinear>(layer, *module, gradients);
+}
+
+}  // namespace penstock
