@@ -25,7 +25,8 @@ struct WorldOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds(60);  // a peer without progress for so long has failed
 };
 
-/// How the gradients of weights gather over the micro-batches of a step. The two differ in their last bits.
+/// How the gradients of weights gather over the micro-batches of a step. The last bits depend on how many micro-batches
+/// go into one product.
 enum class WeightGradients {
   stream,  // one after the other
   fused    // one product over all micro-batches, or over as many at a time as the memory limit allows

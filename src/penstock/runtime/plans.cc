@@ -48,41 +48,47 @@ Plans::Plans(const PlanRequest& request) : request_(request) {
   tuning_.costs = options.costs;
   tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
   if (names_a_file(source_)) {
-    training_ = strip(load_schedule(source_));
-    const int ranks = training_.rank_count();
+    words_ = strip(load_schedule(source_));
+    const int ranks = words_.rank_count();
     require<ConfigError>(ranks == request.ranks, "schedule file '", source_, "' is for ", ranks,
                          " ranks, but the pipeline has ", request.ranks, " stages: ask for ", ranks,
                          " stages, or take another file");
-    require<ConfigError>(training_.micro_batches == wanted, "schedule file '", source_, "' is for ",
-                         training_.micro_batches, " micro-batches, but the pipeline is asked for ", wanted,
-                         ": ask for ", training_.micro_batches, ", or take another file");
-    require<ConfigError>(options.chunks == 0 || options.chunks * ranks == training_.stage_count(), "schedule file '",
-                         source_, "' has ", training_.stage_count(), " stages on ", ranks,
+    require<ConfigError>(words_.micro_batches == wanted, "schedule file '", source_, "' is for ",
+                         words_.micro_batches, " micro-batches, but the pipeline is asked for ", wanted,
+                         ": ask for ", words_.micro_batches, ", or take another file");
+    require<ConfigError>(options.chunks == 0 || options.chunks * ranks == words_.stage_count(), "schedule file '",
+                         source_, "' has ", words_.stage_count(), " stages on ", ranks,
                          " ranks, but the pipeline is asked for ", options.chunks,
                          " chunks on each: leave the chunks out");
-    judge(training_).require_ok(training_);
+    judge(words_).require_ok(words_);
   } else {
     generator_ = &find_generator(source_);
-    training_ = generate(source_, shape(wanted), tuning_);
+    words_ = generate(source_, shape(wanted), tuning_);
   }
-  require<PlanError>(!training_.is_forward_only(), "schedule '", source_,
-                     "' has no backward words: it cannot train");
+  require<PlanError>(!words_.is_forward_only(), "schedule '", source_, "' has no backward words: it cannot train");
+  training_ = compute_words(wanted);
 }
 
 ScheduleShape Plans::shape(int micro_batches) const {
   int chunks = request_.options.chunks;
-  if (chunks == 0) chunks = generator_ ? generator_->default_chunks : training_.stage_count() / request_.ranks;
+  if (chunks == 0) chunks = generator_ ? generator_->default_chunks : words_.stage_count() / request_.ranks;
   return {.ranks = request_.ranks, .micro_batches = micro_batches, .chunks = chunks};
 }
 
 Schedule Plans::compute_words(int micro_batches) const {
-  return generator_ ? generate(source_, shape(micro_batches), tuning_) : restricted(training_, micro_batches);
+  Schedule words = words_;
+  if (micro_batches != words_.micro_batches)
+    words = generator_ ? generate(source_, shape(micro_batches), tuning_) : restricted(words_, micro_batches);
+  if (!is_fused()) return words;
+  FuseOptions fusing;
+  if (request_.options.memory_limit) fusing.activation_limit = activation_bound(micro_batches);
+  return fuse_w(words, fusing);
 }
 
-// The user's limit where there is one, else the generator's promise.
+// The user's limit where there is one, else the generator's promise, which fused W's do not keep.
 std::optional<std::vector<int>> Plans::activation_bound(int micro_batches) const {
   if (request_.options.memory_limit) return activation_limit(shape(micro_batches), *request_.options.memory_limit);
-  if (!generator_) return std::nullopt;
+  if (!generator_ || is_fused()) return std::nullopt;
   return generator_->activation_bound(shape(micro_batches), tuning_);
 }
 

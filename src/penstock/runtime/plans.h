@@ -46,16 +46,18 @@ class Plans {
 
  private:
   ScheduleShape shape(int micro_batches) const;
+  bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
   Schedule compute_words(int micro_batches) const;
   std::optional<std::vector<int>> activation_bound(int micro_batches) const;
   std::shared_ptr<const RunPlan> training_plan(int micro_batches) const;
   std::shared_ptr<const RunPlan> plan_without_samples();
 
   PlanRequest request_;
-  std::string source_;       // a generator's name or a file
+  std::string source_;                    // a generator's name or a file
   const Generator* generator_ = nullptr;  // null for a file
   Tuning tuning_;
-  Schedule training_;
+  Schedule words_;     // for the full m, as generated or read
+  Schedule training_;  // the same, fused where that was asked for
   Links links_;
   std::map<std::pair<bool, int>, std::shared_ptr<const RunPlan>> known_;  // by (training, micro-batches)
 };
