@@ -8,6 +8,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/schedule/costs.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 
@@ -35,6 +36,7 @@ enum class WeightGradients {
 struct PipelineOptions {
   int micro_batches = 1;                 // m per step and replica
   std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
+  std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
   int chunks = 0;                        // v, stages per rank; 0: the schedule's own
   WeightGradients weight_gradients = WeightGradients::stream;
   /// Most live micro-batches of a rank, in units of 1F1B's min(m, p); none: what the schedule promises.

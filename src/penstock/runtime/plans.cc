@@ -44,29 +44,37 @@ Plans::Plans(const PlanRequest& request) : request_(request) {
   const PipelineOptions& options = request.options;
   const int wanted = options.micro_batches;
   require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
-  source_ = options.schedule.empty() ? std::string(default_schedule(options.chunks)) : options.schedule;
   tuning_.costs = options.costs;
   tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
-  if (names_a_file(source_)) {
-    words_ = strip(load_schedule(source_));
-    const int ranks = words_.rank_count();
-    require<ConfigError>(ranks == request.ranks, "schedule file '", source_, "' is for ", ranks,
-                         " ranks, but the pipeline has ", request.ranks, " stages: ask for ", ranks,
-                         " stages, or take another file");
-    require<ConfigError>(words_.micro_batches == wanted, "schedule file '", source_, "' is for ",
-                         words_.micro_batches, " micro-batches, but the pipeline is asked for ", wanted,
-                         ": ask for ", words_.micro_batches, ", or take another file");
-    require<ConfigError>(options.chunks == 0 || options.chunks * ranks == words_.stage_count(), "schedule file '",
-                         source_, "' has ", words_.stage_count(), " stages on ", ranks,
-                         " ranks, but the pipeline is asked for ", options.chunks,
-                         " chunks on each: leave the chunks out");
-    judge(words_).require_ok(words_);
+  if (options.custom) {
+    source_ = options.custom->name.empty() ? "custom" : options.custom->name;
+    take(*options.custom, say("the schedule '", source_, "'"));
+  } else if (names_a_file(options.schedule)) {
+    source_ = options.schedule;
+    take(load_schedule(source_), say("schedule file '", source_, "'"));
   } else {
+    source_ = options.schedule.empty() ? std::string(default_schedule(options.chunks)) : options.schedule;
     generator_ = &find_generator(source_);
     words_ = generate(source_, shape(wanted), tuning_);
   }
   require<PlanError>(!words_.is_forward_only(), "schedule '", source_, "' has no backward words: it cannot train");
   training_ = compute_words(wanted);
+}
+
+void Plans::take(const Schedule& given, const std::string& what) {
+  words_ = strip(given);
+  const int ranks = words_.rank_count();
+  const int wanted = request_.options.micro_batches;
+  const int chunks = request_.options.chunks;
+  require<ConfigError>(ranks == request_.ranks, what, " is for ", ranks, " ranks, but the pipeline has ",
+                       request_.ranks, " stages: ask for ", ranks, " stages, or take another one");
+  require<ConfigError>(words_.micro_batches == wanted, what, " is for ", words_.micro_batches,
+                       " micro-batches, but the pipeline is asked for ", wanted, ": ask for ", words_.micro_batches,
+                       ", or take another one");
+  require<ConfigError>(chunks == 0 || chunks * ranks == words_.stage_count(), what, " has ", words_.stage_count(),
+                       " stages on ", ranks, " ranks, but the pipeline is asked for ", chunks,
+                       " chunks on each: leave the chunks out");
+  judge(words_).require_ok(words_);
 }
 
 ScheduleShape Plans::shape(int micro_batches) const {

@@ -45,6 +45,8 @@ class Plans {
   std::shared_ptr<const RunPlan> for_forward(int micro_batches);
 
  private:
+  /// Words that no generator made: a file's or the user's own, called `what` in messages.
+  void take(const Schedule& given, const std::string& what);
   ScheduleShape shape(int micro_batches) const;
   bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
   Schedule compute_words(int micro_batches) const;
@@ -53,8 +55,8 @@ class Plans {
   std::shared_ptr<const RunPlan> plan_without_samples();
 
   PlanRequest request_;
-  std::string source_;                    // a generator's name or a file
-  const Generator* generator_ = nullptr;  // null for a file
+  std::string source_;                    // a generator's name, a file or what a custom schedule is called
+  const Generator* generator_ = nullptr;  // null where none made the words
   Tuning tuning_;
   Schedule words_;     // for the full m, as generated or read
   Schedule training_;  // the same, fused where that was asked for

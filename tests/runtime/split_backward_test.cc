@@ -1,0 +1,214 @@
+// The backward pass in two halves: I and W give, bit for bit, what B gives, whatever the layers are made of; and W's
+// fused over a step give one result for all schedules and cuts.
+#include <gtest/gtest.h>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+namespace {
+
+/// Attention with two heads as one opaque module: none of its products is a layer of its own.
+struct AttentionImpl : torch::nn::Module {
+  torch::nn::Linear qkv{register_module("qkv", torch::nn::Linear(8, 24))};
+  torch::nn::Linear out{register_module("out", torch::nn::Linear(8, 8))};
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto parts = qkv(x).view({x.size(0), x.size(1), 3, 2, 4}).permute({2, 0, 3, 1, 4}).unbind(0);
+    const torch::Tensor seen = torch::softmax(parts[0].matmul(parts[1].transpose(-2, -1)) / 2, -1).matmul(parts[2]);
+    return x + out(seen.transpose(1, 2).reshape(x.sizes()));
+  }
+};
+TORCH_MODULE(Attention);
+
+/// One matrix that is used twice in one forward.
+struct TwiceImpl : torch::nn::Module {
+  torch::Tensor weight = register_parameter("weight", torch::randn({8, 8}) / 3);
+  torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(x.matmul(weight)).matmul(weight.t()); }
+};
+TORCH_MODULE(Twice);
+
+/// Layers of all kinds, in two halves: images through convolutions, then as sequences of five words of eight numbers.
+struct Mixed : Cell {
+  Layer conv = add("conv", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 8, 3).padding(1).stride(2)); });
+  Layer batch_norm = add("batch_norm", [] { return torch::nn::BatchNorm2d(8); });
+  Layer grouped = add("grouped", [] {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, {3, 1}).groups(4).bias(false).padding({1, 0}));
+  });
+  Layer line = add("line", [] { return torch::nn::Conv1d(torch::nn::Conv1dOptions(8, 5, 2).dilation(2)); });
+  Layer to_words = add("to_words", [] { return torch::nn::Linear(7, 8); });
+  Layer attention = add("attention", [] { return Attention(); });
+  Layer norm = add("norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})); });
+  Layer gru = add("gru", [] { return torch::nn::GRU(torch::nn::GRUOptions(8, 8).batch_first(true)); });
+  Layer twice = add("twice", [] { return Twice(); });
+  Layer again = add("again", [] { return torch::nn::Linear(8, 8); });
+  Layer head = add("head", [] { return torch::nn::Linear(40, 4); });
+
+  Value forward(Value x) override {  // x: [n, 2, 6, 6]
+    x = flatten(grouped(relu(batch_norm(conv(x)))), 2);
+    x = attention(to_words(line(x)));
+    x = gru.call({norm(x)}).front();
+    x = again(relu(again(twice(x))));
+    return head(flatten(x, 1));
+  }
+};
+
+/// Words through an embedding: nothing goes back to what comes in.
+struct Words : Cell {
+  Layer embedding = add("embedding", [] {
+    return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).padding_idx(0));
+  });
+  Layer dropout = add("dropout", [] { return torch::nn::Dropout(0.3); });
+  Layer mix = add("mix", [] { return torch::nn::Linear(8, 8); });
+  Layer head = add("head", [] { return torch::nn::Linear(24, 4); });
+  Value forward(Value x) override { return head(flatten(relu(mix(dropout(embedding(x)))), 1)); }
+};
+
+/// 1F1B with every B split, each W as many micro-batches behind its I as `lag` says; the rest at the end.
+Schedule split_1f1b(const ScheduleShape& shape, int lag) {
+  Schedule schedule = generate("1f1b", shape);
+  schedule.name = "split 1f1b";
+  for (Order& order : schedule.orders) {
+    Order halves;
+    for (const Instruction& word : order) {
+      if (word.op() != Op::backward) {
+        halves.push_back(word);
+        continue;
+      }
+      const int i = word.micro_batch().value();
+      halves.push_back(Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()));
+      if (i >= lag) halves.push_back(Instruction::compute(Op::weight_grad, word.stage(), MicroBatch(i - lag)));
+    }
+    for (int i = std::max(0, shape.micro_batches - lag); i < shape.micro_batches; ++i)
+      halves.push_back(Instruction::compute(Op::weight_grad, order.front().stage(), MicroBatch(i)));
+    order = std::move(halves);
+  }
+  return schedule;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> state;
+};
+
+template <class Network>
+Outcome train(int stages, const PipelineOptions& options, const torch::Tensor& inputs) {
+  World world({.stages = stages});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  torch::manual_seed(3);  // torch's own dropout draws from the process's generator
+  Outcome outcome;
+  const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
+  for (int step = 0; step < 3; ++step) outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
+  outcome.state = pipeline.state();
+  return outcome;
+}
+
+void expect_same(const Outcome& expected, const Outcome& got, const std::string& what) {
+  EXPECT_EQ(expected.losses, got.losses) << what;
+  ASSERT_EQ(expected.state.size(), got.state.size());
+  for (const auto& [name, value] : expected.state)
+    EXPECT_TRUE(torch::equal(value, got.state.at(name))) << what << ": " << name;
+}
+
+torch::Tensor images() {
+  torch::manual_seed(1);
+  return torch::randn({11, 2, 6, 6});
+}
+torch::Tensor words() {
+  torch::manual_seed(2);
+  return torch::randint(0, 11, {11, 3}, torch::kInt64);
+}
+
+PipelineOptions options_of(const std::string& schedule, int micro_batches) {
+  PipelineOptions options;
+  options.schedule = schedule;
+  options.micro_batches = micro_batches;
+  options.seed = 9;
+  return options;
+}
+
+template <class Network>
+void expect_split_equals_whole(const torch::Tensor& inputs, int most_stages) {
+  for (int stages = 1; stages <= most_stages; ++stages)
+    for (int m : {1, 4}) {
+      const Outcome whole = train<Network>(stages, options_of("1f1b", m), inputs);
+      for (int lag : {0, 1, m}) {
+        PipelineOptions options = options_of("", m);
+        options.custom = split_1f1b({.ranks = stages, .micro_batches = m}, lag);
+        expect_same(whole, train<Network>(stages, options, inputs), say("p ", stages, " m ", m, " lag ", lag));
+      }
+    }
+}
+
+TEST(SplitBackward, EqualsTheWholeForLayersOfAllKinds) { expect_split_equals_whole<Mixed>(images(), 3); }
+
+// Under one rank alone: torch's generator is shared by all threads.
+TEST(SplitBackward, EqualsTheWholeForWordsAndDropout) { expect_split_equals_whole<Words>(words(), 1); }
+
+TEST(SplitBackward, FusedIsTheSameForAllSchedulesAndCuts) {
+  for (int m : {1, 3, 4}) {
+    PipelineOptions options = options_of("gpipe", m);
+    options.weight_gradients = WeightGradients::fused;
+    const Outcome one = train<Mixed>(1, options, images());
+    for (const char* schedule : {"gpipe", "1f1b", "sequential"})
+      for (int stages : {1, 2, 3}) {
+        options.schedule = schedule;
+        expect_same(one, train<Mixed>(stages, options, images()), say(schedule, " p ", stages, " m ", m));
+      }
+  }
+}
+
+TEST(SplitBackward, FusedEqualsStreamUpToRounding) {
+  const Outcome stream = train<Mixed>(2, options_of("1f1b", 4), images());
+  PipelineOptions options = options_of("1f1b", 4);
+  options.weight_gradients = WeightGradients::fused;
+  const Outcome fused = train<Mixed>(2, options, images());
+  for (const auto& [name, value] : stream.state)
+    EXPECT_TRUE(torch::allclose(value, fused.state.at(name), 1e-4, 1e-5)) << name;
+}
+
+TEST(SplitBackward, FusedUnderALimitHoldsNoMoreThanThat) {
+  World world({.stages = 2});
+  Mixed network;
+  PipelineOptions options = options_of("1f1b", 6);
+  options.weight_gradients = WeightGradients::fused;
+  options.memory_limit = 1.5;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  pipeline.train_step(images(), torch::arange(11) % 4).wait();
+  for (const Pipeline::Peak& peak : pipeline.peak_activations()) {
+    EXPECT_EQ(peak.measured, peak.predicted);
+    EXPECT_LE(peak.measured, 3);
+  }
+}
+
+/// Frozen weights, and a layer that a gradient never reaches, are no trouble.
+TEST(SplitBackward, WithPartsThatDoNotTrain) {
+  struct PartlyFrozen : Cell {
+    Layer a = add("a", [] {
+      torch::nn::Linear frozen(8, 8);
+      frozen->weight.set_requires_grad(false);
+      return frozen;
+    });
+    Layer b = add("b", [] {
+      torch::nn::Linear frozen(8, 8);
+      for (torch::Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+      return frozen;
+    });
+    Layer unused = add("unused", [] { return torch::nn::Linear(8, 8); });
+    Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
+    Value forward(Value x) override {
+      x = b(relu(a(x)));
+      return head(x) + apply("drop", [](const Tensors& v) { return v[0].detach(); }, {head(unused(x))});
+    }
+  };
+  torch::manual_seed(4);
+  const torch::Tensor inputs = torch::randn({8, 8});
+  const Outcome whole = train<PartlyFrozen>(1, options_of("1f1b", 4), inputs);
+  PipelineOptions options = options_of("", 4);
+  options.custom = split_1f1b({.ranks = 1, .micro_batches = 4}, 2);
+  expect_same(whole, train<PartlyFrozen>(1, options, inputs), "partly frozen");
+}
+
+}  // namespace
+}  // namespace penstock::test
