@@ -1,0 +1,92 @@
+// One training job over a network deep enough for four ranks of three chunks, with a skip connection across them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+
+struct DeepNetwork : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(6, 10); });
+  std::vector<Layer> hidden;
+  std::vector<Layer> norms;
+  Layer last = add("last", [] { return torch::nn::Linear(10, 4); });
+
+  DeepNetwork() {
+    for (int i = 0; i < 12; ++i) {
+      hidden.push_back(add("hidden" + std::to_string(i), [] { return torch::nn::Linear(10, 10); }));
+      if (i % 3 == 0)
+        norms.push_back(add("norm" + std::to_string(i), [] {
+          return torch::nn::LayerNorm(torch::nn::LayerNormOptions({10}));
+        }));
+    }
+  }
+
+  Value forward(Value x) override {
+    x = first(x);
+    const Value early = x;
+    for (std::size_t i = 0; i < hidden.size(); ++i) {
+      x = relu(hidden[i](x));
+      if (i % 3 == 0) x = norms[i / 3](x);
+      if (i == 8) x = x + early;
+    }
+    return last(x);
+  }
+};
+
+struct DeepCase {
+  std::string schedule = "gpipe";
+  int stages = 1;
+  int chunks = 0;
+  int micro_batches = 1;
+  WeightGradients weight_gradients = WeightGradients::stream;
+
+  std::string name() const {
+    return say(schedule, " p ", stages, " v ", chunks, " m ", micro_batches,
+               weight_gradients == WeightGradients::stream ? " stream" : " fused");
+  }
+};
+
+/// Every generator that trains, with every number of chunks up to 3, for m in {1, 2, 3, 5, 8}.
+inline std::vector<DeepCase> deep_cases(int stages, WeightGradients mode) {
+  std::vector<DeepCase> cases;
+  for (const Generator& generator : generators()) {
+    if (generate(generator.name, {.chunks = generator.default_chunks}).is_forward_only()) continue;
+    for (int v = generator.min_chunks; v <= std::min(3, generator.max_chunks); ++v)
+      for (int m : {1, 2, 3, 5, 8}) cases.push_back({std::string(generator.name), stages, v, m, mode});
+  }
+  return cases;
+}
+
+struct DeepOutcome {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> parameters;  // on the main process
+  std::vector<Pipeline::Peak> peaks;
+};
+
+/// Three steps; batches of 11 samples, the last one of 6: fewer than the larger m.
+inline DeepOutcome run_deep_job(World& world, const DeepCase& one) {
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = one.micro_batches;
+  options.schedule = one.schedule;
+  options.chunks = one.chunks;
+  options.weight_gradients = one.weight_gradients;
+  options.seed = 5;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  DeepOutcome outcome;
+  torch::manual_seed(7);
+  for (const std::int64_t samples : {11, 11, 6}) {
+    const torch::Tensor inputs = torch::randn({samples, 6});
+    outcome.losses.push_back(pipeline.train_step(inputs, torch::arange(samples) % 4).loss());
+  }
+  outcome.parameters = pipeline.state();
+  outcome.peaks = pipeline.peak_activations();
+  return outcome;
+}
+
+}  // namespace penstock::test

@@ -1,0 +1,37 @@
+"""Every schedule as threads and as processes: the same losses and parameters, bit for bit."""
+import subprocess
+import sys
+
+program, mpirun = sys.argv[1:3]
+LAUNCH = [mpirun, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+
+
+def lines(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout.splitlines()
+
+
+def by_size(case_lines):
+    """(micro-batches, mode) -> the results seen: one, where all schedules agree."""
+    results = {}
+    for line in case_lines:
+        name, result = line.split(":")
+        words = name.split()
+        results.setdefault((words[words.index("m") + 1], words[-1]), set()).add(result)
+    return results
+
+
+alone = by_size(lines([program, "1"]))
+cases = 0
+for stages in (2, 3, 4):
+    processes = lines(LAUNCH + ["-n", str(stages), program, str(stages)])
+    for key, results in by_size(processes).items():
+        if results != alone[key]:
+            sys.exit(f"{stages} processes, m = {key[0]}, {key[1]}: {len(results)} different results, one rank gives "
+                     f"{alone[key]}")
+    cases += len(processes)
+    print(f"{stages} processes: {len(processes)} cases equal one rank")
+if cases < 60:
+    sys.exit(f"only {cases} cases were run")

@@ -1,0 +1,59 @@
+// The whole matrix: every schedule x ranks x chunks x micro-batches gives what one rank gives, bit for bit, and holds
+// as many live activations as was predicted and simulated.
+#include <gtest/gtest.h>
+
+#include "tests/runtime/deep_job.h"
+
+namespace penstock::test {
+namespace {
+
+std::string difference(const DeepOutcome& expected, const DeepOutcome& got) {
+  if (expected.losses != got.losses) return "another loss";
+  if (expected.parameters.size() != got.parameters.size()) return "another number of parameters";
+  for (const auto& [name, value] : expected.parameters)
+    if (!torch::equal(value, got.parameters.at(name))) return "another " + name;
+  return "";
+}
+
+/// What each rank holds at most of one chunk's micro-batches, as simulate tells it.
+std::vector<double> simulated_peaks(const DeepCase& one) {
+  Schedule schedule = generate(one.schedule, {one.stages, one.micro_batches, one.chunks});
+  if (one.weight_gradients == WeightGradients::fused) schedule = fuse_w(schedule);
+  std::vector<double> peaks = simulate(lower(schedule), Costs::unit()).peak_activations;
+  for (double& peak : peaks) peak *= one.chunks;
+  return peaks;
+}
+
+class Matrix : public testing::TestWithParam<WeightGradients> {};
+
+TEST_P(Matrix, EqualsOneRankAndHoldsWhatWasPredicted) {
+  std::map<int, DeepOutcome> alone;  // by micro-batches
+  {
+    World world({.stages = 1});
+    for (int m : {1, 2, 3, 5, 8}) alone[m] = run_deep_job(world, {"gpipe", 1, 1, m, GetParam()});
+  }
+  int cases = 0;
+  for (int stages = 1; stages <= 4; ++stages) {
+    World world({.stages = stages});
+    for (const DeepCase& one : deep_cases(stages, GetParam())) {
+      ++cases;
+      const DeepOutcome outcome = run_deep_job(world, one);
+      EXPECT_EQ(difference(alone.at(one.micro_batches), outcome), "") << one.name();
+      const std::vector<double> simulated = simulated_peaks(one);
+      for (const Pipeline::Peak& peak : outcome.peaks) {
+        EXPECT_EQ(peak.measured, peak.predicted) << one.name() << " rank " << peak.rank.value();
+        EXPECT_EQ(peak.measured, std::lround(simulated[peak.rank.index()])) << one.name();
+      }
+    }
+  }
+  RecordProperty("cases", cases);
+  std::cout << cases << " cases, each with 3 steps\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Matrix, testing::Values(WeightGradients::stream, WeightGradients::fused),
+                         [](const auto& one) {
+                           return one.param == WeightGradients::stream ? "stream" : "fused";
+                         });
+
+}  // namespace
+}  // namespace penstock::test
