@@ -1,4 +1,5 @@
-// One training job over a network deep enough for four ranks of three chunks, with a skip connection across them.
+// One training job over a network deep enough for four ranks of three chunks, with a skip connection across them and
+// a dropout layer that is called twice.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@ struct DeepNetwork : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(6, 10); });
   std::vector<Layer> hidden;
   std::vector<Layer> norms;
+  Layer drop = add("drop", [] { return Dropout(0.2); });
   Layer last = add("last", [] { return torch::nn::Linear(10, 4); });
 
   DeepNetwork() {
@@ -32,6 +34,7 @@ struct DeepNetwork : Cell {
       x = relu(hidden[i](x));
       if (i % 3 == 0) x = norms[i / 3](x);
       if (i == 8) x = x + early;
+      if (i == 4 || i == 10) x = drop(x);
     }
     return last(x);
   }

@@ -47,7 +47,7 @@ void JobFlags::add_to(CLI::App& app) {
                     "a generator (penstock schedule show --help lists them) or a .sched or CSV file (default: 1f1b; "
                     "with chunks interleaved)");
   where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 4096));
   where->add_option("--weight-gradients", weight_gradients,
                     "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last bits")
       ->check(CLI::IsMember({"stream", "fused"}))

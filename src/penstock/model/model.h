@@ -12,6 +12,7 @@
 #pragma once
 
 #include "penstock/model/cell.h"
+#include "penstock/model/dropout.h"
 #include "penstock/model/functions.h"
 #include "penstock/model/graph.h"
 #include "penstock/model/layer.h"

@@ -147,16 +147,16 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
-  Tensors inputs;
+  Stage::Arrivals arrivals;
+  arrivals.place = {setting_.seed, job_->step, rows.begin, {}};
   for (int input : stage.part().graph_inputs)
-    inputs.push_back(
+    arrivals.inputs.push_back(
         job_->inputs[static_cast<std::size_t>(input)].narrow(0, rows.begin - job_->first_input_row, rows.size()));
-  std::vector<Message> received;
   for (const Port& port : stage.part().receives)
-    received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
+    arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
-  Stage::Forwarded done = stage.forward(
-      received, inputs, [&](const Tensors& outputs) { return finish_forward(outputs, micro_batch); });
+  Stage::Forwarded done =
+      stage.forward(arrivals, [&](const Tensors& outputs) { return finish_forward(outputs, micro_batch); });
   for (std::size_t p = 0; p < done.sends.size(); ++p)
     post_message({stage.id(), stage.part().sends[p].peer, micro_batch, true}, std::move(done.sends[p]));
   if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));

@@ -81,30 +81,30 @@ void Stage::set_training(bool training) {
     if (call.layer) call.layer->module->train(training);
 }
 
-Stage::Forwarded Stage::forward(const std::vector<Message>& received, const Tensors& inputs, const Finish& finish) {
+Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) {
   Tensors leaves;
-  Tensors slots = take_arrivals(received, inputs, leaves);
-  std::vector<Kept> kept;
+  Run run{take_arrivals(arrivals, leaves), {}, arrivals.place};
   if (torch::GradMode::is_enabled())
-    for (std::size_t i = 0; i < split_.size(); ++i) kept.push_back(c10::make_intrusive<KeptForWeights>());
+    for (std::size_t i = 0; i < split_.size(); ++i) run.kept.push_back(c10::make_intrusive<KeptForWeights>());
+  const RandomPlaceGuard guard(run.place);
   if (watched_)
-    for (const Call& call : calls_) run_call(call, slots, kept);
+    for (const Call& call : calls_) run_call(call, run);
   else
-    run_watching_for_changes(slots, kept);
+    run_watching_for_changes(run);
 
-  Forwarded result = leave(slots);
-  result.activations.kept = std::move(kept);
+  Forwarded result = leave(run.slots);
+  result.activations.kept = std::move(run.kept);
   result.activations.received = std::move(leaves);
   if (!part_.outputs.empty() && finish) {
     Tensors outputs;
-    for (const ValueRef& value : part_.outputs) outputs.push_back(slots[slot_of(value)]);
+    for (const ValueRef& value : part_.outputs) outputs.push_back(run.slots[slot_of(value)]);
     result.activations.loss = finish(outputs);
   }
   if (!torch::GradMode::is_enabled()) result.activations = {};
   return result;
 }
 
-Tensors Stage::take_arrivals(const std::vector<Message>& received, const Tensors& inputs, Tensors& leaves) {
+Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   Tensors slots(slots_.size());
   auto arrival = arrivals_.begin();
   const auto place = [&](torch::Tensor value) {
@@ -113,8 +113,8 @@ Tensors Stage::take_arrivals(const std::vector<Message>& received, const Tensors
     slots[arrival->slot] = std::move(value);
     ++arrival;
   };
-  for (const torch::Tensor& input : inputs) place(input);
-  for (const Message& message : received)
+  for (const torch::Tensor& input : from.inputs) place(input);
+  for (const Message& message : from.received)
     for (const Parcel& parcel : message.parcels) {
       torch::Tensor leaf;
       if (torch::GradMode::is_enabled() && parcel.requires_grad && parcel.tensor.defined())
@@ -125,36 +125,37 @@ Tensors Stage::take_arrivals(const std::vector<Message>& received, const Tensors
   return slots;
 }
 
-void Stage::run_call(const Call& call, Tensors& slots, std::vector<Kept>& kept) const {
+void Stage::run_call(const Call& call, Run& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
-  for (std::size_t slot : call.inputs) arguments.push_back(slots[slot]);
-  if (call.split && !kept.empty()) {
-    slots[call.first_output] = split_[*call.split]->forward(arguments.front(), kept[*call.split]);
+  for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
+  run.place.call = call.node->name;
+  if (call.split && !run.kept.empty()) {
+    run.slots[call.first_output] = split_[*call.split]->forward(arguments.front(), run.kept[*call.split]);
     return;
   }
   Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
   require<PlanError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
                      "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);
-  for (std::size_t i = 0; i < results.size(); ++i) slots[call.first_output + i] = std::move(results[i]);
+  for (std::size_t i = 0; i < results.size(); ++i) run.slots[call.first_output + i] = std::move(results[i]);
 }
 
 // A layer that changes its input in place (ReLU(inplace) and the like) is harmless where nobody looks at that input
 // afterwards. What came from outside is copied for it from now on; a later reader is an error.
-void Stage::run_watching_for_changes(Tensors& slots, std::vector<Kept>& kept) {
+void Stage::run_watching_for_changes(Run& run) {
   std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) sent.emplace_back(say("stage ", port.peer.value()), slot_of(value));
 
   const auto versions = [&] {
     std::vector<std::int64_t> all;
-    for (const torch::Tensor& tensor : slots) all.push_back(tensor.defined() ? tensor._version() : -1);
+    for (const torch::Tensor& tensor : run.slots) all.push_back(tensor.defined() ? tensor._version() : -1);
     return all;
   };
   const auto outside = versions();
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     const auto before = versions();
-    run_call(calls_[c], slots, kept);
+    run_call(calls_[c], run);
     const auto after = versions();
     std::vector<std::pair<std::string, std::size_t>> later = sent;
     for (std::size_t l = c + 1; l < calls_.size(); ++l)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
+#include "penstock/model/random_place.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradients.h"
 #include "penstock/runtime/split_layer.h"
@@ -54,9 +55,14 @@ class Stage {
     std::vector<Message> sends;  // one per port of part().sends
     Activations activations;     // empty when no graph was asked for
   };
-  /// One micro-batch. `received`: one message per port of part().receives. `inputs`: one tensor per
-  /// part().graph_inputs. `finish` is called on the last stage alone. Keeps a graph where grad mode is on.
-  Forwarded forward(const std::vector<Message>& received, const Tensors& inputs, const Finish& finish);
+  /// What F works on.
+  struct Arrivals {
+    std::vector<Message> received;  // one message per port of part().receives
+    Tensors inputs;                 // one tensor per part().graph_inputs
+    RandomPlace place;              // of the micro-batch's dropout; its call is set here
+  };
+  /// One micro-batch. `finish` is called on the last stage alone. Keeps a graph where grad mode is on.
+  Forwarded forward(const Arrivals& arrivals, const Finish& finish);
 
   /// B: accumulates into gradients(); returns one message per port of part().receives.
   std::vector<Message> backward(Activations activations, const OutputGradients& from);
@@ -80,11 +86,18 @@ class Stage {
     bool copy = false;  // a layer here changes it in place: it works on a copy
   };
 
+  /// One micro-batch on its way through the calls.
+  struct Run {
+    Tensors slots;
+    std::vector<Kept> kept;  // by split call; empty where no graph is kept
+    RandomPlace place;
+  };
+
   void build(const StagedGraph& staged, std::uint64_t seed);
   std::size_t slot_of(const ValueRef& value) const;
-  Tensors take_arrivals(const std::vector<Message>& received, const Tensors& inputs, Tensors& leaves);
-  void run_call(const Call& call, Tensors& slots, std::vector<Kept>& kept) const;
-  void run_watching_for_changes(Tensors& slots, std::vector<Kept>& kept);
+  Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
+  void run_call(const Call& call, Run& run) const;
+  void run_watching_for_changes(Run& run);
   Forwarded leave(const Tensors& slots) const;
 
   const Graph& graph_;
