@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "penstock/base/error.h"
 #include "penstock/schedule/board.h"
 #include "penstock/schedule/judge.h"
@@ -40,21 +42,25 @@ TEST(Generate, forward_only) {
             "rank 1 |  .  1F0 1F1 1F2 1F3\n");
 }
 
+void expect_valid_within_its_bound(const Generator& generator, const ScheduleShape& shape) {
+  SCOPED_TRACE(say(generator.name, " p ", shape.ranks, " m ", shape.micro_batches, " v ", shape.chunks));
+  const Schedule schedule = generate(generator.name, shape);
+  const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
+  for (const Schedule& form : {schedule, lower(schedule)}) {
+    const Verdict verdict = judge(form, bound);
+    ASSERT_EQ(verdict.reason, "");
+    EXPECT_EQ(verdict.peak_activations, *bound.activation_bound);  // it is not a loose bound
+  }
+  EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
+  EXPECT_EQ(schedule.name, generator.name);
+}
+
 TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
   for (const Generator& generator : generators())
-    for (int p = 1; p <= 12; ++p)
-      for (int m = 1; m <= 24; ++m) {
-        const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = generator.default_chunks};
-        const Schedule schedule = generate(generator.name, shape);
-        const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
-        for (const Schedule& form : {schedule, lower(schedule)}) {
-          const Verdict verdict = judge(form, bound);
-          ASSERT_TRUE(verdict.ok) << generator.name << " p " << p << " m " << m << ": " << verdict.reason;
-          EXPECT_EQ(verdict.peak_activations, *bound.activation_bound) << generator.name;  // it is not a loose bound
-        }
-        EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
-        EXPECT_EQ(schedule.name, generator.name);
-      }
+    for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 3); ++v)
+      for (int p = 1; p <= 12; ++p)
+        for (int m = 1; m <= 24; ++m)
+          expect_valid_within_its_bound(generator, {.ranks = p, .micro_batches = m, .chunks = v});
 }
 
 TEST(Generate, in_sequential_no_two_ranks_work_at_once) {
@@ -73,7 +79,7 @@ TEST(Generate, lists_what_there_is) {
     EXPECT_LE(generator.default_chunks, generator.max_chunks);
     EXPECT_EQ(&find_generator(generator.name), &generator);
   }
-  EXPECT_EQ(names, "sequential gpipe 1f1b forward-only ");
+  EXPECT_EQ(names, "sequential gpipe 1f1b interleaved looped-bfs forward-only ");
 }
 
 std::string refusal(std::string_view name, const ScheduleShape& shape) {
@@ -86,7 +92,8 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
 }
 
 TEST(Generate, refuses_shapes_that_cannot_be) {
-  EXPECT_EQ(refusal("1f1f", {}), "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, forward-only");
+  EXPECT_EQ(refusal("1f1f", {}),
+            "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, interleaved, looped-bfs, forward-only");
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}),
             "a schedule for 0 micro-batches: at least 1 is needed");
@@ -98,6 +105,10 @@ TEST(Generate, refuses_shapes_that_cannot_be) {
   EXPECT_EQ(refusal("gpipe", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
             "schedule 'gpipe' takes at most 1 chunk(s) per rank, not 2; with more it would be the looped schedule "
             "'looped-bfs'");
+  EXPECT_EQ(refusal("interleaved", {.ranks = 2, .micro_batches = 4}),
+            "schedule 'interleaved' takes at least 2 chunks per rank, not 1; with 1 it would be the schedule '1f1b'");
+  EXPECT_EQ(refusal("looped-bfs", {.ranks = 2, .micro_batches = 4}),
+            "schedule 'looped-bfs' takes at least 2 chunks per rank, not 1; with 1 it would be the schedule 'gpipe'");
   EXPECT_EQ(refusal("gpipe", {.ranks = 100000}),
             "100000 ranks x 1 chunks are 100000 stages: at most 65536 are possible");
   EXPECT_NE(refusal("gpipe", {.ranks = 65536, .micro_batches = 2000000000}), "accepted");

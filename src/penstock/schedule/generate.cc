@@ -14,10 +14,12 @@ namespace {
 /// p * v * m beyond this would not fit into the memory of a common machine.
 constexpr std::int64_t max_cells = std::int64_t{1} << 26;
 
-/// What to ask for instead, for a generator that knows one stage per rank.
+/// What to ask for instead, for a generator that knows one stage per rank, or none but several.
 std::string_view advice(std::string_view name) {
   if (name == "gpipe") return "; with more it would be the looped schedule 'looped-bfs'";
   if (name == "1f1b") return "; with more it would be the schedule 'interleaved'";
+  if (name == "interleaved") return "; with 1 it would be the schedule '1f1b'";
+  if (name == "looped-bfs") return "; with 1 it would be the schedule 'gpipe'";
   return "";
 }
 
@@ -29,7 +31,7 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
   require<ConfigError>(shape.chunks <= generator.max_chunks, "schedule '", generator.name, "' takes at most ",
                        generator.max_chunks, " chunk(s) per rank, not ", shape.chunks, advice(generator.name));
   require<ConfigError>(shape.chunks >= generator.min_chunks, "schedule '", generator.name, "' takes at least ",
-                       generator.min_chunks, " chunks per rank, not ", shape.chunks);
+                       generator.min_chunks, " chunks per rank, not ", shape.chunks, advice(generator.name));
   const std::int64_t stages = std::int64_t{shape.ranks} * shape.chunks;
   require<ConfigError>(stages <= max_stages, shape.ranks, " ranks x ", shape.chunks, " chunks are ", stages,
                        " stages: at most ", max_stages, " are possible");
@@ -40,7 +42,8 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 }  // namespace
 
 std::span<const Generator> generators() {
-  static const std::array table{sequential_generator, gpipe_generator, one_f_one_b_generator, forward_only_generator};
+  static const std::array table{sequential_generator,  gpipe_generator,      one_f_one_b_generator,
+                                interleaved_generator, looped_bfs_generator, forward_only_generator};
   return table;
 }
 

@@ -1,0 +1,92 @@
+// Several stages per rank, in turns: interleaved, looped-bfs, forward-only.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock {
+namespace {
+
+TEST(Generate, interleaved) {
+  EXPECT_EQ(board(generate("interleaved", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
+            "rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1  .  2B2  .  2B3 0B2 0B3\n"
+            "rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .\n");
+}
+
+TEST(Generate, looped_bfs) {
+  EXPECT_EQ(board(generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
+            "rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3  .   .  2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3\n"
+            "rank 1 |  .  1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3  .\n");
+}
+
+TEST(Generate, forward_only_over_several_chunks) {
+  EXPECT_EQ(board(generate("forward-only", {.ranks = 2, .micro_batches = 5, .chunks = 2})),
+            "rank 0 | 0F0 0F1 2F0 2F1 0F2 0F3 0F4 2F2 2F3 2F4  .\n"
+            "rank 1 |  .  1F0 1F1 3F0 3F1 1F2 1F3 1F4 3F2 3F3 3F4\n");
+}
+
+CsvSchedule torch_wrote(const char* name) {
+  std::ifstream file(std::string(FIXTURES "/torch_csv/") + name, std::ios::binary);
+  return read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}});
+}
+
+TEST(Generate, interleaved_is_the_order_that_torch_runs) {
+  const Schedule ours = generate("interleaved", {.ranks = 4, .micro_batches = 8, .chunks = 2});
+  EXPECT_EQ(ours.orders, torch_wrote("interleaved1f1b_p4_m8_v2_compute.csv").schedule.orders);
+}
+
+TEST(Generate, looped_bfs_goes_forward_as_torch_does_and_backward_in_ascending_order) {
+  const auto forwards = [](Schedule schedule) {
+    for (Order& order : schedule.orders)
+      std::erase_if(order, [](const Instruction& word) { return word.op() != Op::forward; });
+    return schedule.orders;
+  };
+  const Schedule ours = generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2});
+  EXPECT_EQ(forwards(ours), forwards(torch_wrote("loopedbfs_p2_m4_v2_compute.csv").schedule));
+}
+
+TEST(Generate, closed_forms_of_looped_schedules) {
+  const Costs costs{.forward = {3}, .input_grad = {2}, .weight_grad = {5}};
+  for (int p = 1; p <= 6; ++p)
+    for (int m = 1; m <= 9; ++m)
+      for (int v = 2; v <= 4; ++v) {
+        const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
+        // A chunk of fewer than p micro-batches waits for the first of them to come round.
+        const double words = (v - 1) * std::max(m, p) + m + p - 1;
+        EXPECT_DOUBLE_EQ(simulate(generate("looped-bfs", shape), costs).makespan, words * 10);
+        EXPECT_DOUBLE_EQ(simulate(generate("forward-only", shape), costs).makespan, words * 3);
+        if (m % p == 0) {
+          EXPECT_DOUBLE_EQ(simulate(generate("interleaved", shape), costs).makespan, words * 10);
+        }
+      }
+}
+
+/// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5. The paper ran one
+/// layer per chunk.
+TEST(Generate, interleaved_meets_the_bubble_rates_that_the_zero_bubble_paper_measured) {
+  std::ifstream file(FIXTURES "/zero_bubble_table.csv");
+  std::string line;
+  std::getline(file, line);
+  int rows = 0;
+  for (; std::getline(file, line); ++rows) {
+    std::istringstream cells(line);
+    std::string model;
+    std::getline(cells, model, ',');
+    std::vector<double> row;
+    for (std::string value; std::getline(cells, value, ',');) row.push_back(std::stod(value));
+    const int chunks = model == "1.5B" ? 3 : 4;
+    const Costs costs{.forward = {row[2] / chunks}, .input_grad = {row[3] / chunks}, .weight_grad = {row[4] / chunks},
+                      .update = {0}, .message = row[5]};
+    const ScheduleShape shape{.ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1]),
+                              .chunks = chunks};
+    EXPECT_NEAR(simulate(lower(generate("interleaved", shape)), costs).bubble_span, row[7], 0.004) << line;
+  }
+  EXPECT_EQ(rows, 6);
+}
+
+}  // namespace
+}  // namespace penstock
