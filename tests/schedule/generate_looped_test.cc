@@ -17,6 +17,12 @@ TEST(Generate, interleaved) {
             "rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .\n");
 }
 
+TEST(Generate, interleaved_shares_what_is_left_over_among_its_groups) {
+  EXPECT_EQ(board(generate("interleaved", {.ranks = 2, .micro_batches = 3, .chunks = 2})),
+            "rank 0 | 0F0 0F1 0F2 2F0 2F1 2F2 2B0  .  2B1  .  2B2 0B0 0B1 0B2\n"
+            "rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .\n");
+}
+
 TEST(Generate, looped_bfs) {
   EXPECT_EQ(board(generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
             "rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3  .   .  2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3\n"
@@ -63,6 +69,19 @@ TEST(Generate, closed_forms_of_looped_schedules) {
           EXPECT_DOUBLE_EQ(simulate(generate("interleaved", shape), costs).makespan, words * 10);
         }
       }
+}
+
+TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
+  for (const double input_grad : {1, 0, 3})
+    for (int p = 1; p <= 16; ++p)
+      for (int m = 1; m <= 64; m += m < 40 ? 1 : 5)
+        for (int v = 2; v <= 4; ++v) {
+          const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
+          const Costs costs{.input_grad = {input_grad}};
+          ASSERT_LE(simulate(generate("interleaved", shape), costs).makespan,
+                    simulate(generate("looped-bfs", shape), costs).makespan)
+              << p << " " << m << " " << v;
+        }
 }
 
 /// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5. The paper ran one

@@ -63,6 +63,24 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
           expect_valid_within_its_bound(generator, {.ranks = p, .micro_batches = m, .chunks = v});
 }
 
+/// How long a rank is idle on the span at C = 0: no longer than the generator's source says.
+void expect_bubble_within_its_formula(const Generator& generator, const ScheduleShape& shape, const Costs& costs) {
+  const Simulation run = simulate(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}), costs);
+  const double busy = *std::max_element(run.busy.begin(), run.busy.end());
+  const double formula = generator.bubble_time(shape, costs);
+  EXPECT_LE(run.span - busy, formula + 1e-9 * run.span)
+      << generator.name << " p " << shape.ranks << " m " << shape.micro_batches << " v " << shape.chunks;
+}
+
+TEST(Generate, no_bubble_is_longer_than_its_formula) {
+  const Costs equal = Costs::unit();
+  for (const Generator& generator : generators())
+    for (int v = generator.min_chunks; generator.bubble_time && v <= std::min(generator.max_chunks, 3); ++v)
+      for (int p = 1; p <= 16; ++p)
+        for (int m = 2 * p; m <= 64; ++m)
+          expect_bubble_within_its_formula(generator, {.ranks = p, .micro_batches = m, .chunks = v}, equal);
+}
+
 TEST(Generate, in_sequential_no_two_ranks_work_at_once) {
   const Simulation run = simulate(lower(generate("sequential", {.ranks = 3, .micro_batches = 4})), Costs::unit(),
                                   {.links = {}, .keep_slots = true});

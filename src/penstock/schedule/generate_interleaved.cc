@@ -8,8 +8,14 @@
 // The bubble is 1F1B's divided by v. Rank r runs 2(p - r - 1) + (v - 1)p forwards before its first pair, and so holds
 // at most one chunk's micro-batch more than that.
 //
-// The paper asks for m divisible by p. Here the orders are read off slots, p of them for every chunk of a group: where
-// the last group is smaller than p, slots stay empty, for its micro-batches need p slots to come round.
+// The paper asks for m divisible by p. Where it is not, the groups share what is left over, for in a group smaller
+// than p every chunk would wait for its first micro-batch to come round (m = 3, p = 2, v = 2: one group of 3):
+//
+//   rank 0 | 0F0 0F1 0F2 2F0 2F1 2F2 2B0  .  2B1  .  2B2 0B0 0B1 0B2
+//   rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .
+//
+// With G the largest group, p + (m mod p)/(m div p) rounded up, (v - 1)G takes the place of (v - 1)p. With m < p there
+// is one group of m, and waiting cannot be helped.
 #include <algorithm>
 
 #include "penstock/schedule/placement.h"
@@ -18,70 +24,69 @@ namespace penstock {
 
 namespace {
 
-/// The forwards of all ranks, slot by slot: which chunk, which micro-batch; an empty slot has none. Backwards use the
-/// same slots with the chunks in reverse.
-struct Slot {
-  int chunk = 0;
-  MicroBatch micro_batch{0};
-  bool filled = false;
-};
-
-std::vector<Slot> slots_of(const ScheduleShape& shape) {
-  std::vector<Slot> slots;
-  for (int begin = 0; begin < shape.micro_batches; begin += shape.ranks)
-    for (int chunk = 0; chunk < shape.chunks; ++chunk)
-      for (int i = begin; i < begin + shape.ranks; ++i)
-        slots.push_back({chunk, MicroBatch(i), i < shape.micro_batches});
-  return slots;
+/// As many groups as there are p micro-batches, of nearly one size, larger ones first.
+std::vector<int> groups_of(const ScheduleShape& shape) {
+  const int count = std::max(1, shape.micro_batches / shape.ranks);
+  std::vector<int> sizes(static_cast<std::size_t>(count), shape.micro_batches / count);
+  for (int k = 0; k < shape.micro_batches % count; ++k) ++sizes[static_cast<std::size_t>(k)];
+  return sizes;
 }
 
-std::size_t warm_up(const ScheduleShape& shape, int rank) {
-  return static_cast<std::size_t>(2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks);
+int warm_up(const ScheduleShape& shape, int rank) {
+  return std::min(shape.chunks * shape.micro_batches,
+                  2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * groups_of(shape).front());
+}
+
+/// Which chunk of which micro-batch, in the order of the forwards. For backwards the chunks count from the last.
+struct Turn {
+  int chunk;
+  MicroBatch micro_batch;
+};
+
+std::vector<Turn> turns_of(const ScheduleShape& shape) {
+  std::vector<Turn> turns;
+  turns.reserve(static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
+  int begin = 0;
+  for (const int size : groups_of(shape)) {
+    for (int chunk = 0; chunk < shape.chunks; ++chunk)
+      for (int i = begin; i < begin + size; ++i) turns.push_back({chunk, MicroBatch(i)});
+    begin += size;
+  }
+  return turns;
 }
 
 Schedule interleaved(const ScheduleShape& shape, const Tuning&) {
   Schedule schedule = placed_in_turns(interleaved_generator.name, shape);
-  const std::vector<Slot> slots = slots_of(shape);
+  const std::vector<Turn> turns = turns_of(shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     Order& order = schedule.orders[static_cast<std::size_t>(rank)];
-    order.reserve(2 * static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
-    const auto run_forward = [&](const Slot& slot) {
-      if (slot.filled) order.push_back(forward(StageId(slot.chunk * shape.ranks + rank), slot.micro_batch));
+    order.reserve(2 * turns.size());
+    const auto run_forward = [&](const Turn& turn) {
+      order.push_back(forward(StageId(turn.chunk * shape.ranks + rank), turn.micro_batch));
     };
-    const auto run_backward = [&](const Slot& slot) {
-      const int chunk = shape.chunks - 1 - slot.chunk;
-      if (slot.filled) order.push_back(backward(StageId(chunk * shape.ranks + rank), slot.micro_batch));
+    const auto run_backward = [&](const Turn& turn) {
+      const int chunk = shape.chunks - 1 - turn.chunk;
+      order.push_back(backward(StageId(chunk * shape.ranks + rank), turn.micro_batch));
     };
-    const std::size_t warm = std::min(slots.size(), warm_up(shape, rank));
+    const auto warm = static_cast<std::size_t>(warm_up(shape, rank));
 
     // Warm-up: the first gradient comes back when so many forwards have gone ahead.
-    for (std::size_t k = 0; k < warm; ++k) run_forward(slots[k]);
+    for (std::size_t k = 0; k < warm; ++k) run_forward(turns[k]);
     // Steady: one forward, one backward.
-    for (std::size_t k = warm; k < slots.size(); ++k) {
-      run_forward(slots[k]);
-      run_backward(slots[k - warm]);
+    for (std::size_t k = warm; k < turns.size(); ++k) {
+      run_forward(turns[k]);
+      run_backward(turns[k - warm]);
     }
     // Cool-down.
-    for (std::size_t k = slots.size() - warm; k < slots.size(); ++k) run_backward(slots[k]);
+    for (std::size_t k = turns.size() - warm; k < turns.size(); ++k) run_backward(turns[k]);
   }
   return schedule;
 }
 
-/// The most that are filled of as many slots in a row as lie between a forward and its backward.
 std::vector<int> hold_warm_up(const ScheduleShape& shape, const Tuning&) {
-  const std::vector<Slot> slots = slots_of(shape);
   std::vector<int> bound;
-  for (int rank = 0; rank < shape.ranks; ++rank) {
-    const std::size_t window = warm_up(shape, rank) + 1;
-    int live = 0;
-    int most = 0;
-    for (std::size_t k = 0; k < slots.size(); ++k) {
-      live += slots[k].filled;
-      if (k >= window) live -= slots[k - window].filled;
-      most = std::max(most, live);
-    }
-    bound.push_back(most);
-  }
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    bound.push_back(std::min(shape.chunks * shape.micro_batches, warm_up(shape, rank) + 1));
   return bound;
 }
 
