@@ -6,10 +6,11 @@
 
 namespace penstock {
 
-extern const Generator sequential_generator;    // generate_sequential.cc
-extern const Generator gpipe_generator;         // generate_gpipe.cc
-extern const Generator one_f_one_b_generator;   // generate_1f1b.cc
-extern const Generator forward_only_generator;  // generate_forward_only.cc
+extern const Generator sequential_generator;         // generate_sequential.cc
+extern const Generator gpipe_generator;              // generate_gpipe.cc
+extern const Generator one_f_one_b_generator;        // generate_1f1b.cc
+extern const Generator early_one_f_one_b_generator;  // generate_1f1b_early.cc
+extern const Generator forward_only_generator;       // generate_forward_only.cc
 
 /// The same bound for every rank.
 std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
