@@ -42,7 +42,7 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 std::span<const Generator> generators() {
   static const std::array table{
       sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator,
-      zb_h1_generator, forward_only_generator,
+      zb_h1_generator, zb_h2_generator, forward_only_generator,
   };
   return table;
 }
