@@ -42,8 +42,9 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 }  // namespace
 
 std::span<const Generator> generators() {
-  static const std::array table{sequential_generator,  gpipe_generator,      one_f_one_b_generator,
-                                interleaved_generator, looped_bfs_generator, forward_only_generator};
+  static const std::array table{
+      sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator,
+      interleaved_generator, looped_bfs_generator, zb_h1_generator, zb_h2_generator, forward_only_generator};
   return table;
 }
 

@@ -6,12 +6,15 @@
 
 namespace penstock {
 
-extern const Generator sequential_generator;    // generate_sequential.cc
-extern const Generator gpipe_generator;         // generate_gpipe.cc
-extern const Generator one_f_one_b_generator;   // generate_1f1b.cc
-extern const Generator interleaved_generator;   // generate_interleaved.cc
-extern const Generator looped_bfs_generator;    // generate_looped_bfs.cc
-extern const Generator forward_only_generator;  // generate_forward_only.cc
+extern const Generator sequential_generator;         // generate_sequential.cc
+extern const Generator gpipe_generator;              // generate_gpipe.cc
+extern const Generator one_f_one_b_generator;        // generate_1f1b.cc
+extern const Generator early_one_f_one_b_generator;  // generate_1f1b_early.cc
+extern const Generator interleaved_generator;        // generate_interleaved.cc
+extern const Generator looped_bfs_generator;         // generate_looped_bfs.cc
+extern const Generator zb_h1_generator;              // generate_zb_h1.cc
+extern const Generator zb_h2_generator;              // generate_zb_h2.cc
+extern const Generator forward_only_generator;       // generate_forward_only.cc
 
 /// The same bound for every rank.
 std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
