@@ -20,7 +20,7 @@ Costs costs_in(const std::string& path) {
 }  // namespace
 
 void CostFlags::add_to(CLI::App& verb) {
-  const auto add = [&](const char* flag, std::string& text, const char* type, const char* what) {
+  const auto add = [&](const char* flag, std::optional<std::string>& text, const char* type, const char* what) {
     verb.add_option(flag, text, what)->type_name(type);
   };
   constexpr const char* per_stage = "COST[,COST...]";
@@ -33,9 +33,9 @@ void CostFlags::add_to(CLI::App& verb) {
 }
 
 Costs CostFlags::costs() const {
-  Costs costs = file_.empty() ? Costs::unit() : costs_in(file_);
-  const auto take = [](const char* flag, const std::string& text, std::vector<double>& into) {
-    if (!text.empty()) into = parse_cost_list(flag, text);
+  Costs costs = file_ ? costs_in(*file_) : Costs::unit();
+  const auto take = [](const char* flag, const std::optional<std::string>& text, std::vector<double>& into) {
+    if (text) into = parse_cost_list(flag, *text);
   };
   take("--cost-f", forward_, costs.forward);
   take("--cost-i", input_grad_, costs.input_grad);
@@ -43,7 +43,7 @@ Costs CostFlags::costs() const {
   take("--cost-update", update_, costs.update);
   std::vector<double> message{costs.message};
   take("--cost-comm", message_, message);
-  require<ConfigError>(message.size() == 1, "--cost-comm ", message_, ": there are ", message.size(),
+  require<ConfigError>(message.size() == 1, "--cost-comm ", message_.value_or(""), ": there are ", message.size(),
                        " costs, and all messages take the same: give 1");
   costs.message = message.front();
   return costs;

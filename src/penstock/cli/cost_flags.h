@@ -1,6 +1,7 @@
 // The flags by which verbs take costs.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -19,12 +20,12 @@ class CostFlags {
   Costs costs() const;
 
  private:
-  std::string forward_;
-  std::string input_grad_;
-  std::string weight_grad_;
-  std::string update_;
-  std::string message_;
-  std::string file_;
+  std::optional<std::string> forward_;
+  std::optional<std::string> input_grad_;
+  std::optional<std::string> weight_grad_;
+  std::optional<std::string> update_;
+  std::optional<std::string> message_;
+  std::optional<std::string> file_;
 };
 
 }  // namespace penstock

@@ -36,16 +36,16 @@ std::vector<double> list_of(const json& costs, const char* key) {
 
 void require_known_keys(const json& costs) {
   for (const auto& [key, value] : costs.items())
-    require<DataError>(std::find(known_keys.begin(), known_keys.end(), key) != known_keys.end(), "the costs have '", key,
-                       "', which is none of forward, input_grad, weight_grad, update and message");
+    require<DataError>(std::find(known_keys.begin(), known_keys.end(), key) != known_keys.end(), "the costs have '",
+                       key, "', which is none of forward, input_grad, weight_grad, update and message");
 }
 
 }  // namespace
 
 Costs read_stage_costs(std::string_view text) {
   const json costs = json::parse(text, nullptr, false);
-  require<DataError>(costs.is_object() && costs.contains(version_key), "this is no file of costs: a JSON object with \"",
-                     version_key, "\": ", stage_costs_version, " is expected");
+  require<DataError>(costs.is_object() && costs.contains(version_key), "this is no file of costs: a JSON object with ",
+                     version_key, " = ", stage_costs_version, " is expected");
   require<DataError>(costs[version_key] == stage_costs_version, version_key, " is ", costs[version_key].dump(),
                      ", and this version reads ", stage_costs_version);
   require_known_keys(costs);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/error.h"
 #include "penstock/trace/simulated.h"
 
 namespace penstock {
@@ -10,8 +11,8 @@ namespace {
 using nlohmann::ordered_json;
 
 /// A name is free text: bytes that are no UTF-8 become replacement characters.
-std::string dumped(const ordered_json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+std::string dumped(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 ordered_json head(const Simulated& simulated, const Costs& costs) {
@@ -59,16 +60,17 @@ ordered_json document(std::size_t rank, const Slot& slot, const std::vector<std:
 std::string schedule_json(const Schedule& schedule, const Costs& costs) {
   const Simulated simulated(schedule, costs);
   const auto needs = needs_of_slots(simulated);
-  std::string text = dumped(head(simulated, costs), 2);
-  text.resize(text.rfind("\n}"));
-  text += ",\n  \"slots\": [";
+  std::string text = "{\n";
+  const ordered_json figures = head(simulated, costs);
+  for (const auto& [key, value] : figures.items()) text += say("\"", key, "\": ", dumped(value), ",\n");
+  text += "\"slots\": [";
   std::size_t index = 0;
   for (std::size_t rank = 0; rank < simulated.simulation.slots.size(); ++rank)
     for (const Slot& slot : simulated.simulation.slots[rank]) {
-      text += index > 0 ? ",\n    " : "\n    ";
+      text += index > 0 ? ",\n" : "\n";
       text += dumped(document(rank, slot, needs[index++]));
     }
-  return text + "\n  ]\n}\n";
+  return text + "\n]\n}\n";
 }
 
 }  // namespace penstock

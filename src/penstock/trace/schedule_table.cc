@@ -71,14 +71,14 @@ std::vector<TableRow> schedule_table(const TableShape& shape) {
 }
 
 std::string to_markdown(std::span<const TableRow> rows) {
+  std::vector<Cells> table = cells_of(rows);
+  Cells rule(table.front().size(), "---:");
+  rule.front() = "---";
+  table.insert(table.begin() + 1, std::move(rule));
   std::string text;
-  bool is_heading = true;
-  for (const Cells& cells : cells_of(rows)) {
+  for (const Cells& cells : table) {
     for (const std::string& cell : cells) text += "| " + cell + " ";
     text += "|\n";
-    if (is_heading)
-      for (std::size_t i = 0; i < cells.size(); ++i) text += i == 0 ? "| --- " : i + 1 == cells.size() ? "| ---: |\n" : "| ---: ";
-    is_heading = false;
   }
   return text;
 }
