@@ -11,6 +11,7 @@
 #include "penstock/schedule/board.h"
 #include "penstock/schedule/costs.h"
 #include "penstock/schedule/dependencies.h"
+#include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/instruction.h"
 #include "penstock/schedule/judge.h"

@@ -1,0 +1,162 @@
+#include "penstock/schedule/fuse.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/fault.h"
+
+namespace penstock {
+namespace {
+
+constexpr int no_limit = std::numeric_limits<int>::max();
+
+bool gives_gradient(Op op) { return op == Op::backward || op == Op::input_grad; }
+
+/// `word` as it stands in a fused schedule: B has become I.
+Instruction without_weight(const Instruction& word) {
+  return word.op() == Op::backward ? Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()) : word;
+}
+
+/// The W's of one stage that its I's have made possible, in ascending order.
+class Pending {
+ public:
+  explicit Pending(int micro_batches) : input_done_(static_cast<std::size_t>(micro_batches), false) {}
+
+  void note(MicroBatch i) {
+    input_done_[i.index()] = true;
+    while (end_.index() < input_done_.size() && input_done_[end_.index()]) end_ = end_.next();
+  }
+  int count() const { return end_.value() - begin_.value(); }
+  bool has_all_inputs() const { return end_.index() == input_done_.size(); }
+  Instruction take(StageId stage) {
+    const Instruction fused = Instruction::fused_weight_grad(stage, begin_, end_.previous());
+    begin_ = end_;
+    return fused;
+  }
+
+ private:
+  std::vector<bool> input_done_;  // by micro-batch: I's need not ascend
+  MicroBatch begin_;
+  MicroBatch end_;
+};
+
+/// By stage, for the stages of one rank.
+using PendingOfRank = std::map<StageId, Pending>;
+
+Pending& note_input(PendingOfRank& pending, const Schedule& schedule, const Instruction& word) {
+  Pending& of_stage = pending.try_emplace(word.stage(), schedule.micro_batches).first->second;
+  of_stage.note(word.micro_batch());
+  return of_stage;
+}
+
+/// One rank's list, each W as late as the limit lets it; none when even the smallest W's come too late.
+std::optional<Order> as_late_as_fits(const Schedule& schedule, const Order& order, int limit) {
+  PendingOfRank pending;
+  std::vector<StageId> ended;  // in the order of their last I
+  Order fused;
+  int live = 0;
+  for (const Instruction& word : order) {
+    if (word.op() == Op::weight_grad) continue;
+    if (word.op() == Op::forward && live++ >= limit) {
+      const auto most = std::max_element(pending.begin(), pending.end(), [](const auto& a, const auto& b) {
+        return a.second.count() < b.second.count();
+      });
+      if (most == pending.end() || most->second.count() == 0) return std::nullopt;
+      live -= most->second.count();
+      fused.push_back(most->second.take(most->first));
+    }
+    fused.push_back(without_weight(word));
+    if (!gives_gradient(word.op())) continue;
+    const Pending& of_stage = note_input(pending, schedule, word);
+    if (of_stage.has_all_inputs()) ended.push_back(word.stage());
+  }
+  for (const StageId stage : ended)
+    if (Pending& of_stage = pending.at(stage); of_stage.count() > 0) fused.push_back(of_stage.take(stage));
+  return fused;
+}
+
+/// One rank's list, W in groups of `size`, each where its last one stood.
+Order in_groups(const Order& order, const Schedule& schedule, int size) {
+  Order fused;
+  for (const Instruction& word : order) {
+    if (word.op() != Op::weight_grad) fused.push_back(without_weight(word));
+    if (word.op() != Op::weight_grad && word.op() != Op::backward) continue;
+    for (MicroBatch i = word.first(); i <= word.last(); i = i.next()) {
+      const int in_group = i.value() % size;
+      if (in_group == size - 1 || i.value() == schedule.micro_batches - 1)
+        fused.push_back(Instruction::fused_weight_grad(word.stage(), MicroBatch(i.value() - in_group), i));
+    }
+  }
+  return fused;
+}
+
+/// Most live contexts when every W follows its I at once.
+int smallest_limit(const Schedule& schedule, const Order& order) {
+  PendingOfRank pending;
+  int live = 0;
+  int peak = 0;
+  for (const Instruction& word : order) {
+    if (word.op() == Op::forward) peak = std::max(peak, ++live);
+    if (!gives_gradient(word.op())) continue;
+    Pending& of_stage = note_input(pending, schedule, word);
+    live -= of_stage.count();
+    if (of_stage.count() > 0) of_stage.take(word.stage());
+  }
+  return peak;
+}
+
+void require_fusable(const Schedule& schedule) {
+  require<PlanError>(!schedule.is_lowered(), "schedule '", schedule.name,
+                     "' is lowered already: fuse what strip() gives, then lower it");
+  auto fault = find_misplaced(schedule);
+  if (!fault) fault = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count())));
+  if (!fault) fault = find_disorder(schedule);
+  require<PlanError>(!fault, "this schedule cannot be fused: ", fault ? fault->reason : "");
+}
+
+std::string listed(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += say(text.empty() ? "" : " ", number);
+  return text;
+}
+
+}  // namespace
+
+Schedule fuse_w(const Schedule& schedule, const FuseOptions& options) {
+  require<ConfigError>(options.group >= 0, "W in groups of ", options.group,
+                       " micro-batches: at least 1 is needed, or 0 for the whole step");
+  require<ConfigError>(options.group == 0 || !options.activation_limit, "W in groups of ", options.group,
+                       " and as large as an activation limit allows: give one of the two");
+  require<ConfigError>(!options.activation_limit || options.activation_limit->size() == schedule.orders.size(),
+                       "the activation limit is given for ",
+                       options.activation_limit ? options.activation_limit->size() : 0, " ranks, there are ",
+                       schedule.orders.size());
+  require_fusable(schedule);
+  if (schedule.is_forward_only()) return schedule;
+
+  const bool in_fixed_groups = options.group > 0 && options.group < schedule.micro_batches;
+  Schedule fused{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
+    const Order& order = schedule.orders[rank];
+    const int limit = options.activation_limit ? (*options.activation_limit)[rank] : no_limit;
+    const std::optional<Order> rewritten =
+        in_fixed_groups ? in_groups(order, schedule, options.group) : as_late_as_fits(schedule, order, limit);
+    require<PlanError>(rewritten.has_value(), "rank ", rank, " may hold ", limit,
+                       " live micro-batches, which this schedule exceeds even with single W's: the smallest limits "
+                       "that work are ", listed(smallest_fuse_limit(schedule)), ", by rank");
+    fused.orders.push_back(*rewritten);
+  }
+  return fused;
+}
+
+std::vector<int> smallest_fuse_limit(const Schedule& schedule) {
+  require_fusable(schedule);
+  std::vector<int> limits;
+  for (const Order& order : schedule.orders)
+    limits.push_back(schedule.is_forward_only() ? 1 : smallest_limit(schedule, order));
+  return limits;
+}
+
+}  // namespace penstock

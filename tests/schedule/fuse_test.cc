@@ -1,0 +1,211 @@
+#include "penstock/schedule/fuse.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/board.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/judge.h"
+#include "penstock/schedule/lower.h"
+#include "penstock/schedule/text.h"
+#include "tests/base/complaint.h"
+#include "tests/schedule/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+FuseOptions within(std::vector<int> limit) { return {.group = 0, .activation_limit = std::move(limit)}; }
+
+/// Two ranks with the stages 0 3 and 1 2.
+Schedule v_shape(int micro_batches, const std::string& rank_0, const std::string& rank_1) {
+  return read_schedule(say("penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches ", micro_batches,
+                           "\nrank_of_stage 0 1 1 0\nrank 0: ", rank_0, "\nrank 1: ", rank_1, "\n"));
+}
+
+/// The rank lines of the text form alone.
+std::string lists(const Schedule& schedule) {
+  const std::string text = write_schedule(schedule);
+  return text.substr(text.find("rank 0:"));
+}
+
+TEST(Fuse, the_whole_step) {
+  EXPECT_EQ(board(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 4}))),
+            "rank 0 |  0F0   0F1    .    0I0   0F2   0I1   0F3   0I2    .    0I3  0W0-3\n"
+            "rank 1 |   .    1F0   1I0   1F1   1I1   1F2   1I2   1F3   1I3  1W0-3   .\n");
+}
+
+TEST(Fuse, in_groups_of_two_each_behind_the_I_of_its_last) {
+  EXPECT_EQ(board(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 5}), {.group = 2})),
+            "rank 0 |  0F0   0F1    .    0I0   0F2   0I1  0W0-1  0F3   0I2   0F4   0I3  0W2-3   .    0I4   0W4\n"
+            "rank 1 |   .    1F0   1I0   1F1   1I1  1W0-1  1F2   1I2   1F3   1I3  1W2-3  1F4   1I4   1W4    .\n");
+}
+
+TEST(Fuse, in_groups_of_one_splits_B) {
+  const Schedule split = fuse_w(generate("gpipe", {.ranks = 1, .micro_batches = 2}), {.group = 1});
+  EXPECT_EQ(lists(split), "rank 0: 0F0 0F1 0I0 0W0 0I1 0W1\n");
+  EXPECT_EQ(fuse_w(split, {.group = 1}), split);
+}
+
+TEST(Fuse, groups_of_the_step_and_more_are_the_whole_step) {
+  const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 4});
+  EXPECT_EQ(fuse_w(schedule, {.group = 4}), fuse_w(schedule));
+  EXPECT_EQ(fuse_w(schedule, {.group = 9}), fuse_w(schedule));
+}
+
+TEST(Fuse, within_a_limit_the_groups_are_as_large_as_fit) {
+  const Schedule gpipe = generate("gpipe", {.ranks = 1, .micro_batches = 4});
+  EXPECT_EQ(lists(fuse_w(gpipe, within({4}))), "rank 0: 0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 0W0-3\n");
+  const Schedule one_by_one = generate("sequential", {.ranks = 1, .micro_batches = 5});
+  EXPECT_EQ(lists(fuse_w(one_by_one, within({2}))), 
+            "rank 0: 0F0 0I0 0F1 0I1 0W0-1 0F2 0I2 0F3 0I3 0W2-3 0F4 0I4 0W4\n");
+  EXPECT_EQ(fuse_w(one_by_one, within({1})), fuse_w(one_by_one, {.group = 1}));
+}
+
+TEST(Fuse, a_limit_that_single_Ws_exceed_is_refused_with_the_smallest_that_works) {
+  const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 8});
+  EXPECT_EQ(smallest_fuse_limit(schedule), (std::vector<int>{3, 2, 1}));
+  EXPECT_TRUE(judge(fuse_w(schedule, within({3, 2, 1}))).ok);
+  EXPECT_EQ(test::complaint<PlanError>([&] { fuse_w(schedule, within({3, 1, 1})); }),
+            "rank 1 may hold 1 live micro-batches, which this schedule exceeds even with single W's: the smallest "
+            "limits that work are 3 2 1, by rank");
+}
+
+TEST(Fuse, several_stages_of_a_rank_keep_the_order_in_which_they_end) {
+  const Schedule v = v_shape(2, "0F0 0F1 3F0 3F1 3B0 3B1 0B0 0B1", "1F0 1F1 2F0 2F1 2B0 1B0 2B1 1B1");
+  EXPECT_EQ(lists(fuse_w(v)),
+            "rank 0: 0F0 0F1 3F0 3F1 3I0 3I1 0I0 0I1 3W0-1 0W0-1\n"
+            "rank 1: 1F0 1F1 2F0 2F1 2I0 1I0 2I1 1I1 2W0-1 1W0-1\n");
+}
+
+TEST(Fuse, an_overlap_pair_stays_one) {
+  const Schedule v = v_shape(2, "0F0 3F0 (0F1;3B0)OVERLAP_F_B 3F1 0B0 3B1 0B1",
+                             "1F0 2F0 1F1 (2F1;2B0)OVERLAP_F_B 1B0 2B1 1B1");
+  const Schedule fused = fuse_w(v);
+  EXPECT_EQ(lists(fused),
+            "rank 0: 0F0 3F0 (0F1;3I0)OVERLAP_F_B 3F1 0I0 3I1 0I1 3W0-1 0W0-1\n"
+            "rank 1: 1F0 2F0 1F1 (2F1;2I0)OVERLAP_F_B 1I0 2I1 1I1 2W0-1 1W0-1\n");
+  EXPECT_TRUE(judge(lower(fused)).ok);
+}
+
+TEST(Fuse, Ws_that_come_out_of_I_order_still_ascend) {
+  const Schedule backwards = read_schedule("penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
+                                           "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0 0W1 0W2\n");
+  EXPECT_EQ(lists(fuse_w(backwards)), "rank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0-2\n");
+  EXPECT_EQ(lists(fuse_w(backwards, {.group = 2})), "rank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0-1 0W2\n");
+  EXPECT_EQ(smallest_fuse_limit(backwards), std::vector<int>{3});
+}
+
+TEST(Fuse, nothing_to_fuse) {
+  const Schedule forward_only = generate("forward-only", {.ranks = 2, .micro_batches = 3});
+  EXPECT_EQ(fuse_w(forward_only), forward_only);
+  EXPECT_EQ(smallest_fuse_limit(forward_only), (std::vector<int>{1, 1}));
+}
+
+TEST(Fuse, refusals) {
+  const Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
+  EXPECT_THROW(fuse_w(lower(schedule)), PlanError);
+  EXPECT_THROW(fuse_w(schedule, {.group = -1}), ConfigError);
+  EXPECT_THROW(fuse_w(schedule, within({2})), ConfigError);
+  EXPECT_THROW(fuse_w(schedule, {.group = 2, .activation_limit = std::vector<int>{2, 2}}), ConfigError);
+  Schedule incomplete = schedule;
+  incomplete.orders[1].pop_back();
+  EXPECT_EQ(test::complaint<PlanError>([&] { fuse_w(incomplete); }),
+            "this schedule cannot be fused: 1B1 is missing on rank 1");
+}
+
+/// Per stage: the micro-batches in the order in which their weight gradients are added.
+std::vector<std::vector<int>> accumulation(const Schedule& schedule) {
+  std::vector<std::vector<int>> order(schedule.rank_of_stage.size());
+  for (const Order& words : schedule.orders)
+    for (const Instruction& word : words)
+      if (word.op() == Op::backward || word.op() == Op::weight_grad)
+        for (MicroBatch i = word.first(); i <= word.last(); i = i.next())
+          order[word.stage().index()].push_back(i.value());
+  return order;
+}
+
+/// F and I (or B, as I) of each rank.
+std::vector<std::vector<std::string>> rest_of(const Schedule& schedule) {
+  std::vector<std::vector<std::string>> rest;
+  for (const Order& words : schedule.orders) {
+    rest.emplace_back();
+    for (const Instruction& word : words)
+      if (word.op() != Op::weight_grad)
+        rest.back().push_back(say(word.op() == Op::forward ? "F" : "I", word.stage().value(), " ",
+                                  word.micro_batch().value(), word.overlaps_next() ? "+" : ""));
+  }
+  return rest;
+}
+
+/// Marks some F that stand right before a B or I.
+void overlap_some(Schedule& schedule) {
+  for (Order& order : schedule.orders)
+    for (std::size_t k = 0; k + 1 < order.size(); ++k) {
+      const Op next = order[k + 1].op();
+      if (order[k].op() == Op::forward && (next == Op::backward || next == Op::input_grad) && *rc::gen::inRange(0, 2))
+        order[k] = order[k].overlapping_next();
+    }
+}
+
+int words_of(const Schedule& schedule, Op op) {
+  int count = 0;
+  for (const Order& order : schedule.orders)
+    for (const Instruction& word : order) count += word.op() == op;
+  return count;
+}
+
+TEST(Fuse, any_schedule_that_works_works_fused) {
+  EXPECT_TRUE(rc::check("fuse_w(x) is judged fit", [] {
+    const int stages = *rc::gen::inRange(1, 6);
+    const Links links = any_links(stages);
+    Schedule schedule = working_schedule(stages, links);
+    overlap_some(schedule);
+    const int m = schedule.micro_batches;
+    const std::vector<int> smallest = smallest_fuse_limit(schedule);
+    FuseOptions options;
+    if (*rc::gen::arbitrary<bool>()) {
+      options.activation_limit = smallest;
+      for (int& limit : *options.activation_limit) limit += *rc::gen::inRange(0, 4);
+    } else {
+      options.group = *rc::gen::inRange(0, m + 2);
+    }
+
+    const Schedule fused = fuse_w(schedule, options);
+    RC_LOG() << write_schedule(schedule) << write_schedule(fused);
+    const Verdict verdict = judge(fused, {.links = links, .activation_bound = options.activation_limit});
+    RC_LOG() << verdict.reason;
+    RC_ASSERT(verdict.ok);
+    RC_ASSERT(judge(lower(fused, links), {.links = links, .activation_bound = options.activation_limit}).ok);
+    RC_ASSERT(accumulation(fused) == accumulation(schedule));
+    RC_ASSERT(rest_of(fused) == rest_of(schedule));
+    RC_ASSERT(fuse_w(fused, options) == fused);
+    RC_ASSERT(words_of(fused, Op::backward) == 0);
+
+    if (!options.activation_limit) {
+      const int group = options.group == 0 ? m : std::min(options.group, m);
+      RC_ASSERT(words_of(fused, Op::weight_grad) == stages * ((m + group - 1) / group));
+    }
+    // No context is released before the last I, and by then all F have run.
+    const Verdict whole = judge(fuse_w(schedule), {.links = links, .activation_bound = {}});
+    for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+      RC_ASSERT(whole.peak_activations[rank] ==
+                m * static_cast<int>(std::count(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end(),
+                                                Rank(static_cast<int>(rank)))));
+    RC_ASSERT(fuse_w(schedule, within(whole.peak_activations)) == fuse_w(schedule));
+
+    // The smallest limits work, are reached, and none is too large.
+    RC_ASSERT(judge(fuse_w(schedule, within(smallest)), {.links = links, .activation_bound = {}}).peak_activations ==
+              smallest);
+    for (std::size_t rank = 0; rank < smallest.size(); ++rank) {
+      std::vector<int> less = smallest;
+      if (--less[rank] < 0) continue;
+      RC_ASSERT_THROWS_AS(fuse_w(schedule, within(less)), PlanError);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace penstock
