@@ -279,6 +279,18 @@ class MindVerbs(unittest.TestCase):
             self.assertTrue(self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad)
                             .endswith("it is a positive multiple of 1F1B's activations"))
 
+    def test_fused_weight_gradients(self):
+        self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))
+        self.assertIn("rank 0: 0F0 0F1 0I0 0F2 0I1 0W0-1 ", self.output_of("schedule", "convert", "1f1b", *SHAPE,
+                                                                           "--fuse-w=2"))
+        self.assertIn("live activations at most 4 4 per rank", self.output_of("schedule", "check", "1f1b", *SHAPE,
+                                                                              "--fuse-w"))
+        self.assertIn("live activations at most 3 3 per rank", self.output_of("schedule", "check", "1f1b", *SHAPE,
+                                                                              "--fuse-w", "--memory-limit", "1.5"))
+        for bad in ("x", "-1", "0", "2x"):
+            self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
+                             ": give a number of micro-batches >= 1, or --fuse-w alone for all")
+
     def test_table(self):
         out = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--format", "markdown")
         self.assertIn("| 1f1b | 1 | (p-1)(F+I+W) | 27.3 % | 27.3 % | min(m, p) | 4 | 2(p-1)m | 48 |\n", out)

@@ -1,6 +1,7 @@
 #include "penstock/cli/schedule_argument.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -52,6 +53,10 @@ void ScheduleArgument::add_to(CLI::App& verb) {
   verb.add_option("--memory-limit", memory_limit_,
                   "most live activations of a rank, in units of 1F1B's min(m, p) micro-batches")
       ->type_name("X");
+  // A flag, not an option: it takes a value only behind "=", so that a schedule's name may follow it.
+  verb.add_flag("--fuse-w{all}", fuse_w_,
+                "one W for all micro-batches of a stage, or for as many as a --memory-limit allows; --fuse-w=GROUP: "
+                "one for every so many");
 }
 
 NamedSchedule ScheduleArgument::get(const Costs& costs) const {
@@ -59,8 +64,24 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
   require<ConfigError>(!memory_limit_ || (std::isfinite(*memory_limit_) && *memory_limit_ > 0), "--memory-limit ",
                        memory_limit_.value_or(0), ": it is a positive multiple of 1F1B's activations");
   NamedSchedule named = !is_generator(source_) && is_file(source_) ? from_file(costs) : from_generator(costs);
+  if (!fuse_w_.empty()) {
+    named.schedule = fused(named.schedule);
+    named.activation_bound.reset();  // the promise was made for the schedule as it was
+  }
   if (memory_limit_) named.activation_bound = allowed_activations(named.schedule);
   return named;
+}
+
+Schedule ScheduleArgument::fused(const Schedule& schedule) const {
+  FuseOptions options;
+  if (fuse_w_ != "all") {
+    const auto [end, problem] = std::from_chars(fuse_w_.data(), fuse_w_.data() + fuse_w_.size(), options.group);
+    require<ConfigError>(problem == std::errc() && end == fuse_w_.data() + fuse_w_.size() && options.group > 0,
+                         "--fuse-w=", fuse_w_, ": give a number of micro-batches >= 1, or --fuse-w alone for all");
+  } else if (memory_limit_) {
+    options.activation_limit = allowed_activations(schedule);
+  }
+  return fuse_w(schedule, options);
 }
 
 /// The limit as a number of chunks' micro-batches, by rank.

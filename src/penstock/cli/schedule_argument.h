@@ -15,13 +15,13 @@ namespace penstock {
 struct NamedSchedule {
   Schedule schedule;
   std::vector<std::string> notes;                    // what was changed while reading
-  std::optional<std::vector<int>> activation_bound;  // what the user allows, or else what its generator promises
+  std::optional<std::vector<int>> activation_bound;  // what the user allows, else what the generator promises
 };
 
 class ScheduleArgument {
  public:
-  /// Adds --schedule (also without the flag's name), --stages, --micro-batches, --chunks and --memory-limit. `this`
-  /// must outlive the parsing.
+  /// Adds --schedule (also without the flag's name), --stages, --micro-batches, --chunks, --memory-limit and --fuse-w.
+  /// `this` must outlive the parsing.
   void add_to(CLI::App& verb);
 
   /// A generator's name goes before a file's; "./gpipe" is always a file. `costs` are for generators that fit a
@@ -32,6 +32,7 @@ class ScheduleArgument {
  private:
   NamedSchedule from_file(const Costs& costs) const;
   NamedSchedule from_generator(const Costs& costs) const;
+  Schedule fused(const Schedule& schedule) const;
   std::vector<int> allowed_activations(const Schedule& schedule) const;
 
   std::string source_;
@@ -39,6 +40,7 @@ class ScheduleArgument {
   std::optional<int> micro_batches_;
   std::optional<int> chunks_;
   std::optional<double> memory_limit_;
+  std::string fuse_w_;  // empty: not; "all", or how many micro-batches
 };
 
 /// The schedule as it will run: judged, and with its messages and the optimiser's step. Throws PlanError with the board
