@@ -84,16 +84,16 @@ class MindVerbs(unittest.TestCase):
         self.assertEqual(verbs, ["train", "bench", "schedule", "simulate", "trace", "doctor"])
 
     def test_help_of_each_verb_has_an_example(self):
-        for verb in (["schedule"], ["schedule", "show"], ["schedule", "check"], ["schedule", "convert"], ["simulate"],
-                     ["trace"], ["trace", "report"], ["trace", "svg"]):
+        for verb in (["schedule"], ["schedule", "show"], ["schedule", "check"], ["schedule", "convert"],
+                     ["schedule", "table"], ["simulate"], ["trace"], ["trace", "report"], ["trace", "svg"]):
             self.assertIn("Example:\n  penstock " + " ".join(verb[:1]), self.output_of(*verb, "--help"))
 
     def test_examples_of_help_run(self):
         self.write("my.sched", SCHED)
         self.write("1f1b_order.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
         shutil.copy(os.path.join(TESTS, "trace/goldens/trace.json"), self.folder)
-        for verb in (["schedule", "show"], ["schedule", "check"], ["schedule", "convert"], ["simulate"],
-                     ["trace", "report"], ["trace", "svg"]):
+        for verb in (["schedule", "show"], ["schedule", "check"], ["schedule", "convert"], ["schedule", "table"],
+                     ["simulate"], ["trace", "report"], ["trace", "svg"]):
             example = self.output_of(*verb, "--help").split("Example:\n")[1].split()
             self.output_of(*example[1:])
 
@@ -106,7 +106,7 @@ class MindVerbs(unittest.TestCase):
         self.assertEqual(self.complaint_of("simulte"), "unknown verb 'simulte': did you mean 'penstock simulate'? "
                                                        "The verbs are train, bench, schedule, simulate, trace, doctor")
         self.assertEqual(self.complaint_of("schedule", "chek"), "unknown verb 'chek': did you mean 'penstock schedule "
-                                                                "check'? The verbs are show, convert, check")
+                                                                "check'? The verbs are show, convert, check, table")
 
     def test_flags_that_are_none(self):
         self.assertIn("not expected: --stages", self.complaint_of("--stages=2"))
@@ -226,9 +226,77 @@ class MindVerbs(unittest.TestCase):
 
     def test_formats_and_outputs_that_cannot_be(self):
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--format", "png"),
-                         "--format: png not in {board,csv,csv-comms,sched}")
+                         "--format: png not in {board,csv,csv-comms,sched,svg,html,json}")
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--output", "no/such/file"),
                          "no/such/file: there is no such folder; make it first")
+
+    def test_pictures(self):
+        svg = self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1,2")
+        self.assertTrue(xml.etree.ElementTree.fromstring(svg).tag.endswith("svg"))
+        self.assertIn("<title>1F0: 1 to 3</title>", svg)
+        self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1,2",
+                                        "--output", "x.svg"), "")
+        self.assertEqual(self.read("x.svg"), svg)
+        page = self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "html")
+        data = page.split('id="schedule">')[1].split("</script>")[0]
+        self.assertEqual(json.loads(data), json.loads(self.output_of("schedule", "show", "1f1b", *SHAPE, "--format",
+                                                                     "json")))
+
+    def test_foreign_schedules_are_drawn(self):
+        folder = os.path.join(TESTS, "schedule/torch_csv")
+        for name in sorted(os.listdir(folder)):
+            made = json.loads(self.output_of("schedule", "show", os.path.join(folder, name), "--format", "json"))
+            svg = self.output_of("schedule", "show", os.path.join(folder, name), "--format", "svg")
+            boxes = [slot for slot in made["slots"] if slot["end"] > slot["begin"]]
+            self.assertEqual(svg.count("<title>"), len(boxes), name)
+
+    def test_json_begins_with_its_form(self):
+        made = json.loads(self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "json", "--cost-update", "1"))
+        self.assertEqual(list(made.items())[:3], [("format", "penstock schedule"), ("version", 1), ("name", "1f1b")])
+        self.assertEqual(made["makespan"], 16)
+        self.assertEqual(made["slots"][-1], {"rank": 1, "word": "1STEP", "op": "STEP", "stage": 1, "begin": 13,
+                                             "end": 14, "needs": [10, 12, 14, 16]})
+
+    def test_a_schedule_that_cannot_run_is_not_drawn_in_time(self):
+        self.write("stuck.sched", DEADLOCK)
+        for form in ("svg", "html", "json"):
+            code, out, err = self.run_program("schedule", "show", "stuck.sched", "--format", form)
+            self.assertEqual((code, out), (2, ""))
+            self.assertRegex(err, r"rank 0 \| .*>0B0<")
+        self.assertIn("0B0", self.output_of("schedule", "show", "stuck.sched"), "the board shows how far it gets")
+
+    def test_memory_limit(self):
+        self.assertIn("ok: ", self.output_of("schedule", "check", "gpipe", *SHAPE))
+        self.assertIn("ok: ", self.output_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", "1"))
+        self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
+        for words in (["schedule", "check"], ["simulate"], ["schedule", "show", "--format", "svg"]):
+            for schedule in (["gpipe", *SHAPE], ["gpipe.sched"]):
+                code, out, err = self.run_program(*words, *schedule, "--memory-limit", "1.5")
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn("0F3", err.splitlines()[0])
+            self.output_of(*words, "gpipe.sched", "--memory-limit", "2")
+        for bad in ("0", "-1", "nan", "inf"):
+            self.assertTrue(self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad)
+                            .endswith("it is a positive multiple of 1F1B's activations"))
+
+    def test_fused_weight_gradients(self):
+        self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))
+        self.assertIn("rank 0: 0F0 0F1 0I0 0F2 0I1 0W0-1 ", self.output_of("schedule", "convert", "1f1b", *SHAPE,
+                                                                           "--fuse-w=2"))
+        self.assertIn("live activations at most 4 4 per rank", self.output_of("schedule", "check", "1f1b", *SHAPE,
+                                                                              "--fuse-w"))
+        self.assertIn("live activations at most 3 3 per rank", self.output_of("schedule", "check", "1f1b", *SHAPE,
+                                                                              "--fuse-w", "--memory-limit", "1.5"))
+        for bad in ("x", "-1", "0", "2x"):
+            self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
+                             ": give a number of micro-batches >= 1, or --fuse-w alone for all")
+
+    def test_table(self):
+        out = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--format", "markdown")
+        self.assertIn("| 1f1b | 1 | (p-1)(F+I+W) | 27.3 % | 27.3 % | min(m, p) | 4 | 2(p-1)m | 48 |\n", out)
+        board = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--chunks", "2")
+        self.assertEqual(len(board.splitlines()), len(out.splitlines()) - 1, "one line less: the rule of Markdown")
+        self.assertEqual(self.complaint_of("schedule", "table", "--stages", "4"), "--micro-batches is required")
 
     def test_nothing_half_written_is_left(self):
         self.write("x.sched", "before")
@@ -275,6 +343,29 @@ class MindVerbs(unittest.TestCase):
         out = self.output_of("simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-f", "1,10",
                              "--cost-update", "100")
         self.assertIn("makespan 115.000", out)
+
+    def test_simulate_with_a_file_of_costs(self):
+        costs = {"penstock_costs": 1, "forward": [1, 10], "input_grad": [1], "weight_grad": [1], "update": [100]}
+        self.write("costs.json", json.dumps(costs))
+        words = ["simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-file", "costs.json"]
+        self.assertIn("makespan 115.000", self.output_of(*words))
+        self.assertIn("makespan 106.000", self.output_of(*words, "--cost-f", "1"), "a flag goes before the file")
+        self.assertEqual(self.complaint_of("simulate", "1f1b", "--stages", "3", *words[4:]),
+                         "there are 2 costs for F and 3 stages: give one for all or one for each")
+        self.write("costs.json", "{}")
+        self.assertEqual(self.complaint_of(*words), "costs.json: this is no file of costs: a JSON object with "
+                                                    "penstock_costs = 1 is expected")
+        self.assertEqual(self.complaint_of(*words[:-1], "none.json"),
+                         "none.json: cannot be opened: No such file or directory")
+
+    def test_simulate_reads_files_and_chunks(self):
+        file = os.path.join(TESTS, "schedule/torch_csv/zbv_p4_m8_v2_compute.csv")
+        code, out, _ = self.run_program("simulate", "--schedule", file, "--chunks", "2", "--json", "-", "--cost-f",
+                                        "1,1,1,1,1,1,1,2")
+        figures = json.loads(out)
+        self.assertEqual((code, figures["ranks"], figures["stages"]), (0, 4, 8))
+        self.assertEqual(figures["busy"], [56, 48, 48, 48])
+        self.assertEqual(figures["peak_activations"], [4, 4, 4, 4], "in micro-batches of both chunks")
 
     def test_simulate_refuses_costs(self):
         self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-f", "1,x"),

@@ -6,15 +6,10 @@
 #include "penstock/trace/svg_canvas.h"
 #include "tests/trace/golden.h"
 #include "tests/trace/made_trace.h"
+#include "tests/trace/occurrences.h"
 
 namespace penstock {
 namespace {
-
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
 
 TEST(StepSvg, the_picture_is_the_golden_one) {
   expect_golden(GOLDENS "/step.svg", step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 4},
@@ -26,47 +21,47 @@ TEST(StepSvg, the_picture_is_the_golden_one) {
 TEST(StepSvg, every_word_is_drawn_twice_with_its_micro_batch) {
   const std::string picture = step_svg(made_trace({.costs = {.update = {2}}}));
   for (const char* word : {"0F0", "0B3", "1F2", "1B0", "0STEP", "1STEP"})
-    EXPECT_EQ(count(picture, say("<title>", word, ": ")), 2) << word;
-  EXPECT_EQ(count(picture, ">3</text>"), 8) << "F3 and B3 of both ranks, predicted and measured";
-  EXPECT_EQ(count(picture, "<title>"), 36);
+    EXPECT_EQ(occurrences(picture, say("<title>", word, ": ")), 2) << word;
+  EXPECT_EQ(occurrences(picture, ">3</text>"), 8) << "F3 and B3 of both ranks, predicted and measured";
+  EXPECT_EQ(occurrences(picture, "<title>"), 36);
 }
 
 TEST(StepSvg, titles_name_both_times) {
   const std::string picture = step_svg(made_trace({}));
-  EXPECT_EQ(count(picture, ">predicted 15 ms, idle 20 %</text>"), 1);
-  EXPECT_EQ(count(picture, ">measured 15 ms, idle 20 %</text>"), 1);
-  EXPECT_EQ(count(picture, ">2 pipeline ranks, 2 stages, 4 micro-batches; step 1, the median of those traced<"), 1);
+  EXPECT_EQ(occurrences(picture, ">predicted 15 ms, idle 20 %</text>"), 1);
+  EXPECT_EQ(occurrences(picture, ">measured 15 ms, idle 20 %</text>"), 1);
+  EXPECT_EQ(occurrences(picture, ">2 pipeline ranks, 2 stages, 4 micro-batches; step 1, the median of those traced<"), 1);
 }
 
 TEST(StepSvg, labels_stand_only_where_they_fit) {
   const std::string picture = step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 300}}));
-  EXPECT_EQ(count(picture, ">299</text>"), 0);
-  EXPECT_EQ(count(picture, "<title>0F299: "), 2);
+  EXPECT_EQ(occurrences(picture, ">299</text>"), 0);
+  EXPECT_EQ(occurrences(picture, "<title>0F299: "), 2);
 }
 
 TEST(StepSvg, messages_show_when_they_take_time) {
   Trace trace = made_trace({});
-  EXPECT_EQ(count(step_svg(trace), ">messages</text>"), 0);
+  EXPECT_EQ(occurrences(step_svg(trace), ">messages</text>"), 0);
   for (RankStep& step : trace.ranks[0])
     for (std::size_t i = 0; i + 1 < step.spans.size(); ++i)
       if (to_string(step.spans[i].instruction) == "0SEND_F1") {
         step.spans[i].end_ns += 500'000;
         step.spans[i + 1].begin_ns += 500'000;
       }
-  EXPECT_EQ(count(step_svg(trace), ">messages</text>"), 1);
+  EXPECT_EQ(occurrences(step_svg(trace), ">messages</text>"), 1);
 }
 
 TEST(StepSvg, a_row_per_world_rank_and_per_predicted_rank) {
   const std::string picture = step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 1}, .replicas = 2}));
-  EXPECT_EQ(count(picture, ">rank 1</text>"), 2);
-  EXPECT_EQ(count(picture, ">rank 3</text>"), 1);
-  EXPECT_EQ(count(picture, ">stage 1, replica 1</text>"), 1);
+  EXPECT_EQ(occurrences(picture, ">rank 1</text>"), 2);
+  EXPECT_EQ(occurrences(picture, ">rank 3</text>"), 1);
+  EXPECT_EQ(occurrences(picture, ">stage 1, replica 1</text>"), 1);
 }
 
 TEST(StepSvg, a_name_cannot_break_the_picture) {
   Trace trace = made_trace({});
   trace.schedule.name = "<&\">\n";
-  EXPECT_EQ(count(step_svg(trace), ">&lt;&amp;&quot;&gt; : one training step"), 1);
+  EXPECT_EQ(occurrences(step_svg(trace), ">&lt;&amp;&quot;&gt; : one training step"), 1);
 }
 
 TEST(StepSvg, an_empty_trace_is_refused) { EXPECT_THROW(step_svg(Trace{}), DataError); }

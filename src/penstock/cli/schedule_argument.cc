@@ -1,6 +1,8 @@
 #include "penstock/cli/schedule_argument.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "penstock/base/error.h"
@@ -23,6 +25,20 @@ void require_same(const std::string& path, const char* what, int held, const cha
                        given.value_or(0), ": leave ", flag, " out or give ", held);
 }
 
+/// Says it here, with the flags, before a generator looks at them.
+void require_cost_per_stage(const char* what, const std::vector<double>& costs, long long stages) {
+  require<ConfigError>(costs.size() == 1 || costs.size() == static_cast<std::size_t>(stages), "there are ",
+                       costs.size(), " costs for ", what, " and ", stages,
+                       " stages: give one for all or one for each");
+}
+
+void require_costs_fit(const Costs& costs, long long stages) {
+  require_cost_per_stage("F", costs.forward, stages);
+  require_cost_per_stage("I", costs.input_grad, stages);
+  require_cost_per_stage("W", costs.weight_grad, stages);
+  require_cost_per_stage("update", costs.update, stages);
+}
+
 }  // namespace
 
 void ScheduleArgument::add_to(CLI::App& verb) {
@@ -34,14 +50,55 @@ void ScheduleArgument::add_to(CLI::App& verb) {
   verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a file knows its own")
       ->type_name("M");
   verb.add_option("--chunks", chunks_, "v, stages per rank; by default what the schedule needs")->type_name("V");
+  verb.add_option("--memory-limit", memory_limit_,
+                  "most live activations of a rank, in units of 1F1B's min(m, p) micro-batches")
+      ->type_name("X");
+  // A flag, not an option: it takes a value only behind "=", so that a schedule's name may follow it.
+  verb.add_flag("--fuse-w{all}", fuse_w_,
+                "one W for all micro-batches of a stage, or for as many as a --memory-limit allows; --fuse-w=GROUP: "
+                "one for every so many");
 }
 
-NamedSchedule ScheduleArgument::get() const {
+NamedSchedule ScheduleArgument::get(const Costs& costs) const {
   require<ConfigError>(!source_.empty(), "which schedule? Give --schedule NAME or FILE");
-  return !is_generator(source_) && is_file(source_) ? from_file() : from_generator();
+  require<ConfigError>(!memory_limit_ || (std::isfinite(*memory_limit_) && *memory_limit_ > 0), "--memory-limit ",
+                       memory_limit_.value_or(0), ": it is a positive multiple of 1F1B's activations");
+  NamedSchedule named = !is_generator(source_) && is_file(source_) ? from_file(costs) : from_generator(costs);
+  if (!fuse_w_.empty()) {
+    named.schedule = fused(named.schedule);
+    named.activation_bound.reset();  // the promise was made for the schedule as it was
+  }
+  if (memory_limit_) named.activation_bound = allowed_activations(named.schedule);
+  return named;
 }
 
-NamedSchedule ScheduleArgument::from_file() const {
+Schedule ScheduleArgument::fused(const Schedule& schedule) const {
+  FuseOptions options;
+  if (fuse_w_ != "all") {
+    const auto [end, problem] = std::from_chars(fuse_w_.data(), fuse_w_.data() + fuse_w_.size(), options.group);
+    require<ConfigError>(problem == std::errc() && end == fuse_w_.data() + fuse_w_.size() && options.group > 0,
+                         "--fuse-w=", fuse_w_, ": give a number of micro-batches >= 1, or --fuse-w alone for all");
+  } else if (memory_limit_) {
+    options.activation_limit = allowed_activations(schedule);
+  }
+  return fuse_w(schedule, options);
+}
+
+/// The limit as a number of chunks' micro-batches, by rank.
+std::vector<int> ScheduleArgument::allowed_activations(const Schedule& schedule) const {
+  std::vector<int> chunks(schedule.orders.size(), 0);
+  for (const Rank rank : schedule.rank_of_stage)
+    if (rank.index() < chunks.size()) ++chunks[rank.index()];
+  const int of_1f1b = std::min(schedule.micro_batches, schedule.rank_count());
+  std::vector<int> allowed;
+  for (const int count : chunks) {
+    const double most = std::floor(*memory_limit_ * of_1f1b * count + 1e-9);
+    allowed.push_back(static_cast<int>(std::min(most, static_cast<double>(schedule.micro_batches) * count)));
+  }
+  return allowed;
+}
+
+NamedSchedule ScheduleArgument::from_file(const Costs& costs) const {
   NamedSchedule result;
   result.schedule = load_schedule(source_, &result.notes);
   const int ranks = result.schedule.rank_count();
@@ -51,15 +108,25 @@ NamedSchedule ScheduleArgument::from_file() const {
   require<ConfigError>(!chunks_ || *chunks_ * static_cast<long long>(ranks) == stages, source_, " has ", stages,
                        " stages on ", ranks, " pipeline ranks, but --chunks says ", chunks_.value_or(0),
                        " on each: leave --chunks out");
+  require_costs_fit(costs, stages);
   return result;
 }
 
-NamedSchedule ScheduleArgument::from_generator() const {
+NamedSchedule ScheduleArgument::from_generator(const Costs& costs) const {
   const Generator& generator = find_generator(source_);
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
                        stages_ ? "--micro-batches is" : micro_batches_ ? "--stages is" : "both are", " missing");
   const ScheduleShape shape{*stages_, *micro_batches_, chunks_.value_or(generator.default_chunks)};
-  return {generate(source_, shape), {}, generator.activation_bound(shape, {})};
+  require_costs_fit(costs, static_cast<long long>(shape.ranks) * shape.chunks);
+  Tuning tuning{.costs = costs};
+  if (memory_limit_) tuning.memory_limit = *memory_limit_;
+  return {generate(source_, shape, tuning), {}, generator.activation_bound(shape, tuning)};
+}
+
+Schedule ready_to_run(const NamedSchedule& named) {
+  const JudgeOptions options{.links = {}, .activation_bound = named.activation_bound};
+  judge(named.schedule, options).require_ok(named.schedule);
+  return named.schedule.is_lowered() ? named.schedule : lower(named.schedule);
 }
 
 }  // namespace penstock

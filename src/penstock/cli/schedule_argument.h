@@ -15,27 +15,36 @@ namespace penstock {
 struct NamedSchedule {
   Schedule schedule;
   std::vector<std::string> notes;                    // what was changed while reading
-  std::optional<std::vector<int>> activation_bound;  // when a generator made it
+  std::optional<std::vector<int>> activation_bound;  // what the user allows, else what the generator promises
 };
 
 class ScheduleArgument {
  public:
-  /// Adds --schedule (also without the flag's name), --stages, --micro-batches and --chunks. `this` must outlive the
-  /// parsing.
+  /// Adds --schedule (also without the flag's name), --stages, --micro-batches, --chunks, --memory-limit and --fuse-w.
+  /// `this` must outlive the parsing.
   void add_to(CLI::App& verb);
 
-  /// A generator's name goes before a file's; "./gpipe" is always a file. Throws ConfigError for a missing or
-  /// contradicting flag, DataError for a file that is no schedule.
-  NamedSchedule get() const;
+  /// A generator's name goes before a file's; "./gpipe" is always a file. `costs` are for generators that fit a
+  /// schedule to them. Throws ConfigError for a missing or contradicting flag and for costs that are not one for all
+  /// stages or one for each, DataError for a file that is no schedule.
+  NamedSchedule get(const Costs& costs) const;
 
  private:
-  NamedSchedule from_file() const;
-  NamedSchedule from_generator() const;
+  NamedSchedule from_file(const Costs& costs) const;
+  NamedSchedule from_generator(const Costs& costs) const;
+  Schedule fused(const Schedule& schedule) const;
+  std::vector<int> allowed_activations(const Schedule& schedule) const;
 
   std::string source_;
   std::optional<int> stages_;
   std::optional<int> micro_batches_;
   std::optional<int> chunks_;
+  std::optional<double> memory_limit_;
+  std::string fuse_w_;  // empty: not; "all", or how many micro-batches
 };
+
+/// The schedule as it will run: judged, and with its messages and the optimiser's step. Throws PlanError with the board
+/// and the offending word.
+Schedule ready_to_run(const NamedSchedule& named);
 
 }  // namespace penstock

@@ -88,7 +88,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   step->add_option("--steps", flags->steps, "measured steps")->capture_default_str();
   step->add_option("--warm-up", flags->warm_up, "steps before them that do not count")->capture_default_str();
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
-  step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 --json -");
+  step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
+               "--json -");
   step->callback([flags, &exit_code] { exit_code = run_verb([&] { return bench_step(*flags); }); });
 }
 

@@ -51,8 +51,10 @@ int doctor() {
 
   out << "penstock     " << PENSTOCK_VERSION << "\n"
       << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
-      << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN " << (at::hasMKLDNN() ? "yes" : "no") << "\n"
-      << "GPU          " << (torch::cuda::is_available() ? "seen by LibTorch, not used by this version" : "none") << "\n"
+      << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN "
+      << (at::hasMKLDNN() ? "yes" : "no") << "\n"
+      << "GPU          "
+      << (torch::cuda::is_available() ? "seen by LibTorch, not used by this version" : "none") << "\n"
       << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
       << "cores        " << cores << ", usable here " << usable_cores();
   if (const double quota = quota_cores(); quota > 0) {

@@ -2,34 +2,49 @@
 #include <memory>
 
 #include "penstock/base/error.h"
+#include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/trace/trace.h"
 
 namespace penstock {
 namespace {
 
+void add_output(CLI::App& verb, std::string& output) {
+  verb.add_option("--output", output, "where to write; - is standard output")
+      ->type_name("FILE")
+      ->capture_default_str();
+}
+
 /// The flags of `show` and `convert`.
 struct Drawing {
   ScheduleArgument schedule;
+  CostFlags cost_flags;
   std::string format;
   std::string output = "-";
   bool is_lowered = false;
 
   void add_to(CLI::App& verb) {
     schedule.add_to(verb);
-    verb.add_option("--format", format, "board, csv (compute words), csv-comms (with messages) or sched")
-        ->check(CLI::IsMember({"board", "csv", "csv-comms", "sched"}))
+    verb.add_option("--format", format,
+                    "board, sched, csv (compute words), csv-comms (with messages), or, with times by costs: svg, html, "
+                    "json")
+        ->check(CLI::IsMember({"board", "csv", "csv-comms", "sched", "svg", "html", "json"}))
         ->type_name("FORMAT")
         ->capture_default_str();
-    verb.add_option("--output", output, "where to write; - is standard output")
-        ->type_name("FILE")
-        ->capture_default_str();
+    add_output(verb, output);
     verb.add_flag("--lowered", is_lowered, "with messages and the optimiser's step");
+    cost_flags.add_to(verb);
   }
 
   std::string text() const {
-    Schedule drawn = schedule.get().schedule;
+    const Costs costs = cost_flags.costs();
+    const NamedSchedule named = schedule.get(costs);
+    if (format == "svg") return schedule_svg(ready_to_run(named), costs);
+    if (format == "html") return schedule_html(ready_to_run(named), costs);
+    if (format == "json") return schedule_json(ready_to_run(named), costs);
+    Schedule drawn = named.schedule;
     if ((is_lowered || format == "csv-comms") && !drawn.is_lowered()) drawn = lower(drawn);
     if (format == "board") return board(drawn);
     if (format == "sched") return write_schedule(drawn);
@@ -47,9 +62,14 @@ void add_drawing_verb(CLI::App& parent, const char* name, const char* purpose, c
   verb->callback([drawing] { write_text(drawing->output, drawing->text()); });
 }
 
+struct Checking {
+  ScheduleArgument schedule;
+  CostFlags costs;
+};
+
 /// Judges the schedule as it stands, and as it will run once messages are added.
-void check(const ScheduleArgument& argument) {
-  const NamedSchedule named = argument.get();
+void check(const Checking& wanted) {
+  const NamedSchedule named = wanted.schedule.get(wanted.costs.costs());
   const JudgeOptions options{.links = {}, .activation_bound = named.activation_bound};
   Schedule judged = named.schedule;
   Verdict verdict = judge(judged, options);
@@ -70,20 +90,52 @@ void check(const ScheduleArgument& argument) {
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 
+/// The flags of `table`.
+struct Table {
+  TableShape shape;
+  std::string format = "board";
+  std::string output = "-";
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("--stages", shape.ranks, "p, pipeline ranks")->type_name("P")->required();
+    verb.add_option("--micro-batches", shape.micro_batches, "m, micro-batches per step")->type_name("M")->required();
+    verb.add_option("--chunks", shape.chunks, "v, stages per rank, for schedules that take so many")->type_name("V");
+    verb.add_option("--format", format, "board or markdown")
+        ->check(CLI::IsMember({"board", "markdown"}))
+        ->type_name("FORMAT")
+        ->capture_default_str();
+    add_output(verb, output);
+  }
+
+  std::string text() const {
+    const std::vector<TableRow> rows = schedule_table(shape);
+    return format == "markdown" ? to_markdown(rows) : to_table(rows);
+  }
+};
+
 }  // namespace
 
 void add_schedule_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("schedule", "show, check or convert who computes what in which order");
   verb->footer("Example:\n  penstock schedule show --schedule 1f1b --stages 2 --micro-batches 4");
   add_drawing_verb(*verb, "show", "draw a schedule", "board",
-                   "Example:\n  penstock schedule show --schedule 1f1b --stages 2 --micro-batches 4");
+                   "Example:\n  penstock schedule show --schedule 1f1b --stages 4 --micro-batches 8 --format svg "
+                   "--output 1f1b.svg");
   add_drawing_verb(*verb, "convert", "write a schedule in another form", "sched",
                    "Example:\n  penstock schedule convert 1f1b_order.csv --format sched --output 1f1b.sched");
+
   CLI::App* checking = verb->add_subcommand("check", "prove that a schedule works, or show where it does not");
-  auto argument = std::make_shared<ScheduleArgument>();
-  argument->add_to(*checking);
+  auto checked = std::make_shared<Checking>();
+  checked->schedule.add_to(*checking);
+  checked->costs.add_to(*checking);
   checking->footer("Example:\n  penstock schedule check my.sched");
-  checking->callback([argument] { check(*argument); });
+  checking->callback([checked] { check(*checked); });
+
+  CLI::App* tabling = verb->add_subcommand("table", "all schedules: bubble, activation memory and messages");
+  auto table = std::make_shared<Table>();
+  table->add_to(*tabling);
+  tabling->footer("Example:\n  penstock schedule table --stages 4 --micro-batches 8 --format markdown");
+  tabling->callback([table] { write_text(table->output, table->text()); });
 }
 
 }  // namespace penstock

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
-#include "penstock/plan/cost_list.h"
 #include "penstock/trace/text_table.h"
 
 namespace penstock {
@@ -15,32 +15,13 @@ namespace {
 
 struct Simulate {
   ScheduleArgument schedule;
-  std::string forward = "1";
-  std::string input_grad = "1";
-  std::string weight_grad = "1";
-  std::string update = "0";
-  std::string message = "0";
+  CostFlags costs;
   std::string json;
 
   void add_to(CLI::App& verb) {
     schedule.add_to(verb);
-    const auto add_cost = [&](const char* flag, std::string& text, const char* what) {
-      verb.add_option(flag, text, what)->type_name("COST[,COST...]")->capture_default_str();
-    };
-    add_cost("--cost-f", forward, "F, the forward of one micro-batch: for all stages, or one for each");
-    add_cost("--cost-i", input_grad, "I, the gradient of a stage's inputs");
-    add_cost("--cost-w", weight_grad, "W, the gradient of a stage's parameters (B takes I + W)");
-    add_cost("--cost-update", update, "the optimiser's step");
-    verb.add_option("--cost-comm", message, "C, the time a message takes")->type_name("COST")->capture_default_str();
+    costs.add_to(verb);
     verb.add_option("--json", json, "write the figures as JSON; - is standard output")->type_name("FILE");
-  }
-
-  Costs costs() const {
-    const std::vector<double> carried = parse_cost_list("--cost-comm", message);
-    require<ConfigError>(carried.size() == 1, "--cost-comm ", message, ": there are ", carried.size(),
-                         " costs, and all messages take the same: give 1");
-    return {parse_cost_list("--cost-f", forward), parse_cost_list("--cost-i", input_grad),
-            parse_cost_list("--cost-w", weight_grad), parse_cost_list("--cost-update", update), carried.front()};
   }
 };
 
@@ -71,11 +52,8 @@ std::string to_table(const Schedule& schedule, const Simulation& simulation) {
 }
 
 void simulate_as(const Simulate& wanted) {
-  const Costs costs = wanted.costs();
-  Schedule schedule = wanted.schedule.get().schedule;
-  judge(schedule).require_ok(schedule);
-  // The optimiser's step is a word of lowered schedules only.
-  if (!schedule.is_lowered()) schedule = lower(schedule);
+  const Costs costs = wanted.costs.costs();
+  const Schedule schedule = ready_to_run(wanted.schedule.get(costs));
   const Simulation simulation = simulate(schedule, costs);
   // Where JSON goes to standard output, nothing else may.
   (wanted.json == "-" ? std::cerr : std::cout) << to_table(schedule, simulation);

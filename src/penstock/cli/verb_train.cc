@@ -39,9 +39,11 @@ struct TrainFlags {
 void check(const TrainFlags& flags) {
   check_batch_size(flags.job);
   const std::int64_t steps = flags.steps.value_or(1), epochs = flags.epochs.value_or(1);
-  require<ConfigError>(steps >= 1, "steps = ", steps, ", but training takes at least 1: without --steps there is no limit");
+  require<ConfigError>(steps >= 1, "steps = ", steps,
+                       ", but training takes at least 1: without --steps there is no limit");
   require<ConfigError>(epochs >= 1, "epochs = ", epochs, ", but training takes at least 1");
-  require<ConfigError>(flags.log_every >= 0, "log-every = ", flags.log_every, ": give a number of steps, or 0 for never");
+  require<ConfigError>(flags.log_every >= 0, "log-every = ", flags.log_every,
+                       ": give a number of steps, or 0 for never");
   require<ConfigError>(flags.evaluate_every >= 0, "eval-every = ", flags.evaluate_every,
                        ": give a number of epochs, or 0 for never");
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg})
@@ -163,7 +165,8 @@ void add_train(CLI::App& app, int& exit_code) {
   flags->job.add_to(*verb);
   verb->add_option("--data", flags->data, "directory of the MNIST files (default: $PENSTOCK_DATA, else data/mnist)");
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
-  verb->add_option("--steps", flags->steps, "stop after so many steps; then there is no evaluation (default: no limit)");
+  verb->add_option("--steps", flags->steps,
+                   "stop after so many steps; then there is no evaluation (default: no limit)");
   verb->add_flag("--shuffle,!--no-shuffle", flags->shuffle, "order of samples by seed and epoch, or as stored");
   verb->add_flag("--drop-last", flags->drop_last, "leave out a short last batch");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
@@ -173,7 +176,8 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
-  verb->footer("Example:\n  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
+  verb->footer("Example:\n"
+               "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   verb->callback([flags, &exit_code] { exit_code = run_verb([&] { return train(*flags); }); });
 }

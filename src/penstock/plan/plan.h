@@ -3,3 +3,4 @@
 
 #include "penstock/plan/cost_list.h"
 #include "penstock/plan/cut.h"
+#include "penstock/plan/stage_costs.h"

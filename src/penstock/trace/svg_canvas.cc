@@ -57,11 +57,12 @@ std::string shortened(double value, int decimals) {
   return text == "-0" ? "0" : text;
 }
 
-void SvgCanvas::rectangle(const Box& box, std::string_view fill, std::string_view stroke, std::string_view tooltip) {
+void SvgCanvas::rectangle(const Box& box, const BoxStyle& style) {
   shapes_ += say("<rect x=\"", shortened(box.corner.x), "\" y=\"", shortened(box.corner.y), "\" width=\"",
-                 shortened(box.width), "\" height=\"", shortened(box.height), "\" fill=\"", fill, "\"");
-  if (!stroke.empty()) shapes_ += say(" stroke=\"", stroke, "\" stroke-width=\"0.6\"");
-  shapes_ += tooltip.empty() ? "/>\n" : say("><title>", escaped(tooltip), "</title></rect>\n");
+                 shortened(box.width), "\" height=\"", shortened(box.height), "\" fill=\"", style.fill, "\"");
+  if (!style.stroke.empty())
+    shapes_ += say(" stroke=\"", style.stroke, "\" stroke-width=\"", shortened(style.stroke_width), "\"");
+  shapes_ += style.tooltip.empty() ? "/>\n" : say("><title>", escaped(style.tooltip), "</title></rect>\n");
 }
 
 void SvgCanvas::line(Point from, Point to, const LineStyle& style) {

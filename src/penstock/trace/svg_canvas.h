@@ -18,6 +18,13 @@ struct Box {
   double height = 0;
 };
 
+struct BoxStyle {
+  std::string_view fill;
+  std::string_view stroke = {};  // none: no border
+  double stroke_width = 0.6;
+  std::string_view tooltip = {};  // shows where a viewer points at the box; none: nothing does
+};
+
 enum class Anchor { start, middle, end };
 
 struct TextStyle {
@@ -41,14 +48,16 @@ struct Colour {
 
   /// 0: this colour; 1: white.
   Colour lightened(double share) const;
+  bool is_grey() const { return red == green && green == blue; }
   std::string text() const;  // "#8fb8de"
+
+  friend bool operator==(const Colour&, const Colour&) = default;
 };
 
 /// Numbers are written with at most two decimals, so that a picture of the same step is the same text everywhere.
 class SvgCanvas {
  public:
-  /// `tooltip` shows where a viewer points at the box; empty for none. An empty `stroke` draws no border.
-  void rectangle(const Box& box, std::string_view fill, std::string_view stroke, std::string_view tooltip = {});
+  void rectangle(const Box& box, const BoxStyle& style);
   void line(Point from, Point to, const LineStyle& style);
   /// `at` is where the baseline begins, or its middle or end. `words` may hold any characters.
   void text(Point at, std::string_view words, const TextStyle& style);

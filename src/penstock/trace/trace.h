@@ -1,7 +1,10 @@
-// The door of the room `trace`: what each rank did, where its time went, and pictures of it.
+// The door of the room `trace`: what each rank did or would do, where its time went, and pictures of it.
 #pragma once
 
 #include "penstock/trace/account.h"
 #include "penstock/trace/chrome.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/trace/schedule_json.h"
+#include "penstock/trace/schedule_picture.h"
+#include "penstock/trace/schedule_table.h"
 #include "penstock/trace/svg.h"

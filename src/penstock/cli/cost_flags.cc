@@ -1,0 +1,52 @@
+#include "penstock/cli/cost_flags.h"
+
+#include "penstock/base/error.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/plan/cost_list.h"
+#include "penstock/plan/stage_costs.h"
+
+namespace penstock {
+namespace {
+
+Costs costs_in(const std::string& path) {
+  const std::string text = read_text(path);
+  try {
+    return read_stage_costs(text);
+  } catch (const DataError& error) {
+    throw DataError(path + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+void CostFlags::add_to(CLI::App& verb) {
+  const auto add = [&](const char* flag, std::optional<std::string>& text, const char* type, const char* what) {
+    verb.add_option(flag, text, what)->type_name(type);
+  };
+  constexpr const char* per_stage = "COST[,COST...]";
+  add("--cost-f", forward_, per_stage, "F, the forward of one micro-batch: for all stages, or one for each [1]");
+  add("--cost-i", input_grad_, per_stage, "I, the gradient of a stage's inputs [1]");
+  add("--cost-w", weight_grad_, per_stage, "W, the gradient of a stage's parameters; B takes I + W [1]");
+  add("--cost-update", update_, per_stage, "the optimiser's step [0]");
+  add("--cost-comm", message_, "COST", "C, the time a message takes [0]");
+  add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");
+}
+
+Costs CostFlags::costs() const {
+  Costs costs = file_ ? costs_in(*file_) : Costs::unit();
+  const auto take = [](const char* flag, const std::optional<std::string>& text, std::vector<double>& into) {
+    if (text) into = parse_cost_list(flag, *text);
+  };
+  take("--cost-f", forward_, costs.forward);
+  take("--cost-i", input_grad_, costs.input_grad);
+  take("--cost-w", weight_grad_, costs.weight_grad);
+  take("--cost-update", update_, costs.update);
+  std::vector<double> message{costs.message};
+  take("--cost-comm", message_, message);
+  require<ConfigError>(message.size() == 1, "--cost-comm ", message_.value_or(""), ": there are ", message.size(),
+                       " costs, and all messages take the same: give 1");
+  costs.message = message.front();
+  return costs;
+}
+
+}  // namespace penstock

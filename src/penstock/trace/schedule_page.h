@@ -1,0 +1,10 @@
+// The page of schedule_html(), with marks @LOOK@ and @SCHEDULE@ where JSON goes. Inside this room only.
+#pragma once
+
+#include <string_view>
+
+namespace penstock {
+
+extern const std::string_view schedule_page;  // schedule_page.html
+
+}  // namespace penstock

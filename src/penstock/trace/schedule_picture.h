@@ -1,0 +1,26 @@
+// A schedule as the papers draw it: one row per rank, every F, B, I and W in its colour with its micro-batch, later
+// stages of a rank lighter, idle time grey, and the figures that it comes to above. Boxes are the words of the
+// schedule itself, at the times that simulate() gives them: REDUCE, NORM and messages take none and are not drawn,
+// STEP is a thin box where the update costs something. A pair that may overlap stands in one frame.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "penstock/schedule/simulate.h"
+
+namespace penstock {
+
+/// More boxes than these nobody can see in a picture, or take in by a browser.
+constexpr std::size_t most_boxes_of_svg = 20'000;
+constexpr std::size_t most_boxes_of_html = 300'000;
+
+/// For documents and papers. Throws PlanError when the schedule deadlocks, ConfigError for costs of a wrong length and
+/// for a schedule of more than `most_boxes_of_svg` words.
+std::string schedule_svg(const Schedule& schedule, const Costs& costs);
+
+/// One page that needs nothing besides itself, for a browser: zoom, pan, and what each box is and waits for. Holds
+/// schedule_json() as it is. Throws like schedule_svg, for more than `most_boxes_of_html` words.
+std::string schedule_html(const Schedule& schedule, const Costs& costs);
+
+}  // namespace penstock

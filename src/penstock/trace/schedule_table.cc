@@ -1,0 +1,88 @@
+#include "penstock/trace/schedule_table.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/lower.h"
+#include "penstock/schedule/simulate.h"
+#include "penstock/trace/svg_canvas.h"
+#include "penstock/trace/text_table.h"
+
+namespace penstock {
+namespace {
+
+using Cells = std::vector<std::string>;
+
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+/// The heading first.
+std::vector<Cells> cells_of(std::span<const TableRow> rows) {
+  const bool is_measured = std::any_of(rows.begin(), rows.end(), [](const TableRow& row) { return row.measured; });
+  Cells heading{"schedule",    "v",          "bubble time", "bubble (span)", "bubble (makespan)",
+                "activations", "simulated",  "messages",    "simulated"};
+  if (is_measured) heading.insert(heading.end(), {"bubble measured", "activations measured", "messages measured"});
+  std::vector<Cells> table{std::move(heading)};
+  for (const TableRow& row : rows) {
+    Cells& cells = table.emplace_back(Cells{row.schedule, std::to_string(row.shape.chunks),
+                                            or_dash(row.bubble_formula), percent(row.simulated.bubble_span),
+                                            percent(row.simulated.bubble_makespan), or_dash(row.memory_formula),
+                                            shortened(row.simulated.peak_activations), or_dash(row.message_formula),
+                                            std::to_string(row.simulated.messages)});
+    if (!is_measured) continue;
+    if (row.measured)
+      cells.insert(cells.end(), {percent(row.measured->bubble_makespan), shortened(row.measured->peak_activations),
+                                 std::to_string(row.measured->messages)});
+    else
+      cells.insert(cells.end(), 3, "-");
+  }
+  return table;
+}
+
+}  // namespace
+
+StepFigures simulated_figures(const Schedule& schedule, const Costs& costs) {
+  const Schedule lowered = schedule.is_lowered() ? schedule : lower(schedule);
+  const Simulation simulation = simulate(lowered, costs);
+  StepFigures figures{.bubble_span = simulation.bubble_span, .bubble_makespan = simulation.bubble_makespan};
+  for (const double peak : simulation.peak_activations)
+    figures.peak_activations = std::max(figures.peak_activations, peak);
+  for (const Order& order : lowered.orders)
+    figures.messages += std::count_if(order.begin(), order.end(),
+                                      [](const Instruction& word) { return is_send(word.op()); });
+  return figures;
+}
+
+std::vector<TableRow> schedule_table(const TableShape& shape) {
+  std::vector<TableRow> rows;
+  for (const Generator& generator : generators()) {
+    const int chunks = shape.chunks.value_or(generator.default_chunks);
+    const bool takes = chunks >= generator.min_chunks && chunks <= generator.max_chunks;
+    const ScheduleShape own{shape.ranks, shape.micro_batches, takes ? chunks : generator.default_chunks};
+    rows.push_back({.schedule = std::string(generator.name),
+                    .shape = own,
+                    .bubble_formula = std::string(generator.bubble_formula),
+                    .memory_formula = std::string(generator.memory_formula),
+                    .message_formula = std::string(generator.message_formula),
+                    .simulated = simulated_figures(generate(generator.name, own), Costs::unit()),
+                    .measured = {}});
+  }
+  return rows;
+}
+
+std::string to_markdown(std::span<const TableRow> rows) {
+  std::vector<Cells> table = cells_of(rows);
+  Cells rule(table.front().size(), "---:");
+  rule.front() = "---";
+  table.insert(table.begin() + 1, std::move(rule));
+  std::string text;
+  for (const Cells& cells : table) {
+    for (const std::string& cell : cells) text += "| " + cell + " ";
+    text += "|\n";
+  }
+  return text;
+}
+
+std::string to_table(std::span<const TableRow> rows) { return aligned(cells_of(rows)); }
+
+}  // namespace penstock

@@ -1,0 +1,49 @@
+// Every schedule in one table: what its source promises, what the simulator says, and what a run measured.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/schedule/generate.h"
+
+namespace penstock {
+
+/// What one step of a schedule came to.
+struct StepFigures {
+  double bubble_span = 0;      // idle share of rank time, of the span
+  double bubble_makespan = 0;  // ... of the makespan
+  double peak_activations = 0;  // of the rank that holds most, in micro-batches of a whole rank
+  std::int64_t messages = 0;    // sent by all ranks
+};
+
+struct TableRow {
+  std::string schedule;
+  ScheduleShape shape;
+  std::string bubble_formula;  // empty where the source gives none
+  std::string memory_formula;
+  std::string message_formula;
+  StepFigures simulated;
+  std::optional<StepFigures> measured;  // for the caller to fill in, who can run it
+};
+
+/// What simulate() and the messages of the lowered list say of `schedule`.
+StepFigures simulated_figures(const Schedule& schedule, const Costs& costs);
+
+/// A row for each generator, at F = I = W = 1 and C = 0. Those that do not take `shape.chunks` chunks, or where it is
+/// none, stand there with their own number. Throws ConfigError for a shape that cannot be.
+struct TableShape {
+  int ranks = 1;
+  int micro_batches = 1;
+  std::optional<int> chunks;
+};
+std::vector<TableRow> schedule_table(const TableShape& shape);
+
+/// As a table of Markdown, with columns for what was measured if any row has it.
+std::string to_markdown(std::span<const TableRow> rows);
+/// The same for a terminal.
+std::string to_table(std::span<const TableRow> rows);
+
+}  // namespace penstock

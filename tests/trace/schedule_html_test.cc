@@ -1,0 +1,70 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/trace/schedule_json.h"
+#include "penstock/trace/schedule_picture.h"
+#include "tests/trace/occurrences.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+/// What stands in the page's script of this id.
+json data_of(const std::string& page, const std::string& id) {
+  const std::string opening = "<script type=\"application/json\" id=\"" + id + "\">";
+  const std::size_t begin = page.find(opening) + opening.size();
+  return json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+}
+
+TEST(ScheduleHtml, holds_the_json_form) {
+  const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
+  const std::string page = schedule_html(schedule, Costs::unit());
+  EXPECT_EQ(data_of(page, "schedule"), json::parse(schedule_json(schedule, Costs::unit())));
+}
+
+TEST(ScheduleHtml, needs_nothing_besides_itself) {
+  const std::string page = schedule_html(generate("1f1b", {.ranks = 2, .micro_batches = 4}), Costs::unit());
+  for (const char* from_elsewhere : {"http:", "https:", "src=", "href=", "@import", "url("})
+    EXPECT_EQ(occurrences(page, from_elsewhere), 0) << from_elsewhere;
+  EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
+  EXPECT_TRUE(page.ends_with("</html>\n"));
+}
+
+TEST(ScheduleHtml, rows_and_colours_are_those_of_the_svg) {
+  const Schedule schedule = read_schedule(R"(penstock schedule 1
+name v
+ranks 1
+stages 2
+micro_batches 1
+rank_of_stage 0 0
+rank 0: 0F0 1F0 1I0 1W0 0I0 0W0
+)");
+  const json look = data_of(schedule_html(schedule, Costs::unit()), "look");
+  EXPECT_EQ(look["title"], "v: p = 1, v = 2, m = 1");
+  EXPECT_EQ(look["rows"], (json::array({{{"name", "rank 0"}, {"place", "stages 0,1"}}})));
+  const std::string svg = schedule_svg(schedule, Costs::unit());
+  for (const char* op : {"F", "I", "W"})
+    for (const json& colour : look["kinds"][op]["colour_of_stage"])
+      EXPECT_EQ(occurrences(svg, "fill=\"" + colour.get<std::string>() + "\""), 2) << op << ": a box and the legend";
+}
+
+TEST(ScheduleHtml, a_name_cannot_break_the_page) {
+  Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
+  schedule.name = "</script><!-- @SCHEDULE@ \xff";
+  const std::string page = schedule_html(schedule, Costs::unit());
+  EXPECT_EQ(occurrences(page, "</script>"), 3);
+  EXPECT_EQ(occurrences(page, "<!--"), 0);
+  EXPECT_EQ(data_of(page, "schedule")["name"], "</script><!-- @SCHEDULE@ \xef\xbf\xbd");
+}
+
+TEST(ScheduleHtml, takes_many_boxes_and_refuses_too_many) {
+  EXPECT_GT(schedule_html(generate("gpipe", {.ranks = 10, .micro_batches = 2500}), Costs::unit()).size(), 50'000u);
+  EXPECT_THROW(schedule_html(generate("gpipe", {.ranks = 100, .micro_batches = 1501}), Costs::unit()), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,93 @@
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/trace/schedule_picture.h"
+#include "tests/trace/golden.h"
+#include "tests/trace/occurrences.h"
+
+namespace penstock {
+namespace {
+
+/// Two chunks per rank, a pair, and a fused W.
+constexpr const char* rich = R"(penstock schedule 1
+name rich
+ranks 1
+stages 2
+micro_batches 2
+rank_of_stage 0 0
+rank 0: 0F0 1F0 (0F1;1I0)OVERLAP_F_B 1F1 1I1 1W0-1 0I0 0I1 0W0-1
+)";
+
+std::string drawn(const Schedule& schedule, const Costs& costs = Costs::unit()) {
+  return schedule_svg(lower(schedule), costs);
+}
+
+TEST(ScheduleSvg, the_picture_is_the_golden_one) {
+  expect_golden(GOLDENS "/schedule.svg", drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}),
+                                               {.update = {0.5}, .message = 0.25}));
+}
+
+TEST(ScheduleSvg, every_word_is_a_box_at_its_time) {
+  const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
+  EXPECT_EQ(occurrences(picture, "<title>"), 16) << "4 F and 4 B on both ranks; no STEP, which takes no time";
+  EXPECT_EQ(occurrences(picture, "<title>1B0: 2 to 4</title>"), 1);
+  EXPECT_EQ(occurrences(picture, ">3</text>"), 4);
+  EXPECT_EQ(occurrences(picture, "update"), 0);
+}
+
+TEST(ScheduleSvg, the_title_tells_the_figures) {
+  const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.forward = {1, 2}});
+  EXPECT_EQ(occurrences(picture, ">1f1b: p = 2, v = 1, m = 4</text>"), 1);
+  EXPECT_EQ(occurrences(picture, ">makespan 19; bubble 26.32 % of the makespan, 26.32 % of the span; at most 2 live "
+                                 "activations on a rank</text>"),
+            1);
+  EXPECT_EQ(occurrences(picture, ">F = 1 to 2, I = 1, W = 1</text>"), 1);
+}
+
+TEST(ScheduleSvg, an_update_that_takes_time_is_a_thin_box) {
+  const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.update = {1}});
+  EXPECT_EQ(occurrences(picture, "<title>0STEP: 15 to 16</title>"), 1);
+  EXPECT_EQ(occurrences(picture, "height=\"26\" fill=\"#888888\""), 0);
+  EXPECT_EQ(occurrences(picture, "height=\"13\" fill=\"#888888\""), 2);
+  EXPECT_EQ(occurrences(picture, ">update</text>"), 1);
+}
+
+TEST(ScheduleSvg, fused_words_pairs_and_chunks) {
+  const std::string picture = drawn(read_schedule(rich));
+  EXPECT_EQ(occurrences(picture, ">0-1</text>"), 2);
+  EXPECT_EQ(occurrences(picture, "<title>0W0-1: 10 to 12</title>"), 1);
+  EXPECT_EQ(occurrences(picture, "stroke-width=\"2\""), 1) << "one frame, around 0F1 and 1I0";
+  EXPECT_EQ(occurrences(picture, ">lighter: a later stage of its rank; framed: may overlap</text>"), 1);
+  for (const char* word : {"0I1", "1I1"}) EXPECT_EQ(occurrences(picture, say("<title>", word, ": ")), 1) << word;
+  // Both shades of I: in the boxes and in the legend.
+  EXPECT_EQ(occurrences(picture, "fill=\"#f6cd5a\""), 2 + 1);
+  EXPECT_EQ(occurrences(picture, "fill=\"#fae4a4\""), 2 + 1);
+}
+
+TEST(ScheduleSvg, a_name_cannot_break_the_picture) {
+  Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
+  schedule.name = "<&\">\n";
+  EXPECT_EQ(occurrences(drawn(schedule), ">&lt;&amp;&quot;&gt; : p = 1"), 1);
+}
+
+TEST(ScheduleSvg, refuses_what_nobody_could_see) {
+  const Schedule schedule = generate("gpipe", {.ranks = 10, .micro_batches = 1001});
+  try {
+    schedule_svg(schedule, Costs::unit());
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "a picture of 20020 boxes: at most 20000 can be told apart as SVG; draw fewer "
+                               "micro-batches, or take HTML, which zooms");
+  }
+}
+
+TEST(ScheduleSvg, refuses_costs_and_schedules_that_do_not_work) {
+  Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 1});
+  EXPECT_THROW(schedule_svg(schedule, {.forward = {1, 2, 3}}), ConfigError);
+  std::swap(schedule.orders[1][0], schedule.orders[1][1]);
+  EXPECT_THROW(schedule_svg(schedule, Costs::unit()), PlanError);
+}
+
+}  // namespace
+}  // namespace penstock

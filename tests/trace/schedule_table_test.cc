@@ -1,0 +1,70 @@
+#include "penstock/trace/schedule_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock {
+namespace {
+
+TEST(ScheduleTable, figures_of_1f1b) {
+  const StepFigures figures = simulated_figures(generate("1f1b", {.ranks = 4, .micro_batches = 8}), Costs::unit());
+  EXPECT_DOUBLE_EQ(figures.bubble_span, 3.0 / 11);
+  EXPECT_DOUBLE_EQ(figures.bubble_makespan, 3.0 / 11);
+  EXPECT_EQ(figures.peak_activations, 4);
+  EXPECT_EQ(figures.messages, 2 * 3 * 8);
+}
+
+TEST(ScheduleTable, has_a_row_for_each_generator) {
+  const std::vector<TableRow> rows = schedule_table({.ranks = 4, .micro_batches = 8, .chunks = {}});
+  ASSERT_EQ(rows.size(), generators().size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].schedule, generators()[i].name);
+    EXPECT_EQ(rows[i].shape.chunks, generators()[i].default_chunks);
+    EXPECT_FALSE(rows[i].measured);
+  }
+}
+
+TEST(ScheduleTable, chunks_are_for_those_that_take_them) {
+  for (const TableRow& row : schedule_table({.ranks = 2, .micro_batches = 4, .chunks = 3})) {
+    const Generator& generator = find_generator(row.schedule);
+    const bool takes = generator.min_chunks <= 3 && generator.max_chunks >= 3;
+    EXPECT_EQ(row.shape.chunks, takes ? 3 : generator.default_chunks) << row.schedule;
+  }
+}
+
+TEST(ScheduleTable, as_markdown) {
+  const TableRow row{.schedule = "1f1b",
+                     .shape = {.ranks = 4, .micro_batches = 8},
+                     .bubble_formula = "(p-1)(F+I+W)",
+                     .memory_formula = "min(m, p)",
+                     .message_formula = "",
+                     .simulated = {.bubble_span = 0.25, .bubble_makespan = 0.5, .peak_activations = 3.5, .messages = 48},
+                     .measured = {}};
+  EXPECT_EQ(to_markdown(std::vector{row}),
+            "| schedule | v | bubble time | bubble (span) | bubble (makespan) | activations | simulated | messages | "
+            "simulated |\n"
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+            "| 1f1b | 1 | (p-1)(F+I+W) | 25.0 % | 50.0 % | min(m, p) | 3.5 | - | 48 |\n");
+}
+
+TEST(ScheduleTable, what_was_measured_has_columns_where_there_is_any) {
+  std::vector<TableRow> rows = schedule_table({.ranks = 2, .micro_batches = 4, .chunks = {}});
+  EXPECT_EQ(to_markdown(rows).find("measured"), std::string::npos);
+  rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .peak_activations = 1, .messages = 16};
+  const std::string text = to_markdown(rows);
+  EXPECT_NE(text.find("| bubble measured | activations measured | messages measured |\n"), std::string::npos);
+  EXPECT_NE(text.find("| 12.3 % | 1 | 16 |\n"), std::string::npos);
+  EXPECT_NE(text.find("| - | - | - |\n"), std::string::npos) << "of the rows that were not measured";
+  EXPECT_NE(to_table(rows).find("12.3 %"), std::string::npos);
+}
+
+TEST(ScheduleTable, refuses_a_shape_that_cannot_be) {
+  EXPECT_THROW(schedule_table({.ranks = 0, .micro_batches = 4, .chunks = {}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock
