@@ -50,6 +50,7 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
         for (const Schedule& form : {schedule, lower(schedule)}) {
           const Verdict verdict = judge(form, bound);
           ASSERT_TRUE(verdict.ok) << generator.name << " p " << p << " m " << m << ": " << verdict.reason;
+          if (generator.name == "zb-auto") continue;  // it takes no more of its limit than it has a use for
           EXPECT_EQ(verdict.peak_activations, *bound.activation_bound) << generator.name;  // it is not a loose bound
         }
         EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
@@ -73,7 +74,7 @@ TEST(Generate, lists_what_there_is) {
     EXPECT_LE(generator.default_chunks, generator.max_chunks);
     EXPECT_EQ(&find_generator(generator.name), &generator);
   }
-  EXPECT_EQ(names, "sequential gpipe 1f1b 1f1b-early zb-h1 zb-h2 forward-only ");
+  EXPECT_EQ(names, "sequential gpipe 1f1b 1f1b-early zb-h1 zb-h2 zb-auto forward-only ");
 }
 
 std::string refusal(std::string_view name, const ScheduleShape& shape) {
@@ -87,7 +88,7 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
 
 TEST(Generate, refuses_shapes_that_cannot_be) {
   EXPECT_EQ(refusal("1f1f", {}), "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, 1f1b-early, "
-                                    "zb-h1, zb-h2, forward-only");
+                                    "zb-h1, zb-h2, zb-auto, forward-only");
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}),
             "a schedule for 0 micro-batches: at least 1 is needed");

@@ -12,6 +12,7 @@ extern const Generator one_f_one_b_generator;        // generate_1f1b.cc
 extern const Generator early_one_f_one_b_generator;  // generate_1f1b_early.cc
 extern const Generator zb_h1_generator;              // generate_zb_h1.cc
 extern const Generator zb_h2_generator;              // generate_zb_h2.cc
+extern const Generator zb_auto_generator;            // generate_zb_auto.cc
 extern const Generator forward_only_generator;       // generate_forward_only.cc
 
 /// The same bound for every rank.
