@@ -6,6 +6,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "penstock/base/error.h"
 #include "penstock/schedule/board.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/judge.h"
@@ -45,8 +46,14 @@ TEST(GenerateZeroBubble, zb_h2) {
             "rank 2 |  .   .  2F0 2I0 2F1 2I1 2F2 2I2 2F3 2I3 2F4 2I4 2W0 2F5 2I5 2W1 2W2 2W3 2W4 2W5\n");
 }
 
+TEST(GenerateZeroBubble, zb_auto) {
+  EXPECT_EQ(board(generate("zb-auto", {.ranks = 2, .micro_batches = 4}, {.costs = {}, .memory_limit = 2})),
+            "rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .\n"
+            "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3\n");
+}
+
 TEST(GenerateZeroBubble, without_neighbours_the_words_are_split_all_the_same) {
-  for (const char* name : {"1f1b-early", "zb-h1", "zb-h2"}) {
+  for (const char* name : {"1f1b-early", "zb-h1", "zb-h2", "zb-auto"}) {
     EXPECT_EQ(board(generate(name, {.ranks = 1, .micro_batches = 2})), "rank 0 | 0F0 0I0 0W0 0F1 0I1 0W1\n") << name;
     EXPECT_EQ(board(generate(name, {.ranks = 2, .micro_batches = 1})),
               "rank 0 | 0F0  .   .  0I0 0W0\n"
@@ -90,7 +97,7 @@ TEST(GenerateZeroBubble, where_the_formula_ends_only_the_way_of_the_gradients_is
 }
 
 TEST(GenerateZeroBubble, is_never_slower_than_gpipe_where_all_words_cost_the_same) {
-  for (const char* name : {"1f1b-early", "zb-h1", "zb-h2"})
+  for (const char* name : {"1f1b-early", "zb-h1", "zb-h2", "zb-auto"})
     for (int p = 1; p <= 12; ++p)
       for (int m = 1; m <= 24; ++m) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m};
@@ -164,6 +171,128 @@ TEST(GenerateZeroBubble, early_gradients_lower_the_published_bubble_of_1f1b) {
     if (cell.shape.micro_batches != 24) continue;
     EXPECT_NEAR(bubble, cell.model == "1.5B" ? 0.1936 : 0.1817, last_digit) << cell;
   }
+}
+
+/// The most that a rank holds, when a micro-batch counts 1 from F to I and `weight_share` from there to W.
+double most_held(const Order& order, double weight_share) {
+  double held = 0;
+  double most = 0;
+  for (const Instruction& word : order) {
+    if (word.op() == Op::forward) held += 1;
+    if (word.op() == Op::input_grad) held -= 1 - weight_share;
+    if (word.op() == Op::weight_grad) held -= weight_share;
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+double most_held(const Schedule& schedule, double weight_share) {
+  double most = 0;
+  for (const Order& order : schedule.orders) most = std::max(most, most_held(order, weight_share));
+  return most;
+}
+
+Schedule zb_auto(const Cell& cell, double memory_limit) {
+  return generate("zb-auto", cell.shape, {.costs = cell.costs, .memory_limit = memory_limit});
+}
+
+class PublishedZb1p : public testing::TestWithParam<Cell> {};
+
+TEST_P(PublishedZb1p, is_met_within_the_memory_of_1f1b) {
+  const Cell& cell = GetParam();
+  const Schedule schedule = zb_auto(cell, 1);
+  EXPECT_NEAR(simulate(lower(schedule), cell.costs).bubble_span, cell.bubble, last_digit) << cell;
+  EXPECT_LE(most_held(schedule, 0.5), cell.shape.ranks) << cell;
+}
+
+INSTANTIATE_TEST_SUITE_P(GenerateZeroBubble, PublishedZb1p, testing::ValuesIn(published({"zb-1p"})));
+
+class PublishedZb2p : public testing::TestWithParam<Cell> {};
+
+TEST_P(PublishedZb2p, is_met_or_beaten_within_twice_the_memory_of_1f1b) {
+  const Cell& cell = GetParam();
+  const Schedule schedule = zb_auto(cell, 2);
+  EXPECT_LE(simulate(lower(schedule), cell.costs).bubble_span, cell.bubble + last_digit) << cell;
+  EXPECT_LE(most_held(schedule, 0.5), 2 * cell.shape.ranks) << cell;
+}
+
+INSTANTIATE_TEST_SUITE_P(GenerateZeroBubble, PublishedZb2p, testing::ValuesIn(published({"zb-2p"})));
+
+/// The bound that zb-auto's comment derives; the W's that a limit forbids to put off cost what it says.
+TEST(GenerateZeroBubble, zb_auto_comes_near_the_least_that_its_memory_allows) {
+  for (const Cell& cell : published({"zb-2p"})) {
+    const double way = cell.costs.forward[0] + cell.costs.input_grad[0] + 2 * cell.costs.message;
+    const double least = (cell.shape.ranks - 1) * way - (2 * cell.shape.ranks - 1) * cell.costs.weight_grad[0];
+    const Schedule schedule =
+        generate("zb-auto", cell.shape, {.costs = cell.costs, .memory_limit = 2, .weight_share = 1});
+    EXPECT_LE(most_held(schedule, 1), 2 * cell.shape.ranks) << cell;
+    EXPECT_GE(idle_time(schedule, cell.costs), least * (1 - 1e-9)) << cell;
+    EXPECT_LE(idle_time(schedule, cell.costs), least * 1.03) << cell;
+  }
+}
+
+/// Shapes and costs of all sorts; uneven ones too.
+std::vector<Cell> many_cases() {
+  std::vector<Cell> cases;
+  for (const int p : {1, 2, 3, 5, 8})
+    for (const int m : {1, p, p + 1, 2 * p - 1, 3 * p})
+      for (const double w : {0.5, 1.7})
+        for (const double message : {0.0, 0.3}) {
+          Costs costs = costs_of(1, 0.8 + w / 4, w);
+          costs.message = message;
+          cases.push_back({"even", {.ranks = p, .micro_batches = m}, costs, "zb-auto", 0});
+          costs.forward.assign(static_cast<std::size_t>(p), 1);
+          costs.forward.back() = 1.5;
+          costs.forward.front() = 0.25;
+          cases.push_back({"uneven", {.ranks = p, .micro_batches = m}, costs, "zb-auto", 0});
+        }
+  return cases;
+}
+
+TEST(GenerateZeroBubble, zb_auto_is_never_worse_than_the_schedules_that_its_limit_admits) {
+  struct Rival {
+    const char* name;
+    double limit;
+  };
+  for (const Cell& cell : many_cases())
+    for (const Rival& rival : {Rival{"1f1b-early", 1}, Rival{"zb-h1", 1}, Rival{"zb-h1", 1.5}, Rival{"zb-h2", 2}}) {
+      const double auto_span = simulate(zb_auto(cell, rival.limit), cell.costs).span;
+      const double rival_span = simulate(generate(rival.name, cell.shape), cell.costs).span;
+      EXPECT_LE(auto_span, rival_span * (1 + 1e-9)) << cell << " (" << cell.model << ") against " << rival.name;
+    }
+}
+
+TEST(GenerateZeroBubble, zb_auto_keeps_within_every_limit) {
+  for (const Cell& cell : many_cases())
+    for (const double limit : {0.01, 0.5, 1.0, 1.3, 5.0})
+      for (const double share : {0.0, 0.5, 1.0}) {
+        const Tuning tuning{.costs = cell.costs, .memory_limit = limit, .weight_share = share};
+        const Schedule schedule = generate("zb-auto", cell.shape, tuning);
+        const double most = std::max(1.0, limit * std::min(cell.shape.ranks, cell.shape.micro_batches)) + 1e-9;
+        const std::vector<int> bound = find_generator("zb-auto").activation_bound(cell.shape, tuning);
+        const Verdict verdict = judge(schedule, {.links = {}, .activation_bound = bound});
+        ASSERT_TRUE(verdict.ok) << cell << " limit " << limit << " share " << share << ": " << verdict.reason;
+        EXPECT_LE(most_held(schedule, share), most) << cell << " limit " << limit << " share " << share;
+        if (share < 1) continue;
+        EXPECT_EQ(bound.front(), std::min(cell.shape.micro_batches, static_cast<int>(most))) << cell;
+      }
+}
+
+TEST(GenerateZeroBubble, zb_auto_refuses_what_it_cannot_fit) {
+  const ScheduleShape shape{.ranks = 3, .micro_batches = 4};
+  EXPECT_THROW(generate("zb-auto", shape, {.costs = {.forward = {1, 2}}}), ConfigError);
+  EXPECT_THROW(generate("zb-auto", shape, {.costs = {.weight_grad = {-1}}}), ConfigError);
+  EXPECT_THROW(generate("zb-auto", shape, {.costs = {}, .memory_limit = 0}), ConfigError);
+  EXPECT_THROW(generate("zb-auto", shape, {.costs = {}, .memory_limit = 1, .weight_share = 1.5}), ConfigError);
+  EXPECT_THROW(generate("zb-auto", shape, {.costs = {}, .memory_limit = 1, .weight_share = -0.5}), ConfigError);
+}
+
+TEST(GenerateZeroBubble, zb_auto_tries_less_for_large_shapes_and_is_no_worse_for_it) {
+  const ScheduleShape shape{.ranks = 16, .micro_batches = 3000};  // more than 2^17 words
+  const Costs costs = costs_of(1, 1.25, 0.75);
+  const auto span = [&](const Schedule& schedule) { return simulate(schedule, costs).span; };
+  EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs})), span(generate("zb-h1", shape)));
+  EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs, .memory_limit = 2})), span(generate("zb-h2", shape)));
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 std::span<const Generator> generators() {
   static const std::array table{
       sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator,
-      interleaved_generator, looped_bfs_generator, zb_h1_generator, zb_h2_generator, forward_only_generator};
+      interleaved_generator, looped_bfs_generator, zb_h1_generator, zb_h2_generator, zb_auto_generator,
+      forward_only_generator};
   return table;
 }
 
@@ -63,6 +64,8 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
   check_shape(generator, shape);
   require<ConfigError>(std::isfinite(tuning.memory_limit) && tuning.memory_limit > 0, "memory limit ",
                        tuning.memory_limit, ": it is a positive multiple of 1F1B's activations");
+  require<ConfigError>(tuning.weight_share >= 0 && tuning.weight_share <= 1, "weight share ", tuning.weight_share,
+                       ": it is a part of a micro-batch's activations, from 0 to 1");
   return generator.generate(shape, tuning);
 }
 

@@ -22,6 +22,9 @@ struct ScheduleShape {
 struct Tuning {
   Costs costs;              // per stage
   double memory_limit = 1;  // most live activations per rank, in units of 1F1B's: its min(m, p) micro-batches
+  /// The part of a micro-batch's activations that W still needs when I has run (the Zero Bubble paper's M_W / M_B, 0.37
+  /// and 0.43 for its smaller models): a micro-batch counts so much from its I to its W. 1: in full, as in judge().
+  double weight_share = 0.5;
 };
 
 /// One way to order the work, and what it promises.

@@ -14,6 +14,7 @@ extern const Generator interleaved_generator;        // generate_interleaved.cc
 extern const Generator looped_bfs_generator;         // generate_looped_bfs.cc
 extern const Generator zb_h1_generator;              // generate_zb_h1.cc
 extern const Generator zb_h2_generator;              // generate_zb_h2.cc
+extern const Generator zb_auto_generator;            // generate_zb_auto.cc
 extern const Generator forward_only_generator;       // generate_forward_only.cc
 
 /// The same bound for every rank.

@@ -1,0 +1,88 @@
+#include "penstock/schedule/fill_gaps.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "penstock/schedule/board.h"
+#include "penstock/schedule/judge.h"
+#include "penstock/schedule/simulate.h"
+
+namespace penstock {
+namespace {
+
+Schedule filled(const GapProblem& problem, const GapPolicy& policy) {
+  Schedule schedule{"filled", problem.micro_batches, {}, std::vector<Order>(problem.stages.size())};
+  for (std::size_t s = 0; s < problem.stages.size(); ++s)
+    schedule.rank_of_stage.push_back(Rank(static_cast<std::int32_t>(s)));
+  fill_gaps(problem, policy, &schedule.orders);
+  return schedule;
+}
+
+GapProblem two_stages() {
+  return {.stages = {{1, 1, 1}, {1, 1, 1}}, .message = 0, .micro_batches = 3, .cap = {.limit = 3, .weight_share = 1}};
+}
+
+TEST(FillGaps, a_gap_as_long_as_w_is_filled) {
+  EXPECT_EQ(board(filled(two_stages(), {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
+            "rank 0 | 0F0 0F1  .  0I0 0F2 0I1 0W0 0I2 0W1 0W2\n"
+            "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2\n");
+}
+
+TEST(FillGaps, a_forward_that_finds_no_memory_waits_for_a_w) {
+  GapProblem problem = two_stages();
+  problem.cap.limit = 2;
+  EXPECT_EQ(board(filled(problem, {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
+            "rank 0 | 0F0 0F1  .  0I0 0W0 0F2 0I1 0W1 0I2 0W2\n"
+            "rank 1 |  .  1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2\n");
+}
+
+/// Before its last I stage 0 would have to wait for as long as half a W.
+TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_used_up_and_the_gradient_may_be_late) {
+  GapProblem problem = two_stages();
+  problem.stages[1].forward = 0.5;
+  const auto words = [&](const GapPolicy& policy) {
+    const Schedule schedule = filled(problem, policy);
+    std::string text;
+    for (const Instruction& word : schedule.orders[0]) text += to_string(word) + " ";
+    return text;
+  };
+  const double forever = 1e9;
+  const std::string idles = "0F0 0F1 0I0 0F2 0I1 0I2 0W0 0W1 0W2 ";
+  const std::string fills = "0F0 0F1 0I0 0F2 0I1 0W0 0I2 0W1 0W2 ";
+  EXPECT_EQ(words({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 3}), idles);
+  EXPECT_EQ(words({.warm_up = {2, 1}, .idle_at_the_end = 0, .punctual = 3}), fills);
+  EXPECT_EQ(words({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 0}), fills);
+}
+
+TEST(FillGaps, says_what_simulate_says_and_keeps_within_the_cap) {
+  EXPECT_TRUE(rc::check("any costs, any policy", [] {
+    const auto quarters = [](int from) { return *rc::gen::inRange(from, 9) / 4.0; };
+    GapProblem problem{.stages = {}, .message = quarters(0), .micro_batches = *rc::gen::inRange(1, 12), .cap = {}};
+    GapPolicy policy{.warm_up = {}, .idle_on_the_way = quarters(0), .idle_at_the_end = quarters(0),
+                     .punctual = *rc::gen::inRange(0, 12)};
+    Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = problem.message};
+    for (int s = *rc::gen::inRange(1, 6); s > 0; --s) {
+      problem.stages.push_back({.forward = quarters(0), .input_grad = quarters(0), .weight_grad = quarters(0)});
+      costs.forward.push_back(problem.stages.back().forward);
+      costs.input_grad.push_back(problem.stages.back().input_grad);
+      costs.weight_grad.push_back(problem.stages.back().weight_grad);
+      policy.warm_up.push_back(*rc::gen::inRange(1, 8));
+    }
+    std::sort(policy.warm_up.begin(), policy.warm_up.end(), std::greater<>());
+    problem.cap.limit = policy.warm_up.front() + quarters(0);
+    const Schedule schedule = filled(problem, policy);
+    const GapOutcome outcome = fill_gaps(problem, policy);
+    const Simulation run = simulate(schedule, costs);
+    RC_ASSERT(outcome.span == run.span);
+    RC_ASSERT(outcome.makespan == run.makespan);
+    RC_ASSERT(outcome.held == *std::max_element(run.peak_activations.begin(), run.peak_activations.end()));
+    RC_ASSERT(outcome.held <= problem.cap.limit);
+    RC_ASSERT(judge(schedule).ok);
+  }));
+}
+
+}  // namespace
+}  // namespace penstock
