@@ -40,7 +40,8 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 }  // namespace
 
 std::span<const Generator> generators() {
-  static const std::array table{sequential_generator, gpipe_generator, one_f_one_b_generator, forward_only_generator};
+  static const std::array table{sequential_generator, gpipe_generator, one_f_one_b_generator, zb_v_generator,
+                                forward_only_generator};
   return table;
 }
 
