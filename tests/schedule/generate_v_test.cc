@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view all_names[] = {"zb-v"};
+constexpr std::string_view all_names[] = {"zb-v", "v-half"};
 
 ScheduleShape shape_of(int ranks, int micro_batches) {
   return {.ranks = ranks, .micro_batches = micro_batches, .chunks = 2};
@@ -44,6 +44,13 @@ rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 1I1 1W1 2F3 2I2
 )");
 }
 
+TEST(GenerateV, v_half) {
+  EXPECT_EQ("\n" + board(generate("v-half", shape_of(2, 4))), R"(
+rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 0F3 3I2 0I1 0W1 3W2 3F3 3I3 0I2 0W2 0I3 3W3 0W3  .
+rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 1F3 2F3 2I2 1I2 2I3 1I3 2W2 1W2 2W3 1W3
+)");
+}
+
 TEST(GenerateV, zb_v_is_that_of_torch) {
   for (const auto& [name, file] : {std::pair{"zb-v", "zbv"}}) {
     std::ifstream stream(say(FIXTURES "/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
@@ -55,7 +62,8 @@ TEST(GenerateV, zb_v_is_that_of_torch) {
 }
 
 /// As the sources state it, in micro-batches of a whole rank.
-double memory_cap(std::string_view, int ranks) {
+double memory_cap(std::string_view name, int ranks) {
+  if (name == "v-half") return (ranks + 2) / 2;
   return ranks;
 }
 
@@ -96,6 +104,15 @@ TEST(GenerateV, bubbles_keep_to_the_formulas_where_costs_differ) {
   }));
 }
 
+TEST(GenerateV, the_steady_phase_of_v_half_has_no_bubble) {
+  EXPECT_TRUE(rc::check("if W + 2I >= 2F and W + 2F >= 2I, more micro-batches cost no idle time", [] {
+    const int p = *rc::gen::inRange(1, 10);
+    const auto f = *rc::gen::inRange(1, 100), i = *rc::gen::inRange(1, 100);
+    const Costs costs = equal_stages(f, i, 2 * std::abs(f - i) + *rc::gen::inRange(0, 20));
+    RC_ASSERT(bubble("v-half", shape_of(p, 8 * p), costs) <= bubble("v-half", shape_of(p, 4 * p), costs));
+  }));
+}
+
 /// GPipe with the same placement: on each rank all forwards in the order in which they arrive, then all backwards.
 Schedule gpipe_in_a_v(const ScheduleShape& shape) {
   Schedule schedule = generate("zb-v", shape);  // for the placement
@@ -125,6 +142,17 @@ TEST(GenerateV, no_shape_is_slower_than_gpipe_in_a_v) {
         EXPECT_LE(simulate(generate(name, shape_of(p, m)), Costs::unit()).makespan, gpipe)
             << name << " p " << p << " m " << m;
     }
+}
+
+TEST(GenerateV, two_micro_batches_are_enough_to_tell_them_apart) {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 2; m <= 20; ++m)
+      for (const std::string_view one : all_names)
+        for (const std::string_view other : all_names) {
+          if (one == other) break;
+          EXPECT_NE(generate(one, shape_of(p, m)).orders, generate(other, shape_of(p, m)).orders)
+              << one << " and " << other << " p " << p << " m " << m;
+        }
 }
 
 TEST(GenerateV, messages_pass_every_boundary_but_the_turning_point) {
