@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view all_names[] = {"zb-v", "v-half"};
+constexpr std::string_view all_names[] = {"zb-v", "v-half", "v-min"};
 
 ScheduleShape shape_of(int ranks, int micro_batches) {
   return {.ranks = ranks, .micro_batches = micro_batches, .chunks = 2};
@@ -51,6 +51,13 @@ rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 1F3 2F3 2I2
 )");
 }
 
+TEST(GenerateV, v_min) {
+  EXPECT_EQ("\n" + board(generate("v-min", shape_of(2, 4))), R"(
+rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0I0 0W0 3I1 3W1 0F3 0I1 0W1 3F2 3I2 3W2  .  0I2 0W2 3F3 3I3 3W3  .  0I3 0W3
+rank 1 |  .  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 1F3 2I2 1I2 2F3 2W2 1W2  .  2I3 1I3 2W3 1W3
+)");
+}
+
 TEST(GenerateV, zb_v_is_that_of_torch) {
   for (const auto& [name, file] : {std::pair{"zb-v", "zbv"}}) {
     std::ifstream stream(say(FIXTURES "/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
@@ -64,6 +71,7 @@ TEST(GenerateV, zb_v_is_that_of_torch) {
 /// As the sources state it, in micro-batches of a whole rank.
 double memory_cap(std::string_view name, int ranks) {
   if (name == "v-half") return (ranks + 2) / 2;
+  if (name == "v-min") return (ranks + 4) / 3;
   return ranks;
 }
 
@@ -111,6 +119,9 @@ TEST(GenerateV, the_steady_phase_of_v_half_has_no_bubble) {
     const Costs costs = equal_stages(f, i, 2 * std::abs(f - i) + *rc::gen::inRange(0, 20));
     RC_ASSERT(bubble("v-half", shape_of(p, 8 * p), costs) <= bubble("v-half", shape_of(p, 4 * p), costs));
   }));
+  // Which is the least that it takes: the block of V-Min has no slack.
+  const Costs costs = equal_stages(2, 2, 1);
+  EXPECT_GT(bubble("v-min", shape_of(4, 32), costs), bubble("v-min", shape_of(4, 16), costs));
 }
 
 /// GPipe with the same placement: on each rank all forwards in the order in which they arrive, then all backwards.
