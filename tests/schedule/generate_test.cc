@@ -75,7 +75,7 @@ TEST(Generate, lists_what_there_is) {
     EXPECT_LE(generator.default_chunks, generator.max_chunks);
     EXPECT_EQ(&find_generator(generator.name), &generator);
   }
-  EXPECT_EQ(names, "sequential gpipe 1f1b zb-v v-half v-min forward-only ");
+  EXPECT_EQ(names, "sequential gpipe 1f1b zb-v v-half v-min dualpipe-v forward-only ");
 }
 
 std::string refusal(std::string_view name, const ScheduleShape& shape) {
@@ -89,7 +89,8 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
 
 TEST(Generate, refuses_shapes_that_cannot_be) {
   EXPECT_EQ(refusal("1f1f", {}),
-            "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, zb-v, v-half, v-min, forward-only");
+            "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, zb-v, v-half, v-min, dualpipe-v, "
+            "forward-only");
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}),
             "a schedule for 0 micro-batches: at least 1 is needed");

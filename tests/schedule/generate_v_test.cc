@@ -21,7 +21,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view all_names[] = {"zb-v", "v-half", "v-min"};
+constexpr std::string_view all_names[] = {"zb-v", "v-half", "v-min", "dualpipe-v"};
 
 ScheduleShape shape_of(int ranks, int micro_batches) {
   return {.ranks = ranks, .micro_batches = micro_batches, .chunks = 2};
@@ -58,8 +58,15 @@ rank 1 |  .  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 1F3 2I2 1I2
 )");
 }
 
-TEST(GenerateV, zb_v_is_that_of_torch) {
-  for (const auto& [name, file] : {std::pair{"zb-v", "zbv"}}) {
+TEST(GenerateV, dualpipe_v) {
+  EXPECT_EQ("\n" + board(generate("dualpipe-v", shape_of(2, 4))), R"(
+rank 0 | 0F0  0F1  0F2  3F0  3I0  3W0  3F1  0F3+ 3B1  3F2+ 0B0  3B2  3F3+ 0B1  3B3  0I2  0W2  0I3  0W3
+rank 1 |  .   1F0  2F0  1F1  2F1  1F2  2B0  2F2+ 1B0  1F3+ 2B1  2F3+ 1B1  2B2  1B2  2I3  1I3  2W3  1W3
+)");
+}
+
+TEST(GenerateV, zb_v_and_dualpipe_v_are_those_of_torch) {
+  for (const auto& [name, file] : {std::pair{"zb-v", "zbv"}, {"dualpipe-v", "dualpipev"}}) {
     std::ifstream stream(say(FIXTURES "/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
     const CsvSchedule csv = read_torch_csv(std::string{std::istreambuf_iterator<char>(stream), {}});
     const Schedule ours = generate(name, shape_of(4, 8));
@@ -72,7 +79,7 @@ TEST(GenerateV, zb_v_is_that_of_torch) {
 double memory_cap(std::string_view name, int ranks) {
   if (name == "v-half") return (ranks + 2) / 2;
   if (name == "v-min") return (ranks + 4) / 3;
-  return ranks;
+  return name == "dualpipe-v" ? ranks + 0.5 : ranks;
 }
 
 TEST(GenerateV, memory_stays_within_the_sources_caps) {
@@ -103,12 +110,14 @@ TEST(GenerateV, bubbles_keep_to_the_sources_formulas) {
 }
 
 TEST(GenerateV, bubbles_keep_to_the_formulas_where_costs_differ) {
-  EXPECT_TRUE(rc::check("zb-v: everywhere", [] {
+  EXPECT_TRUE(rc::check("zb-v: everywhere; dualpipe-v: where no word outweighs the others", [] {
     const int p = *rc::gen::inRange(1, 10);
     const ScheduleShape shape = shape_of(p, 2 * p + *rc::gen::inRange(0, 20));
     const auto f = *rc::gen::inRange(1, 100), i = *rc::gen::inRange(1, 100), w = *rc::gen::inRange(1, 100);
     const Costs costs = equal_stages(f, i, w);
     RC_ASSERT(bubble("zb-v", shape, costs) <= find_generator("zb-v").bubble_time(shape, costs));
+    if (f <= 2 * i && w <= 2 * i && w <= f + i)
+      RC_ASSERT(bubble("dualpipe-v", shape, costs) <= find_generator("dualpipe-v").bubble_time(shape, costs));
   }));
 }
 
@@ -164,6 +173,25 @@ TEST(GenerateV, two_micro_batches_are_enough_to_tell_them_apart) {
           EXPECT_NE(generate(one, shape_of(p, m)).orders, generate(other, shape_of(p, m)).orders)
               << one << " and " << other << " p " << p << " m " << m;
         }
+}
+
+TEST(GenerateV, pairs_of_dualpipe_v_are_a_forward_and_a_backward_of_the_other_chunk) {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 20; ++m) {
+      int pairs = 0;
+      for (const Order& order : generate("dualpipe-v", shape_of(p, m)).orders)
+        for (std::size_t k = 0; k < order.size(); ++k) {
+          if (!order[k].overlaps_next()) continue;
+          ++pairs;
+          ASSERT_LT(k + 1, order.size());
+          EXPECT_EQ(order[k].op(), Op::forward);
+          EXPECT_EQ(order[k + 1].op(), Op::backward);
+          EXPECT_NE(order[k].stage(), order[k + 1].stage());
+          EXPECT_FALSE(order[k + 1].overlaps_next());
+        }
+      if (m < 2 * p) continue;
+      EXPECT_EQ(pairs, 2 * p * m - p * (5 * p - 1) / 2 - 1) << "p " << p << " m " << m;
+    }
 }
 
 TEST(GenerateV, messages_pass_every_boundary_but_the_turning_point) {

@@ -12,6 +12,7 @@ extern const Generator one_f_one_b_generator;   // generate_1f1b.cc
 extern const Generator zb_v_generator;          // generate_zb_v.cc
 extern const Generator v_half_generator;        // generate_v_half.cc
 extern const Generator v_min_generator;         // generate_v_min.cc
+extern const Generator dualpipe_v_generator;    // generate_dualpipe_v.cc
 extern const Generator forward_only_generator;  // generate_forward_only.cc
 
 /// The same bound for every rank.
