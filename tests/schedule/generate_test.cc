@@ -49,8 +49,10 @@ void expect_valid_within_its_bound(const Generator& generator, const ScheduleSha
   for (const Schedule& form : {schedule, lower(schedule)}) {
     const Verdict verdict = judge(form, bound);
     ASSERT_EQ(verdict.reason, "");
-    if (generator.name == "zb-auto") continue;  // it takes no more of its limit than it has a use for
-    EXPECT_EQ(verdict.peak_activations, *bound.activation_bound);  // it is not a loose bound
+    // It is not a loose bound; but zb-auto takes no more of its limit than it has a use for, and v-min, which frees
+    // early, may stay below while it has few to free.
+    if (generator.name == "zb-auto" || (generator.name == "v-min" && shape.micro_batches < 2 * shape.ranks)) continue;
+    EXPECT_EQ(verdict.peak_activations, *bound.activation_bound);
   }
   EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
   EXPECT_EQ(schedule.name, generator.name);
@@ -98,7 +100,9 @@ TEST(Generate, lists_what_there_is) {
     EXPECT_LE(generator.default_chunks, generator.max_chunks);
     EXPECT_EQ(&find_generator(generator.name), &generator);
   }
-  EXPECT_EQ(names, "sequential gpipe 1f1b 1f1b-early interleaved looped-bfs zb-h1 zb-h2 zb-auto forward-only ");
+  EXPECT_EQ(names,
+            "sequential gpipe 1f1b 1f1b-early interleaved looped-bfs zb-h1 zb-h2 "
+            "zb-auto zb-v v-half v-min dualpipe-v forward-only ");
 }
 
 std::string refusal(std::string_view name, const ScheduleShape& shape) {
@@ -113,7 +117,7 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
 TEST(Generate, refuses_shapes_that_cannot_be) {
   EXPECT_EQ(refusal("1f1f", {}),
             "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, 1f1b-early, interleaved, looped-bfs, "
-            "zb-h1, zb-h2, zb-auto, forward-only");
+            "zb-h1, zb-h2, zb-auto, zb-v, v-half, v-min, dualpipe-v, forward-only");
   EXPECT_EQ(refusal("1f1b", {.ranks = 0}), "a schedule for 0 ranks: at least 1 is needed");
   EXPECT_EQ(refusal("1f1b", {.ranks = 2, .micro_batches = 0}),
             "a schedule for 0 micro-batches: at least 1 is needed");

@@ -15,6 +15,10 @@ extern const Generator looped_bfs_generator;         // generate_looped_bfs.cc
 extern const Generator zb_h1_generator;              // generate_zb_h1.cc
 extern const Generator zb_h2_generator;              // generate_zb_h2.cc
 extern const Generator zb_auto_generator;            // generate_zb_auto.cc
+extern const Generator zb_v_generator;               // generate_zb_v.cc
+extern const Generator v_half_generator;             // generate_v_half.cc
+extern const Generator v_min_generator;              // generate_v_min.cc
+extern const Generator dualpipe_v_generator;         // generate_dualpipe_v.cc
 extern const Generator forward_only_generator;       // generate_forward_only.cc
 
 /// The same bound for every rank.
