@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/plan/planner.h"
-#include "penstock/plan/stage_costs.h"
+#include "penstock/plan/layer_sums.h"
 
 namespace penstock {
 

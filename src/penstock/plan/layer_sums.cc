@@ -1,4 +1,4 @@
-#include "penstock/plan/stage_costs.h"
+#include "penstock/plan/layer_sums.h"
 
 #include <algorithm>
 #include <cmath>
