@@ -22,6 +22,7 @@ int run(const CommandLine& line) {
   add_body_verb(program, "bench");
   add_schedule_verb(program);
   add_simulate_verb(program);
+  add_plan_verb(program);
   add_trace_verb(program);
   add_body_verb(program, "doctor");
   const auto find_verb = [&] {

@@ -5,6 +5,7 @@
 
 namespace penstock {
 
+void add_plan_verb(CLI::App& program);
 void add_schedule_verb(CLI::App& program);
 void add_simulate_verb(CLI::App& program);
 void add_trace_verb(CLI::App& program);

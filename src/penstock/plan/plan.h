@@ -1,6 +1,11 @@
-// The door of the room `plan`: costs in, a cut out.
+// The door of the room `plan`: costs in; cut, schedule and prediction out.
 #pragma once
 
 #include "penstock/plan/cost_list.h"
 #include "penstock/plan/cut.h"
+#include "penstock/plan/layer_costs.h"
+#include "penstock/plan/partition.h"
+#include "penstock/plan/plan_file.h"
+#include "penstock/plan/plan_report.h"
+#include "penstock/plan/planner.h"
 #include "penstock/plan/stage_costs.h"

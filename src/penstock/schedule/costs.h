@@ -12,6 +12,7 @@ struct Costs {
   std::vector<double> weight_grad = {1};   // W, per micro-batch
   std::vector<double> update = {0};        // REDUCE + NORM + STEP together, charged to STEP
   double message = 0;                      // C, per message
+  double overhead = 0;                     // per F, B, I or W besides, once for a fused W: what fusing saves
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
   static Costs unit() { return {}; }

@@ -30,15 +30,17 @@ class WordCosts {
       : forward_(per_stage("F", costs.forward, stages)),
         input_grad_(per_stage("I", costs.input_grad, stages)),
         weight_grad_(per_stage("W", costs.weight_grad, stages)),
-        update_(per_stage("update", costs.update, stages)) {}
+        update_(per_stage("update", costs.update, stages)),
+        overhead_(per_stage("a word's overhead", {costs.overhead}, 1).front()) {}
 
   double operator()(const Instruction& word) const {
     const std::size_t stage = word.stage().index();
     switch (word.op()) {
-      case Op::forward: return forward_[stage];
-      case Op::backward: return input_grad_[stage] + weight_grad_[stage];
-      case Op::input_grad: return input_grad_[stage];
-      case Op::weight_grad: return weight_grad_[stage] * (word.last().value() - word.first().value() + 1);
+      case Op::forward: return overhead_ + forward_[stage];
+      case Op::backward: return overhead_ + input_grad_[stage] + weight_grad_[stage];
+      case Op::input_grad: return overhead_ + input_grad_[stage];
+      case Op::weight_grad:
+        return overhead_ + weight_grad_[stage] * (word.last().value() - word.first().value() + 1);
       case Op::step: return update_[stage];
       default: return 0;
     }
@@ -46,6 +48,7 @@ class WordCosts {
 
  private:
   std::vector<double> forward_, input_grad_, weight_grad_, update_;
+  double overhead_;
 };
 
 /// One rank's own clock and books.

@@ -1,0 +1,141 @@
+#include "penstock/plan/layer_costs.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <set>
+#include <sstream>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/strict_json.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view what = "the cost file";
+constexpr const char* version_key = "penstock_layer_costs";
+constexpr int version = 1;
+constexpr std::int64_t most_ranks = 65536;
+constexpr std::int64_t most_samples = std::int64_t{1} << 40;
+constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
+constexpr double most_bytes = 1e14;
+constexpr std::size_t most_layers = 65535;
+
+double bytes(const StrictValue& value) {
+  const double amount = value.amount();
+  require<DataError>(amount <= most_bytes && amount == static_cast<double>(static_cast<std::int64_t>(amount)),
+                     value.place(), " is ", amount, ": bytes are a whole number up to ", most_bytes, " (100 TB)");
+  return amount;
+}
+
+std::string name(const StrictValue& value) {
+  std::string text = value.text();
+  require<DataError>(!text.empty() && text.find_first_of("\r\n") == std::string::npos, value.place(),
+                     " is to be one line of text, and not empty");
+  return text;
+}
+
+LayerCost read_layer(const StrictValue& layer) {
+  layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
+                         "boundary_bytes"});
+  return {name(layer["name"]),
+          layer["forward"].amount(),
+          layer["input_grad"].amount(),
+          layer["weight_grad"].amount(),
+          bytes(layer["activation_bytes"]),
+          bytes(layer["parameter_bytes"]),
+          bytes(layer["boundary_bytes"])};
+}
+
+std::vector<int> read_micro_batches(const StrictValue& list, std::int64_t samples) {
+  std::vector<int> read;
+  std::set<int> seen;
+  for (const StrictValue& one : list.list()) {
+    read.push_back(static_cast<int>(one.whole(1, std::min(samples, most_micro_batches))));
+    require<DataError>(seen.insert(read.back()).second, one.place(), " is ", read.back(), " for the second time");
+  }
+  require<DataError>(!read.empty(), list.place(), " is empty: leave it out, or list what is to be tried");
+  return read;
+}
+
+}  // namespace
+
+LayerCosts read_layer_costs(std::string_view text) {
+  const nlohmann::json document = parse_strictly(text, what);
+  const StrictValue root(document, what);
+  require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", version,
+                     " in its one object: docs/cost_file.md tells the form");
+  root[version_key].whole(version, version);
+  root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
+                        "word_overhead", "memory_cap_bytes", "layers"});
+  LayerCosts costs;
+  costs.time_unit = name(root["time_unit"]);
+  costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
+  costs.samples = root["samples"].whole(1, most_samples);
+  costs.micro_batch_size = root["micro_batch_size"].whole(1, most_samples);
+  if (root.has("micro_batches")) costs.micro_batches = read_micro_batches(root["micro_batches"], costs.samples);
+  const StrictValue link = root["link"];
+  link.require_members({"bytes_per_unit", "latency"});
+  costs.link = {link["bytes_per_unit"].amount(), link["latency"].amount()};
+  if (root.has("word_overhead")) costs.word_overhead = root["word_overhead"].amount();
+  if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
+  for (const StrictValue& layer : root["layers"].list()) costs.layers.push_back(read_layer(layer));
+  require<DataError>(!costs.layers.empty(), root["layers"].place(), " are empty: there is nothing to plan");
+  require<DataError>(costs.layers.size() <= most_layers, root["layers"].place(), " are ", costs.layers.size(),
+                     ": at most ", most_layers, " are possible");
+  return costs;
+}
+
+std::string write_layer_costs(const LayerCosts& costs) {
+  // Bytes are whole: without a fraction they read better.
+  const auto whole = [](double amount) {
+    require<DataError>(amount >= 0 && amount <= most_bytes, "these costs cannot be written: ", amount, " bytes");
+    return static_cast<std::int64_t>(amount);
+  };
+  ordered_json document = {{version_key, version},
+                           {"time_unit", costs.time_unit},
+                           {"ranks", costs.ranks},
+                           {"samples", costs.samples},
+                           {"micro_batch_size", costs.micro_batch_size}};
+  if (!costs.micro_batches.empty()) document["micro_batches"] = costs.micro_batches;
+  document["link"] = {{"bytes_per_unit", costs.link.bytes_per_unit}, {"latency", costs.link.latency}};
+  if (costs.word_overhead != 0) document["word_overhead"] = costs.word_overhead;
+  if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);
+  document["layers"] = ordered_json::array();
+  for (const LayerCost& layer : costs.layers)
+    document["layers"].push_back({{"name", layer.name},
+                                  {"forward", layer.forward},
+                                  {"input_grad", layer.input_grad},
+                                  {"weight_grad", layer.weight_grad},
+                                  {"activation_bytes", whole(layer.activation_bytes)},
+                                  {"parameter_bytes", whole(layer.parameter_bytes)},
+                                  {"boundary_bytes", whole(layer.boundary_bytes)}});
+  std::string text;
+  try {
+    text = document.dump(2) + "\n";
+  } catch (const nlohmann::json::exception& error) {  // a name that is no UTF-8
+    throw DataError(say("these costs cannot be written: ", error.what()));
+  }
+  require<DataError>(read_layer_costs(text) == costs, "these costs hold values that a cost file cannot say");
+  return text;
+}
+
+std::vector<int> candidate_micro_batches(const LayerCosts& costs) {
+  if (!costs.micro_batches.empty()) return costs.micro_batches;
+  const std::int64_t m = (costs.samples + costs.micro_batch_size - 1) / costs.micro_batch_size;
+  require<ConfigError>(m <= most_micro_batches, costs.samples, " samples in micro-batches of ", costs.micro_batch_size,
+                       " are ", m, " micro-batches, and at most ", most_micro_batches,
+                       " are possible: say with micro_batches which ones to try");
+  return {static_cast<int>(m)};
+}
+
+std::string fingerprint(const LayerCosts& costs) {
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : write_layer_costs(costs)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  std::ostringstream digits;
+  digits << std::hex << std::setw(16) << std::setfill('0') << hash;
+  return digits.str();
+}
+
+}  // namespace penstock

@@ -1,0 +1,107 @@
+#include "penstock/plan/layer_sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace penstock {
+namespace {
+
+bool exceeds_everywhere(const std::vector<int>& a, const std::vector<int>& b) {
+  for (std::size_t k = 0; k < a.size(); ++k)
+    if (a[k] < b[k]) return false;
+  return a != b;
+}
+
+/// Where each stage stands among those of its rank.
+std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<std::size_t>& chunks) {
+  std::vector<std::size_t> chunk;
+  chunks.assign(schedule.orders.size(), 0);
+  for (const Rank rank : schedule.rank_of_stage) chunk.push_back(chunks[rank.index()]++);
+  return chunk;
+}
+
+}  // namespace
+
+LayerSums::LayerSums(const LayerCosts& costs, int micro_batches) {
+  const auto measured = static_cast<double>(costs.micro_batch_size);
+  const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
+  const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
+  for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &activation_bytes_, &parameter_bytes_}) sums->push_back(0);
+  message_.push_back(0);
+  for (const LayerCost& layer : costs.layers) {
+    const auto add = [](Sums& sums, double amount) { sums.push_back(sums.back() + amount); };
+    add(forward_, layer.forward * mean);
+    add(input_grad_, layer.input_grad * mean);
+    add(weight_grad_, layer.weight_grad * mean);
+    add(activation_bytes_, std::ceil(layer.activation_bytes * largest));
+    add(parameter_bytes_, layer.parameter_bytes);
+    const double bytes = layer.boundary_bytes * mean;
+    message_.push_back(costs.link.latency + (costs.link.bytes_per_unit > 0 ? bytes / costs.link.bytes_per_unit : 0));
+  }
+}
+
+Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages,
+                  double word_overhead) {
+  Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = 0,
+              .overhead = word_overhead};
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    costs.forward.push_back(sums.forward(stages[s]));
+    costs.input_grad.push_back(sums.input_grad(stages[s]));
+    costs.weight_grad.push_back(sums.weight_grad(stages[s]));
+    if (s > 0 && rank_of_stage[s] != rank_of_stage[s - 1])
+      costs.message = std::max(costs.message, sums.message(stages[s].begin));
+  }
+  return costs;
+}
+
+std::vector<LiveContexts> live_contexts(const Schedule& schedule) {
+  std::vector<std::size_t> chunks;
+  const std::vector<std::size_t> chunk = chunk_of_stage(schedule, chunks);
+  std::vector<LiveContexts> live_of_rank;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
+    std::vector<int> live(chunks[rank], 0);
+    std::set<std::vector<int>> moments;
+    for (const Instruction& word : schedule.orders[rank]) {
+      if (!is_compute(word.op())) continue;
+      int& of_stage = live[chunk[word.stage().index()]];
+      if (word.op() == Op::backward) --of_stage;
+      if (word.op() == Op::weight_grad) of_stage -= word.last().value() - word.first().value() + 1;
+      if (word.op() != Op::forward) continue;
+      ++of_stage;
+      moments.insert(live);
+    }
+    LiveContexts& most = live_of_rank.emplace_back();
+    // Descending: what exceeds a moment everywhere comes before it.
+    for (auto moment = moments.rbegin(); moment != moments.rend(); ++moment)
+      if (std::none_of(most.begin(), most.end(), [&](const auto& one) { return exceeds_everywhere(one, *moment); }))
+        most.push_back(*moment);
+  }
+  return live_of_rank;
+}
+
+double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const Stretch> stages) {
+  double parameters = 0;
+  double activations = 0;
+  for (const Stretch& stage : stages) parameters += sums.parameter_bytes(stage);
+  for (const std::vector<int>& moment : live) {
+    double held = 0;
+    for (std::size_t k = 0; k < stages.size(); ++k) held += moment[k] * sums.activation_bytes(stages[k]);
+    activations = std::max(activations, held);
+  }
+  return parameters + activations;
+}
+
+std::vector<double> memory_bytes(const LayerSums& sums, const Schedule& schedule, const Stages& stages) {
+  const std::vector<LiveContexts> live = live_contexts(schedule);
+  std::vector<double> bytes;
+  for (std::size_t rank = 0; rank < live.size(); ++rank) {
+    std::vector<Stretch> own;
+    for (std::size_t s = 0; s < stages.size(); ++s)
+      if (schedule.rank_of_stage[s].index() == rank) own.push_back(stages[s]);
+    bytes.push_back(memory_bytes(sums, live[rank], own));
+  }
+  return bytes;
+}
+
+}  // namespace penstock

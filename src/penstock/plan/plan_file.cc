@@ -1,0 +1,131 @@
+#include "penstock/plan/plan_file.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/strict_json.h"
+#include "penstock/schedule/judge.h"
+#include "penstock/schedule/text.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view what = "the plan file";
+constexpr const char* version_key = "penstock_plan";
+constexpr int version = 1;
+constexpr WeightGradients modes[] = {WeightGradients::stream, WeightGradients::fused, WeightGradients::grouped};
+
+WeightGradients mode_named(const StrictValue& value) {
+  const std::string name = value.text();
+  for (const WeightGradients mode : modes)
+    if (name == to_string(mode)) return mode;
+  throw DataError(say(value.place(), " is '", name, "': stream, fused and grouped are possible"));
+}
+
+std::vector<double> amounts(const StrictValue& value) {
+  std::vector<double> read;
+  for (const StrictValue& one : value.list()) read.push_back(one.amount());
+  return read;
+}
+
+std::vector<std::string> texts(const StrictValue& value) {
+  std::vector<std::string> read;
+  for (const StrictValue& one : value.list()) read.push_back(one.text());
+  return read;
+}
+
+Prediction read_prediction(const StrictValue& value) {
+  value.require_members({"makespan", "bubble_makespan", "bubble_span", "peak_activations", "memory_bytes"});
+  return {value["makespan"].amount(), value["bubble_makespan"].amount(), value["bubble_span"].amount(),
+          amounts(value["peak_activations"]), amounts(value["memory_bytes"])};
+}
+
+Schedule read_lines(const StrictValue& value) {
+  std::string text;
+  for (const std::string& line : texts(value)) text += line + "\n";
+  try {
+    return read_schedule(text);
+  } catch (const DataError& error) {
+    throw DataError(say(value.place(), " is no schedule: ", error.what()));
+  }
+}
+
+ordered_json lines_of(const std::string& text) {
+  ordered_json lines = ordered_json::array();
+  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
+    lines.push_back(text.substr(begin, text.find('\n', begin) - begin));
+  return lines;
+}
+
+void require_whole(const Plan& plan) {
+  const auto same = [](const char* name, std::size_t held, const char* of, int expected) {
+    require<DataError>(held == static_cast<std::size_t>(expected), "the plan file has ", name, " for ", held, " ", of,
+                       ", and its schedule has ", expected);
+  };
+  same("layers", plan.stages.size(), "stages", plan.schedule.stage_count());
+  same("peak_activations", plan.prediction.peak_activations.size(), "ranks", plan.schedule.rank_count());
+  same("memory_bytes", plan.prediction.memory_bytes.size(), "ranks", plan.schedule.rank_count());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    require<DataError>(!plan.stages[s].empty(), "the plan file's stages[", s, "] has no layers");
+  require<DataError>(!plan.schedule.is_lowered(), "the plan file's schedule has messages or a step in it: a plan holds "
+                     "compute words, and the model's links say what is added");
+  require<DataError>(!plan.schedule.is_forward_only(), "the plan file's schedule only goes forward: a plan trains");
+  judge(plan.schedule).require_ok(plan.schedule);
+}
+
+}  // namespace
+
+const char* to_string(WeightGradients mode) {
+  switch (mode) {
+    case WeightGradients::stream: return "stream";
+    case WeightGradients::fused: return "fused";
+    case WeightGradients::grouped: return "grouped";
+  }
+  return "";
+}
+
+Plan read_plan(std::string_view text) {
+  const nlohmann::json document = parse_strictly(text, what);
+  const StrictValue root(document, what);
+  require<DataError>(root.has(version_key), "the plan file must say \"", version_key, "\": ", version,
+                     " in its one object: `penstock plan --output FILE` writes one");
+  root[version_key].whole(version, version);
+  root.require_members({version_key, "costs", "time_unit", "weight_gradients", "stages", "prediction", "schedule"});
+  Plan plan{root["costs"].text(),
+            root["time_unit"].text(),
+            mode_named(root["weight_gradients"]),
+            {},
+            read_prediction(root["prediction"]),
+            read_lines(root["schedule"])};
+  for (const StrictValue& stage : root["stages"].list()) plan.stages.push_back(texts(stage));
+  require_whole(plan);
+  return plan;
+}
+
+std::string write_plan(const Plan& plan) {
+  const Prediction& prediction = plan.prediction;
+  const ordered_json document = {{version_key, version},
+                                 {"costs", plan.costs},
+                                 {"time_unit", plan.time_unit},
+                                 {"weight_gradients", to_string(plan.weight_gradients)},
+                                 {"stages", plan.stages},
+                                 {"prediction",
+                                  {{"makespan", prediction.makespan},
+                                   {"bubble_makespan", prediction.bubble_makespan},
+                                   {"bubble_span", prediction.bubble_span},
+                                   {"peak_activations", prediction.peak_activations},
+                                   {"memory_bytes", prediction.memory_bytes}}},
+                                 {"schedule", lines_of(write_schedule(plan.schedule))}};
+  std::string text;
+  try {
+    text = document.dump(2) + "\n";
+  } catch (const nlohmann::json::exception& error) {  // a name that is no UTF-8
+    throw DataError(say("this plan cannot be written: ", error.what()));
+  }
+  require<DataError>(read_plan(text) == plan, "this plan holds values that a plan file cannot say");
+  return text;
+}
+
+}  // namespace penstock

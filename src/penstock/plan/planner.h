@@ -1,0 +1,58 @@
+// Costs in; cut, schedule and prediction out. Every schedule that Penstock knows is tried against the costs, and the
+// one with the shortest step that fits into memory is taken.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/plan/layer_costs.h"
+#include "penstock/plan/plan_file.h"
+
+namespace penstock {
+
+/// How the layers of a trial were cut.
+enum class CutKind {
+  time,        // the slowest rank as fast as can be, within the memory cap; then the slowest stage
+  uniform,     // as many layers for each stage
+  parameters,  // the largest stage as small as can be, counted in parameter bytes
+  memory,      // the fullest rank as empty as can be: where none of the others fits
+};
+
+/// "time", "uniform", "parameters", "memory".
+const char* to_string(CutKind kind);
+
+/// One schedule against the costs, with the best cut for it.
+struct Trial {
+  std::string schedule;
+  int chunks = 1;         // v
+  int micro_batches = 1;  // m
+  WeightGradients weight_gradients = WeightGradients::stream;
+  CutKind cut = CutKind::time;
+  bool is_exact = true;   // false: the search for the cut was too long, and stopped at the best it had found
+  bool fits = true;       // into the memory cap
+  /// Where it does not fit, only memory_bytes is filled in: those of the smallest fullest rank that any cut gives.
+  Prediction prediction;
+};
+
+struct PlanRequest {
+  std::vector<std::string> schedules;               // names of generators; empty: all that train
+  std::optional<WeightGradients> weight_gradients;  // none: all are tried
+};
+
+struct Planned {
+  Plan plan;
+  std::vector<Trial> trials;           // the shortest step first, then what does not fit, the nearest first
+  std::vector<std::string> left_out;   // what could not be tried, and why
+};
+
+/// Tries every generator that trains, with 1 to 4 chunks per rank where it takes them, every candidate m, and weight
+/// gradients in stream and fused (grouped where the whole step does not fit). Generators that adapt to costs get those
+/// of their cut, with 1, 1.5 and 2 times the activations of 1F1B. Of equally short steps the one with less memory
+/// wins, then the one that comes first in generators(). Deterministic.
+///
+/// Throws ConfigError for unknown schedules and those that only go forward; PlanError when there are fewer layers than
+/// ranks, and when nothing fits: the message says the smallest cap that would do.
+Planned make_plan(const LayerCosts& costs, const PlanRequest& request = {});
+
+}  // namespace penstock

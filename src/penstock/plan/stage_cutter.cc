@@ -1,0 +1,148 @@
+#include "penstock/plan/stage_cutter.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/cut.h"
+
+namespace penstock {
+namespace {
+
+constexpr double forbidden = std::numeric_limits<double>::infinity();
+
+/// The stages of every rank, ascending.
+std::vector<std::vector<std::size_t>> stages_of_ranks(const std::vector<Rank>& rank_of_stage) {
+  std::vector<std::vector<std::size_t>> stages;
+  for (std::size_t s = 0; s < rank_of_stage.size(); ++s) {
+    if (rank_of_stage[s].index() >= stages.size()) stages.resize(rank_of_stage[s].index() + 1);
+    stages[rank_of_stage[s].index()].push_back(s);
+  }
+  return stages;
+}
+
+Stages stages_of(const Cut& cut) {
+  Stages stages;
+  for (std::size_t layer = 0; layer < cut.size(); ++layer) {
+    const auto at = static_cast<int>(layer);
+    if (layer == 0 || cut[layer] != cut[layer - 1]) stages.push_back({at, at});
+    stages.back().end = at + 1;
+  }
+  return stages;
+}
+
+Partition found(std::optional<Partition> partition) {
+  require<InternalError>(partition.has_value(), "no cut was found where one is known");
+  return *std::move(partition);
+}
+
+}  // namespace
+
+std::vector<StageCut> StageCutter::cuts(const Schedule& schedule) {
+  std::vector<StageCut> cuts;
+  if (auto cut = fastest(schedule)) cuts.push_back(*std::move(cut));
+  auto [fixed, is_new] = fixed_.try_emplace(schedule.stage_count());
+  if (is_new) {
+    std::vector<LayerSize> layers;
+    for (const LayerCost& layer : costs_.layers)
+      layers.push_back({layer.name, static_cast<std::int64_t>(layer.parameter_bytes)});
+    fixed->second = {{CutKind::uniform, true, stages_of(cut_uniformly(layers, schedule.stage_count()))},
+                     {CutKind::parameters, true, stages_of(cut_by_parameters(layers, schedule.stage_count()))}};
+  }
+  for (const StageCut& cut : fixed->second)
+    if (std::none_of(cuts.begin(), cuts.end(), [&](const StageCut& other) { return other.stages == cut.stages; }))
+      cuts.push_back(cut);
+  return cuts;
+}
+
+StageCut StageCutter::smallest(const Schedule& schedule) {
+  const std::vector<LiveContexts> live = live_contexts(schedule);
+  const RankPrice bytes = [&](Rank rank, std::span<const Stretch> stages) {
+    return memory_bytes(sums_, live[rank.index()], stages);
+  };
+  Partition best = found(cheapest_partition({.layers = sums_.layers(),
+                                             .rank_of_stage = schedule.rank_of_stage,
+                                             .price = bytes,
+                                             .least = bytes,
+                                             .share = [&](Stretch s) { return sums_.parameter_bytes(s); }}));
+  return {CutKind::memory, best.exact, std::move(best.stages)};
+}
+
+double StageCutter::rank_time(const std::vector<Rank>& rank_of_stage, Rank rank,
+                              std::span<const Stretch> stages) const {
+  const auto is_elsewhere = [&](std::size_t s) { return s < rank_of_stage.size() && rank_of_stage[s] != rank; };
+  double time = 0;
+  std::size_t s = 0;
+  for (const Stretch& stage : stages) {
+    while (rank_of_stage[s] != rank) ++s;
+    time += sums_.work(stage);
+    if (s > 0 && is_elsewhere(s - 1)) time += sums_.message(stage.begin);
+    if (is_elsewhere(s + 1)) time += sums_.message(stage.end);
+    ++s;
+  }
+  return time;
+}
+
+Partition StageCutter::fastest_where(const std::vector<Rank>& rank_of_stage, const std::vector<LiveContexts>* live,
+                                     const std::vector<Stages>& known) const {
+  const auto fits = [&](Rank rank, std::span<const Stretch> stages) {
+    return !live || memory_bytes(sums_, (*live)[rank.index()], stages) <= *costs_.memory_cap_bytes;
+  };
+  const auto work = [&](std::span<const Stretch> stages) {
+    double sum = 0;
+    for (const Stretch& stage : stages) sum += sums_.work(stage);
+    return sum;
+  };
+  PartitionProblem problem{
+      .layers = sums_.layers(),
+      .rank_of_stage = rank_of_stage,
+      .price = [&](Rank rank, std::span<const Stretch> stages) {
+        return fits(rank, stages) ? rank_time(rank_of_stage, rank, stages) : forbidden;
+      },
+      .least = [&](Rank rank, std::span<const Stretch> stages) { return fits(rank, stages) ? work(stages) : forbidden; },
+      .share = [&](Stretch stretch) { return sums_.work(stretch); }};
+  Partition fast = found(cheapest_partition(problem, known));
+  const std::size_t ranks = stages_of_ranks(rank_of_stage).size();
+  if (ranks == rank_of_stage.size()) return fast;
+
+  // Among the cuts with ranks that fast, the one whose slowest stage is the fastest.
+  const auto slowest = [&](std::span<const Stretch> stages) {
+    double time = 0;
+    for (const Stretch& stage : stages) time = std::max(time, sums_.work(stage));
+    return time;
+  };
+  const auto chunks = static_cast<double>(rank_of_stage.size()) / static_cast<double>(ranks);
+  const RankPrice of_ranks = problem.price;
+  problem.price = [&](Rank rank, std::span<const Stretch> stages) {
+    return of_ranks(rank, stages) <= fast.price ? slowest(stages) : forbidden;
+  };
+  problem.least = [&](Rank rank, std::span<const Stretch> stages) {
+    return fits(rank, stages) && work(stages) <= fast.price ? slowest(stages) : forbidden;
+  };
+  problem.share = [&](Stretch stretch) { return sums_.work(stretch) / chunks; };
+  Partition even = found(cheapest_partition(problem, {fast.stages}));
+  return {std::move(even.stages), fast.price, fast.exact && even.exact};
+}
+
+const Partition& StageCutter::fastest_without_cap(const std::vector<Rank>& rank_of_stage) {
+  const auto known = fastest_.find(rank_of_stage);
+  if (known != fastest_.end()) return known->second;
+  return fastest_.emplace(rank_of_stage, fastest_where(rank_of_stage, nullptr, {})).first->second;
+}
+
+std::optional<StageCut> StageCutter::fastest(const Schedule& schedule) {
+  const Partition& free = fastest_without_cap(schedule.rank_of_stage);
+  if (!costs_.memory_cap_bytes) return StageCut{CutKind::time, free.exact, free.stages};
+  const auto needs = [&](const Stages& stages) {
+    const std::vector<double> bytes = memory_bytes(sums_, schedule, stages);
+    return *std::max_element(bytes.begin(), bytes.end());
+  };
+  if (needs(free.stages) <= *costs_.memory_cap_bytes) return StageCut{CutKind::time, free.exact, free.stages};
+  const StageCut least = smallest(schedule);
+  if (needs(least.stages) > *costs_.memory_cap_bytes) return std::nullopt;
+  const std::vector<LiveContexts> live = live_contexts(schedule);
+  const Partition within = fastest_where(schedule.rank_of_stage, &live, {least.stages});
+  return StageCut{CutKind::time, within.exact, within.stages};
+}
+
+}  // namespace penstock
