@@ -31,7 +31,7 @@ std::optional<BoardCell> giver(const Schedule& schedule, const Dependencies& dep
 
 /// The word that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
 std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies,
-                                  const Progress& progress, std::size_t event) {
+                                  const Reach& progress, std::size_t event) {
   const std::optional<BoardCell> cell = giver(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& word = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
@@ -42,7 +42,7 @@ std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& 
 }
 
 /// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock.
-Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const Progress& progress) {
+Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress) {
   const auto word_at = [&](const BoardCell& cell) {
     return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
   };
@@ -104,7 +104,7 @@ Verdict judge_with(const Schedule& schedule, const Dependencies& dependencies, c
   if (auto fault = find_incomplete(schedule, dependencies)) return fail(*std::move(fault));
   if (auto fault = find_disorder(schedule)) return fail(*std::move(fault));
   const auto run = [](Rank, int, const Instruction&, double) { return 0.0; };
-  const Progress progress = replay(schedule, dependencies, 0, run);
+  const Reach progress = replay(schedule, dependencies, 0, run);
   if (!progress.finished) return fail(deadlock(schedule, dependencies, progress));
   if (options.activation_bound && options.activation_bound->size() != schedule.orders.size())
     return fail(say("the activation bound is given for ", options.activation_bound->size(), " ranks, there are ",
