@@ -41,7 +41,8 @@ std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& 
   return giver(schedule, dependencies, sent);
 }
 
-/// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock.
+/// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock, and its cell is
+/// on it.
 Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress) {
   const auto word_at = [&](const BoardCell& cell) {
     return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
@@ -51,13 +52,13 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
 
   constexpr std::size_t told = 6;
   std::vector<bool> seen(schedule.orders.size(), false);
-  const BoardCell first{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
-  std::string reason = say("deadlock: rank ", rank, " is at ", word_at(first));
+  BoardCell stuck{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
+  std::string reason = say("deadlock: rank ", rank, " is at ", word_at(stuck));
   for (std::size_t told_ranks = 0; !seen[rank]; ++told_ranks) {
     seen[rank] = true;
     const std::optional<BoardCell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
-    if (!needed) return {reason + ", which needs what no word gives", first};
-    const BoardCell stuck{needed->rank, progress.reached[needed->rank.index()]};
+    if (!needed) return {reason + ", which needs what no word gives", stuck};
+    stuck = {needed->rank, progress.reached[needed->rank.index()]};
     if (needed->rank.index() == rank)
       return {reason + say(", which needs ", word_at(*needed), ", later on that rank"), stuck};
     if (told_ranks < told)
@@ -67,7 +68,7 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
       reason += ", and so on";
     rank = needed->rank.index();
   }
-  return {reason, first};
+  return {reason, stuck};
 }
 
 struct Activations {
