@@ -62,14 +62,14 @@ inline Links any_links(int stages) {
 /// A complete schedule that works along `links`: any placement, B whole or split, W single or fused. Made by letting
 /// one stage after the other take a step that it can take, so that it cannot deadlock.
 inline Schedule working_schedule(int stages, const Links& links) {
-  struct Progress {
+  struct Done {
     int f = 0, i = 0, w = 0;
   };
   const int ranks = *rc::gen::inRange(1, stages + 1);
   const int m = *rc::gen::inRange(1, 7);
   Schedule schedule{"random", m, {}, std::vector<Order>(static_cast<std::size_t>(ranks))};
   for (int s = 0; s < stages; ++s) schedule.rank_of_stage.push_back(Rank(*rc::gen::inRange(0, ranks)));
-  std::vector<Progress> done(static_cast<std::size_t>(stages));
+  std::vector<Done> done(static_cast<std::size_t>(stages));
 
   const auto can_forward = [&](int s) {
     const int next = done[static_cast<std::size_t>(s)].f;
@@ -78,7 +78,7 @@ inline Schedule working_schedule(int stages, const Links& links) {
            });
   };
   const auto can_backward = [&](int s) {
-    const Progress& own = done[static_cast<std::size_t>(s)];
+    const Done& own = done[static_cast<std::size_t>(s)];
     return own.i < own.f && std::all_of(links.begin(), links.end(), [&](const Link& link) {
              return link.from.value() != s || !link.gradient || done[link.to.index()].i > own.i;
            });
@@ -89,7 +89,7 @@ inline Schedule working_schedule(int stages, const Links& links) {
   };
   for (std::vector<Choice> choices;; choices.clear()) {
     for (int s = 0; s < stages; ++s) {
-      const Progress& own = done[static_cast<std::size_t>(s)];
+      const Done& own = done[static_cast<std::size_t>(s)];
       if (can_forward(s)) choices.push_back({s, Op::forward});
       if (can_backward(s)) choices.push_back({s, Op::input_grad});
       if (can_backward(s) && own.w == own.i) choices.push_back({s, Op::backward});
@@ -98,7 +98,7 @@ inline Schedule working_schedule(int stages, const Links& links) {
     if (choices.empty()) break;
     const Choice choice = choices[*rc::gen::inRange<std::size_t>(0, choices.size())];
     const StageId stage(choice.stage);
-    Progress& own = done[stage.index()];
+    Done& own = done[stage.index()];
     Order& order = schedule.orders[schedule.rank_of(stage).index()];
     if (choice.op == Op::weight_grad) {
       const int last = *rc::gen::inRange(own.w, own.i);

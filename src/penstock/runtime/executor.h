@@ -65,23 +65,28 @@ constexpr Activity activity_of(Op op) {
   return is_step_wide(op) ? Activity::update : Activity::communicate;
 }
 
+/// Runs one action and notes its spans. `begin` is when the one before it ended, and becomes when this one did.
+template <class Hands>
+void obey(const Program& program, const Program::Action& action, Hands& hands, Recorder& recorder,
+          std::int64_t& begin) {
+  hands.begin(action.instruction);
+  for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) {
+    const std::int64_t transit = hands.receive(program.receive(i));
+    const std::int64_t arrived = now_ns();
+    recorder.note({program.receive(i), Activity::wait, begin, arrived, transit});
+    begin = arrived;
+  }
+  hands.perform(action.instruction);
+  const std::int64_t end = now_ns();
+  recorder.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0});
+  begin = end;
+}
+
 /// Runs `program` to its end, noting every span. An exception of the hands ends it there.
 template <class Hands>
 void execute(const Program& program, Hands& hands, Recorder& recorder) {
   std::int64_t begin = now_ns();
-  for (const Program::Action& action : program.actions()) {
-    hands.begin(action.instruction);
-    for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) {
-      const std::int64_t transit = hands.receive(program.receive(i));
-      const std::int64_t arrived = now_ns();
-      recorder.note({program.receive(i), Activity::wait, begin, arrived, transit});
-      begin = arrived;
-    }
-    hands.perform(action.instruction);
-    const std::int64_t end = now_ns();
-    recorder.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0});
-    begin = end;
-  }
+  for (const Program::Action& action : program.actions()) obey(program, action, hands, recorder, begin);
 }
 
 }  // namespace penstock

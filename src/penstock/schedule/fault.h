@@ -15,8 +15,8 @@ struct Fault {
 };
 
 /// The first word that names a stage, micro-batch or peer that is not there, stands on a rank that does not own its
-/// stage, or breaks an overlap pair; and a schedule that has too few words to be complete, however they are ordered.
-/// After this, tables of stages times micro-batches are no larger than the schedule itself.
+/// stage, or breaks an overlap pair; and a schedule that has far too few words to be complete, however they are
+/// ordered. After this, tables of stages times micro-batches have at most eight entries for every word.
 std::optional<Fault> find_misplaced(const Schedule& schedule);
 
 /// The first word that is missing, there twice, or a message along no link. `schedule` has no misplaced words.

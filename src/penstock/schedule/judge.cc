@@ -31,7 +31,7 @@ std::optional<BoardCell> giver(const Schedule& schedule, const Dependencies& dep
 
 /// The word that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
 std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies,
-                                  const Progress& progress, std::size_t event) {
+                                  const Reach& progress, std::size_t event) {
   const std::optional<BoardCell> cell = giver(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& word = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
@@ -41,8 +41,9 @@ std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& 
   return giver(schedule, dependencies, sent);
 }
 
-/// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock.
-Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const Progress& progress) {
+/// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock, and its cell is
+/// on it.
+Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress) {
   const auto word_at = [&](const BoardCell& cell) {
     return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
   };
@@ -51,13 +52,13 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
 
   constexpr std::size_t told = 6;
   std::vector<bool> seen(schedule.orders.size(), false);
-  const BoardCell first{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
-  std::string reason = say("deadlock: rank ", rank, " is at ", word_at(first));
+  BoardCell stuck{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
+  std::string reason = say("deadlock: rank ", rank, " is at ", word_at(stuck));
   for (std::size_t told_ranks = 0; !seen[rank]; ++told_ranks) {
     seen[rank] = true;
     const std::optional<BoardCell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
-    if (!needed) return {reason + ", which needs what no word gives", first};
-    const BoardCell stuck{needed->rank, progress.reached[needed->rank.index()]};
+    if (!needed) return {reason + ", which needs what no word gives", stuck};
+    stuck = {needed->rank, progress.reached[needed->rank.index()]};
     if (needed->rank.index() == rank)
       return {reason + say(", which needs ", word_at(*needed), ", later on that rank"), stuck};
     if (told_ranks < told)
@@ -67,7 +68,7 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
       reason += ", and so on";
     rank = needed->rank.index();
   }
-  return {reason, first};
+  return {reason, stuck};
 }
 
 struct Activations {
@@ -104,7 +105,7 @@ Verdict judge_with(const Schedule& schedule, const Dependencies& dependencies, c
   if (auto fault = find_incomplete(schedule, dependencies)) return fail(*std::move(fault));
   if (auto fault = find_disorder(schedule)) return fail(*std::move(fault));
   const auto run = [](Rank, int, const Instruction&, double) { return 0.0; };
-  const Progress progress = replay(schedule, dependencies, 0, run);
+  const Reach progress = replay(schedule, dependencies, 0, run);
   if (!progress.finished) return fail(deadlock(schedule, dependencies, progress));
   if (options.activation_bound && options.activation_bound->size() != schedule.orders.size())
     return fail(say("the activation bound is given for ", options.activation_bound->size(), " ranks, there are ",

@@ -14,7 +14,7 @@
 namespace penstock {
 
 /// How far a replay got.
-struct Progress {
+struct Reach {
   bool finished = true;
   std::vector<int> reached;          // per rank: how many of its words have run
   std::vector<std::size_t> missing;  // per rank: the event that its next word waits for, where it has one
@@ -66,10 +66,10 @@ class EventTable {
 /// Every word must be in range and every message along a link that crosses ranks (find_misplaced sees to it). An
 /// event that is given twice happens at its later giving.
 template <class Run>
-Progress replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
+Reach replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
   const std::size_t ranks = schedule.orders.size();
   EventTable events(dependencies.event_count(), ranks);
-  Progress progress{.finished = true, .reached = std::vector<int>(ranks, 0), .missing = {}};
+  Reach progress{.finished = true, .reached = std::vector<int>(ranks, 0), .missing = {}};
   progress.missing.assign(ranks, 0);
 
   std::vector<std::size_t> runnable;

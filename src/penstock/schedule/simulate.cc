@@ -124,7 +124,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
       slots[rank.index()].push_back({word, begin, end});
     return end;
   };
-  const Progress progress = replay(schedule, dependencies, message, run);
+  const Reach progress = replay(schedule, dependencies, message, run);
   require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
 
   Simulation result = summary(schedule, ranks);

@@ -60,7 +60,7 @@ std::vector<std::vector<int>> columns_of(const Schedule& schedule) {
     if (!word.overlaps_next()) now = end;
     return static_cast<double>(end);
   };
-  const Progress progress = replay(schedule, Dependencies(schedule, chain(schedule.stage_count())), 0, run);
+  const Reach progress = replay(schedule, Dependencies(schedule, chain(schedule.stage_count())), 0, run);
   require<PlanError>(progress.finished, "a schedule that deadlocks has no columns: judge() tells where");
   return columns;
 }
