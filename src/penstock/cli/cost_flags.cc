@@ -29,6 +29,10 @@ void CostFlags::add_to(CLI::App& verb) {
   add("--cost-w", weight_grad_, per_stage, "W, the gradient of a stage's parameters; B takes I + W [1]");
   add("--cost-update", update_, per_stage, "the optimiser's step [0]");
   add("--cost-comm", message_, "COST", "C, the time a message takes [0]");
+  verb.add_option("--weight-share", weight_share_,
+                  "the part of a micro-batch's activations that W still needs after I [0.5]")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE");
   add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");
 }
 
@@ -46,6 +50,7 @@ Costs CostFlags::costs() const {
   require<ConfigError>(message.size() == 1, "--cost-comm ", message_.value_or(""), ": there are ", message.size(),
                        " costs, and all messages take the same: give 1");
   costs.message = message.front();
+  costs.weight_share = weight_share_.value_or(costs.weight_share);
   return costs;
 }
 

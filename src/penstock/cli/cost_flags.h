@@ -12,7 +12,8 @@ namespace penstock {
 
 class CostFlags {
  public:
-  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm and --cost-file. `this` must outlive the parsing.
+  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share and --cost-file. `this` must
+  /// outlive the parsing.
   void add_to(CLI::App& verb);
 
   /// What the file says, or else Costs::unit(), with the flags that are given in its place. Throws ConfigError for
@@ -25,6 +26,7 @@ class CostFlags {
   std::optional<std::string> weight_grad_;
   std::optional<std::string> update_;
   std::optional<std::string> message_;
+  std::optional<double> weight_share_;
   std::optional<std::string> file_;
 };
 

@@ -67,8 +67,9 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
   if (!fuse_w_.empty()) {
     named.schedule = fused(named.schedule);
     named.activation_bound.reset();  // the promise was made for the schedule as it was
+    named.fits_limit = false;
   }
-  if (memory_limit_) named.activation_bound = allowed_activations(named.schedule);
+  if (memory_limit_ && !named.fits_limit) named.activation_bound = allowed_activations(named.schedule);
   return named;
 }
 
@@ -120,7 +121,7 @@ NamedSchedule ScheduleArgument::from_generator(const Costs& costs) const {
   require_costs_fit(costs, static_cast<long long>(shape.ranks) * shape.chunks);
   Tuning tuning{.costs = costs};
   if (memory_limit_) tuning.memory_limit = *memory_limit_;
-  return {generate(source_, shape, tuning), {}, generator.activation_bound(shape, tuning)};
+  return {generate(source_, shape, tuning), {}, generator.activation_bound(shape, tuning), generator.fits_limit};
 }
 
 Schedule ready_to_run(const NamedSchedule& named) {

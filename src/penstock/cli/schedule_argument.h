@@ -16,6 +16,7 @@ struct NamedSchedule {
   Schedule schedule;
   std::vector<std::string> notes;                    // what was changed while reading
   std::optional<std::vector<int>> activation_bound;  // what the user allows, else what the generator promises
+  bool fits_limit = false;                           // the generator took the user's limit into account
 };
 
 class ScheduleArgument {

@@ -35,6 +35,7 @@ std::string to_json(const Schedule& schedule, const Simulation& simulation) {
                                           {"bubble_makespan", simulation.bubble_makespan},
                                           {"bubble_span", simulation.bubble_span},
                                           {"peak_activations", simulation.peak_activations},
+                                          {"peak_contexts", simulation.peak_contexts},
                                           {"busy", simulation.busy}};
   return figures.dump(2) + "\n";
 }

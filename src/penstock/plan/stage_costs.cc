@@ -14,7 +14,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* version_key = "penstock_costs";
-constexpr std::array known_keys = {version_key, "forward", "input_grad", "weight_grad", "update", "message"};
+constexpr std::array known_keys = {version_key, "forward", "input_grad", "weight_grad", "update", "message",
+                                   "weight_share"};
 
 double cost_of(const json& value, std::string_view key) {
   const double cost = value.is_number() ? value.get<double>() : -1;
@@ -37,7 +38,7 @@ std::vector<double> list_of(const json& costs, const char* key) {
 void require_known_keys(const json& costs) {
   for (const auto& [key, value] : costs.items())
     require<DataError>(std::find(known_keys.begin(), known_keys.end(), key) != known_keys.end(), "the costs have '",
-                       key, "', which is none of forward, input_grad, weight_grad, update and message");
+                       key, "', which is none of forward, input_grad, weight_grad, update, message and weight_share");
 }
 
 }  // namespace
@@ -53,7 +54,9 @@ Costs read_stage_costs(std::string_view text) {
           .input_grad = list_of(costs, "input_grad"),
           .weight_grad = list_of(costs, "weight_grad"),
           .update = costs.contains("update") ? list_of(costs, "update") : std::vector<double>{0},
-          .message = costs.contains("message") ? cost_of(costs["message"], "message") : 0};
+          .message = costs.contains("message") ? cost_of(costs["message"], "message") : 0,
+          .weight_share = costs.contains("weight_share") ? cost_of(costs["weight_share"], "weight_share")
+                                                         : Costs().weight_share};
 }
 
 }  // namespace penstock

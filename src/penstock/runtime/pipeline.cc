@@ -133,11 +133,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<Peak> peak_activations() {
     std::vector<Peak> peaks;
     drain();
-    for (std::size_t local = 0; local < runners_.size(); ++local) {
-      const Member member = world_.member(world_.local_ranks()[local]);
-      peaks.push_back({member.rank, runners_[local]->peak_activations(),
-                       full_plan_->peak_activations[member.pipeline_rank().index()]});
-    }
+    for (std::size_t local = 0; local < runners_.size(); ++local)
+      peaks.push_back({world_.local_ranks()[local], runners_[local]->peak_activations(),
+                       runners_[local]->predicted_activations()});
     return peaks;
   }
 

@@ -89,7 +89,7 @@ class Pipeline {
   struct Peak {
     WorldRank rank;
     int measured = 0;   // most live micro-batches since the pipeline was made
-    int predicted = 0;  // as the judge counted them
+    int predicted = 0;  // as the judge counted them, for the same steps
   };
   /// Of this process's ranks. Waits for what was submitted.
   std::vector<Peak> peak_activations();

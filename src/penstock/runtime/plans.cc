@@ -95,8 +95,10 @@ Schedule Plans::compute_words(int micro_batches) const {
 
 // The user's limit where there is one, else the generator's promise, which fused W's do not keep.
 std::optional<std::vector<int>> Plans::activation_bound(int micro_batches) const {
-  if (request_.options.memory_limit) return activation_limit(shape(micro_batches), *request_.options.memory_limit);
-  if (!generator_ || is_fused()) return std::nullopt;
+  const bool is_promised = generator_ && !is_fused();
+  if (request_.options.memory_limit && !(is_promised && generator_->fits_limit))
+    return activation_limit(shape(micro_batches), *request_.options.memory_limit);
+  if (!is_promised) return std::nullopt;
   return generator_->activation_bound(shape(micro_batches), tuning_);
 }
 

@@ -1,5 +1,6 @@
 #include "penstock/runtime/rank_runner.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "penstock/base/error.h"
@@ -76,6 +77,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (has_last_stage)
     scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);
   stash_.set_bound(plan.peak_activations[rank_.index()]);
+  predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
 
   const torch::AutoGradMode with_graph(job.training);
   // The trace shows steps of the full schedule; others run unrecorded, for they are not comparable with it.

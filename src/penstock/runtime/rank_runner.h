@@ -59,6 +59,8 @@ class RankRunner {
   }
   /// The most live micro-batches so far.
   int peak_activations() const { return stash_.peak(); }
+  /// The most that the plans of the same steps foresaw.
+  int predicted_activations() const { return predicted_activations_; }
 
   /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
   void run(const StepJob& job);
@@ -106,6 +108,7 @@ class RankRunner {
   Recorder recorder_;
   Recorder unshown_{1};
   Stash<Activations> stash_;
+  int predicted_activations_ = 0;
 
   // The running step.
   const StepJob* job_ = nullptr;

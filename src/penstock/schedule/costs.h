@@ -12,6 +12,9 @@ struct Costs {
   std::vector<double> weight_grad = {1};   // W, per micro-batch
   std::vector<double> update = {0};        // REDUCE + NORM + STEP together, charged to STEP
   double message = 0;                      // C, per message
+  /// The part of a micro-batch's activations that W still needs when I has run (the Zero Bubble paper's M_W / M_B, 0.37
+  /// and 0.43 for its smaller models). 1: I frees nothing.
+  double weight_share = 0.5;
   double overhead = 0;                     // per F, B, I or W besides, once for a fused W: what fusing saves
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.

@@ -64,8 +64,6 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
   check_shape(generator, shape);
   require<ConfigError>(std::isfinite(tuning.memory_limit) && tuning.memory_limit > 0, "memory limit ",
                        tuning.memory_limit, ": it is a positive multiple of 1F1B's activations");
-  require<ConfigError>(tuning.weight_share >= 0 && tuning.weight_share <= 1, "weight share ", tuning.weight_share,
-                       ": it is a part of a micro-batch's activations, from 0 to 1");
   return generator.generate(shape, tuning);
 }
 

@@ -20,11 +20,9 @@ struct ScheduleShape {
 
 /// What generators that fit a schedule to a machine go by; the others do not look at it.
 struct Tuning {
-  Costs costs;              // per stage
-  double memory_limit = 1;  // most live activations per rank, in units of 1F1B's: its min(m, p) micro-batches
-  /// The part of a micro-batch's activations that W still needs when I has run (the Zero Bubble paper's M_W / M_B, 0.37
-  /// and 0.43 for its smaller models): a micro-batch counts so much from its I to its W. 1: in full, as in judge().
-  double weight_share = 0.5;
+  Costs costs;  // per stage
+  /// Most live activations per rank, as Simulation::peak_activations counts them, in units of 1F1B's: its min(m, p).
+  double memory_limit = 1;
 };
 
 /// One way to order the work, and what it promises.
@@ -34,6 +32,7 @@ struct Generator {
   Schedule (*generate)(const ScheduleShape&, const Tuning&);
   /// The most micro-batches whose activations a rank holds at once; a chunk counts 1 (of v). By rank.
   std::vector<int> (*activation_bound)(const ScheduleShape&, const Tuning&);
+  bool fits_limit = false;  // makes its schedule fit Tuning::memory_limit; the others hold what they hold
   int default_chunks = 1;
   int min_chunks = 1;
   int max_chunks = 1;  // a generator for v = 1 refuses more, with a reason

@@ -5,8 +5,8 @@
 //   rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
 //   rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
 //
-// It is the best of many schedules, by the longest span, then by the makespan, then by memory. Each is made by running all stages
-// against the clock (fill_gaps.h): some forwards for the warm-up, then I and F in turns, W wherever a rank would idle,
+// It is the best of many schedules, by the longest span, then by the makespan, then by memory. Each is made by running
+// all stages against the clock (fill_gaps.h): some forwards for the warm-up, then I and F in turns, W wherever a rank would idle,
 // where memory is short, and at the end. The schedules differ in
 //   the warm-up   its length grows with the way to the last stage and back: by 1, 1.25, 1.5, 1.75 or 2 forwards per
 //                 stage, by as many as the first gradient takes to come, or by as many as fill the memory; rounded
@@ -17,7 +17,7 @@
 // Beyond 2^17 words some of these are tried, not all. 1f1b-early, zb-h1 and zb-h2 compete where the limit admits them,
 // so that none of these is better.
 //
-// Memory: a micro-batch counts 1 until its I and Tuning::weight_share from there to its W. No fewer would do: the last
+// Memory: a micro-batch counts 1 until its I and Costs::weight_share from there to its W. No fewer would do: the last
 // stage starts (p - 1)(F + C) after the first and has to leave (p - 1)(I + C) at the end, so with n live micro-batches,
 // W counted in full, some rank idles for (p - 1)(F + I + 2C) - (n - 1)W.
 #include <algorithm>
@@ -39,7 +39,7 @@ constexpr double noise = 1e-9;  // what sums of times and shares may be off
 
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
   return {.limit = std::max(1.0, tuning.memory_limit * std::min(shape.micro_batches, shape.ranks)),
-          .weight_share = tuning.weight_share};
+          .weight_share = tuning.costs.weight_share};
 }
 
 GapProblem problem_of(const ScheduleShape& shape, const Tuning& tuning) {
@@ -222,6 +222,7 @@ constinit const Generator zb_auto_generator{
     .summary = "fits costs and a memory limit: ZB-1p, ZB-2p (Qi et al., arXiv 2401.10241)",
     .generate = zb_auto,
     .activation_bound = hold_what_the_limit_admits,
+    .fits_limit = true,
     .memory_formula = "limit min(m, p)",
     .message_formula = "2(p-1)m",
 };

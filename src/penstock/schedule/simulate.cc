@@ -57,19 +57,41 @@ struct RankState {
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;
   double busy = 0;
-  int live = 0;  // chunks' micro-batches
-  int peak = 0;
+  int contexts = 0;  // chunks' micro-batches, each in full
+  int peak_contexts = 0;
+  double held = 0;   // the same, after I as the weight share says
+  double peak = 0;
 
   double span() const { return std::max(0.0, last_end - first_begin); }
 };
 
-void count_activations(RankState& state, const Instruction& word, bool forward_only) {
-  if (word.op() == Op::forward) {
-    state.peak = std::max(state.peak, ++state.live);
-    if (forward_only) --state.live;
+/// What one micro-batch of one chunk holds once I has run.
+struct Counting {
+  double weight_share;
+  bool forward_only;
+};
+
+void count_activations(RankState& state, const Instruction& word, const Counting& counting) {
+  const int micro_batches = word.last().value() - word.first().value() + 1;
+  switch (word.op()) {
+    case Op::forward:
+      state.peak_contexts = std::max(state.peak_contexts, ++state.contexts);
+      state.peak = std::max(state.peak, state.held += 1);
+      if (!counting.forward_only) return;
+      --state.contexts;
+      state.held -= 1;
+      return;
+    case Op::backward:
+      --state.contexts;
+      state.held -= 1;
+      return;
+    case Op::input_grad: state.held -= 1 - counting.weight_share; return;
+    case Op::weight_grad:
+      state.contexts -= micro_batches;
+      state.held -= micro_batches * counting.weight_share;
+      return;
+    default: return;
   }
-  if (word.op() == Op::backward) --state.live;
-  if (word.op() == Op::weight_grad) state.live -= word.last().value() - word.first().value() + 1;
 }
 
 double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
@@ -87,7 +109,8 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
     last_end = std::max(last_end, state.last_end);
     result.span = std::max(result.span, state.span());
     result.busy.push_back(state.busy);
-    result.peak_activations.push_back(static_cast<double>(state.peak) / std::max(1, chunks[rank]));
+    result.peak_activations.push_back(state.peak / std::max(1, chunks[rank]));
+    result.peak_contexts.push_back(state.peak_contexts);
   }
   result.makespan = std::max(0.0, last_end - first_begin);
   const double busy = std::accumulate(result.busy.begin(), result.busy.end(), 0.0);
@@ -106,7 +129,9 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   if (auto fault = find_incomplete(schedule, dependencies))
     throw PlanError("this schedule cannot run: " + fault->reason);
 
-  const bool forward_only = schedule.is_forward_only();
+  require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
+                       ": it is a part of a micro-batch's activations, from 0 to 1");
+  const Counting counting{costs.weight_share, schedule.is_forward_only()};
   std::vector<RankState> ranks(schedule.orders.size());
   std::vector<std::vector<Slot>> slots(options.keep_slots ? ranks.size() : 0);
   const auto run = [&](Rank rank, int, const Instruction& word, double ready) {
@@ -119,7 +144,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
     state.busy += duration;
     state.first_begin = std::min(state.first_begin, begin);
     state.last_end = std::max(state.last_end, end);
-    count_activations(state, word, forward_only);
+    count_activations(state, word, counting);
     if (options.keep_slots && (is_compute(word.op()) || word.op() == Op::step))
       slots[rank.index()].push_back({word, begin, end});
     return end;
