@@ -242,6 +242,16 @@ class MindVerbs(unittest.TestCase):
         self.assertEqual(json.loads(data), json.loads(self.output_of("schedule", "show", "1f1b", *SHAPE, "--format",
                                                                      "json")))
 
+    def test_pictures_of_the_documentation_are_what_is_drawn(self):
+        folder = os.path.join(TESTS, "../docs/pictures")
+        with open(os.path.join(folder, "README.md")) as file:
+            commands = [line.split() for line in file if line.startswith("    penstock ")]
+        drawn = [os.path.basename(command[-1]) for command in commands]
+        self.assertEqual(sorted(drawn), sorted(name for name in os.listdir(folder) if name.endswith(".svg")))
+        for command, name in zip(commands, drawn):
+            with open(os.path.join(folder, name)) as file:
+                self.assertEqual(self.output_of(*command[1:-2]), file.read(), "run it again: " + " ".join(command))
+
     def test_foreign_schedules_are_drawn(self):
         folder = os.path.join(TESTS, "schedule/torch_csv")
         for name in sorted(os.listdir(folder)):

@@ -58,6 +58,8 @@ TEST(ScheduleSvg, fused_words_pairs_and_chunks) {
   EXPECT_EQ(occurrences(picture, ">0-1</text>"), 2);
   EXPECT_EQ(occurrences(picture, "<title>0W0-1: 10 to 12</title>"), 1);
   EXPECT_EQ(occurrences(picture, "stroke-width=\"2\""), 1) << "one frame, around 0F1 and 1I0";
+  EXPECT_EQ(occurrences(picture, "<rect x=\"238.67\" y=\"111\" width=\"126.67\" height=\"26\" fill=\"none\""), 1)
+      << "from 2 to 4 of 12";
   EXPECT_EQ(occurrences(picture, ">lighter: a later stage of its rank; framed: may overlap</text>"), 1);
   for (const char* word : {"0I1", "1I1"}) EXPECT_EQ(occurrences(picture, say("<title>", word, ": ")), 1) << word;
   // Both shades of I: in the boxes and in the legend.

@@ -45,7 +45,7 @@ TEST(ScheduleTable, as_markdown) {
                      .simulated = {.bubble_span = 0.25, .bubble_makespan = 0.5, .peak_activations = 3.5, .messages = 48},
                      .measured = {}};
   EXPECT_EQ(to_markdown(std::vector{row}),
-            "| schedule | v | bubble time | bubble (span) | bubble (makespan) | activations | simulated | messages | "
+            "| schedule | v | idle time | bubble, span | bubble, makespan | activations | simulated | messages | "
             "simulated |\n"
             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
             "| 1f1b | 1 | (p-1)(F+I+W) | 25.0 % | 50.0 % | min(m, p) | 3.5 | - | 48 |\n");
@@ -56,9 +56,11 @@ TEST(ScheduleTable, what_was_measured_has_columns_where_there_is_any) {
   EXPECT_EQ(to_markdown(rows).find("measured"), std::string::npos);
   rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .peak_activations = 1, .messages = 16};
   const std::string text = to_markdown(rows);
-  EXPECT_NE(text.find("| bubble measured | activations measured | messages measured |\n"), std::string::npos);
-  EXPECT_NE(text.find("| 12.3 % | 1 | 16 |\n"), std::string::npos);
-  EXPECT_NE(text.find("| - | - | - |\n"), std::string::npos) << "of the rows that were not measured";
+  EXPECT_NE(text.find("| bubble, measured | activations | simulated | measured | messages | simulated | measured |\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("| sequential | 1 | (p-1)m(F+I+W) | 50.0 % | 50.0 % | 12.3 % | 1 | 1 | 1 | 2(p-1)m | 8 | 16 |\n"),
+            std::string::npos) << text;
+  EXPECT_NE(text.find("| 8 | - |\n"), std::string::npos) << "of a row that was not measured";
   EXPECT_NE(to_table(rows).find("12.3 %"), std::string::npos);
 }
 

@@ -85,16 +85,16 @@ Schedule ScheduleArgument::fused(const Schedule& schedule) const {
   return fuse_w(schedule, options);
 }
 
-/// The limit as a number of chunks' micro-batches, by rank.
+/// The limit in live contexts, by rank; a file may give its ranks different numbers of chunks.
 std::vector<int> ScheduleArgument::allowed_activations(const Schedule& schedule) const {
   std::vector<int> chunks(schedule.orders.size(), 0);
   for (const Rank rank : schedule.rank_of_stage)
     if (rank.index() < chunks.size()) ++chunks[rank.index()];
-  const int of_1f1b = std::min(schedule.micro_batches, schedule.rank_count());
+  const int depth = std::min(schedule.micro_batches, schedule.rank_count());
   std::vector<int> allowed;
   for (const int count : chunks) {
-    const double most = std::floor(*memory_limit_ * of_1f1b * count + 1e-9);
-    allowed.push_back(static_cast<int>(std::min(most, static_cast<double>(schedule.micro_batches) * count)));
+    const ScheduleShape shape{.ranks = depth, .micro_batches = depth, .chunks = count};
+    allowed.push_back(activation_limit(shape, *memory_limit_).front());
   }
   return allowed;
 }

@@ -19,22 +19,27 @@ std::string or_dash(const std::string& text) { return text.empty() ? "-" : text;
 /// The heading first.
 std::vector<Cells> cells_of(std::span<const TableRow> rows) {
   const bool is_measured = std::any_of(rows.begin(), rows.end(), [](const TableRow& row) { return row.measured; });
-  Cells heading{"schedule",    "v",          "bubble time", "bubble (span)", "bubble (makespan)",
-                "activations", "simulated",  "messages",    "simulated"};
-  if (is_measured) heading.insert(heading.end(), {"bubble measured", "activations measured", "messages measured"});
-  std::vector<Cells> table{std::move(heading)};
+  std::vector<Cells> table;
+  const auto add = [&](const std::string& schedule, const std::string& chunks, Cells bubble, Cells activations,
+                       Cells messages) {
+    Cells& cells = table.emplace_back(Cells{schedule, chunks});
+    for (Cells* part : {&bubble, &activations, &messages}) {
+      if (!is_measured) part->pop_back();
+      cells.insert(cells.end(), part->begin(), part->end());
+    }
+  };
+
+  add("schedule", "v", {"idle time", "bubble, span", "bubble, makespan", "bubble, measured"},
+      {"activations", "simulated", "measured"}, {"messages", "simulated", "measured"});
   for (const TableRow& row : rows) {
-    Cells& cells = table.emplace_back(Cells{row.schedule, std::to_string(row.shape.chunks),
-                                            or_dash(row.bubble_formula), percent(row.simulated.bubble_span),
-                                            percent(row.simulated.bubble_makespan), or_dash(row.memory_formula),
-                                            shortened(row.simulated.peak_activations), or_dash(row.message_formula),
-                                            std::to_string(row.simulated.messages)});
-    if (!is_measured) continue;
-    if (row.measured)
-      cells.insert(cells.end(), {percent(row.measured->bubble_makespan), shortened(row.measured->peak_activations),
-                                 std::to_string(row.measured->messages)});
-    else
-      cells.insert(cells.end(), 3, "-");
+    const auto measured = [&](auto&& text_of) { return row.measured ? text_of(*row.measured) : std::string("-"); };
+    add(row.schedule, std::to_string(row.shape.chunks),
+        {or_dash(row.bubble_formula), percent(row.simulated.bubble_span), percent(row.simulated.bubble_makespan),
+         measured([](const StepFigures& figures) { return percent(figures.bubble_makespan); })},
+        {or_dash(row.memory_formula), shortened(row.simulated.peak_activations),
+         measured([](const StepFigures& figures) { return shortened(figures.peak_activations); })},
+        {or_dash(row.message_formula), std::to_string(row.simulated.messages),
+         measured([](const StepFigures& figures) { return std::to_string(figures.messages); })});
   }
   return table;
 }

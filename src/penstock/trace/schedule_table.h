@@ -13,8 +13,8 @@ namespace penstock {
 
 /// What one step of a schedule came to.
 struct StepFigures {
-  double bubble_span = 0;      // idle share of rank time, of the span
-  double bubble_makespan = 0;  // ... of the makespan
+  double bubble_span = 0;       // idle share of rank time, of the span
+  double bubble_makespan = 0;   // ... of the makespan
   double peak_activations = 0;  // of the rank that holds most, in micro-batches of a whole rank
   std::int64_t messages = 0;    // sent by all ranks
 };
@@ -32,16 +32,17 @@ struct TableRow {
 /// What simulate() and the messages of the lowered list say of `schedule`.
 StepFigures simulated_figures(const Schedule& schedule, const Costs& costs);
 
-/// A row for each generator, at F = I = W = 1 and C = 0. Those that do not take `shape.chunks` chunks, or where it is
-/// none, stand there with their own number. Throws ConfigError for a shape that cannot be.
 struct TableShape {
   int ranks = 1;
   int micro_batches = 1;
-  std::optional<int> chunks;
+  std::optional<int> chunks;  // for the schedules that take so many; the others, or if none: their own number
 };
+
+/// A row for each generator, at F = I = W = 1 and C = 0. Throws ConfigError for a shape that cannot be.
 std::vector<TableRow> schedule_table(const TableShape& shape);
 
-/// As a table of Markdown, with columns for what was measured if any row has it.
+/// As a table of Markdown: for each of bubble, activations and messages the source's formula, what was simulated, and,
+/// if any row has it, what was measured (of the bubble: the makespan's).
 std::string to_markdown(std::span<const TableRow> rows);
 /// The same for a terminal.
 std::string to_table(std::span<const TableRow> rows);
