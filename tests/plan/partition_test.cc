@@ -162,8 +162,8 @@ TEST(Partition, other_placements_give_a_whole_cut_that_says_it_may_not_be_the_be
 
 Instance even(int layers, std::vector<Rank> placement, int ranks) {
   const auto n = static_cast<std::size_t>(layers);
-  return {std::vector<int>(n, 3), std::vector<int>(n, 0), std::vector<int>(n, 0), std::vector<int>(static_cast<std::size_t>(ranks), 1),
-          std::move(placement)};
+  return {std::vector<int>(n, 3), std::vector<int>(n, 0), std::vector<int>(n, 0),
+          std::vector<int>(static_cast<std::size_t>(ranks), 1), std::move(placement)};
 }
 
 TEST(Partition, many_layers) {

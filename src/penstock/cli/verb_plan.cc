@@ -65,11 +65,11 @@ struct PlanArguments {
     return read;
   }
 
-  PlanRequest request() const {
-    PlanRequest request{schedules, {}};
-    if (weight_gradients == "stream") request.weight_gradients = WeightGradients::stream;
-    if (weight_gradients == "fused") request.weight_gradients = WeightGradients::fused;
-    return request;
+  PlanWishes wishes() const {
+    PlanWishes wishes{schedules, {}};
+    if (weight_gradients == "stream") wishes.weight_gradients = WeightMode::stream;
+    if (weight_gradients == "fused") wishes.weight_gradients = WeightMode::fused;
+    return wishes;
   }
 };
 
@@ -118,7 +118,7 @@ void plan_as(const PlanArguments& wanted) {
                        "--output - and --json - would both write to standard output: give a file to one of them");
   for (const std::string& path : {wanted.output, wanted.json})
     if (!path.empty()) require_place_for(path);
-  const Planned planned = make_plan(wanted.layer_costs(), wanted.request());
+  const Planned planned = make_plan(wanted.layer_costs(), wanted.wishes());
   // Where a file goes to standard output, nothing else may.
   const bool is_taken = wanted.output == "-" || wanted.json == "-";
   (is_taken ? std::cerr : std::cout) << to_text(planned, wanted.shows_all);

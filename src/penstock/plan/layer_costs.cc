@@ -20,12 +20,28 @@ constexpr std::int64_t most_ranks = 65536;
 constexpr std::int64_t most_samples = std::int64_t{1} << 40;
 constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
 constexpr double most_bytes = 1e14;
+constexpr double most_time = 1e15;         // sums stay far from what a double can hold
+constexpr double least_bandwidth = 1e-6;
 constexpr std::size_t most_layers = 65535;
 
 double bytes(const StrictValue& value) {
   const double amount = value.amount();
   require<DataError>(amount <= most_bytes && amount == static_cast<double>(static_cast<std::int64_t>(amount)),
                      value.place(), " is ", amount, ": bytes are a whole number up to ", most_bytes, " (100 TB)");
+  return amount;
+}
+
+double time(const StrictValue& value) {
+  const double amount = value.amount();
+  require<DataError>(amount <= most_time, value.place(), " is ", amount, ": at most ", most_time,
+                     " is possible; choose a larger time_unit");
+  return amount;
+}
+
+double bandwidth(const StrictValue& value) {
+  const double amount = value.amount();
+  require<DataError>(amount == 0 || amount >= least_bandwidth, value.place(), " is ", amount, ": at least ",
+                     least_bandwidth, " is possible, or 0 for a link that bytes cost nothing");
   return amount;
 }
 
@@ -40,9 +56,9 @@ LayerCost read_layer(const StrictValue& layer) {
   layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
                          "boundary_bytes"});
   return {name(layer["name"]),
-          layer["forward"].amount(),
-          layer["input_grad"].amount(),
-          layer["weight_grad"].amount(),
+          time(layer["forward"]),
+          time(layer["input_grad"]),
+          time(layer["weight_grad"]),
           bytes(layer["activation_bytes"]),
           bytes(layer["parameter_bytes"]),
           bytes(layer["boundary_bytes"])};
@@ -77,8 +93,8 @@ LayerCosts read_layer_costs(std::string_view text) {
   if (root.has("micro_batches")) costs.micro_batches = read_micro_batches(root["micro_batches"], costs.samples);
   const StrictValue link = root["link"];
   link.require_members({"bytes_per_unit", "latency"});
-  costs.link = {link["bytes_per_unit"].amount(), link["latency"].amount()};
-  if (root.has("word_overhead")) costs.word_overhead = root["word_overhead"].amount();
+  costs.link = {bandwidth(link["bytes_per_unit"]), time(link["latency"])};
+  if (root.has("word_overhead")) costs.word_overhead = time(root["word_overhead"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
   for (const StrictValue& layer : root["layers"].list()) costs.layers.push_back(read_layer(layer));
   require<DataError>(!costs.layers.empty(), root["layers"].place(), " are empty: there is nothing to plan");

@@ -15,11 +15,11 @@ using nlohmann::ordered_json;
 constexpr std::string_view what = "the plan file";
 constexpr const char* version_key = "penstock_plan";
 constexpr int version = 1;
-constexpr WeightGradients modes[] = {WeightGradients::stream, WeightGradients::fused, WeightGradients::grouped};
+constexpr WeightMode modes[] = {WeightMode::stream, WeightMode::fused, WeightMode::grouped};
 
-WeightGradients mode_named(const StrictValue& value) {
+WeightMode mode_named(const StrictValue& value) {
   const std::string name = value.text();
-  for (const WeightGradients mode : modes)
+  for (const WeightMode mode : modes)
     if (name == to_string(mode)) return mode;
   throw DataError(say(value.place(), " is '", name, "': stream, fused and grouped are possible"));
 }
@@ -77,11 +77,11 @@ void require_whole(const Plan& plan) {
 
 }  // namespace
 
-const char* to_string(WeightGradients mode) {
+const char* to_string(WeightMode mode) {
   switch (mode) {
-    case WeightGradients::stream: return "stream";
-    case WeightGradients::fused: return "fused";
-    case WeightGradients::grouped: return "grouped";
+    case WeightMode::stream: return "stream";
+    case WeightMode::fused: return "fused";
+    case WeightMode::grouped: return "grouped";
   }
   return "";
 }

@@ -11,14 +11,14 @@
 namespace penstock {
 
 /// How the weight gradients of a step are computed.
-enum class WeightGradients {
+enum class WeightMode {
   stream,   // one W, or a share of B, per micro-batch
   fused,    // one W per stage and step
   grouped,  // few W's per stage: as large as the memory cap lets them be
 };
 
 /// "stream", "fused", "grouped".
-const char* to_string(WeightGradients mode);
+const char* to_string(WeightMode mode);
 
 /// What a step is expected to cost.
 struct Prediction {
@@ -34,7 +34,7 @@ struct Prediction {
 struct Plan {
   std::string costs;      // fingerprint() of the costs that it was made from
   std::string time_unit;  // "ms"
-  WeightGradients weight_gradients = WeightGradients::stream;
+  WeightMode weight_gradients = WeightMode::stream;
   std::vector<std::vector<std::string>> stages;  // the layers of each stage, by name, in order of execution
   Prediction prediction;
   Schedule schedule;  // compute words alone: lower() adds what the model's links ask for

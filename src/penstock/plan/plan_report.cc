@@ -11,6 +11,8 @@
 namespace penstock {
 namespace {
 
+constexpr double told = 0.0005;  // less shows as 0.0 %
+
 std::string in_bytes(double bytes) {
   constexpr std::array units{" B", " kB", " MB", " GB", " TB", " PB"};
   std::size_t unit = 0;
@@ -31,7 +33,7 @@ std::string verdict_on(const Trial& trial, const Trial& chosen) {
   if (!trial.fits) return say("needs ", std::llround(most_bytes(trial)), " bytes");
   if (&trial == &chosen) return "chosen";
   const double slower = trial.prediction.makespan / chosen.prediction.makespan - 1;
-  return slower > 0 ? in_percent(slower) + " slower" : "as fast";
+  return slower >= told ? in_percent(slower) + " slower" : "as fast";
 }
 
 std::string described(const Trial& trial) {
@@ -68,9 +70,9 @@ std::string explanation(const Planned& planned) {
   });
   if (rival != planned.trials.end())
     text += say(" The best of another kind, ", described(*rival), ", ",
-                rival->prediction.makespan > prediction.makespan
+                rival->prediction.makespan >= prediction.makespan * (1 + told)
                     ? say("takes ", in_percent(rival->prediction.makespan / prediction.makespan - 1), " longer")
-                    : say("is as fast, and is no smaller"),
+                    : say("is as fast"),
                 " and idles ", in_percent(rival->prediction.bubble_makespan), ".");
   const std::size_t fullest = fullest_rank(prediction);
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",

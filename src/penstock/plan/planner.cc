@@ -20,7 +20,7 @@ struct Candidate {
   const Generator& generator;
   ScheduleShape shape;
   double memory_limit = 1;
-  WeightGradients weight_gradients = WeightGradients::stream;
+  WeightMode weight_gradients = WeightMode::stream;
 
   /// Its words against `costs`, W's not yet fused.
   Schedule words(const Costs& costs) const {
@@ -75,14 +75,14 @@ class Trials {
   void run(Candidate candidate, std::vector<Outcome>& outcomes) {
     const Schedule base = candidate.words(Costs::unit());
     outcomes.push_back(best_of(candidate, with_weights(candidate, base)));
-    if (candidate.weight_gradients != WeightGradients::fused || outcomes.back().trial.fits) return;
-    candidate.weight_gradients = WeightGradients::grouped;
+    if (candidate.weight_gradients != WeightMode::fused || outcomes.back().trial.fits) return;
+    candidate.weight_gradients = WeightMode::grouped;
     if (auto grouped = grouped_within_cap(candidate, base)) outcomes.push_back(*std::move(grouped));
   }
 
  private:
   static Schedule with_weights(const Candidate& candidate, Schedule words) {
-    return candidate.weight_gradients == WeightGradients::fused ? fuse_w(words) : words;
+    return candidate.weight_gradients == WeightMode::fused ? fuse_w(words) : words;
   }
 
   double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
@@ -138,7 +138,7 @@ class Trials {
   /// With the cut that is best in stream.
   std::optional<Outcome> grouped_within_cap(const Candidate& candidate, const Schedule& base) {
     Candidate in_stream = candidate;
-    in_stream.weight_gradients = WeightGradients::stream;
+    in_stream.weight_gradients = WeightMode::stream;
     Outcome outcome = best_of(in_stream, base);
     if (!outcome.trial.fits) return std::nullopt;
     const std::vector<int> limit = room_for_contexts(sums_, outcome.schedule, outcome.stages, cap());
@@ -156,21 +156,27 @@ class Trials {
   StageCutter cutter_;
 };
 
-std::vector<const Generator*> generators_of(const PlanRequest& request) {
+std::vector<const Generator*> generators_of(const PlanWishes& wishes) {
   std::vector<const Generator*> chosen;
   const auto trains = [](const Generator& generator) {
     return !generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
                 .is_forward_only();
   };
-  for (const std::string& name : request.schedules) {
+  for (const std::string& name : wishes.schedules) {
     const Generator& generator = find_generator(name);
     require<ConfigError>(trains(generator), "schedule '", name, "' only goes forward: a plan is for training");
     chosen.push_back(&generator);
   }
-  if (request.schedules.empty())
+  if (wishes.schedules.empty())
     for (const Generator& generator : generators())
       if (trains(generator)) chosen.push_back(&generator);
   return chosen;
+}
+
+/// No more stages than layers.
+int most_chunks_for(const Generator& generator, const LayerCosts& costs) {
+  const auto layers = static_cast<std::int64_t>(costs.layers.size());
+  return static_cast<int>(std::min<std::int64_t>({most_chunks, generator.max_chunks, layers / costs.ranks}));
 }
 
 /// The settings of `generator` that give different words; costs are left out of account.
@@ -213,27 +219,30 @@ const char* to_string(CutKind kind) {
   return "";
 }
 
-Planned make_plan(const LayerCosts& costs, const PlanRequest& request) {
+Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes) {
   const std::string costs_fingerprint = fingerprint(costs);  // refuses costs that no file could hold
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
-  std::vector<WeightGradients> modes = {WeightGradients::stream, WeightGradients::fused};
-  if (request.weight_gradients) modes = {*request.weight_gradients};
+  std::vector<WeightMode> modes = {WeightMode::stream, WeightMode::fused};
+  if (wishes.weight_gradients) modes = {*wishes.weight_gradients};
+  require<ConfigError>(wishes.weight_gradients != WeightMode::grouped,
+                       "grouped weight gradients are what fused ones become where memory is short: ask for fused");
 
   Planned planned;
   std::vector<Outcome> outcomes;
-  const std::vector<const Generator*> chosen = generators_of(request);
+  const std::vector<const Generator*> chosen = generators_of(wishes);
+  for (const Generator* generator : chosen) {
+    const int most = most_chunks_for(*generator, costs);
+    if (most < std::min(generator->max_chunks, most_chunks))
+      planned.left_out.push_back(say(generator->name, " with ", std::max(most + 1, generator->min_chunks),
+                                     " or more chunks per rank: ", layers, " layers are too few"));
+  }
   for (const int m : candidate_micro_batches(costs)) {
     Trials trials(costs, m);
     for (const Generator* generator : chosen)
-      for (int v = generator->min_chunks; v <= std::min(generator->max_chunks, most_chunks); ++v) {
-        if (std::int64_t{v} * costs.ranks > layers) {
-          planned.left_out.push_back(say(generator->name, " with ", v, " chunks per rank: ", layers, " layers do not make ",
-                                         std::int64_t{v} * costs.ranks, " stages"));
-          continue;
-        }
+      for (int v = generator->min_chunks; v <= most_chunks_for(*generator, costs); ++v) {
         const ScheduleShape shape{.ranks = costs.ranks, .micro_batches = m, .chunks = v};
         for (const double limit : limits_that_matter(*generator, shape))
-          for (const WeightGradients mode : modes) trials.run({*generator, shape, limit, mode}, outcomes);
+          for (const WeightMode mode : modes) trials.run({*generator, shape, limit, mode}, outcomes);
       }
   }
   require<PlanError>(!outcomes.empty(), "nothing can be tried: ", layers, " layers do not make a stage for each of ",

@@ -27,7 +27,7 @@ struct Trial {
   std::string schedule;
   int chunks = 1;         // v
   int micro_batches = 1;  // m
-  WeightGradients weight_gradients = WeightGradients::stream;
+  WeightMode weight_gradients = WeightMode::stream;
   CutKind cut = CutKind::time;
   bool is_exact = true;   // false: the search for the cut was too long, and stopped at the best it had found
   bool fits = true;       // into the memory cap
@@ -35,9 +35,9 @@ struct Trial {
   Prediction prediction;
 };
 
-struct PlanRequest {
+struct PlanWishes {
   std::vector<std::string> schedules;               // names of generators; empty: all that train
-  std::optional<WeightGradients> weight_gradients;  // none: all are tried
+  std::optional<WeightMode> weight_gradients;       // stream or fused; none: both are tried
 };
 
 struct Planned {
@@ -53,6 +53,6 @@ struct Planned {
 ///
 /// Throws ConfigError for unknown schedules and those that only go forward; PlanError when there are fewer layers than
 /// ranks, and when nothing fits: the message says the smallest cap that would do.
-Planned make_plan(const LayerCosts& costs, const PlanRequest& request = {});
+Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes = {});
 
 }  // namespace penstock

@@ -99,7 +99,9 @@ Partition StageCutter::fastest_where(const std::vector<Rank>& rank_of_stage, con
       .price = [&](Rank rank, std::span<const Stretch> stages) {
         return fits(rank, stages) ? rank_time(rank_of_stage, rank, stages) : forbidden;
       },
-      .least = [&](Rank rank, std::span<const Stretch> stages) { return fits(rank, stages) ? work(stages) : forbidden; },
+      .least = [&](Rank rank, std::span<const Stretch> stages) {
+        return fits(rank, stages) ? work(stages) : forbidden;
+      },
       .share = [&](Stretch stretch) { return sums_.work(stretch); }};
   Partition fast = found(cheapest_partition(problem, known));
   const std::size_t ranks = stages_of_ranks(rank_of_stage).size();

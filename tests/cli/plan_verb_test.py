@@ -1,0 +1,105 @@
+"""`penstock plan` as its user sees it: standard output, standard error, exit code, files.
+
+Usage: plan_verb_test.py PENSTOCK DOCS, with the program and the folder of the documentation.
+"""
+
+import itertools
+import json
+import os
+import re
+
+import program_runs
+
+
+def layer(name, **figures):
+    return {"name": name, "forward": 1, "input_grad": 1, "weight_grad": 1, "activation_bytes": 10,
+            "parameter_bytes": 100, "boundary_bytes": 0, **figures}
+
+
+def costs(**members):
+    return {"penstock_layer_costs": 1, "time_unit": "ms", "ranks": 2, "samples": 16, "micro_batch_size": 4,
+            "link": {"bytes_per_unit": 100, "latency": 0}, "layers": [layer(f"layer{i}") for i in range(8)], **members}
+
+
+class PlanVerb(program_runs.ProgramRuns):
+    @classmethod
+    def setUpClass(cls):
+        pass  # no data set is needed
+
+    def plan(self, *flags, **members):
+        self.write("costs.json", json.dumps(costs(**members)))
+        return ["plan", "--costs", "costs.json", *flags]
+
+    def test_the_table_says_what_was_tried_and_which_was_chosen(self):
+        out = self.output_of(*self.plan("--schedules", "gpipe,1f1b", "--weight-gradients", "stream"))
+        self.assertIn("    1f1b  1  4  stream  time    60.000  20.0 %   480 B   chosen\n", out)
+        self.assertIn("   gpipe  1  4  stream  time    60.000  20.0 %   560 B  as fast\n", out)
+        self.assertIn("Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), the shortest step of 2 tried", out)
+        self.assertIn("stage 1 on rank 1: layer4 to layer7 (4 layers)\n", out)
+
+    def test_flags_go_before_the_file(self):
+        found = json.loads(self.output_of(*self.plan("--ranks", "4", "--micro-batches", "2,8", "--memory-cap", "260",
+                                                     "--json", "out.json", "--schedules", "1f1b")) and
+                           self.read("out.json"))
+        self.assertEqual({trial["micro_batches"] for trial in found["trials"]}, {2, 8})
+        self.assertEqual(len(found["stages"]), 4)
+        self.assertEqual(len(found["chosen"]["memory_bytes"]), 4)
+        self.assertTrue(all(max(trial["memory_bytes"]) <= 260 for trial in found["trials"] if trial["fits"]))
+        self.assertTrue(any(not trial["fits"] for trial in found["trials"]))
+
+    def test_every_schedule_that_trains_is_tried(self):
+        names = re.search(r"name \((.*?)\)", " ".join(self.output_of("schedule", "show", "--help").split()))[1]
+        trials = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
+        self.assertEqual({trial["schedule"] for trial in trials}, set(names.split(", ")) - {"forward-only"})
+
+    def test_the_plan_file_holds_the_schedule_that_was_judged(self):
+        self.output_of(*self.plan("--schedules", "1f1b", "--weight-gradients", "fused", "--output", "model.plan"))
+        plan = json.loads(self.read("model.plan"))
+        self.assertEqual(plan["stages"], [[f"layer{i}" for i in range(4)], [f"layer{i}" for i in range(4, 8)]])
+        self.write("model.sched", "\n".join(plan["schedule"]) + "\n")
+        self.assertIn("ok: 1f1b, 2 ranks", self.output_of("schedule", "check", "model.sched"))
+        self.assertEqual(plan["schedule"][-1], "rank 1: 1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0-3")
+
+    def test_a_file_on_standard_output_is_alone_there(self):
+        for flag in ("--output", "--json"):
+            code, out, err = self.run_program(*self.plan(flag, "-"))
+            self.assertEqual(code, 0)
+            json.loads(out)
+            self.assertIn("Chosen: ", err)
+        self.assertIn("would both write to standard output",
+                      self.complaint_of(*self.plan("--output", "-", "--json", "-")))
+
+    def test_too_little_memory_is_a_misuse_that_says_how_much_would_do(self):
+        message = self.complaint_of(*self.plan("--memory-cap", "400"))
+        smallest = re.search(r"the smallest cap that would do is (\d+) bytes", message)[1]
+        self.output_of(*self.plan("--memory-cap", smallest))
+        self.complaint_of(*self.plan("--memory-cap", str(int(smallest) - 1)))
+
+    def test_misuse(self):
+        self.assertIn("--costs is required", self.complaint_of("plan"))
+        self.assertIn("nothing.json: cannot be opened", self.complaint_of("plan", "--costs", "nothing.json"))
+        self.assertIn("costs.json: the cost file's samples is -1", self.complaint_of(*self.plan(samples=-1)))
+        self.assertIn("no schedule is called '2f2b'", self.complaint_of(*self.plan("--schedules", "2f2b")))
+        self.assertIn("costs.json: the cost file's ranks is 0", self.complaint_of(*self.plan(ranks=0)))
+        self.assertIn("8 layers do not make a stage for each of 9 ranks", self.complaint_of(*self.plan("--ranks", "9")))
+        self.assertIn("micro_batches[0] is 17: 1 to 16", self.complaint_of(*self.plan("--micro-batches", "17")))
+        self.assertIn("there is no such folder", self.complaint_of(*self.plan("--output", "no/where.plan")))
+        self.assertFalse(os.path.exists(self.path("no")))
+
+    def test_the_example_of_the_help_runs(self):
+        os.symlink(program_runs.DATA, self.path("docs"))
+        example = self.output_of("plan", "--help").split("Example:\n  penstock ")[1].split()
+        self.assertIn("Chosen: ", self.output_of(*example))
+        self.assertTrue(json.loads(self.read("model.plan")))
+
+    def test_the_example_of_the_documentation_shows_what_comes_out(self):
+        os.symlink(program_runs.DATA, self.path("docs"))
+        with open(os.path.join(program_runs.DATA, "cost_file.md")) as page:
+            session = page.read().split("    $ penstock ")[1]
+        command, *rest = session.split("\n")
+        shown = [line[4:] for line in itertools.takewhile(lambda line: not line or line.startswith("    "), rest)]
+        self.assertEqual(self.output_of(*command.split()).split(), " ".join(shown).split())
+
+
+if __name__ == "__main__":
+    program_runs.main()

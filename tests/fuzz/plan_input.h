@@ -1,0 +1,42 @@
+// What the fuzzers of cost and plan files ask of any input, shared with the test that replays their corpus. Throws on
+// a broken promise; refusing the input is none.
+#pragma once
+
+#include <string_view>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/plan.h"
+
+namespace penstock {
+
+inline void try_layer_costs(std::string_view text) {
+  LayerCosts costs;
+  try {
+    costs = read_layer_costs(text);
+  } catch (const DataError&) {
+    return;
+  }
+  require<InternalError>(read_layer_costs(write_layer_costs(costs)) == costs, "the costs do not read back");
+  // Small ones are planned: a schedule may be as long as the file asks for.
+  if (costs.layers.size() > 8 || costs.ranks > 4) return;
+  costs.micro_batches = {1, static_cast<int>(std::min<std::int64_t>(3, costs.samples))};
+  try {
+    const Planned planned = make_plan(costs);
+    to_table(planned);
+    explanation(planned);
+    require<InternalError>(read_plan(write_plan(planned.plan)) == planned.plan, "the plan does not read back");
+  } catch (const Misuse&) {  // fewer layers than ranks, too little memory, costs whose sum is not finite
+  }
+}
+
+inline void try_plan(std::string_view text) {
+  Plan plan;
+  try {
+    plan = read_plan(text);
+  } catch (const Misuse&) {
+    return;
+  }
+  require<InternalError>(read_plan(write_plan(plan)) == plan, "the plan does not read back");
+}
+
+}  // namespace penstock

@@ -1,0 +1,120 @@
+#include "penstock/plan/layer_costs.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+#include "tests/plan/small_costs.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* smallest = R"({
+  "penstock_layer_costs": 1,
+  "time_unit": "ms",
+  "ranks": 2,
+  "samples": 10,
+  "micro_batch_size": 4,
+  "link": {"bytes_per_unit": 1000, "latency": 0.5},
+  "layers": [
+    {"name": "a", "forward": 1, "input_grad": 0, "weight_grad": 2.5,
+     "activation_bytes": 7, "parameter_bytes": 8, "boundary_bytes": 9}
+  ]
+})";
+
+/// `smallest` with `from` replaced.
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = smallest;
+  return text.replace(text.find(from), from.size(), to);
+}
+
+std::string complaint_of(const std::string& text) {
+  return test::complaint<DataError>([&] { read_layer_costs(text); });
+}
+
+TEST(LayerCosts, reads_what_the_form_says) {
+  const LayerCosts costs = read_layer_costs(smallest);
+  EXPECT_EQ(costs.time_unit, "ms");
+  EXPECT_EQ(costs.ranks, 2);
+  EXPECT_EQ(costs.samples, 10);
+  EXPECT_EQ(costs.micro_batch_size, 4);
+  EXPECT_EQ(costs.link, (LinkSpeed{.bytes_per_unit = 1000, .latency = 0.5}));
+  EXPECT_EQ(costs.word_overhead, 0);
+  EXPECT_FALSE(costs.memory_cap_bytes.has_value());
+  ASSERT_EQ(costs.layers.size(), 1u);
+  EXPECT_EQ(costs.layers[0], (LayerCost{"a", 1, 0, 2.5, 7, 8, 9}));
+}
+
+TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
+  EXPECT_EQ(candidate_micro_batches(read_layer_costs(smallest)), std::vector<int>{3});
+  EXPECT_EQ(candidate_micro_batches(read_layer_costs(with("\"link\"", "\"micro_batches\": [1, 10], \"link\""))),
+            (std::vector<int>{1, 10}));
+}
+
+TEST(LayerCosts, errors_say_where_and_what_is_possible) {
+  EXPECT_EQ(complaint_of("[]"), "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
+                                "docs/cost_file.md tells the form");
+  EXPECT_EQ(complaint_of(with("costs\": 1", "costs\": 2")),
+            "the cost file's penstock_layer_costs is 2: 1 to 1 is possible");
+  EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 0")), "the cost file's ranks is 0: 1 to 65536 is possible");
+  EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 2.5")), "the cost file's ranks is not a whole number");
+  EXPECT_EQ(complaint_of(with("\"ranks\": 2,", "")), "the cost file has no member 'ranks'");
+  EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 2, \"ranks\": 3")),
+            "the cost file has the member 'ranks' twice in one object");
+  EXPECT_EQ(complaint_of(with("\"latency\"", "\"delay\"")),
+            "the cost file's link has a member 'delay', which is not known; there are bytes_per_unit, latency");
+  EXPECT_EQ(complaint_of(with("\"forward\": 1", "\"forward\": -1")),
+            "the cost file's layers[0].forward is -1: a finite number >= 0 is needed");
+  EXPECT_EQ(complaint_of(with("_bytes\": 7", "_bytes\": 7.5")),
+            "the cost file's layers[0].activation_bytes is 7.5: bytes are a whole number up to 1e+14 (100 TB)");
+  EXPECT_EQ(complaint_of(with("\"a\"", "\"\"")),
+            "the cost file's layers[0].name is to be one line of text, and not empty");
+  EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 11], \"link\"")),
+            "the cost file's micro_batches[1] is 11: 1 to 10 is possible");
+  EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 2], \"link\"")),
+            "the cost file's micro_batches[1] is 2 for the second time");
+  EXPECT_TRUE(test::says(complaint_of("{"), "the cost file is no JSON: "));
+  EXPECT_TRUE(test::says(complaint_of(std::string(500, '[')), "the cost file nests deeper than 8 levels"));
+  EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));
+}
+
+TEST(LayerCosts, every_value_reads_back) {
+  EXPECT_TRUE(rc::check("read(write(x)) == x", [] {
+    LayerCosts costs = any_costs(9);
+    if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(0, 1 << 30);
+    if (*rc::gen::arbitrary<bool>()) costs.micro_batches.clear();
+    costs.layers[0].forward = 1.0 / *rc::gen::inRange(1, 1000);
+    costs.layers[0].name = "a \"quoted\" name";
+    RC_ASSERT(read_layer_costs(write_layer_costs(costs)) == costs);
+  }));
+}
+
+TEST(LayerCosts, what_the_form_cannot_say_is_not_written) {
+  for (const auto& spoil : std::vector<void (*)(LayerCosts&)>{
+           [](LayerCosts& costs) { costs.layers.clear(); },
+           [](LayerCosts& costs) { costs.layers[0].forward = std::numeric_limits<double>::infinity(); },
+           [](LayerCosts& costs) { costs.layers[0].activation_bytes = std::numeric_limits<double>::quiet_NaN(); },
+           [](LayerCosts& costs) { costs.layers[0].activation_bytes = 0.5; },
+           [](LayerCosts& costs) { costs.layers[0].name = "\xff"; },
+           [](LayerCosts& costs) { costs.time_unit = "two\nlines"; },
+           [](LayerCosts& costs) { costs.ranks = 0; }}) {
+    LayerCosts costs = even_layers();
+    spoil(costs);
+    EXPECT_THROW(write_layer_costs(costs), DataError);
+  }
+}
+
+TEST(LayerCosts, the_fingerprint_is_that_of_the_values) {
+  const std::string before = fingerprint(even_layers());
+  EXPECT_EQ(before.size(), 16u);
+  EXPECT_EQ(fingerprint(read_layer_costs(write_layer_costs(even_layers()))), before);
+  LayerCosts other = even_layers();
+  other.layers[7].weight_grad += 1e-9;
+  EXPECT_NE(fingerprint(other), before);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,106 @@
+#include "penstock/plan/plan_file.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/planner.h"
+#include "penstock/schedule/schedule.h"
+#include "tests/base/complaint.h"
+#include "tests/plan/small_costs.h"
+
+namespace penstock {
+namespace {
+
+Plan small_plan() {
+  LayerCosts costs = even_layers();
+  costs.layers.resize(3);
+  costs.micro_batches = {2};
+  return make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused}).plan;
+}
+
+TEST(PlanFile, reads_as_what_it_says) {
+  Plan plan = small_plan();
+  plan.costs = "0123456789abcdef";
+  EXPECT_EQ(write_plan(plan), R"({
+  "penstock_plan": 1,
+  "costs": "0123456789abcdef",
+  "time_unit": "ms",
+  "weight_gradients": "fused",
+  "stages": [
+    [
+      "layer0",
+      "layer1"
+    ],
+    [
+      "layer2"
+    ]
+  ],
+  "prediction": {
+    "makespan": 24.0,
+    "bubble_makespan": 0.25,
+    "bubble_span": 0.25,
+    "peak_activations": [
+      2.0,
+      2.0
+    ],
+    "memory_bytes": [
+      280.0,
+      140.0
+    ]
+  },
+  "schedule": [
+    "penstock schedule 1",
+    "name 1f1b",
+    "ranks 2",
+    "stages 2",
+    "micro_batches 2",
+    "rank_of_stage 0 1",
+    "rank 0: 0F0 0F1 0I0 0I1 0W0-1",
+    "rank 1: 1F0 1I0 1F1 1I1 1W0-1"
+  ]
+}
+)");
+  EXPECT_EQ(read_plan(write_plan(plan)), plan);
+}
+
+/// What is said of a plan with `from` replaced.
+template <class Error = DataError>
+std::string complaint_with(const std::string& from, const std::string& to) {
+  std::string text = write_plan(small_plan());
+  text.replace(text.find(from), from.size(), to);
+  return test::complaint<Error>([&] { read_plan(text); });
+}
+
+TEST(PlanFile, errors_say_where_and_what_is_possible) {
+  EXPECT_EQ(test::complaint<DataError>([] { read_plan("{}"); }),
+            "the plan file must say \"penstock_plan\": 1 in its one object: `penstock plan --output FILE` writes one");
+  EXPECT_EQ(complaint_with("\"penstock_plan\": 1", "\"penstock_plan\": 9"),
+            "the plan file's penstock_plan is 9: 1 to 1 is possible");
+  EXPECT_EQ(complaint_with("\"fused\"", "\"often\""),
+            "the plan file's weight_gradients is 'often': stream, fused and grouped are possible");
+  EXPECT_EQ(complaint_with("\"time_unit\"", "\"unit\""), "the plan file has a member 'unit', which is not known; there "
+            "are penstock_plan, costs, time_unit, weight_gradients, stages, prediction, schedule");
+  EXPECT_EQ(complaint_with(",\n    [\n      \"layer2\"\n    ]", ""),
+            "the plan file has layers for 1 stages, and its schedule has 2");
+  EXPECT_EQ(complaint_with("\"layer2\"", ""), "the plan file's stages[1] has no layers");
+  EXPECT_EQ(complaint_with("0W0-1", "0W0-2"), "the plan file's schedule is no schedule: line 7, column 25: "
+            "0W0-2 names micro-batch 2, but there are 2 micro-batches");
+  EXPECT_EQ(complaint_with("0W0-1", "0W0-1 0STEP"),
+            "the plan file's schedule has messages or a step in it: a plan holds compute words, and the model's links say what is added");
+  EXPECT_TRUE(test::says(complaint_with<PlanError>("1F1 1I1", "1I1 1F1"), "deadlock", "rank 1 |"));
+}
+
+TEST(PlanFile, what_cannot_be_read_is_not_written) {
+  Plan plan = small_plan();
+  plan.stages.pop_back();
+  EXPECT_THROW(write_plan(plan), DataError);
+  plan = small_plan();
+  plan.schedule = generate("forward-only", {.ranks = 2, .micro_batches = 2});
+  EXPECT_THROW(write_plan(plan), DataError);
+  plan = small_plan();
+  plan.time_unit = "\xff";
+  EXPECT_THROW(write_plan(plan), DataError);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,224 @@
+#include "penstock/plan/planner.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/cut.h"
+#include "penstock/plan/layer_sums.h"
+#include "penstock/plan/plan_report.h"
+#include "penstock/schedule/schedule.h"
+#include "tests/base/complaint.h"
+#include "tests/plan/small_costs.h"
+
+namespace penstock {
+namespace {
+
+double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
+
+Stages stages_of(const Cut& cut) {
+  Stages stages;
+  for (std::size_t layer = 0; layer < cut.size(); ++layer) {
+    if (layer == 0 || cut[layer] != cut[layer - 1]) stages.push_back({static_cast<int>(layer), 0});
+    stages.back().end = static_cast<int>(layer) + 1;
+  }
+  return stages;
+}
+
+/// A schedule that somebody takes without a planner: as many layers for every stage.
+struct Fixed {
+  double makespan = 0;
+  double bytes = 0;
+};
+
+Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_batches) {
+  const LayerSums sums(costs, micro_batches);
+  const ScheduleShape shape{costs.ranks, micro_batches, generator.default_chunks};
+  std::vector<LayerSize> layers(costs.layers.size());
+  const Stages stages = stages_of(cut_uniformly(layers, shape.ranks * shape.chunks));
+  const std::vector<Rank> placement = generate(generator.name, shape).rank_of_stage;
+  const Costs of_stages = stage_costs(sums, placement, stages, costs.word_overhead);
+  const Schedule schedule = generate(generator.name, shape, {.costs = of_stages, .memory_limit = 1});
+  return {simulate(schedule, of_stages).makespan, most(memory_bytes(sums, schedule, stages))};
+}
+
+/// What is held, counted word by word.
+double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
+  const LayerSums sums(costs, plan.schedule.micro_batches);
+  Stages stages;
+  for (const auto& names : plan.stages) {
+    const int begin = stages.empty() ? 0 : stages.back().end;
+    stages.push_back({begin, begin + static_cast<int>(names.size())});
+  }
+  double peak = 0;
+  for (std::size_t rank = 0; rank < plan.schedule.orders.size(); ++rank) {
+    double held = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s)
+      if (plan.schedule.rank_of_stage[s].index() == rank) held += sums.parameter_bytes(stages[s]);
+    peak = std::max(peak, held);
+    for (const Instruction& word : plan.schedule.orders[rank]) {
+      const double context = sums.activation_bytes(stages[word.stage().index()]);
+      if (word.op() == Op::forward) held += context;
+      peak = std::max(peak, held);
+      if (word.op() == Op::backward) held -= context;
+      if (word.op() == Op::weight_grad) held -= context * (word.last().value() - word.first().value() + 1);
+    }
+  }
+  return peak;
+}
+
+TEST(Planner, even_layers_are_cut_evenly) {
+  const Planned planned = make_plan(even_layers(), {.schedules = {"1f1b"}, .weight_gradients = WeightMode::stream});
+  ASSERT_EQ(planned.trials.size(), 1u);
+  EXPECT_EQ(planned.plan.prediction.makespan, (4 + 1) * 12);
+  EXPECT_EQ(planned.plan.prediction.memory_bytes, (std::vector<double>{400 + 2 * 40, 400 + 40}));
+  EXPECT_EQ(planned.plan.prediction.peak_activations, (std::vector<double>{2, 1}));
+  EXPECT_EQ(planned.plan.stages[1], (std::vector<std::string>{"layer4", "layer5", "layer6", "layer7"}));
+  EXPECT_EQ(planned.plan.schedule, generate("1f1b", {.ranks = 2, .micro_batches = 4}));
+  EXPECT_EQ(planned.plan.time_unit, "ms");
+  EXPECT_EQ(planned.plan.costs, fingerprint(even_layers()));
+}
+
+TEST(Planner, times_grow_with_the_micro_batch_and_the_overhead_of_a_word_does_not) {
+  LayerCosts costs = even_layers();
+  costs.word_overhead = 1;
+  costs.micro_batches = {2};  // of 8 samples: twice as large as measured
+  const PlanWishes gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
+  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, (2 + 1) * (2 * 12 + 2));
+  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.memory_bytes[0], 400 + 2 * 2 * 40);
+}
+
+TEST(Planner, many_small_words_are_worth_fusing) {
+  LayerCosts costs = even_layers();
+  costs.word_overhead = 1;
+  const Planned planned = make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}});
+  EXPECT_EQ(planned.plan.weight_gradients, WeightMode::fused);
+  EXPECT_EQ(planned.plan.schedule, fuse_w(generate("gpipe", {.ranks = 2, .micro_batches = 4})));
+}
+
+TEST(Planner, a_slow_link_moves_the_cut) {
+  LayerCosts costs = even_layers();
+  for (LayerCost& layer : costs.layers) layer.boundary_bytes = 1000;
+  costs.layers[2].boundary_bytes = 1;
+  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = {}});
+  EXPECT_EQ(planned.plan.stages[0].size(), 3u);
+}
+
+TEST(Planner, what_does_not_fit_fused_is_fused_in_groups) {
+  LayerCosts costs = even_layers();
+  costs.memory_cap_bytes = 400 + 3 * 40;
+  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused});
+  EXPECT_EQ(planned.plan.weight_gradients, WeightMode::grouped);
+  EXPECT_EQ(most(planned.plan.prediction.memory_bytes), 400 + 3 * 40);
+  ASSERT_EQ(planned.trials.size(), 2u);
+  EXPECT_FALSE(planned.trials[1].fits);
+  EXPECT_EQ(most(planned.trials[1].prediction.memory_bytes), 400 + 4 * 40);
+}
+
+TEST(Planner, refusals) {
+  const PlanWishes no_training{.schedules = {"forward-only"}, .weight_gradients = {}};
+  EXPECT_EQ(test::complaint<ConfigError>([&] { make_plan(even_layers(), no_training); }),
+            "schedule 'forward-only' only goes forward: a plan is for training");
+  EXPECT_THROW(make_plan(even_layers(), {.schedules = {"one-f"}, .weight_gradients = {}}), ConfigError);
+  EXPECT_THROW(make_plan(even_layers(), {.schedules = {}, .weight_gradients = WeightMode::grouped}), ConfigError);
+  LayerCosts costs = even_layers();
+  costs.ranks = 9;
+  EXPECT_EQ(test::complaint<PlanError>([&] { make_plan(costs); }),
+            "nothing can be tried: 8 layers do not make a stage for each of 9 ranks and their chunks; use fewer ranks");
+}
+
+TEST(Planner, too_little_memory_is_refused_with_the_smallest_cap_that_would_do) {
+  LayerCosts costs = even_layers();
+  costs.memory_cap_bytes = 439;
+  const PlanWishes wishes{.schedules = {"gpipe", "sequential"}, .weight_gradients = {}};
+  EXPECT_EQ(test::complaint<PlanError>([&] { make_plan(costs, wishes); }),
+            "no schedule fits into 439 bytes per rank: the smallest cap that would do is 440 bytes, with 'sequential', "
+            "1 chunk(s) per rank and 4 micro-batches");
+  costs.memory_cap_bytes = 440;
+  EXPECT_EQ(make_plan(costs, wishes).plan.schedule.name, "sequential");
+}
+
+TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) {
+  EXPECT_TRUE(rc::check("never worse than a fixed schedule", [] {
+    LayerCosts costs = any_costs(14);
+    if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(100, 1500);
+    Planned planned;
+    try {
+      planned = make_plan(costs);
+    } catch (const PlanError&) {
+      RC_DISCARD("nothing fits");
+    }
+    RC_LOG() << write_layer_costs(costs) << to_table(planned) << explanation(planned);
+    const Prediction& prediction = planned.plan.prediction;
+    RC_ASSERT(planned.trials.front().prediction == prediction);
+    for (const Trial& trial : planned.trials)
+      RC_ASSERT(!trial.fits || trial.prediction.makespan >= prediction.makespan);
+    judge(planned.plan.schedule).require_ok(planned.plan.schedule);
+    RC_ASSERT(read_plan(write_plan(planned.plan)) == planned.plan);
+    RC_ASSERT(most_bytes_counted(costs, planned.plan) == most(prediction.memory_bytes));
+    RC_ASSERT(!costs.memory_cap_bytes || most(prediction.memory_bytes) <= *costs.memory_cap_bytes);
+
+    std::vector<std::string> names;
+    for (const auto& stage : planned.plan.stages) names.insert(names.end(), stage.begin(), stage.end());
+    RC_ASSERT(names.size() == costs.layers.size());
+    for (std::size_t layer = 0; layer < names.size(); ++layer) RC_ASSERT(names[layer] == costs.layers[layer].name);
+
+    const double largest_cap = costs.memory_cap_bytes.value_or(1e18);
+    for (const Generator& generator : generators()) {
+      if (generator.name == "forward-only") continue;
+      if (static_cast<std::size_t>(generator.default_chunks * costs.ranks) > costs.layers.size()) continue;
+      for (const int m : costs.micro_batches) {
+        const Fixed fixed = uniform(costs, generator, m);
+        RC_ASSERT(fixed.bytes > largest_cap || prediction.makespan <= fixed.makespan);
+      }
+    }
+  }));
+}
+
+TEST(Planner, the_smallest_cap_is_the_smallest) {
+  EXPECT_TRUE(rc::check("a byte less is refused", [] {
+    LayerCosts costs = any_costs(10);
+    costs.memory_cap_bytes = 0;
+    double smallest = 0;
+    try {
+      make_plan(costs);
+      RC_DISCARD("these layers hold nothing");
+    } catch (const PlanError& error) {
+      const std::string text = error.what();
+      const std::string before = "would do is ";
+      smallest = std::stod(text.substr(text.find(before) + before.size()));
+    }
+    costs.memory_cap_bytes = smallest;
+    RC_ASSERT(most(make_plan(costs).plan.prediction.memory_bytes) == smallest);
+    costs.memory_cap_bytes = smallest - 1;
+    RC_ASSERT_THROWS_AS(make_plan(costs), PlanError);
+  }));
+}
+
+TEST(PlanReport, a_table_and_a_paragraph) {
+  LayerCosts costs = even_layers();
+  costs.memory_cap_bytes = 480;
+  const PlanWishes wishes{.schedules = {"gpipe", "sequential", "1f1b"}, .weight_gradients = WeightMode::stream};
+  const Planned planned = make_plan(costs, wishes);
+  EXPECT_EQ(to_table(planned),
+            "  schedule  v  m       W      cut  makespan  bubble  memory          verdict\n"
+            "      1f1b  1  4  stream     time    60.000  20.0 %   480 B           chosen\n"
+            "sequential  1  4  stream     time    96.000  50.0 %   440 B    60.0 % slower\n"
+            "     gpipe  1  4  stream  uniform         -       -   560 B  needs 560 bytes\n");
+  EXPECT_EQ(to_table(planned, 1),
+            "schedule  v  m       W   cut  makespan  bubble  memory  verdict\n"
+            "    1f1b  1  4  stream  time    60.000  20.0 %   480 B   chosen\n"
+            "... and 2 more\n");
+  EXPECT_EQ(explanation(planned),
+            "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), the shortest step of 3 tried: 60.000 ms, of which "
+            "ranks idle 20.0 %. The best of another kind, 'sequential' (v = 1, m = 4, weight gradients stream), takes "
+            "60.0 % longer and idles 50.0 %. Rank 0 holds the most: 480 B, with 2.00 micro-batches alive. 1 did not "
+            "fit into memory.\n");
+}
+
+}  // namespace
+}  // namespace penstock
