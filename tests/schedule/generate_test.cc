@@ -49,9 +49,10 @@ void expect_valid_within_its_bound(const Generator& generator, const ScheduleSha
   for (const Schedule& form : {schedule, lower(schedule)}) {
     const Verdict verdict = judge(form, bound);
     ASSERT_EQ(verdict.reason, "");
-    // It is not a loose bound; but zb-auto takes no more of its limit than it has a use for, and v-min, which frees
-    // early, may stay below while it has few to free.
+    // It is not a loose bound; but zb-auto takes no more of its limit than it has a use for, v-min, which frees early,
+    // may stay below while it has few to free, and interleaved without phases promises the same for all ranks.
     if (generator.name == "zb-auto" || (generator.name == "v-min" && shape.micro_batches < 2 * shape.ranks)) continue;
+    if (generator.name == "interleaved" && shape.micro_batches % shape.ranks != 0) continue;
     EXPECT_EQ(verdict.peak_activations, *bound.activation_bound);
   }
   EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);

@@ -8,90 +8,113 @@
 // The bubble is 1F1B's divided by v. Rank r runs 2(p - r - 1) + (v - 1)p forwards before its first pair, and so holds
 // at most one chunk's micro-batch more than that.
 //
-// The paper asks for m divisible by p. Where it is not, the groups share what is left over, for in a group smaller
-// than p every chunk would wait for its first micro-batch to come round (m = 3, p = 2, v = 2: one group of 3):
+// The paper asks for m divisible by p. Where it is not, the groups differ in size, and fixed phases would either stall
+// in a group smaller than p, where every chunk waits for its first micro-batch to come round, or hold more for a larger
+// one. So the phases are let go: every rank runs whichever of its next forward and its next backward is ready first,
+// within the memory of the paper's first rank, pv + p - 1 micro-batches of chunks. Of four ways to size the groups the
+// first is taken whose bubble is no longer than the paper's (m = 3, p = 2, v = 2: one group of 3):
 //
-//   rank 0 | 0F0 0F1 0F2 2F0 2F1 2F2 2B0  .  2B1  .  2B2 0B0 0B1 0B2
+//   rank 0 | 0F0 0F1 0F2 2F0 2F1  .  2B0 2F2 2B1  .  2B2 0B0 0B1 0B2
 //   rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .
 //
-// With G the largest group, p + (m mod p)/(m div p) rounded up, (v - 1)G takes the place of (v - 1)p. With m < p there
-// is one group of m, and waiting cannot be helped.
+// Where none is (with v <= 3: at p = 2, v = 3 and odd m alone), the phases stay, over groups that share what is left
+// over: with G the largest of them, (v - 1)G takes the place of (v - 1)p, in the memory too. With m < p there is one
+// group of m, and waiting cannot be helped.
 #include <algorithm>
+#include <array>
+#include <optional>
 
-#include "penstock/schedule/placement.h"
+#include "penstock/schedule/interleave_groups.h"
+#include "penstock/schedule/simulate.h"
 
 namespace penstock {
 
 namespace {
 
-/// As many groups as there are p micro-batches, of nearly one size, larger ones first.
-std::vector<int> groups_of(const ScheduleShape& shape) {
-  const int count = std::max(1, shape.micro_batches / shape.ranks);
-  std::vector<int> sizes(static_cast<std::size_t>(count), shape.micro_batches / count);
-  for (int k = 0; k < shape.micro_batches % count; ++k) ++sizes[static_cast<std::size_t>(k)];
+/// `count` groups of nearly one size, larger ones first.
+Groups even(int micro_batches, int count) {
+  Groups sizes(static_cast<std::size_t>(count), micro_batches / count);
+  for (int k = 0; k < micro_batches % count; ++k) ++sizes[static_cast<std::size_t>(k)];
   return sizes;
+}
+
+/// As many groups as there are p micro-batches.
+Groups shared_groups(const ScheduleShape& shape) {
+  return even(shape.micro_batches, std::max(1, shape.micro_batches / shape.ranks));
 }
 
 int warm_up(const ScheduleShape& shape, int rank) {
   return std::min(shape.chunks * shape.micro_batches,
-                  2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * groups_of(shape).front());
+                  2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shared_groups(shape).front());
 }
 
-/// Which chunk of which micro-batch, in the order of the forwards. For backwards the chunks count from the last.
-struct Turn {
-  int chunk;
-  MicroBatch micro_batch;
-};
-
-std::vector<Turn> turns_of(const ScheduleShape& shape) {
-  std::vector<Turn> turns;
-  turns.reserve(static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
-  int begin = 0;
-  for (const int size : groups_of(shape)) {
-    for (int chunk = 0; chunk < shape.chunks; ++chunk)
-      for (int i = begin; i < begin + size; ++i) turns.push_back({chunk, MicroBatch(i)});
-    begin += size;
-  }
-  return turns;
-}
-
-Schedule interleaved(const ScheduleShape& shape, const Tuning&) {
+Schedule in_phases(const ScheduleShape& shape) {
   Schedule schedule = placed_in_turns(interleaved_generator.name, shape);
-  const std::vector<Turn> turns = turns_of(shape);
-  for (int rank = 0; rank < shape.ranks; ++rank) {
-    Order& order = schedule.orders[static_cast<std::size_t>(rank)];
+  const std::vector<Turn> turns = turns_of(shape, shared_groups(shape));
+  for (Rank rank(0); rank.value() < shape.ranks; rank = rank.next()) {
+    Order& order = schedule.orders[rank.index()];
     order.reserve(2 * turns.size());
-    const auto run_forward = [&](const Turn& turn) {
-      order.push_back(forward(StageId(turn.chunk * shape.ranks + rank), turn.micro_batch));
-    };
-    const auto run_backward = [&](const Turn& turn) {
-      const int chunk = shape.chunks - 1 - turn.chunk;
-      order.push_back(backward(StageId(chunk * shape.ranks + rank), turn.micro_batch));
-    };
-    const auto warm = static_cast<std::size_t>(warm_up(shape, rank));
+    const auto warm = static_cast<std::size_t>(warm_up(shape, rank.value()));
 
     // Warm-up: the first gradient comes back when so many forwards have gone ahead.
-    for (std::size_t k = 0; k < warm; ++k) run_forward(turns[k]);
+    for (std::size_t k = 0; k < warm; ++k) order.push_back(forward_of(shape, rank, turns[k]));
     // Steady: one forward, one backward.
     for (std::size_t k = warm; k < turns.size(); ++k) {
-      run_forward(turns[k]);
-      run_backward(turns[k - warm]);
+      order.push_back(forward_of(shape, rank, turns[k]));
+      order.push_back(backward_of(shape, rank, turns[k - warm]));
     }
     // Cool-down.
-    for (std::size_t k = turns.size() - warm; k < turns.size(); ++k) run_backward(turns[k]);
+    for (std::size_t k = turns.size() - warm; k < turns.size(); ++k)
+      order.push_back(backward_of(shape, rank, turns[k]));
   }
   return schedule;
 }
 
-std::vector<int> hold_warm_up(const ScheduleShape& shape, const Tuning&) {
-  std::vector<int> bound;
-  for (int rank = 0; rank < shape.ranks; ++rank)
-    bound.push_back(std::min(shape.chunks * shape.micro_batches, warm_up(shape, rank) + 1));
-  return bound;
+/// Ways to size the groups, the one that serves most often first.
+std::array<Groups, 4> groupings(const ScheduleShape& shape) {
+  const int p = shape.ranks;
+  const int full = shape.micro_batches / p;
+  const int left = shape.micro_batches % p;
+  Groups rising = even(shape.micro_batches, full);
+  std::reverse(rising.begin(), rising.end());
+  Groups large_last(static_cast<std::size_t>(full), p);
+  large_last.back() += left;
+  Groups small_within(static_cast<std::size_t>(full), p);
+  small_within.insert(small_within.begin() + (full + 1) / 2, left);
+  return {rising, even(shape.micro_batches, full), small_within, large_last};
 }
 
 double bubble_time(const ScheduleShape& shape, const Costs& costs) {
   return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+}
+
+int memory_of_first_rank(const ScheduleShape& shape) { return shape.ranks * shape.chunks + shape.ranks - 1; }
+
+/// For m > p that p does not divide; none where no way keeps the paper's bubble.
+std::optional<Schedule> without_phases(const ScheduleShape& shape) {
+  if (shape.micro_batches < shape.ranks || shape.micro_batches % shape.ranks == 0) return std::nullopt;
+  const Costs costs = Costs::unit();
+  for (const Groups& groups : groupings(shape)) {
+    auto schedule = race(shape, groups, {.name = interleaved_generator.name, .most = memory_of_first_rank(shape)});
+    if (!schedule) continue;
+    const Simulation run = simulate(*schedule, costs);
+    const double idle = run.span - *std::max_element(run.busy.begin(), run.busy.end());
+    if (idle <= bubble_time(shape, costs)) return schedule;
+  }
+  return std::nullopt;
+}
+
+Schedule interleaved(const ScheduleShape& shape, const Tuning&) {
+  auto schedule = without_phases(shape);
+  return schedule ? *std::move(schedule) : in_phases(shape);
+}
+
+std::vector<int> hold_warm_up(const ScheduleShape& shape, const Tuning&) {
+  const int all = shape.chunks * shape.micro_batches;
+  if (without_phases(shape)) return for_every_rank(shape, std::min(all, memory_of_first_rank(shape)));
+  std::vector<int> bound;
+  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(all, warm_up(shape, rank) + 1));
+  return bound;
 }
 
 }  // namespace
