@@ -9,7 +9,7 @@
 // by running all stages against the clock (fill_gaps.h): some forwards for the warm-up, then I and F in turns, W where
 // a rank would idle, where memory is short, and at the end. What is tried stands in gap_policies.h. 1f1b-early, zb-h1
 // and zb-h2 compete too, where the limit admits them, so that none of these is better. At limit 1 it is just as fast as
-// ZB-H1 in all cases of the paper, and of the same order where all words cost the same.
+// ZB-H1 in all cases of the paper, and of the same order for m >= p where all words cost the same.
 //
 // Memory: a micro-batch counts 1 until its I and Tuning::weight_share from there to its W. Counted in full, no schedule
 // would reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one and its last gradient takes
