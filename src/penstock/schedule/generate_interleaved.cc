@@ -17,13 +17,14 @@
 //   rank 0 | 0F0 0F1 0F2 2F0 2F1  .  2B0 2F2 2B1  .  2B2 0B0 0B1 0B2
 //   rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .
 //
-// Where none is (with v <= 3: at p = 2, v = 3 and odd m alone), the phases stay, over groups that share what is left
-// over: with G the largest of them, (v - 1)G takes the place of (v - 1)p, in the memory too. With m < p there is one
+// or else the one with the least bubble: with v <= 3 that is one chunk's F longer at p = 2, v = 3 and odd m >= 2p, and
+// some words longer at v = 3 and p < m < 2p, where pv + p - 1 is less than what it would take. With m < p there is one
 // group of m, and waiting cannot be helped.
 #include <algorithm>
 #include <array>
 #include <optional>
 
+#include "penstock/base/error.h"
 #include "penstock/schedule/interleave_groups.h"
 #include "penstock/schedule/simulate.h"
 
@@ -38,19 +39,20 @@ Groups even(int micro_batches, int count) {
   return sizes;
 }
 
-/// As many groups as there are p micro-batches.
-Groups shared_groups(const ScheduleShape& shape) {
-  return even(shape.micro_batches, std::max(1, shape.micro_batches / shape.ranks));
+/// True where all groups are of one size: p, or m where that is less.
+bool has_even_groups(const ScheduleShape& shape) {
+  return shape.micro_batches < shape.ranks || shape.micro_batches % shape.ranks == 0;
 }
 
 int warm_up(const ScheduleShape& shape, int rank) {
-  return std::min(shape.chunks * shape.micro_batches,
-                  2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shared_groups(shape).front());
+  const int group = std::min(shape.micro_batches, shape.ranks);
+  return std::min(shape.chunks * shape.micro_batches, 2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * group);
 }
 
 Schedule in_phases(const ScheduleShape& shape) {
   Schedule schedule = placed_in_turns(interleaved_generator.name, shape);
-  const std::vector<Turn> turns = turns_of(shape, shared_groups(shape));
+  const std::vector<Turn> turns =
+      turns_of(shape, even(shape.micro_batches, std::max(1, shape.micro_batches / shape.ranks)));
   for (Rank rank(0); rank.value() < shape.ranks; rank = rank.next()) {
     Order& order = schedule.orders[rank.index()];
     order.reserve(2 * turns.size());
@@ -90,28 +92,31 @@ double bubble_time(const ScheduleShape& shape, const Costs& costs) {
 
 int memory_of_first_rank(const ScheduleShape& shape) { return shape.ranks * shape.chunks + shape.ranks - 1; }
 
-/// For m > p that p does not divide; none where no way keeps the paper's bubble.
-std::optional<Schedule> without_phases(const ScheduleShape& shape) {
-  if (shape.micro_batches < shape.ranks || shape.micro_batches % shape.ranks == 0) return std::nullopt;
+Schedule without_phases(const ScheduleShape& shape) {
   const Costs costs = Costs::unit();
+  std::optional<Schedule> best;
+  double least = 0;
   for (const Groups& groups : groupings(shape)) {
     auto schedule = race(shape, groups, {.name = interleaved_generator.name, .most = memory_of_first_rank(shape)});
     if (!schedule) continue;
     const Simulation run = simulate(*schedule, costs);
     const double idle = run.span - *std::max_element(run.busy.begin(), run.busy.end());
-    if (idle <= bubble_time(shape, costs)) return schedule;
+    if (best && idle >= least) continue;
+    best = std::move(schedule);
+    least = idle;
+    if (least <= bubble_time(shape, costs)) break;
   }
-  return std::nullopt;
+  require<InternalError>(best.has_value(), "no grouping of ", shape.micro_batches, " micro-batches can be interleaved");
+  return *std::move(best);
 }
 
 Schedule interleaved(const ScheduleShape& shape, const Tuning&) {
-  auto schedule = without_phases(shape);
-  return schedule ? *std::move(schedule) : in_phases(shape);
+  return has_even_groups(shape) ? in_phases(shape) : without_phases(shape);
 }
 
 std::vector<int> hold_warm_up(const ScheduleShape& shape, const Tuning&) {
   const int all = shape.chunks * shape.micro_batches;
-  if (without_phases(shape)) return for_every_rank(shape, std::min(all, memory_of_first_rank(shape)));
+  if (!has_even_groups(shape)) return for_every_rank(shape, std::min(all, memory_of_first_rank(shape)));
   std::vector<int> bound;
   for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(all, warm_up(shape, rank) + 1));
   return bound;
