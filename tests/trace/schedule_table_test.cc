@@ -14,7 +14,7 @@ TEST(ScheduleTable, figures_of_1f1b) {
   const StepFigures figures = simulated_figures(generate("1f1b", {.ranks = 4, .micro_batches = 8}), Costs::unit());
   EXPECT_DOUBLE_EQ(figures.bubble_span, 3.0 / 11);
   EXPECT_DOUBLE_EQ(figures.bubble_makespan, 3.0 / 11);
-  EXPECT_EQ(figures.peak_activations, 4);
+  EXPECT_EQ(figures.live, 4);
   EXPECT_EQ(figures.messages, 2 * 3 * 8);
 }
 
@@ -42,7 +42,7 @@ TEST(ScheduleTable, as_markdown) {
                      .bubble_formula = "(p-1)(F+I+W)",
                      .memory_formula = "min(m, p)",
                      .message_formula = "",
-                     .simulated = {.bubble_span = 0.25, .bubble_makespan = 0.5, .peak_activations = 3.5, .messages = 48},
+                     .simulated = {.bubble_span = 0.25, .bubble_makespan = 0.5, .live = 3.5, .messages = 48},
                      .measured = {}};
   EXPECT_EQ(to_markdown(std::vector{row}),
             "| schedule | v | idle time | bubble, span | bubble, makespan | activations | simulated | messages | "
@@ -54,7 +54,7 @@ TEST(ScheduleTable, as_markdown) {
 TEST(ScheduleTable, what_was_measured_has_columns_where_there_is_any) {
   std::vector<TableRow> rows = schedule_table({.ranks = 2, .micro_batches = 4, .chunks = {}});
   EXPECT_EQ(to_markdown(rows).find("measured"), std::string::npos);
-  rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .peak_activations = 1, .messages = 16};
+  rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .live = 1, .messages = 16};
   const std::string text = to_markdown(rows);
   EXPECT_NE(text.find("| bubble, measured | activations | simulated | measured | messages | simulated | measured |\n"),
             std::string::npos);

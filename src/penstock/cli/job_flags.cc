@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
 #include "penstock/zoo/zoo.h"
 
@@ -39,23 +41,30 @@ void JobFlags::add_to(CLI::App& app) {
       ->capture_default_str();
 
   CLI::App* where = group("Pipeline");
-  where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str();
+  std::vector<CLI::Option*> in_plan;  // what a plan says too
+  const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
+  add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
+  add(where->add_option("--micro-batches", micro_batches, "m: micro-batches per step and replica")
+          ->capture_default_str());
+  add(where->add_option("--schedule", schedule,
+                        "a generator (penstock schedule show --help lists them) or a .sched or CSV file "
+                        "(default: 1f1b; with chunks interleaved)"));
+  add(where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
+          ->check(CLI::Range(1, 4096)));
+  add(where->add_option("--weight-gradients", weight_gradients,
+                        "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
+                        "bits")
+          ->check(CLI::IsMember({"stream", "fused"}))
+          ->capture_default_str());
+  add(where->add_option("--memory-limit", memory_limit,
+                        "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
+                        "promises)"));
+  add(where->add_option("--cut", cut, "parameters, uniform, or the first layer of each further stage: layer3 or 4")
+          ->capture_default_str());
+  CLI::Option* from_file = where->add_option("--plan", plan, "all of these from a file that penstock plan wrote");
+  for (CLI::Option* option : in_plan) from_file->excludes(option);
   where->add_option("--replicas", replicas,
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
-  where->add_option("--micro-batches", micro_batches, "m: micro-batches per step and replica")->capture_default_str();
-  where->add_option("--schedule", schedule,
-                    "a generator (penstock schedule show --help lists them) or a .sched or CSV file (default: 1f1b; "
-                    "with chunks interleaved)");
-  where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
-      ->check(CLI::Range(1, 4096));
-  where->add_option("--weight-gradients", weight_gradients,
-                    "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last bits")
-      ->check(CLI::IsMember({"stream", "fused"}))
-      ->capture_default_str();
-  where->add_option("--memory-limit", memory_limit,
-                    "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule promises)");
-  where->add_option("--cut", cut, "parameters, uniform, or the first layer of each further stage: layer3 or 4")
-      ->capture_default_str();
   where->add_option("--transport", transport, "auto, threads or mpi")
       ->check(CLI::IsMember({"auto", "threads", "mpi"}))
       ->capture_default_str();
@@ -74,6 +83,24 @@ void JobFlags::add_to(CLI::App& app) {
   how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
   how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "")->capture_default_str();
+}
+
+void obey_plan(JobFlags& flags) {
+  if (flags.plan.empty()) return;
+  Plan plan;
+  try {
+    plan = read_plan(read_text(flags.plan));
+  } catch (const DataError& error) {
+    throw DataError(flags.plan + ": " + error.what());
+  }
+  flags.stages = plan.schedule.rank_count();
+  flags.micro_batches = plan.schedule.micro_batches;
+  flags.weight_gradients = to_string(plan.weight_gradients);
+  flags.cut.clear();
+  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
+    flags.cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
+  if (plan.stages.size() == 1) flags.cut = "uniform";
+  flags.planned = std::move(plan.schedule);
 }
 
 void check_batch_size(const JobFlags& flags) {
@@ -112,8 +139,10 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   PipelineOptions options;
   options.micro_batches = flags.micro_batches;
   options.schedule = flags.schedule;
+  options.custom = flags.planned;
   options.chunks = flags.chunks;
-  if (flags.weight_gradients == "fused") options.weight_gradients = WeightGradients::fused;
+  // A plan's words are fused already where they should be.
+  if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
   options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
   options.cut = flags.cut;

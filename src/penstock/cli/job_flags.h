@@ -23,6 +23,8 @@ struct JobFlags {
   int chunks = 0;
   std::string weight_gradients = "stream";
   std::optional<double> memory_limit;
+  std::string plan;
+  std::optional<Schedule> planned;  // the words of the plan
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
   std::string cut = "parameters";
@@ -37,6 +39,9 @@ struct JobFlags {
 
   void add_to(CLI::App& app);
 };
+
+/// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
+void obey_plan(JobFlags& flags);
 
 /// Each throws ConfigError for what cannot be.
 void check_batch_size(const JobFlags& flags);

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -28,12 +29,20 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// The same on every process.
+struct RandomBatch {
+  torch::Tensor inputs, targets;
+};
+
+RandomBatch random_batch(const JobFlags& flags) {
+  torch::manual_seed(static_cast<std::int64_t>(flags.seed));
+  const torch::Tensor inputs = torch::randn({flags.batch_size, 1, 28, 28});
+  return {inputs, torch::randint(0, 10, {flags.batch_size}, torch::kInt64)};
+}
+
 /// One step at a time, from the call to the end of the update: milliseconds each.
 std::vector<double> time_steps(Pipeline& pipeline, const BenchFlags& flags) {
-  // Random inputs, the same on every process.
-  torch::manual_seed(static_cast<std::int64_t>(flags.job.seed));
-  const torch::Tensor inputs = torch::randn({flags.job.batch_size, 1, 28, 28});
-  const torch::Tensor targets = torch::randint(0, 10, {flags.job.batch_size}, torch::kInt64);
+  const auto [inputs, targets] = random_batch(flags.job);
   std::vector<double> milliseconds;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
@@ -46,7 +55,8 @@ std::vector<double> time_steps(Pipeline& pipeline, const BenchFlags& flags) {
   return milliseconds;
 }
 
-int bench_step(const BenchFlags& flags) {
+int bench_step(BenchFlags& flags) {
+  obey_plan(flags.job);
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
@@ -77,10 +87,71 @@ int bench_step(const BenchFlags& flags) {
   return 0;
 }
 
+struct ScheduleFlags {
+  BenchFlags bench;
+  std::string format = "board";
+  std::string output = "-";
+};
+
+/// The most micro-batches that a rank held between their F and their B or W, as the words of its last step came.
+double most_live(const Trace& trace) {
+  double most = 0;
+  for (const auto& steps : trace.ranks) {
+    int live = 0, peak = 0;
+    std::set<StageId> stages;
+    for (const Span& span : steps.back().spans) {
+      const Instruction& word = span.instruction;
+      if (word.op() == Op::forward) peak = std::max(peak, ++live);
+      if (word.op() == Op::backward) --live;
+      if (word.op() == Op::weight_grad) live -= word.last().value() - word.first().value() + 1;
+      if (is_compute(word.op())) stages.insert(word.stage());
+    }
+    most = std::max(most, static_cast<double>(peak) / static_cast<double>(stages.size()));
+  }
+  return most;
+}
+
+/// Trains with one schedule and looks at the median step. None on processes other than the main one.
+std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flags) {
+  const auto model = make_model(flags.job);
+  Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
+  pipeline.optimize_with(make_optimizer(flags.job));
+  time_steps(pipeline, flags);
+  const Trace trace = pipeline.trace();
+  if (!world.is_main()) return std::nullopt;
+
+  const Account step = account(trace);
+  StepFigures figures;
+  figures.bubble_span = step.bubble_span_measured;
+  figures.bubble_makespan = step.bubble_measured;
+  figures.live = most_live(trace);
+  for (const auto& steps : trace.ranks)
+    figures.messages += std::count_if(steps.back().spans.begin(), steps.back().spans.end(),
+                                      [](const Span& span) { return is_send(span.instruction.op()); });
+  return figures;
+}
+
+int bench_schedules(ScheduleFlags& flags) {
+  JobFlags& job = flags.bench.job;
+  check_batch_size(job);
+  require<ConfigError>(job.schedule.empty() && job.plan.empty() && job.chunks == 0,
+                       "bench schedules runs them all: leave --schedule, --chunks and --plan out");
+  World world(world_options(job));
+  require_full_steps(job, world);
+  std::vector<TableRow> rows = schedule_table({job.stages, job.micro_batches, {}});
+  for (TableRow& row : rows) {
+    if (row.schedule == "forward-only") continue;  // it does not train
+    job.schedule = row.schedule;
+    row.measured = measured_figures(world, flags.bench);
+  }
+  if (world.is_main()) write_text(flags.output, flags.format == "markdown" ? to_markdown(rows) : to_table(rows));
+  return 0;
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("bench", "measure: bench step");
+  CLI::App* verb = app.add_subcommand("bench", "measure: bench step, bench schedules");
   verb->require_subcommand(1);
   CLI::App* step = verb->add_subcommand("step", "time of one training step on random inputs, measured and predicted");
   auto flags = std::make_shared<BenchFlags>();
@@ -91,6 +162,19 @@ void add_bench(CLI::App& app, int& exit_code) {
   step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
                "--json -");
   step->callback([flags, &exit_code] { exit_code = run_verb([&] { return bench_step(*flags); }); });
+
+  CLI::App* all =
+      verb->add_subcommand("schedules", "every schedule on one network: what it promises, simulates and does");
+  auto schedules = std::make_shared<ScheduleFlags>();
+  schedules->bench.job.add_to(*all);
+  all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
+  all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that do not count")->capture_default_str();
+  all->add_option("--format", schedules->format, "board or markdown")
+      ->check(CLI::IsMember({"board", "markdown"}))
+      ->capture_default_str();
+  all->add_option("--output", schedules->output, "where to write; - is standard output")->capture_default_str();
+  all->footer("Example:\n  penstock bench schedules --hidden 512x15 --batch-size 256 --micro-batches 8 --stages 2");
+  all->callback([schedules, &exit_code] { exit_code = run_verb([&] { return bench_schedules(*schedules); }); });
 }
 
 }  // namespace penstock

@@ -179,7 +179,10 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->footer("Example:\n"
                "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
-  verb->callback([flags, &exit_code] { exit_code = run_verb([&] { return train(*flags); }); });
+  verb->callback([flags, &exit_code] { exit_code = run_verb([&] {
+    obey_plan(flags->job);
+    return train(*flags);
+  }); });
 }
 
 }  // namespace penstock

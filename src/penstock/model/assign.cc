@@ -44,7 +44,8 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
     const int stage = *node.stage;
     require<PlanError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
                        ", but the pipeline has ", stages, " stage", stages == 1 ? "" : "s", " (", range(stages), ")");
-    require<PlanError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ", latest_name,
+    require<PlanError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",
+                       latest_name,
                        " on stage ", latest.value(), ": stages must not decrease along the data flow");
     stage_of_node.push_back(StageId(stage));
   }

@@ -24,8 +24,9 @@ const Loss cross_entropy{
 
 const Loss squared_error{"squared_error",
                          [](const torch::Tensor& output, const torch::Tensor& target) {
-                           // Shapes that differ would be broadcast: [n] against [n, 1] compares everything with everything.
-                           require<ConfigError>(output.sizes() == target.sizes(), "squared_error compares an output of ",
+                           // Shapes that differ would be broadcast: [n] against [n, 1] compares all with all.
+                           require<ConfigError>(output.sizes() == target.sizes(),
+                                                "squared_error compares an output of ",
                                                 output.sizes(), " with a target of ", target.sizes(),
                                                 ": give them one shape");
                            return (output - target).square().sum();

@@ -45,7 +45,8 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
   check(options);
   const LaunchedAs launched = launched_as();
   const bool several = launched.size > 1;
-  require<ConfigError>(launched.kind != LaunchedAs::Kind::torchrun || !several, "this is process ", launched.rank, " of ",
+  require<ConfigError>(launched.kind != LaunchedAs::Kind::torchrun || !several, "this is process ", launched.rank,
+                       " of ",
                        launched.size, " started by ", launched.by,
                        ", and nothing joins them: start them with mpirun instead");
   const bool by_mpi = launched.kind == LaunchedAs::Kind::mpi;

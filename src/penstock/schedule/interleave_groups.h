@@ -27,9 +27,9 @@ struct RaceOptions {
   int most = 1;           // live micro-batches of chunks on a rank
 };
 
-/// All ranks against the clock, at F = 1 and B = 2: each keeps the order of its forwards and that of its backwards, runs
-/// whichever is ready first and takes turns where both are; no forward beyond the memory. None where that ends before
-/// all is done. In time words x log(ranks).
+/// All ranks against the clock, at F = 1 and B = 2: each keeps the order of its forwards and that of its backwards,
+/// runs whichever is ready first and takes turns where both are; no forward beyond the memory. None where that ends
+/// before all is done. In time words x log(ranks).
 std::optional<Schedule> race(const ScheduleShape& shape, const Groups& groups, const RaceOptions& options);
 
 }  // namespace penstock

@@ -36,8 +36,8 @@ std::vector<Cells> cells_of(std::span<const TableRow> rows) {
     add(row.schedule, std::to_string(row.shape.chunks),
         {or_dash(row.bubble_formula), percent(row.simulated.bubble_span), percent(row.simulated.bubble_makespan),
          measured([](const StepFigures& figures) { return percent(figures.bubble_makespan); })},
-        {or_dash(row.memory_formula), shortened(row.simulated.peak_activations),
-         measured([](const StepFigures& figures) { return shortened(figures.peak_activations); })},
+        {or_dash(row.memory_formula), shortened(row.simulated.live),
+         measured([](const StepFigures& figures) { return shortened(figures.live); })},
         {or_dash(row.message_formula), std::to_string(row.simulated.messages),
          measured([](const StepFigures& figures) { return std::to_string(figures.messages); })});
   }
@@ -50,8 +50,10 @@ StepFigures simulated_figures(const Schedule& schedule, const Costs& costs) {
   const Schedule lowered = schedule.is_lowered() ? schedule : lower(schedule);
   const Simulation simulation = simulate(lowered, costs);
   StepFigures figures{.bubble_span = simulation.bubble_span, .bubble_makespan = simulation.bubble_makespan};
-  for (const double peak : simulation.peak_activations)
-    figures.peak_activations = std::max(figures.peak_activations, peak);
+  std::vector<int> chunks(lowered.orders.size(), 0);
+  for (const Rank rank : lowered.rank_of_stage) ++chunks[rank.index()];
+  for (std::size_t rank = 0; rank < chunks.size(); ++rank)
+    figures.live = std::max(figures.live, static_cast<double>(simulation.peak_contexts[rank]) / chunks[rank]);
   for (const Order& order : lowered.orders)
     figures.messages += std::count_if(order.begin(), order.end(),
                                       [](const Instruction& word) { return is_send(word.op()); });

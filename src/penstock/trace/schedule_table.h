@@ -15,7 +15,7 @@ namespace penstock {
 struct StepFigures {
   double bubble_span = 0;       // idle share of rank time, of the span
   double bubble_makespan = 0;   // ... of the makespan
-  double peak_activations = 0;  // of the rank that holds most, in micro-batches of a whole rank
+  double live = 0;              // most live micro-batches of a rank, each in full until its B or W; a chunk counts 1/v
   std::int64_t messages = 0;    // sent by all ranks
 };
 
