@@ -108,7 +108,7 @@ void expect_whole(const Stages& stages, int layers) {
   RC_ASSERT(stages.back().end == layers);
   for (std::size_t s = 0; s < stages.size(); ++s) {
     RC_ASSERT(stages[s].begin < stages[s].end);
-    RC_ASSERT(s == 0 || stages[s].begin == stages[s - 1].end);
+    if (s > 0) RC_ASSERT(stages[s].begin == stages[s - 1].end);
   }
 }
 

@@ -86,7 +86,8 @@ TEST(PlanFile, errors_say_where_and_what_is_possible) {
   EXPECT_EQ(complaint_with("0W0-1", "0W0-2"), "the plan file's schedule is no schedule: line 7, column 25: "
             "0W0-2 names micro-batch 2, but there are 2 micro-batches");
   EXPECT_EQ(complaint_with("0W0-1", "0W0-1 0STEP"),
-            "the plan file's schedule has messages or a step in it: a plan holds compute words, and the model's links say what is added");
+            "the plan file's schedule has messages or a step in it: a plan holds "
+            "compute words, and the model's links say what is added");
   EXPECT_TRUE(test::says(complaint_with<PlanError>("1F1 1I1", "1I1 1F1"), "deadlock", "rank 1 |"));
 }
 
