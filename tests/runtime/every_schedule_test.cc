@@ -52,7 +52,7 @@ TEST(EverySchedule, RunsToItsEndOnThreadsThatDawdle) {
 TEST(EverySchedule, IsValidInLargeToo) {
   for_each_generator([](const Generator& generator, int v) {
     for (int p = 13; p <= 32; ++p)
-      for (const int m : {1, p - 1, p, p + 1, 2 * p - 1, 2 * p + 3, 63, 64}) {
+      for (const int m : {1, p - 1, p + 1, 2 * p + 3, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = std::min(m, 64), .chunks = v};
         const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
         const Verdict verdict = judge(lower(generate(generator.name, shape)), bound);

@@ -1,0 +1,88 @@
+// How long does it take to plan a step of millions of instructions? See README.md beside this.
+//
+//   schedule-scale            the table, and the slope over m
+//   schedule-scale P M V      one shape, as "words seconds": for beside_torch.py
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <penstock/schedule/schedule.h>
+
+namespace {
+
+namespace ps = penstock;
+using Clock = std::chrono::steady_clock;
+
+/// What one shape takes, in seconds.
+struct Figures {
+  std::size_t words = 0;  // after lowering
+  double generate = 0, lower = 0, judge = 0, simulate = 0;
+  double total() const { return generate + lower + judge + simulate; }
+};
+
+double seconds_of(const auto& work) {
+  const auto begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Figures plan(const ps::ScheduleShape& shape) {
+  Figures figures;
+  ps::Schedule schedule;
+  figures.generate = seconds_of([&] { schedule = ps::generate("interleaved", shape); });
+  figures.lower = seconds_of([&] { schedule = ps::lower(schedule); });
+  figures.judge = seconds_of([&] { ps::judge(schedule).require_ok(schedule); });
+  figures.simulate = seconds_of([&] { ps::simulate(schedule, ps::Costs::unit()); });
+  figures.words = schedule.instruction_count();
+  return figures;
+}
+
+/// The best of several runs: others share the machine.
+Figures best_of(int runs, const ps::ScheduleShape& shape) {
+  Figures best = plan(shape);
+  for (int run = 1; run < runs; ++run)
+    if (const Figures again = plan(shape); again.total() < best.total()) best = again;
+  return best;
+}
+
+/// The most memory this process has held, in bytes: from Linux's account of it; 0 where there is none.
+double peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) * 1024;
+  return 0;
+}
+
+void print(const ps::ScheduleShape& shape, const Figures& figures) {
+  std::printf("p %2d  m %4d  v %d  %9zu  %8.1f %8.1f %8.1f %8.1f  %8.1f ms  %6.1f M words/s\n", shape.ranks,
+              shape.micro_batches, shape.chunks, figures.words, 1e3 * figures.generate, 1e3 * figures.lower,
+              1e3 * figures.judge, 1e3 * figures.simulate, 1e3 * figures.total(),
+              1e-6 * static_cast<double>(figures.words) / figures.total());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 4) {
+    const Figures figures = best_of(5, {std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3])});
+    std::printf("%zu %.6f\n", figures.words, figures.total());
+    return 0;
+  }
+  std::printf("interleaved                 words  generate    lower    judge simulate     total\n");
+  // A line through (log words, log seconds), by least squares.
+  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+  for (int m = 64; m <= 4096; m *= 2) {
+    const ps::ScheduleShape shape{.ranks = 64, .micro_batches = m, .chunks = m == 4096 ? 4 : 2};
+    const Figures figures = best_of(m <= 512 ? 5 : 2, shape);
+    print(shape, figures);
+    const double a = std::log(static_cast<double>(figures.words)), b = std::log(figures.total());
+    n += 1, x += a, y += b, xx += a * a, xy += a * b;
+    if (m < 4096) continue;
+    std::printf("\nseconds grow with words to the power of %.2f\n", (n * xy - x * y) / (n * xx - x * x));
+    std::printf("a word takes %zu bytes; at its peak this process held %.0f bytes per word of the last shape\n",
+                sizeof(ps::Instruction), peak_bytes() / static_cast<double>(figures.words));
+  }
+}
