@@ -340,7 +340,7 @@ class MindVerbs(unittest.TestCase):
         self.assertIn("makespan", err, "people read on beside it")
         figures = json.loads(out)
         self.assertEqual(list(figures), ["schedule", "ranks", "stages", "micro_batches", "makespan", "span",
-                                         "bubble_makespan", "bubble_span", "peak_activations", "busy"])
+                                         "bubble_makespan", "bubble_span", "peak_activations", "peak_contexts", "busy"])
         # (m + p - 1)(F + I + W) and p - 1 messages each way.
         self.assertAlmostEqual(figures["makespan"], 11 * (18.522 + 18.086 + 9.337) + 6 * 0.601)
         self.assertEqual(figures["peak_activations"], [8, 8, 8, 8])
