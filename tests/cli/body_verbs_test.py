@@ -87,6 +87,20 @@ class BodyVerbs(ProgramRuns):
         self.assertNotEqual(self.output_of(*job, "--no-shuffle"), shuffled)
         self.assertNotEqual(self.output_of(*job, "--seed", "4"), shuffled)
 
+    def test_learning_rates(self):
+        def rates(*flags):
+            job = self.train("--batch-size", "500", "--epochs", "2", "--eval-every", "0", "--lr", "0.001", *flags)
+            return [json.loads(line)["lr"] for line in self.output_of(*job, "--json", "-").splitlines()]
+
+        per_epoch = len(rates()) // 2
+        self.assertEqual(set(rates()), {0.001})
+        # Colossal-AI's warm-up of one epoch in two.
+        self.assertEqual(rates("--lr-schedule", "linear", "--warmup", "1"), [0.0005] * per_epoch + [0.001] * per_epoch)
+        by_step = rates("--lr-schedule", "cosine", "--lr-by", "step")
+        self.assertEqual((by_step[0], len(set(by_step))), (0.001, 2 * per_epoch))
+        self.assertEqual(by_step, sorted(by_step, reverse=True))
+        self.assertIn("warm-up of 3", self.run_program(*self.train("--epochs", "2", "--warmup", "3"))[2])
+
     # The same numbers in every way to run
 
     def test_the_curve_of_mindspores_tutorial(self):
@@ -250,7 +264,7 @@ class BodyVerbs(ProgramRuns):
         out = self.output_of(*self.train("--stages", "2", "--log-every", "1", "--json", "steps.json"))
         lines = [json.loads(line) for line in self.read("steps.json").splitlines()]
         *steps, evaluation = lines
-        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "samples", "step_ms", "samples_per_s"])
+        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s"])
         self.assertEqual([step["step"] for step in steps], list(range(52)))
         self.assertEqual([step["samples"] for step in steps], [32] * 51 + [2])
         shown = [f"epoch: 0 step: {step['step']}, loss is {step['loss']:.9g}" for step in steps]

@@ -31,6 +31,9 @@ struct TrainFlags {
   std::string trace;
   std::string svg;
   bool report = false;
+  std::string lr_schedule = "constant";
+  std::int64_t warmup = 0;
+  std::string lr_by = "epoch";
 
   bool evaluates() const { return evaluate_every > 0 && !steps; }
   bool shows_steps() const { return report || !trace.empty() || !svg.empty(); }
@@ -56,6 +59,8 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
   options.max_steps = flags.steps;
   options.evaluate_every = flags.evaluate_every;
+  options.learning_rate = LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup,
+                                           flags.lr_by == "epoch"};
   return options;
 }
 
@@ -169,6 +174,14 @@ void add_train(CLI::App& app, int& exit_code) {
                    "stop after so many steps; then there is no evaluation (default: no limit)");
   verb->add_flag("--shuffle,!--no-shuffle", flags->shuffle, "order of samples by seed and epoch, or as stored");
   verb->add_flag("--drop-last", flags->drop_last, "leave out a short last batch");
+  verb->add_option("--lr-schedule", flags->lr_schedule, "constant, linear (falls to 0) or cosine, after the warm-up")
+      ->check(CLI::IsMember({"constant", "linear", "cosine"}))
+      ->capture_default_str();
+  verb->add_option("--warmup", flags->warmup, "epochs (or steps) in which the learning rate rises to --lr")
+      ->capture_default_str();
+  verb->add_option("--lr-by", flags->lr_by, "epoch or step: what the two flags above count")
+      ->check(CLI::IsMember({"epoch", "step"}))
+      ->capture_default_str();
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
   verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
       ->capture_default_str();

@@ -1,5 +1,6 @@
 #include "penstock/runtime/pipeline.h"
 
+#include <cmath>
 #include <functional>
 
 #include <torch/version.h>
@@ -130,6 +131,12 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     world_.run_on_local_ranks([&](const Member& member) { job(*runner_of(member)); });
   }
 
+  void set_learning_rate(double rate) {
+    require<ConfigError>(std::isfinite(rate) && rate >= 0, "learning rate is ", rate,
+                         ": give a finite number, 0 or more");
+    learning_rate_ = rate;
+  }
+
   std::vector<Peak> peak_activations() {
     std::vector<Peak> peaks;
     drain();
@@ -166,7 +173,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "a batch needs at least one sample, along dimension 0 of the targets");
     const std::int64_t samples = targets.size(0);
     const RowRange share = share_rows(samples);
-    StepJob job{next_step_++, training, layout_of(samples), {}, inputs, 0, targets, metrics, nullptr};
+    StepJob job{next_step_++, training, layout_of(samples), {}, inputs, 0, targets, metrics, learning_rate_, nullptr};
     if (reads_inputs()) {
       const std::int64_t rows = inputs.front().size(0);
       require<ConfigError>(rows == samples || rows == share.size(), "the inputs have ", rows, " rows and the targets ",
@@ -210,6 +217,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::uint64_t next_step_ = 0;
   std::uint64_t gatherings_ = 0;
   bool has_optimizer_ = false;
+  std::optional<double> learning_rate_;
 };
 
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
@@ -264,7 +272,7 @@ void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
 }
 void Pipeline::set_learning_rate(double rate) {
-  impl_->on_each_runner([rate](RankRunner& runner) { runner.set_learning_rate(rate); });
+  impl_->set_learning_rate(rate);
 }
 std::vector<Pipeline::Peak> Pipeline::peak_activations() { return impl_->peak_activations(); }
 

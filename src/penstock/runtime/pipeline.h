@@ -83,7 +83,8 @@ class Pipeline {
   Trace trace();
   /// Forgets what was recorded, on this process: after warm-up steps.
   void clear_trace();
-  /// Sets the learning rate of every optimiser.
+  /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for one
+  /// that is negative or not finite.
   void set_learning_rate(double rate);
 
   struct Peak {

@@ -73,6 +73,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
     stage->set_training(job.training);
     stage->gradients().begin_step();
   }
+  if (job.learning_rate)
+    for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
   const bool has_last_stage = is_local(staged_.parts.back().id);
   if (has_last_stage)
     scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct StepJob {
   std::int64_t first_input_row = 0;
   torch::Tensor targets;                              // the whole batch's
   std::vector<Metric> metrics;
+  std::optional<double> learning_rate;                // from this step on; none: as it was
   std::shared_ptr<StepState> state;
 };
 
@@ -54,9 +56,6 @@ class RankRunner {
   void make_optimizers(const OptimizerFactory& factory);
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
-  void set_learning_rate(double rate) {
-    for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(rate);
-  }
   /// The most live micro-batches so far.
   int peak_activations() const { return stash_.peak(); }
   /// The most that the plans of the same steps foresaw.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 
 namespace penstock {
 
@@ -15,6 +16,7 @@ struct StepReport {
   std::int64_t samples = 0;         // of this batch, over all replicas
   double loss = 0;
   double seconds = 0;               // since the step before it (or the start)
+  std::optional<double> learning_rate = {};  // none where the Trainer does not set it
 };
 
 /// A pass over a test set.
@@ -44,7 +46,8 @@ struct ConsoleOptions {
 /// `out` must outlive the hook.
 std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options);
 
-/// One JSON object a line: {"epoch", "step", "loss", "samples", "step_ms", "samples_per_s"} for every step,
+/// One JSON object a line: {"epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s"} for every step,
+/// "lr" where the Trainer sets it,
 /// {"epoch", "test_loss", "test_accuracy", "test_samples"} for every evaluation. `out` must outlive the hook.
 std::unique_ptr<Hook> json_hook(std::ostream& out);
 

@@ -15,12 +15,10 @@ class JsonHook : public Hook {
 
   void on_step(const StepReport& report) override {
     const double rate = report.seconds > 0 ? static_cast<double>(report.samples) / report.seconds : 0;
-    write({{"epoch", report.epoch},
-           {"step", report.step},
-           {"loss", report.loss},
-           {"samples", report.samples},
-           {"step_ms", report.seconds * 1e3},
-           {"samples_per_s", rate}});
+    Line line{{"epoch", report.epoch}, {"step", report.step}, {"loss", report.loss}};
+    if (report.learning_rate) line["lr"] = *report.learning_rate;
+    line.update(Line{{"samples", report.samples}, {"step_ms", report.seconds * 1e3}, {"samples_per_s", rate}});
+    write(line);
   }
 
   void on_evaluation(const EvaluationReport& report) override {

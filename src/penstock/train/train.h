@@ -2,5 +2,6 @@
 #pragma once
 
 #include "penstock/train/hooks.h"
+#include "penstock/train/lr_schedule.h"
 #include "penstock/train/optimizers.h"
 #include "penstock/train/trainer.h"

@@ -33,17 +33,35 @@ void Trainer::fit(Loader& train, Loader* test) {
   end();
 }
 
+// By the number of epochs or steps before it; null where the optimisers keep their own.
+std::function<double(Trainer::Moment)> Trainer::learning_rate(std::int64_t per_epoch, std::int64_t steps) const {
+  if (!options_.learning_rate) return nullptr;
+  const LearningRatePlan& plan = *options_.learning_rate;
+  const std::int64_t total = plan.by_epoch ? (steps + per_epoch - 1) / per_epoch : steps;
+  const LearningRateSchedule schedule =
+      learning_rate_schedule(plan.schedule, {.rate = plan.rate, .total = total, .warmup = plan.warmup});
+  return [schedule, by_epoch = plan.by_epoch](Moment moment) { return schedule(by_epoch ? moment.epoch : moment.step); };
+}
+
 void Trainer::run_epochs(Loader& train, Loader* test) {
   const std::int64_t per_epoch = train.batches_per_epoch();
   std::int64_t left = options_.max_steps.value_or(options_.epochs * per_epoch);
+  const std::function<double(Moment)> rate = learning_rate(per_epoch, left);
+  Moment moment;
   last_report_ = Clock::now();
   for (std::int64_t epoch = 0; epoch < options_.epochs && left > 0; ++epoch) {
     std::optional<Pending> pending;
     train.set_epoch(epoch);
-    StepReport step{epoch, 0, std::min(per_epoch, left), 0, 0, 0};
+    moment.epoch = epoch;
+    StepReport step{epoch, 0, std::min(per_epoch, left), 0, 0, 0, {}};
     for (auto& [inputs, targets] : train) {
       if (left-- == 0) break;
       step.samples = targets.size(0);
+      if (rate) {
+        step.learning_rate = rate(moment);
+        pipeline_.set_learning_rate(*step.learning_rate);
+      }
+      ++moment.step;
       Pending next{pipeline_.train_step(inputs, targets), step};
       if (pending) report(*pending);
       pending.emplace(std::move(next));
