@@ -2,10 +2,10 @@
 //
 //   schedule-scale            the table, and the slope over m
 //   schedule-scale P M V      one shape, as "words seconds": for beside_torch.py
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <string>
 
@@ -14,7 +14,6 @@
 namespace {
 
 namespace ps = penstock;
-using Clock = std::chrono::steady_clock;
 
 /// What one shape takes, in seconds.
 struct Figures {
@@ -23,10 +22,11 @@ struct Figures {
   double total() const { return generate + lower + judge + simulate; }
 };
 
+/// Processor time, so that others on the machine do not count against it.
 double seconds_of(const auto& work) {
-  const auto begin = Clock::now();
+  const std::clock_t begin = std::clock();
   work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
 Figures plan(const ps::ScheduleShape& shape) {
@@ -40,7 +40,7 @@ Figures plan(const ps::ScheduleShape& shape) {
   return figures;
 }
 
-/// The best of several runs: others share the machine.
+/// The best of several runs: others share the machine's caches.
 Figures best_of(int runs, const ps::ScheduleShape& shape) {
   Figures best = plan(shape);
   for (int run = 1; run < runs; ++run)

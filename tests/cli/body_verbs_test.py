@@ -117,6 +117,71 @@ class BodyVerbs(ProgramRuns):
         job = self.train(*STEPS, *shape)
         self.assertEqual(self.output_of(*job, "--schedule", "x.sched"), self.output_of(*job))
 
+    EVERY_SCHEDULE = [["--schedule", name] for name in (
+        "sequential", "gpipe", "1f1b", "1f1b-early", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-auto", "zb-v",
+        "v-half", "v-min", "dualpipe-v")] + [["--chunks", "2"], ["--schedule", "looped-bfs", "--chunks", "3"],
+                                             ["--schedule", "zb-auto", "--memory-limit", "2"]]
+
+    def deep(self, *flags):
+        return self.train("--hidden", "20x6", *STEPS, *flags)
+
+    def test_every_schedule_prints_what_one_stage_prints(self):
+        for mode in ("stream", "fused"):
+            weights = ["--weight-gradients", mode]
+            alone = self.output_of(*self.deep(*weights))
+            for variant in self.EVERY_SCHEDULE:
+                self.assertEqual(self.output_of(*self.deep("--stages", "2", *weights, *variant)), alone, variant)
+
+    @of_mpi
+    def test_every_schedule_prints_it_under_mpirun(self):
+        alone = self.output_of(*self.deep())
+        for variant in self.EVERY_SCHEDULE:
+            self.assertEqual(self.output_of(*self.deep("--stages", "2", *variant), ranks=2), alone, variant)
+
+    def test_chunks_are_shown_and_what_cannot_be_is_refused(self):
+        err = self.run_program(*self.deep("--stages", "2", "--chunks", "2"))[2]
+        self.assertIn("interleaved with 2 chunks per rank, 4 micro-batches", err)
+        self.assertIn("stage 3: ", err)
+        for flags, message in ((["--schedule", "1f1b", "--chunks", "2"], "takes at most 1 chunk"),
+                               (["--schedule", "zb-v", "--chunks", "3"], "takes at most 2 chunk"),
+                               (["--schedule", "interleaved", "--chunks", "1"], "takes at least 2 chunks"),
+                               (["--schedule", "forward-only"], "cannot train"),
+                               (["--schedule", "gpipe", "--memory-limit", "1"], "its bound is 2"),
+                               (["--schedule", "1f1b", "--memory-limit", "0.5", "--weight-gradients", "fused"],
+                                "the smallest limits that work are")):
+            code, out, err = self.run_program(*self.deep("--stages", "2", *flags))
+            self.assertEqual((code, out), (2, ""), flags)
+            self.assertIn(message, err)
+
+    def write_plan(self, **changes):
+        layers = [{"name": name, "forward": 1, "input_grad": 1, "weight_grad": weight, "activation_bytes": 10,
+                   "parameter_bytes": 10, "boundary_bytes": 1}
+                  for name, weight in (("layer1", 1), ("layer2", 1), ("layer3", 4), ("layer4", 1), ("layer5", 1))]
+        costs = {"penstock_layer_costs": 1, "time_unit": "ms", "ranks": 2, "samples": 32, "micro_batch_size": 8,
+                 "link": {"bytes_per_unit": 0, "latency": 0.01}, "layers": layers, **changes}
+        self.write("costs.json", json.dumps(costs))
+        self.output_of("plan", "--costs", "costs.json", "--output", "x.plan")
+
+    def test_a_plan_is_obeyed(self):
+        self.write_plan()
+        job = self.train("--hidden", "20x4", "--batch-size", "32", "--steps", "6", "--seed", "3", "--log-every", "1")
+        code, out, err = self.run_program(*job, "--plan", "x.plan")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(len(self.losses(out)), 6)
+        stages = json.loads(self.read("x.plan"))["stages"]
+        for number, stage in enumerate(stages):
+            self.assertRegex(err, rf"stage {number}: .*".replace(".*", ".*" + ".*".join(stage)))
+        self.assertIn("2 ranks = 2 stages", err)
+
+    def test_a_plan_that_does_not_fit(self):
+        self.write_plan()
+        for flags, message in ((["--stages", "3"], "excludes"),
+                               (["--hidden", "20"], "layer4")):
+            code, out, err = self.run_program(*self.train(*flags, "--plan", "x.plan"))
+            self.assertEqual((code, out), (2, ""), flags)
+            self.assertIn(message, err)
+        self.assertEqual(self.run_program(*self.train("--plan", "no.plan"))[0], 2)
+
     @of_mpi
     def test_processes_print_what_threads_print(self):
         job = self.train(*STEPS, "--stages", "2")
@@ -262,6 +327,18 @@ class BodyVerbs(ProgramRuns):
         self.check_bench(result)
         self.assertEqual(result["transport"], "mpi")
 
+    def test_bench_schedules(self):
+        out = self.output_of("bench", "schedules", "--hidden", "16x4", "--batch-size", "16", "--micro-batches", "4",
+                             "--stages", "2", "--steps", "2", "--warm-up", "0", "--format", "markdown")
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines()]
+        heading, rows = rows[0], {row[0]: row for row in rows[2:]}
+        self.assertEqual(len(rows), 14)
+        measured = [i for i, name in enumerate(heading) if name == "measured"]
+        self.assertEqual(len(measured), 2, heading)
+        for name, row in rows.items():
+            for column in measured:  # live activations, and messages
+                self.assertEqual(row[column], "-" if name == "forward-only" else row[column - 1], row)
+
     # doctor, and help
 
     def test_doctor(self):
@@ -277,7 +354,7 @@ class BodyVerbs(ProgramRuns):
         self.assertEqual([out.count(f"process {rank} of 2") for rank in (0, 1)], [1, 1])
 
     def test_help_has_examples_that_run(self):
-        for verb in (["train"], ["bench", "step"], ["doctor"]):
+        for verb in (["train"], ["bench", "step"], ["bench", "schedules"], ["doctor"]):
             help_text = self.output_of(*verb, "--help")
             example = help_text.split("Example:\n")[1].splitlines()[0].split()
             self.assertEqual(example[:1 + len(verb)], ["penstock", *verb])

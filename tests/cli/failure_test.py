@@ -108,10 +108,10 @@ class Misuse(ProgramRuns):
         job = self.train(*STEPS, "--schedule", "x.sched")
         self.assertEqual(self.complaint_of(*job, "--stages", "3"),
                          "schedule file 'x.sched' is for 2 ranks, but the pipeline has 3 stages: ask for 2 stages, or take "
-                         "another file")
+                         "another one")
         self.assertEqual(self.complaint_of(*job, "--stages", "2", "--micro-batches", "8"),
                          "schedule file 'x.sched' is for 4 micro-batches, but the pipeline is asked for 8: ask for 4, or "
-                         "take another file")
+                         "take another one")
 
     # Processes
 

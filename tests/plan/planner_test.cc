@@ -41,7 +41,7 @@ Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_bat
   std::vector<LayerSize> layers(costs.layers.size());
   const Stages stages = stages_of(cut_uniformly(layers, shape.ranks * shape.chunks));
   const std::vector<Rank> placement = generate(generator.name, shape).rank_of_stage;
-  const Costs of_stages = stage_costs(sums, placement, stages, costs.word_overhead);
+  const Costs of_stages = stage_costs(sums, placement, stages);
   const Schedule schedule = generate(generator.name, shape, {.costs = of_stages, .memory_limit = 1});
   return {simulate(schedule, of_stages).makespan, most(memory_bytes(sums, schedule, stages))};
 }
@@ -65,10 +65,12 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
       if (word.op() == Op::forward) held += context;
       peak = std::max(peak, held);
       if (word.op() == Op::backward) held -= context;
-      if (word.op() == Op::weight_grad) held -= context * (word.last().value() - word.first().value() + 1);
+      if (word.op() == Op::input_grad) held -= context * (1 - costs.weight_share);
+      if (word.op() == Op::weight_grad)
+        held -= context * costs.weight_share * (word.last().value() - word.first().value() + 1);
     }
   }
-  return peak;
+  return std::ceil(peak);
 }
 
 TEST(Planner, even_layers_are_cut_evenly) {

@@ -37,7 +37,7 @@ TEST(StageCosts, says_what_is_wrong) {
   EXPECT_EQ(complaint_about("[1]"), complaint_about("{}"));
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "penstock_costs is 2, and this version reads 1");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
-            "the costs have 'foward', which is none of forward, input_grad, weight_grad, update and message");
+            "the costs have 'foward', which is none of forward, input_grad, weight_grad, update, message and weight_share");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "weight_grad": [1]})"),
             "the costs have no input_grad: give a list of one number for all stages or one for each");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"),

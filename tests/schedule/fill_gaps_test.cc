@@ -72,7 +72,8 @@ TEST(FillGaps, says_what_simulate_says_and_keeps_within_the_cap) {
       policy.warm_up.push_back(*rc::gen::inRange(1, 8));
     }
     std::sort(policy.warm_up.begin(), policy.warm_up.end(), std::greater<>());
-    problem.cap.limit = policy.warm_up.front() + quarters(0);
+    problem.cap = {.limit = policy.warm_up.front() + quarters(0), .weight_share = *rc::gen::inRange(0, 5) / 4.0};
+    costs.weight_share = problem.cap.weight_share;
     const Schedule schedule = filled(problem, policy);
     const GapOutcome outcome = fill_gaps(problem, policy);
     const Simulation run = simulate(schedule, costs);

@@ -82,7 +82,20 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
   EXPECT_EQ(run.span, 29);
   EXPECT_EQ(run.busy, (std::vector<double>{22, 26}));
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
-  EXPECT_EQ(run.peak_activations, (std::vector<double>{2, 2}));
+}
+
+// After its I a micro-batch counts for what its W still needs; a context stays one until its W.
+TEST(Simulate, counts_activations_and_contexts) {
+  Costs costs;
+  const std::vector<std::pair<double, std::vector<double>>> cases{{0.5, {2, 1.5}}, {1, {2, 2}}, {0, {2, 1}}};
+  for (const auto& [share, held] : cases) {
+    costs.weight_share = share;
+    const Simulation run = simulate(split(), costs);
+    EXPECT_EQ(run.peak_activations, held) << share;
+    EXPECT_EQ(run.peak_contexts, (std::vector<int>{2, 2})) << share;
+  }
+  costs.weight_share = 1.5;
+  EXPECT_THROW(simulate(split(), costs), ConfigError);
 }
 
 TEST(Simulate, the_span_leaves_out_when_a_rank_had_not_begun) {

@@ -38,6 +38,12 @@ double time(const StrictValue& value) {
   return amount;
 }
 
+double share(const StrictValue& value) {
+  const double amount = value.amount();
+  require<DataError>(amount <= 1, value.place(), " is ", amount, ": it is a part, from 0 to 1");
+  return amount;
+}
+
 double bandwidth(const StrictValue& value) {
   const double amount = value.amount();
   require<DataError>(amount == 0 || amount >= least_bandwidth, value.place(), " is ", amount, ": at least ",
@@ -84,7 +90,7 @@ LayerCosts read_layer_costs(std::string_view text) {
                      " in its one object: docs/cost_file.md tells the form");
   root[version_key].whole(version, version);
   root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
-                        "word_overhead", "memory_cap_bytes", "layers"});
+                        "weight_share", "word_overhead", "memory_cap_bytes", "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
@@ -94,6 +100,7 @@ LayerCosts read_layer_costs(std::string_view text) {
   const StrictValue link = root["link"];
   link.require_members({"bytes_per_unit", "latency"});
   costs.link = {bandwidth(link["bytes_per_unit"]), time(link["latency"])};
+  if (root.has("weight_share")) costs.weight_share = share(root["weight_share"]);
   if (root.has("word_overhead")) costs.word_overhead = time(root["word_overhead"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
   for (const StrictValue& layer : root["layers"].list()) costs.layers.push_back(read_layer(layer));
@@ -116,6 +123,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
                            {"micro_batch_size", costs.micro_batch_size}};
   if (!costs.micro_batches.empty()) document["micro_batches"] = costs.micro_batches;
   document["link"] = {{"bytes_per_unit", costs.link.bytes_per_unit}, {"latency", costs.link.latency}};
+  if (costs.weight_share != 1) document["weight_share"] = costs.weight_share;
   if (costs.word_overhead != 0) document["word_overhead"] = costs.word_overhead;
   if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);
   document["layers"] = ordered_json::array();

@@ -16,7 +16,7 @@ struct LayerCost {
   double forward = 0;      // F
   double input_grad = 0;   // I
   double weight_grad = 0;  // W
-  double activation_bytes = 0;  // kept from F to W
+  double activation_bytes = 0;  // kept from F to I, and a share of it to W
   double parameter_bytes = 0;   // with gradients and optimiser state; whatever the micro-batch
   double boundary_bytes = 0;    // handed to the next layer, and back as a gradient
 
@@ -38,6 +38,7 @@ struct LayerCosts {
   std::int64_t micro_batch_size = 1;           // that the layers were measured at
   std::vector<int> micro_batches;              // m's to try; empty: samples / micro_batch_size, rounded up
   LinkSpeed link;
+  double weight_share = 1;                     // of activation_bytes: what W still needs when I has run
   double word_overhead = 0;                    // every F, B, I or W takes this besides, whatever its size
   std::optional<double> memory_cap_bytes;      // per rank
   std::vector<LayerCost> layers;               // in order of execution

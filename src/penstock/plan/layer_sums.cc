@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-bool exceeds_everywhere(const std::vector<int>& a, const std::vector<int>& b) {
+bool exceeds_everywhere(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t k = 0; k < a.size(); ++k)
     if (a[k] < b[k]) return false;
   return a != b;
@@ -23,7 +23,8 @@ std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<st
 
 }  // namespace
 
-LayerSums::LayerSums(const LayerCosts& costs, int micro_batches) {
+LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
+    : weight_share_(costs.weight_share), word_overhead_(costs.word_overhead) {
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
@@ -41,10 +42,9 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches) {
   }
 }
 
-Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages,
-                  double word_overhead) {
+Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages) {
   Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = 0,
-              .overhead = word_overhead};
+              .weight_share = sums.weight_share(), .overhead = sums.word_overhead()};
   for (std::size_t s = 0; s < stages.size(); ++s) {
     costs.forward.push_back(sums.forward(stages[s]));
     costs.input_grad.push_back(sums.input_grad(stages[s]));
@@ -55,21 +55,28 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
   return costs;
 }
 
-std::vector<LiveContexts> live_contexts(const Schedule& schedule) {
+std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share) {
+  struct Held {
+    int before_i = 0;
+    int before_w = 0;
+  };
   std::vector<std::size_t> chunks;
   const std::vector<std::size_t> chunk = chunk_of_stage(schedule, chunks);
   std::vector<LiveContexts> live_of_rank;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
-    std::vector<int> live(chunks[rank], 0);
-    std::set<std::vector<int>> moments;
+    std::vector<Held> held(chunks[rank]);
+    std::vector<double> live(chunks[rank], 0);
+    std::set<std::vector<double>> moments;
     for (const Instruction& word : schedule.orders[rank]) {
       if (!is_compute(word.op())) continue;
-      int& of_stage = live[chunk[word.stage().index()]];
-      if (word.op() == Op::backward) --of_stage;
-      if (word.op() == Op::weight_grad) of_stage -= word.last().value() - word.first().value() + 1;
-      if (word.op() != Op::forward) continue;
-      ++of_stage;
-      moments.insert(live);
+      const std::size_t own = chunk[word.stage().index()];
+      const int contexts = word.last().value() - word.first().value() + 1;
+      if (word.op() == Op::forward) ++held[own].before_i;
+      if (word.op() == Op::backward || word.op() == Op::input_grad) --held[own].before_i;
+      if (word.op() == Op::input_grad) ++held[own].before_w;
+      if (word.op() == Op::weight_grad) held[own].before_w -= contexts;
+      live[own] = held[own].before_i + weight_share * held[own].before_w;
+      if (word.op() == Op::forward) moments.insert(live);
     }
     LiveContexts& most = live_of_rank.emplace_back();
     // Descending: what exceeds a moment everywhere comes before it.
@@ -84,16 +91,16 @@ double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<c
   double parameters = 0;
   double activations = 0;
   for (const Stretch& stage : stages) parameters += sums.parameter_bytes(stage);
-  for (const std::vector<int>& moment : live) {
+  for (const std::vector<double>& moment : live) {
     double held = 0;
     for (std::size_t k = 0; k < stages.size(); ++k) held += moment[k] * sums.activation_bytes(stages[k]);
     activations = std::max(activations, held);
   }
-  return parameters + activations;
+  return parameters + std::ceil(activations);
 }
 
 std::vector<double> memory_bytes(const LayerSums& sums, const Schedule& schedule, const Stages& stages) {
-  const std::vector<LiveContexts> live = live_contexts(schedule);
+  const std::vector<LiveContexts> live = live_contexts(schedule, sums.weight_share());
   std::vector<double> bytes;
   for (std::size_t rank = 0; rank < live.size(); ++rank) {
     std::vector<Stretch> own;

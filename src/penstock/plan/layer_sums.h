@@ -24,6 +24,8 @@ class LayerSums {
   double work(Stretch stretch) const { return forward(stretch) + input_grad(stretch) + weight_grad(stretch); }
   double activation_bytes(Stretch stretch) const { return sum(activation_bytes_, stretch); }
   double parameter_bytes(Stretch stretch) const { return sum(parameter_bytes_, stretch); }
+  double weight_share() const { return weight_share_; }
+  double word_overhead() const { return word_overhead_; }
   /// C, when the layers before and from `layer` on are on different ranks.
   double message(int layer) const { return message_[static_cast<std::size_t>(layer)]; }
 
@@ -36,21 +38,23 @@ class LayerSums {
 
   Sums forward_, input_grad_, weight_grad_, activation_bytes_, parameter_bytes_;
   std::vector<double> message_;  // by layer
+  double weight_share_;
+  double word_overhead_;
 };
 
 /// What simulate and the generators take. A message costs what the slowest link that crosses ranks needs: Costs knows
 /// one figure for all.
-Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages,
-                  double word_overhead);
+Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
 
 /// How many contexts each stage of a rank holds at the same time, in the order of the stages: the moments that no other
-/// moment exceeds in every stage.
-using LiveContexts = std::vector<std::vector<int>>;
+/// moment exceeds in every stage. A context counts 1 from its F to its B or I, and the weight share from I to W.
+using LiveContexts = std::vector<std::vector<double>>;
 
 /// By rank.
-std::vector<LiveContexts> live_contexts(const Schedule& schedule);
+std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share);
 
-/// Parameters and, at the worst moment, activations of one rank with the stretches `stages` (or the first few of them).
+/// Parameters and, at the worst moment, activations (rounded up) of one rank with the stretches `stages`, or with the
+/// first few of them.
 double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const Stretch> stages);
 
 /// By rank.

@@ -25,7 +25,7 @@ struct Prediction {
   double makespan = 0;                   // in Plan::time_unit, from the first start to the last end of all ranks
   double bubble_makespan = 0;            // idle share of rank time, as in simulate.h
   double bubble_span = 0;
-  std::vector<double> peak_activations;  // by rank, in micro-batches: a chunk counts 1/v
+  std::vector<double> peak_activations;  // by rank, as simulate counts them
   std::vector<double> memory_bytes;      // by rank: parameters, and activations at the worst moment
 
   friend bool operator==(const Prediction&, const Prediction&) = default;

@@ -109,7 +109,7 @@ class Trials {
   }
 
   Costs costs_of(const Schedule& words, const Stages& stages) const {
-    return stage_costs(sums_, words.rank_of_stage, stages, costs_.word_overhead);
+    return stage_costs(sums_, words.rank_of_stage, stages);
   }
 
   void predict(Outcome& outcome) const {
@@ -179,8 +179,9 @@ int most_chunks_for(const Generator& generator, const LayerCosts& costs) {
   return static_cast<int>(std::min<std::int64_t>({most_chunks, generator.max_chunks, layers / costs.ranks}));
 }
 
-/// The settings of `generator` that give different words; costs are left out of account.
+/// The memory limits that give different words; costs are left out of account.
 std::vector<double> limits_that_matter(const Generator& generator, const ScheduleShape& shape) {
+  if (!generator.fits_limit) return {1};
   std::vector<double> limits;
   std::vector<Schedule> seen;
   for (const double limit : memory_limits) {

@@ -56,7 +56,7 @@ std::vector<StageCut> StageCutter::cuts(const Schedule& schedule) {
 }
 
 StageCut StageCutter::smallest(const Schedule& schedule) {
-  const std::vector<LiveContexts> live = live_contexts(schedule);
+  const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
   const RankPrice bytes = [&](Rank rank, std::span<const Stretch> stages) {
     return memory_bytes(sums_, live[rank.index()], stages);
   };
@@ -142,7 +142,7 @@ std::optional<StageCut> StageCutter::fastest(const Schedule& schedule) {
   if (needs(free.stages) <= *costs_.memory_cap_bytes) return StageCut{CutKind::time, free.exact, free.stages};
   const StageCut least = smallest(schedule);
   if (needs(least.stages) > *costs_.memory_cap_bytes) return std::nullopt;
-  const std::vector<LiveContexts> live = live_contexts(schedule);
+  const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
   const Partition within = fastest_where(schedule.rank_of_stage, &live, {least.stages});
   return StageCut{CutKind::time, within.exact, within.stages};
 }

@@ -41,7 +41,8 @@ struct PipelineOptions {
   WeightGradients weight_gradients = WeightGradients::stream;
   /// Most live micro-batches of a rank, in units of 1F1B's min(m, p); none: what the schedule promises.
   std::optional<double> memory_limit = std::nullopt;
-  Costs costs = {};                      // for schedules that are made to measure (zb-auto), per stage
+  /// Per stage, for schedules that are made to measure (zb-auto); none: all words cost the same.
+  std::optional<Costs> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
   std::string cut = "parameters";        // for networks without annotations: plan/cut.h
   std::uint64_t seed = 0;                // of the initial weights

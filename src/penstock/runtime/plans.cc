@@ -44,7 +44,7 @@ Plans::Plans(const PlanRequest& request) : request_(request) {
   const PipelineOptions& options = request.options;
   const int wanted = options.micro_batches;
   require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
-  tuning_.costs = options.costs;
+  tuning_.costs = options.costs.value_or(tuning_.costs);
   tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
   if (options.custom) {
     source_ = options.custom->name.empty() ? "custom" : options.custom->name;

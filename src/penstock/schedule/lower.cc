@@ -7,10 +7,11 @@
 namespace penstock {
 namespace {
 
-/// One rank's list with its messages: a RECV right before the word that needs it, a SEND right after its producer.
-Order with_messages(const Order& order, const Dependencies& dependencies) {
+/// One rank's list with its messages: a RECV right before the word that needs it, a SEND right after its producer; and
+/// `room` for what comes at the end.
+Order with_messages(const Order& order, const Dependencies& dependencies, std::size_t room) {
   Order lowered;
-  lowered.reserve(3 * order.size());
+  lowered.reserve(3 * order.size() + room);
   for (const Instruction& word : order) {
     const StageId stage = word.stage();
     const MicroBatch i = word.micro_batch();
@@ -40,7 +41,8 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
                          word.stage().value(), ", but there are ", schedule.stage_count(), " stages");
   const Dependencies dependencies(schedule, links);
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
-  for (const Order& order : schedule.orders) lowered.orders.push_back(with_messages(order, dependencies));
+  const std::size_t room = 3 * (schedule.rank_of_stage.size() / std::max<std::size_t>(1, schedule.orders.size()) + 1);
+  for (const Order& order : schedule.orders) lowered.orders.push_back(with_messages(order, dependencies, room));
   if (schedule.is_forward_only()) return lowered;
   const auto add_to_every_stage = [&](Op op) {
     for (StageId s(0); s.value() < schedule.stage_count(); s = s.next()) {
