@@ -3,6 +3,7 @@
 Usage: mind_verbs_test.py PENSTOCK TESTS, with the program and the folder of the tests' files.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -252,6 +253,22 @@ class MindVerbs(unittest.TestCase):
         for command, name in zip(commands, drawn):
             with open(os.path.join(folder, name)) as file:
                 self.assertEqual(self.output_of(*command[1:-2]), file.read(), "run it again: " + " ".join(command))
+
+    def test_drawings_and_figures_of_the_documentation_are_what_is_printed(self):
+        with open(os.path.join(TESTS, "../docs/schedules.md")) as file:
+            lines = file.read().splitlines()
+        generators = set()
+        for place, line in enumerate(lines):
+            if not line.startswith("    $ penstock "):
+                continue
+            told = [further[4:] for further in itertools.takewhile(lambda text: text.startswith("    "),
+                                                                   lines[place + 1:])]
+            command = line[len("    $ penstock "):].split()
+            self.assertEqual(self.output_of(*command).splitlines(), told, "run it again: " + line.strip())
+            if command[:2] == ["schedule", "show"]:
+                generators.add(command[2])
+        table = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8")
+        self.assertEqual(generators, {row.split()[0] for row in table.splitlines()[1:]}, "each has its drawing")
 
     def test_foreign_schedules_are_drawn(self):
         folder = os.path.join(TESTS, "schedule/torch_csv")
