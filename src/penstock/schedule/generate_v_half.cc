@@ -6,7 +6,7 @@
 //   rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 0F3 3I2 0I1 0W1 3W2 3F3 3I3 0I2 0W2 0I3 3W3 0W3  .
 //   rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 1F3 2F3 2I2 1I2 2I3 1I3 2W2 1W2 2W3 1W3
 //
-// The idle time at F = I = W is half of 1F1B's or less, whatever m. Where the costs differ it is more, but it does not
+// The idle time at F = I = W is half of 1F1B's or less for m >= 2p. Where the costs differ it is more, but it does not
 // grow with m as long as W + 2I >= 2F and W + 2F >= 2I.
 #include <algorithm>
 
