@@ -190,7 +190,9 @@ class BodyVerbs(ProgramRuns):
     def test_a_plan_that_does_not_fit(self):
         self.write_plan()
         for flags, message in ((["--stages", "3"], "excludes"),
-                               (["--hidden", "20"], "layer4")):
+                               (["--hidden", "20"], "layer"),
+                               (["--hidden", "20x5"], "x.plan does not have layer 'layer6'"),
+                               (["--hidden", "20x3"], "x.plan has a layer 'layer5', which this network has not")):
             code, out, err = self.run_program(*self.train(*flags, "--plan", "x.plan"))
             self.assertEqual((code, out), (2, ""), flags)
             self.assertIn(message, err)

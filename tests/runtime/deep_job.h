@@ -70,8 +70,8 @@ struct DeepOutcome {
   std::vector<Pipeline::Peak> peaks;
 };
 
-/// Three steps; batches of 11 samples, the last one of 6: fewer than the larger m.
-inline DeepOutcome run_deep_job(World& world, const DeepCase& one) {
+/// Three steps and an evaluation; batches of 11 samples, the last one of 6: fewer than the larger m.
+inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluates = true) {
   DeepNetwork network;
   PipelineOptions options;
   options.micro_batches = one.micro_batches;
@@ -85,7 +85,10 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one) {
   torch::manual_seed(7);
   for (const std::int64_t samples : {11, 11, 6}) {
     const torch::Tensor inputs = torch::randn({samples, 6});
-    outcome.losses.push_back(pipeline.train_step(inputs, torch::arange(samples) % 4).loss());
+    const torch::Tensor targets = torch::arange(samples) % 4;
+    outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
+    // An evaluation between the steps is one more number to be equal, and changes nothing else.
+    if (evaluates && outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
   outcome.parameters = pipeline.state();
   outcome.peaks = pipeline.peak_activations();

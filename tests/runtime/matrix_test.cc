@@ -53,6 +53,15 @@ TEST_P(Matrix, EqualsOneRankAndHoldsWhatWasPredicted) {
   std::cout << cases << " cases, each with 3 steps\n";
 }
 
+TEST(Evaluation, BetweenStepsChangesNothing) {
+  World world({.stages = 2});
+  const DeepCase one{"zb-h1", 2, 1, 3};
+  DeepOutcome with = run_deep_job(world, one), without = run_deep_job(world, one, false);
+  ASSERT_EQ(with.losses.size(), 4u);
+  with.losses.erase(with.losses.begin() + 2);
+  EXPECT_EQ(difference(with, without), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, Matrix, testing::Values(WeightGradients::stream, WeightGradients::fused),
                          [](const auto& one) {
                            return one.param == WeightGradients::stream ? "stream" : "fused";

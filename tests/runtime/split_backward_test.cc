@@ -62,6 +62,31 @@ struct Words : Cell {
   Value forward(Value x) override { return head(flatten(relu(mix(dropout(embedding(x)))), 1)); }
 };
 
+/// A layer that is more than the Linear it is made from.
+struct ScaledLinearImpl : torch::nn::LinearImpl {
+  using LinearImpl::LinearImpl;
+  torch::Tensor forward(const torch::Tensor& x) { return 2 * torch::nn::LinearImpl::forward(x); }
+};
+TORCH_MODULE(ScaledLinear);
+
+struct Odd : Cell {
+  Layer scaled = add("scaled", [] { return ScaledLinear(8, 8); });
+  Layer frozen_bias = add("frozen_bias", [] {
+    torch::nn::Linear linear(8, 8);
+    linear->bias.set_requires_grad(false);
+    return linear;
+  });
+  Layer volume = add("volume", [] {
+    return torch::nn::Conv3d(torch::nn::Conv3dOptions(2, 3, 2).stride({1, 2, 1}).padding(1).dilation({1, 1, 2}));
+  });
+  Layer head = add("head", [] { return torch::nn::Linear(18, 4); });
+  Value forward(Value x) override {  // x: [n, 8]
+    x = frozen_bias(relu(scaled(x)));
+    x = apply("as_volume", [](const Tensors& v) { return v[0].view({-1, 2, 2, 2, 1}).expand({-1, 2, 2, 2, 1}); }, {x});
+    return head(flatten(volume(x), 1));
+  }
+};
+
 /// 1F1B with every B split, each W as many micro-batches behind its I as `lag` says; the rest at the end.
 Schedule split_1f1b(const ScheduleShape& shape, int lag) {
   Schedule schedule = generate("1f1b", shape);
@@ -142,6 +167,61 @@ void expect_split_equals_whole(const torch::Tensor& inputs, int most_stages) {
 TEST(SplitBackward, EqualsTheWholeForLayersOfAllKinds) { expect_split_equals_whole<Mixed>(images(), 3); }
 
 TEST(SplitBackward, EqualsTheWholeForWordsAndDropout) { expect_split_equals_whole<Words>(words(), 3); }
+
+/// The same training by torch alone: the network run standalone, autograd, its micro-batches one after the other.
+template <class Network>
+std::map<std::string, torch::Tensor> train_plainly(const torch::Tensor& inputs, int micro_batches) {
+  Network network;
+  const auto parameters = network.named_parameters(9);
+  std::vector<torch::Tensor> trained;
+  for (const auto& [name, parameter] : parameters)
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  torch::optim::SGD optimizer(trained, 0.1);
+  const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    for (int i = 0; i < micro_batches; ++i) {
+      const RowRange rows = split(inputs.size(0), {.index = i, .of = micro_batches});
+      const torch::Tensor output = network(Value(inputs.narrow(0, rows.begin, rows.size()))).tensor();
+      const torch::Tensor target = targets.narrow(0, rows.begin, rows.size());
+      torch::nn::functional::cross_entropy(
+          output, target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
+          .div(static_cast<double>(inputs.size(0)))
+          .backward();
+    }
+    optimizer.step();
+  }
+  return {parameters.begin(), parameters.end()};
+}
+
+template <class Network>
+void expect_autograds_gradients(const torch::Tensor& inputs) {
+  for (int m : {1, 4}) {
+    const auto plain = train_plainly<Network>(inputs, m);
+    for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
+      PipelineOptions options = options_of("1f1b", m);
+      options.weight_gradients = mode;
+      const Outcome pipeline = train<Network>(2, options, inputs);
+      for (const auto& [name, value] : plain)
+        EXPECT_TRUE(torch::allclose(value, pipeline.state.at(name), 1e-4, 1e-6)) << name << " m " << m;
+    }
+  }
+}
+
+TEST(SplitBackward, GivesAutogradsGradients) {
+  expect_autograds_gradients<Mixed>(images());
+  torch::manual_seed(4);
+  expect_autograds_gradients<Odd>(torch::randn({11, 8}));
+  struct SureWords : Words {
+    Value forward(Value x) override { return head(flatten(relu(mix(embedding(x))), 1)); }
+  };
+  expect_autograds_gradients<SureWords>(words());
+}
+
+TEST(SplitBackward, EqualsTheWholeForOddLayers) {
+  torch::manual_seed(4);
+  expect_split_equals_whole<Odd>(torch::randn({11, 8}), 2);
+}
 
 TEST(SplitBackward, FusedIsTheSameForAllSchedulesAndCuts) {
   for (int m : {1, 3, 4}) {

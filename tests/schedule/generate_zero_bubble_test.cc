@@ -234,6 +234,7 @@ std::vector<Cell> many_cases() {
         for (const double message : {0.0, 0.3}) {
           Costs costs = costs_of(1, 0.8 + w / 4, w);
           costs.message = message;
+          costs.overhead = message / 3;
           cases.push_back({"even", {.ranks = p, .micro_batches = m}, costs, "zb-auto", 0});
           costs.forward.assign(static_cast<std::size_t>(p), 1);
           costs.forward.back() = 1.5;

@@ -1,6 +1,7 @@
 #include "penstock/cli/job_flags.h"
 
 #include <cmath>
+#include <map>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -87,12 +88,12 @@ void JobFlags::add_to(CLI::App& app) {
 
 void obey_plan(JobFlags& flags) {
   if (flags.plan.empty()) return;
-  Plan plan;
   try {
-    plan = read_plan(read_text(flags.plan));
+    flags.planned = read_plan(read_text(flags.plan));
   } catch (const DataError& error) {
     throw DataError(flags.plan + ": " + error.what());
   }
+  const Plan& plan = *flags.planned;
   flags.stages = plan.schedule.rank_count();
   flags.micro_batches = plan.schedule.micro_batches;
   flags.weight_gradients = to_string(plan.weight_gradients);
@@ -100,7 +101,31 @@ void obey_plan(JobFlags& flags) {
   for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
     flags.cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
   if (plan.stages.size() == 1) flags.cut = "uniform";
-  flags.planned = std::move(plan.schedule);
+}
+
+void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
+  if (!flags.planned) return;
+  std::map<std::string, int> planned;
+  for (std::size_t stage = 0; stage < flags.planned->stages.size(); ++stage)
+    for (const std::string& layer : flags.planned->stages[stage]) planned[layer] = static_cast<int>(stage);
+
+  std::map<std::string, int> cut;
+  const StagedGraph& staged = pipeline.stages();
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    cut[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
+  for (const auto& [layer, stage] : planned) {
+    const auto found = cut.find(layer);
+    require<ConfigError>(found != cut.end(), flags.plan, " has a layer '", layer, "', which this network has not: plan ",
+                         "with the costs of this network");
+    require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
+                         ", but in this network it comes to stage ", found->second,
+                         ": plan with the layers in the order in which this network runs them");
+  }
+  for (const auto& [name, tensor] : pipeline.local_state()) {
+    const std::string layer = name.substr(0, name.rfind('.'));
+    require<ConfigError>(planned.contains(layer), flags.plan, " does not have layer '", layer, "', which holds '", name,
+                         "': plan with the costs of all layers of this network");
+  }
 }
 
 void check_batch_size(const JobFlags& flags) {
@@ -139,7 +164,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   PipelineOptions options;
   options.micro_batches = flags.micro_batches;
   options.schedule = flags.schedule;
-  options.custom = flags.planned;
+  if (flags.planned) options.custom = flags.planned->schedule;
   options.chunks = flags.chunks;
   // A plan's words are fused already where they should be.
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;

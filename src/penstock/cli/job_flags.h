@@ -9,6 +9,7 @@
 #include <CLI/App.hpp>
 #include <nlohmann/json_fwd.hpp>
 
+#include "penstock/plan/plan_file.h"
 #include "penstock/runtime/pipeline.h"
 
 namespace penstock {
@@ -24,7 +25,7 @@ struct JobFlags {
   std::string weight_gradients = "stream";
   std::optional<double> memory_limit;
   std::string plan;
-  std::optional<Schedule> planned;  // the words of the plan
+  std::optional<Plan> planned;  // what is in that file
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
   std::string cut = "parameters";
@@ -42,6 +43,9 @@ struct JobFlags {
 
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
 void obey_plan(JobFlags& flags);
+/// That the plan was made for this network: every layer that it names is there, on its stage, and it names every layer
+/// with parameters. Throws ConfigError.
+void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
 
 /// Each throws ConfigError for what cannot be.
 void check_batch_size(const JobFlags& flags);

@@ -66,6 +66,7 @@ int bench_step(BenchFlags& flags) {
   World world(world_options(flags.job));
   require_full_steps(flags.job, world);
   Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
+  require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
   const std::vector<double> times = time_steps(pipeline, flags);
   const Trace trace = pipeline.trace();

@@ -135,6 +135,7 @@ int train(const TrainFlags& flags) {
   World world(world_options(flags.job));
   if (flags.shows_steps()) require_full_steps(flags.job, world);
   Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
+  require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
   Loaders loaders(std::move(images), pipeline, flags);
   Trainer trainer(pipeline, trainer_options(flags));

@@ -9,7 +9,7 @@ namespace penstock {
 
 struct RandomPlace {
   std::uint64_t seed = 0;          // of the pipeline
-  std::uint64_t step = 0;
+  std::uint64_t step = 0;          // training steps before it
   std::int64_t first_sample = 0;   // of the micro-batch, in the whole batch
   std::string_view call;           // the node of the graph: a layer's full name, numbered where it is called again
 

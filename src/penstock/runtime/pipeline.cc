@@ -173,7 +173,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "a batch needs at least one sample, along dimension 0 of the targets");
     const std::int64_t samples = targets.size(0);
     const RowRange share = share_rows(samples);
-    StepJob job{next_step_++, training, layout_of(samples), {}, inputs, 0, targets, metrics, learning_rate_, nullptr};
+    StepJob job{next_step_++, training_steps_, training, layout_of(samples), {}, inputs, 0, targets, metrics,
+                learning_rate_, nullptr};
+    if (training) ++training_steps_;
     if (reads_inputs()) {
       const std::int64_t rows = inputs.front().size(0);
       require<ConfigError>(rows == samples || rows == share.size(), "the inputs have ", rows, " rows and the targets ",
@@ -215,6 +217,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
   std::uint64_t next_step_ = 0;
+  std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
   bool has_optimizer_ = false;
   std::optional<double> learning_rate_;

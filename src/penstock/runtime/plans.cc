@@ -1,7 +1,6 @@
 #include "penstock/runtime/plans.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "penstock/base/error.h"
 
@@ -26,8 +25,11 @@ Schedule restricted(const Schedule& schedule, int micro_batches) {
 Schedule forward_part(const Schedule& schedule) {
   Schedule part = schedule;
   part.name = "forward-only";
-  for (Order& order : part.orders)
+  for (Order& order : part.orders) {
     std::erase_if(order, [](const Instruction& i) { return i.op() != Op::forward; });
+    // Without the other half of its pair an F is a plain one.
+    for (Instruction& i : order) i = Instruction::compute(Op::forward, i.stage(), i.micro_batch());
+  }
   return part;
 }
 

@@ -152,7 +152,7 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
   Stage::Arrivals arrivals;
-  arrivals.place = {setting_.seed, job_->step, rows.begin, {}};
+  arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
   for (int input : stage.part().graph_inputs)
     arrivals.inputs.push_back(
         job_->inputs[static_cast<std::size_t>(input)].narrow(0, rows.begin - job_->first_input_row, rows.size()));

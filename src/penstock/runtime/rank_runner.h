@@ -23,7 +23,8 @@ namespace penstock {
 
 /// One step, as every local rank gets it. Immutable.
 struct StepJob {
-  std::uint64_t step = 0;
+  std::uint64_t step = 0;           // of all that was submitted, evaluations too: what messages are tagged with
+  std::uint64_t training_step = 0;  // training steps before it
   bool training = true;
   BatchLayout layout;
   std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica

@@ -14,17 +14,16 @@ struct Window {
 
 class SplitConvolution : public SplitLayer {
  public:
-  SplitConvolution(const BuiltLayer& layer, std::pair<torch::Tensor, torch::Tensor> weight_and_bias, Window window,
-                   Gradients& gradients)
-      : SplitLayer(layer, weight_and_bias.first, weight_and_bias.second, gradients), window_(std::move(window)) {}
+  SplitConvolution(const LayerCall& call, const WeightAndBias& parameters, Window window, Gradients& gradients)
+      : SplitLayer(call, parameters, gradients), window_(std::move(window)) {}
 
-  torch::Tensor input_gradient(const KeptForWeights& kept) const override {
+ private:
+  torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
     const torch::Tensor x = batched(kept.input);
     const auto [dx, dw, db] = backward(x, batched(kept.output_gradient), {true, false, false});
     return dx.view_as(kept.input);
   }
 
- private:
   // Samples of one shape are computed together; a change of shape begins a new product.
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
     for (std::size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
@@ -56,9 +55,9 @@ class SplitConvolution : public SplitLayer {
 };
 
 template <std::size_t D, class Impl>
-std::unique_ptr<SplitLayer> split_as(const BuiltLayer& layer, Gradients& gradients) {
-  const auto* module = layer.module->as<Impl>();
-  if (!module || !module->weight.requires_grad()) return nullptr;
+std::unique_ptr<SplitLayer> split_as(const LayerCall& call, Gradients& gradients) {
+  const auto* module = splittable<Impl>(call);
+  if (!module) return nullptr;
   const auto& options = module->options;
   const auto* padding = std::get_if<torch::ExpandingArray<D>>(&options.padding());
   if (!padding || !std::holds_alternative<torch::enumtype::kZeros>(options.padding_mode())) return nullptr;
@@ -66,16 +65,16 @@ std::unique_ptr<SplitLayer> split_as(const BuiltLayer& layer, Gradients& gradien
     return std::vector<std::int64_t>(array->begin(), array->end());
   };
   return std::make_unique<SplitConvolution>(
-      layer, std::pair{module->weight, module->bias},
+      call, WeightAndBias{module->weight, module->bias},
       Window{list(options.stride()), list(*padding), list(options.dilation()), options.groups()}, gradients);
 }
 
 }  // namespace
 
-std::unique_ptr<SplitLayer> split_convolution(const BuiltLayer& layer, Gradients& gradients) {
-  if (auto split = split_as<2, torch::nn::Conv2dImpl>(layer, gradients)) return split;
-  if (auto split = split_as<1, torch::nn::Conv1dImpl>(layer, gradients)) return split;
-  return split_as<3, torch::nn::Conv3dImpl>(layer, gradients);
+std::unique_ptr<SplitLayer> split_convolution(const LayerCall& call, Gradients& gradients) {
+  if (auto split = split_as<2, torch::nn::Conv2dImpl>(call, gradients)) return split;
+  if (auto split = split_as<1, torch::nn::Conv1dImpl>(call, gradients)) return split;
+  return split_as<3, torch::nn::Conv3dImpl>(call, gradients);
 }
 
 }  // namespace penstock

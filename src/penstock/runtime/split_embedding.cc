@@ -8,12 +8,12 @@ namespace {
 
 class SplitEmbedding : public SplitLayer {
  public:
-  SplitEmbedding(const BuiltLayer& layer, const torch::nn::EmbeddingImpl& module, Gradients& gradients)
-      : SplitLayer(layer, module.weight, {}, gradients), padding_(module.options.padding_idx().value_or(-1)) {}
-
-  torch::Tensor input_gradient(const KeptForWeights&) const override { return {}; }
+  SplitEmbedding(const LayerCall& call, const torch::nn::EmbeddingImpl& module, Gradients& gradients)
+      : SplitLayer(call, {module.weight, {}}, gradients), padding_(module.options.padding_idx().value_or(-1)) {}
 
  private:
+  torch::Tensor input_gradient_of(const KeptForWeights&) const override { return {}; }
+
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
     Tensors x, dy;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -29,13 +29,13 @@ class SplitEmbedding : public SplitLayer {
 
 }  // namespace
 
-std::unique_ptr<SplitLayer> split_embedding(const BuiltLayer& layer, Gradients& gradients) {
-  const auto* module = layer.module->as<torch::nn::EmbeddingImpl>();
-  if (!module || !module->weight.requires_grad()) return nullptr;
+std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gradients) {
+  const auto* module = splittable<torch::nn::EmbeddingImpl>(call);
+  if (!module) return nullptr;
   const auto& options = module->options;
   // A norm changes the weight in F; a scale by frequency looks at one micro-batch at a time.
   if (options.max_norm() || options.scale_grad_by_freq() || options.sparse()) return nullptr;
-  return std::make_unique<SplitEmbedding>(layer, *module, gradients);
+  return std::make_unique<SplitEmbedding>(call, *module, gradients);
 }
 
 }  // namespace penstock

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include <torch/custom_class.h>
 
@@ -20,12 +22,29 @@ class SplitLayer;
 
 /// What W needs of one call in one micro-batch. The tensors are shared with the graph, not copied.
 struct KeptForWeights : torch::CustomClassHolder {
-  torch::Tensor input;            // set by F
-  torch::Tensor output_gradient;  // set by I; undefined when the backward pass did not come by
-  bool weights_now = false;       // B: no I and W, but W within I
-  std::uint32_t version = 0;      // of the input, as it was when F used it
+  const SplitLayer* layer = nullptr;  // set by F, as is the input; both outlive the micro-batch
+  torch::Tensor input;
+  std::int64_t version = 0;           // of the input, as it was when F used it
+  torch::Tensor output_gradient;      // set by I; undefined when the backward pass did not come by
+  bool weights_now = false;           // B: no I and W, but W within I
+
+  void clear() {
+    input.reset();
+    output_gradient.reset();
+  }
 };
 using Kept = c10::intrusive_ptr<KeptForWeights>;
+
+/// A call of a layer, built.
+struct LayerCall {
+  std::string name;  // of its node, for messages
+  BuiltLayer layer;
+};
+
+struct WeightAndBias {
+  torch::Tensor weight;
+  torch::Tensor bias;  // undefined where there is none
+};
 
 /// One call of one layer. Lives on its rank's thread.
 class SplitLayer {
@@ -34,37 +53,43 @@ class SplitLayer {
 
   /// The layer's own forward as a node that splits; `kept` gets what W will need.
   torch::Tensor forward(const torch::Tensor& input, const Kept& kept) const;
+  /// The same without the node.
+  torch::Tensor run(const torch::Tensor& input) const { return call_.layer.forward({input}).front(); }
 
   /// W for one micro-batch or, fused, for several in this order: one product over all of them where shapes allow. Adds
-  /// to the gradients that the layer was made with.
+  /// to the gradients that the layer was made with, and clears `kept`. Throws PlanError where an input was changed in
+  /// place after F used it.
   void weight_gradients(std::span<const Kept> kept) const;
 
-  /// I: the gradient of `kept.input` from that of the output.
-  virtual torch::Tensor input_gradient(const KeptForWeights& kept) const = 0;
+  /// I: the gradient of `kept.input` from that of the output. Throws as weight_gradients().
+  torch::Tensor input_gradient(const KeptForWeights& kept) const;
 
  protected:
-  SplitLayer(const BuiltLayer& layer, torch::Tensor weight, torch::Tensor bias, Gradients& gradients);
+  SplitLayer(LayerCall call, WeightAndBias parameters, Gradients& gradients);
 
   /// `inputs` and `output_gradients`, one each per micro-batch, none undefined.
   virtual void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const = 0;
+  virtual torch::Tensor input_gradient_of(const KeptForWeights& kept) const = 0;
 
-  const torch::Tensor& weight() const { return weight_; }
-  const torch::Tensor& bias() const { return bias_; }
+  const torch::Tensor& weight() const { return parameters_.weight; }
   Gradients& gradients() const { return gradients_; }
   std::size_t weight_use() const { return weight_use_; }
+  /// None where there is no bias, or it is frozen.
   std::optional<std::size_t> bias_use() const { return bias_use_; }
 
  private:
-  BuiltLayer layer_;
-  torch::Tensor weight_;
-  torch::Tensor bias_;  // undefined where there is none
+  void require_unchanged(const KeptForWeights& kept) const;
+
+  LayerCall call_;
+  WeightAndBias parameters_;
   Gradients& gradients_;
   std::size_t weight_use_;
-  std::optional<std::size_t> bias_use_;  // none where there is no bias, or it is frozen
+  std::optional<std::size_t> bias_use_;
 };
 
-/// `layer` as a SplitLayer that adds to `gradients`, which knows its parameters already; null where its backward pass
-/// cannot be split: other modules, frozen weights, options that make the gradient more than a product.
-std::unique_ptr<SplitLayer> split_layer(const BuiltLayer& layer, Gradients& gradients);
+/// `call` as a SplitLayer that adds to `gradients`, which knows its parameters already; null where its backward pass
+/// cannot be split: other modules, classes derived from those that can, frozen weights, options that make the gradient
+/// more than a product.
+std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients);
 
 }  // namespace penstock

@@ -10,14 +10,14 @@ namespace {
 
 class SplitLinear : public SplitLayer {
  public:
-  SplitLinear(const BuiltLayer& layer, const torch::nn::LinearImpl& module, Gradients& gradients)
-      : SplitLayer(layer, module.weight, module.bias, gradients) {}
+  SplitLinear(const LayerCall& call, const torch::nn::LinearImpl& module, Gradients& gradients)
+      : SplitLayer(call, {module.weight, module.bias}, gradients) {}
 
-  torch::Tensor input_gradient(const KeptForWeights& kept) const override {
+ private:
+  torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
     return kept.output_gradient.matmul(weight());
   }
 
- private:
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
     const torch::Tensor x = as_rows(inputs, weight().size(1));
     const torch::Tensor dy = as_rows(output_gradients, weight().size(0));
@@ -34,10 +34,9 @@ class SplitLinear : public SplitLayer {
 
 }  // namespace
 
-std::unique_ptr<SplitLayer> split_linear(const BuiltLayer& layer, Gradients& gradients) {
-  const auto* module = layer.module->as<torch::nn::LinearImpl>();
-  if (!module || !module->weight.requires_grad()) return nullptr;
-  return std::make_unique<SplitLinear>(layer, *module, gradients);
+std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {
+  const auto* module = splittable<torch::nn::LinearImpl>(call);
+  return module ? std::make_unique<SplitLinear>(call, *module, gradients) : nullptr;
 }
 
 }  // namespace penstock

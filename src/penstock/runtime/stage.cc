@@ -32,7 +32,7 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
       else if (node.layer->standalone)
         copy_values(*call.layer->module, *node.layer->standalone->module);
       gradients_.add_call(node.layer_path, *call.layer->module);
-      if (auto split = split_layer(*call.layer, gradients_)) {
+      if (auto split = split_layer({node.name, *call.layer}, gradients_)) {
         call.split = split_.size();
         split_.push_back(std::move(split));
       }
@@ -236,6 +236,9 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   activations.received.clear();
   activations.sent.clear();
   activations.loss.reset();
+  // What the backward pass did not come by has no W.
+  for (const Kept& kept : activations.kept)
+    if (!kept->output_gradient.defined()) kept->clear();
   return messages;
 }
 

@@ -96,4 +96,14 @@ std::vector<int> for_every_rank(const ScheduleShape& shape, int bound) {
   return std::vector<int>(static_cast<std::size_t>(shape.ranks), bound);
 }
 
+std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
+  std::vector<int> bound;
+  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
+  return bound;
+}
+
+double fill_and_drain(const ScheduleShape& shape, const Costs& costs) {
+  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+}
+
 }  // namespace penstock

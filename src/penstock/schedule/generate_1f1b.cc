@@ -37,16 +37,6 @@ Schedule one_f_one_b(const ScheduleShape& shape, const Tuning&) {
   return schedule;
 }
 
-std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
-  std::vector<int> bound;
-  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
-  return bound;
-}
-
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
-}
-
 }  // namespace
 
 constinit const Generator one_f_one_b_generator{
@@ -54,7 +44,7 @@ constinit const Generator one_f_one_b_generator{
     .summary = "one forward, one backward (PipeDream-Flush; Narayanan et al., arXiv 2006.09503)",
     .generate = one_f_one_b,
     .activation_bound = hold_depth,
-    .bubble_time = bubble_time,
+    .bubble_time = fill_and_drain,
     .bubble_formula = "(p-1)(F+I+W)",
     .memory_formula = "min(m, p)",
     .message_formula = "2(p-1)m",

@@ -23,12 +23,6 @@ Schedule early_one_f_one_b(const ScheduleShape& shape, const Tuning&) {
   return schedule;
 }
 
-std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
-  std::vector<int> bound;
-  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
-  return bound;
-}
-
 double bubble_time(const ScheduleShape& shape, const Costs& costs) {
   return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front());
 }

@@ -27,10 +27,6 @@ std::vector<int> hold_all(const ScheduleShape& shape, const Tuning&) {
   return for_every_rank(shape, shape.micro_batches);
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
-}
-
 }  // namespace
 
 constinit const Generator gpipe_generator{
@@ -38,7 +34,7 @@ constinit const Generator gpipe_generator{
     .summary = "all forwards, then all backwards (Huang et al., arXiv 1811.06965)",
     .generate = gpipe,
     .activation_bound = hold_all,
-    .bubble_time = bubble_time,
+    .bubble_time = fill_and_drain,
     .bubble_formula = "(p-1)(F+I+W)",
     .memory_formula = "m",
     .message_formula = "2(p-1)m",

@@ -86,10 +86,6 @@ std::array<Groups, 4> groupings(const ScheduleShape& shape) {
   return {rising, even(shape.micro_batches, full), small_within, large_last};
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
-}
-
 int memory_of_first_rank(const ScheduleShape& shape) { return shape.ranks * shape.chunks + shape.ranks - 1; }
 
 Schedule without_phases(const ScheduleShape& shape) {
@@ -104,7 +100,7 @@ Schedule without_phases(const ScheduleShape& shape) {
     if (best && idle >= least) continue;
     best = std::move(schedule);
     least = idle;
-    if (least <= bubble_time(shape, costs)) break;
+    if (least <= fill_and_drain(shape, costs)) break;
   }
   require<InternalError>(best.has_value(), "no grouping of ", shape.micro_batches, " micro-batches can be interleaved");
   return *std::move(best);
@@ -132,7 +128,7 @@ constinit const Generator interleaved_generator{
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 64,
-    .bubble_time = bubble_time,
+    .bubble_time = fill_and_drain,
     .bubble_formula = "(p-1)(F+I+W)/v",
     .memory_formula = "p + (p-1)/v",
     .message_formula = "2(pv-1)m",

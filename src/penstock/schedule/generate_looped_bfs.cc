@@ -32,10 +32,6 @@ std::vector<int> hold_all(const ScheduleShape& shape, const Tuning&) {
   return for_every_rank(shape, shape.chunks * shape.micro_batches);
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
-}
-
 }  // namespace
 
 constinit const Generator looped_bfs_generator{
@@ -46,7 +42,7 @@ constinit const Generator looped_bfs_generator{
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 64,
-    .bubble_time = bubble_time,
+    .bubble_time = fill_and_drain,
     .bubble_formula = "(p-1)(F+I+W)/v",
     .memory_formula = "m",
     .message_formula = "2(pv-1)m",

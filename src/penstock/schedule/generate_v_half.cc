@@ -35,10 +35,6 @@ std::vector<int> hold_half(const ScheduleShape& shape, const Tuning&) {
   return for_every_rank(shape, std::min(2 * shape.micro_batches, memory(shape)));
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
-}
-
 }  // namespace
 
 constinit const Generator v_half_generator{
@@ -49,7 +45,7 @@ constinit const Generator v_half_generator{
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 2,
-    .bubble_time = bubble_time,
+    .bubble_time = fill_and_drain,
     .bubble_formula = "(p-1)(F+I+W)/2 at F = I = W",
     .memory_formula = "min(m, floor((p+2)/2))",
     .message_formula = "4(p-1)m",

@@ -43,8 +43,9 @@ GapProblem problem_of(const ScheduleShape& shape, const Tuning& tuning) {
     return given[given.size() == 1 ? 0 : static_cast<std::size_t>(s)];
   };
   for (int s = 0; s < shape.ranks; ++s)
-    problem.stages.push_back({.forward = at(costs.forward, s), .input_grad = at(costs.input_grad, s),
-                              .weight_grad = at(costs.weight_grad, s)});
+    problem.stages.push_back({.forward = at(costs.forward, s) + costs.overhead,
+                              .input_grad = at(costs.input_grad, s) + costs.overhead,
+                              .weight_grad = at(costs.weight_grad, s) + costs.overhead});
   return problem;
 }
 

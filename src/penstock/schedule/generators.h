@@ -21,7 +21,13 @@ extern const Generator v_min_generator;              // generate_v_min.cc
 extern const Generator dualpipe_v_generator;         // generate_dualpipe_v.cc
 extern const Generator forward_only_generator;       // generate_forward_only.cc
 
+// What several of them promise.
+
 /// The same bound for every rank.
 std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
+/// min(m, p - s) on rank s: 1F1B's bound.
+std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning& tuning);
+/// (p - 1)(F + I + W): the bubble of GPipe and 1F1B, and with a stage's costs that of their looped forms.
+double fill_and_drain(const ScheduleShape& shape, const Costs& costs);
 
 }  // namespace penstock

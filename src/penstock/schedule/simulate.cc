@@ -13,13 +13,16 @@
 namespace penstock {
 namespace {
 
+/// Sums over the largest schedules stay finite, and exact enough to compare.
+constexpr double highest_cost = 1e15;
+
 /// One entry per stage of what was given per stage or once for all.
 std::vector<double> per_stage(std::string_view what, const std::vector<double>& given, int stages) {
   require<ConfigError>(given.size() == 1 || given.size() == static_cast<std::size_t>(stages), "there are ",
                        given.size(), " costs for ", what, " and ", stages, " stages: give one for all or one for each");
   for (const double cost : given)
-    require<ConfigError>(std::isfinite(cost) && cost >= 0, "a cost for ", what, " is ", cost,
-                         ": costs are finite and not negative");
+    require<ConfigError>(cost >= 0 && cost <= highest_cost, "a cost for ", what, " is ", cost,
+                         ": costs go from 0 to ", highest_cost);
   return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
 }
 
@@ -57,10 +60,10 @@ struct RankState {
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;
   double busy = 0;
-  int contexts = 0;  // chunks' micro-batches, each in full
-  int peak_contexts = 0;
-  double held = 0;   // the same, after I as the weight share says
-  double peak = 0;
+  int before_input_grad = 0;   // live micro-batches of chunks
+  int before_weight_grad = 0;  // ... of which I has run
+  int peak_contexts = 0;       // both together
+  double peak = 0;             // the latter as the weight share says
 
   double span() const { return std::max(0.0, last_end - first_begin); }
 };
@@ -72,24 +75,19 @@ struct Counting {
 };
 
 void count_activations(RankState& state, const Instruction& word, const Counting& counting) {
-  const int micro_batches = word.last().value() - word.first().value() + 1;
   switch (word.op()) {
     case Op::forward:
-      state.peak_contexts = std::max(state.peak_contexts, ++state.contexts);
-      state.peak = std::max(state.peak, state.held += 1);
-      if (!counting.forward_only) return;
-      --state.contexts;
-      state.held -= 1;
+      ++state.before_input_grad;
+      state.peak_contexts = std::max(state.peak_contexts, state.before_input_grad + state.before_weight_grad);
+      state.peak = std::max(state.peak, state.before_input_grad + counting.weight_share * state.before_weight_grad);
+      if (counting.forward_only) --state.before_input_grad;
       return;
-    case Op::backward:
-      --state.contexts;
-      state.held -= 1;
+    case Op::backward: --state.before_input_grad; return;
+    case Op::input_grad:
+      --state.before_input_grad;
+      ++state.before_weight_grad;
       return;
-    case Op::input_grad: state.held -= 1 - counting.weight_share; return;
-    case Op::weight_grad:
-      state.contexts -= micro_batches;
-      state.held -= micro_batches * counting.weight_share;
-      return;
+    case Op::weight_grad: state.before_weight_grad -= word.last().value() - word.first().value() + 1; return;
     default: return;
   }
 }
