@@ -319,6 +319,39 @@ class MindVerbs(unittest.TestCase):
             self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
                              ": give a number of micro-batches >= 1, or --fuse-w alone for all")
 
+    def test_a_lowered_file_is_fused_too(self):
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
+        wanted = self.output_of("schedule", "convert", "1f1b", *SHAPE, "--fuse-w=2", "--lowered")
+        self.assertEqual(self.output_of("schedule", "convert", "x.sched", "--fuse-w=2"), wanted)
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", "csv-comms", "--output", "x.csv")
+        fused = self.output_of("schedule", "convert", "x.csv", "--fuse-w=2")
+        self.assertIn(" 0W0-1 ", fused)
+        self.assertNotIn("STEP", fused, "nor has the file one")
+
+    def test_a_fused_file_keeps_its_skip_links_and_what_ends_its_step(self):
+        skip = "".join(("penstock schedule 1\nname skip\nranks 3\nstages 3\nmicro_batches 1\nrank_of_stage 0 1 2\n",
+                        "rank 0: 0F0 0SEND_F0 0SEND_F0>2 0RECV_B0 0RECV_B0<2 0B0 0REDUCE 0NORM 0STEP\n",
+                        "rank 1: 1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1REDUCE 1NORM 1STEP\n",
+                        "rank 2: 2RECV_F0<0 2RECV_F0 2F0 2B0 2SEND_B0>0 2SEND_B0 2REDUCE 2NORM 2STEP\n"))
+        self.write("skip.sched", skip)
+        fused = self.output_of("schedule", "convert", "skip.sched", "--fuse-w")
+        words = sorted(fused.replace(":", "").split())
+        expected = sorted(skip.replace(":", "").replace("B0 0REDUCE", "I0 0W0 0REDUCE").replace(" 1B0 ", " 1I0 1W0 ")
+                          .replace(" 2B0 ", " 2I0 2W0 ").split())
+        self.assertEqual(words, expected)
+        self.write("stuck.sched", skip.replace("0SEND_F0>2 0RECV_B0", "0RECV_B0 0SEND_F0>2").replace(
+            "1F0 1SEND_F0 1RECV_B0 1B0", "1RECV_B0 1F0 1B0 1SEND_F0"))
+        code, _, err = self.run_program("schedule", "check", "stuck.sched", "--fuse-w")
+        self.assertEqual(code, 2, "what its messages do wrong is not covered up")
+        self.assertIn("deadlock", err.splitlines()[0])
+
+    def test_costs_that_do_not_fit_are_refused_before_anything_is_made(self):
+        told = "there are 3 costs for F and 2 stages: give one for all or one for each"
+        self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
+        for schedule in (["gpipe", *SHAPE], ["zb-auto", *SHAPE], ["gpipe.sched"]):
+            for words in (["schedule", "show"], ["schedule", "check"], ["simulate"]):
+                self.assertEqual(self.complaint_of(*words, *schedule, "--cost-f", "1,2,3"), told)
+
     def test_table(self):
         out = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--format", "markdown")
         self.assertIn("| 1f1b | 1 | (p-1)(F+I+W) | 27.3 % | 27.3 % | min(m, p) | 4 | 2(p-1)m | 48 |\n", out)

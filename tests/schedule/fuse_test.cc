@@ -140,16 +140,6 @@ std::vector<std::vector<std::string>> rest_of(const Schedule& schedule) {
   return rest;
 }
 
-/// Marks some F that stand right before a B or I.
-void overlap_some(Schedule& schedule) {
-  for (Order& order : schedule.orders)
-    for (std::size_t k = 0; k + 1 < order.size(); ++k) {
-      const Op next = order[k + 1].op();
-      if (order[k].op() == Op::forward && (next == Op::backward || next == Op::input_grad) && *rc::gen::inRange(0, 2))
-        order[k] = order[k].overlapping_next();
-    }
-}
-
 int words_of(const Schedule& schedule, Op op) {
   int count = 0;
   for (const Order& order : schedule.orders)

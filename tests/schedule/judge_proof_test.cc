@@ -6,6 +6,8 @@
 //   a message that was changed  that word, or the later of two where it now repeats another
 //   two words that swapped      the first word that is out of the ascending order; in a deadlock a word that its rank
 //                               stands at and that waits, by way of the others, for itself
+//   a mark that was set         that word, where no pair begins; the one whose pair it stands in
+//   a mark that was cleared     nothing: a pair's halves are words like others
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,13 +24,15 @@ struct Working {
   Links links;
 };
 
-/// Overlap pairs break when a word comes between; judge_test has them. Here they are words like others.
+Instruction without_mark(const Instruction& word) {
+  return Instruction::compute(word.op(), word.stage(), word.micro_batch());
+}
+
+/// Any other harm than one to their marks may tear a pair apart, too: for those, all words are words like others.
 Schedule unpaired(Schedule schedule) {
   for (Order& order : schedule.orders)
-    for (Instruction& word : order) {
-      if (!word.overlaps_next()) continue;
-      word = Instruction::compute(word.op(), word.stage(), word.micro_batch());
-    }
+    for (Instruction& word : order)
+      if (word.overlaps_next()) word = without_mark(word);
   return schedule;
 }
 
@@ -187,6 +191,67 @@ TEST(JudgeProof, agrees_on_every_swap_in_small_schedules) {
             if (HasFatalFailure()) return;
             std::swap(order[a], order[b]);
           }
+    }
+}
+
+/// The word that marking the one at `cell` harms; none where that makes a pair.
+std::optional<BoardCell> harmed_by_mark(const Order& order, const BoardCell& cell) {
+  const auto at = static_cast<std::size_t>(cell.position);
+  for (std::size_t k = at; k-- > 0;) {  // behind the first half of a pair: its other half, or a message between
+    if (order[k].overlaps_next()) return BoardCell{cell.rank, static_cast<int>(k)};
+    if (!is_message(order[k])) break;
+  }
+  std::size_t next = at + 1;
+  while (next < order.size() && is_message(order[next])) ++next;
+  const bool is_pair = order[at].op() == Op::forward && next < order.size() &&
+                       (order[next].op() == Op::backward || order[next].op() == Op::input_grad);
+  return is_pair ? std::nullopt : std::optional(cell);
+}
+
+/// After one mark of `working`, at `cell`, is set where there was none and else cleared.
+void expect_judged_alike_but_for_one_mark(Working working, const BoardCell& cell) {
+  Instruction& word = *word_at(working.schedule, cell);
+  const bool clears = word.overlaps_next();
+  const auto harmed = clears ? std::nullopt : harmed_by_mark(order_at(working.schedule, cell), cell);
+  word = clears ? without_mark(word) : word.overlapping_next();
+  const Verdict verdict = judge(working.schedule, {.links = working.links, .activation_bound = {}});
+  const std::string about = say(to_string(word), " of rank ", cell.rank.value(), ": ", verdict.reason);
+  ASSERT_EQ(verdict.ok, Interpreter(working.schedule, working.links).works()) << about;
+  ASSERT_EQ(verdict.ok, !harmed) << about;
+  if (!harmed) return;
+  ASSERT_TRUE(verdict.cell.has_value()) << about;
+  ASSERT_EQ(verdict.cell->rank, harmed->rank) << about;
+  ASSERT_EQ(verdict.cell->position, harmed->position) << about;
+}
+
+TEST(JudgeProof, names_the_word_whose_mark_begins_no_pair) {
+  EXPECT_TRUE(rc::check("mark", [] {
+    Working working = any_working(false);
+    overlap_some(working.schedule);
+    if (*rc::gen::arbitrary<bool>()) working.schedule = lower(working.schedule, working.links);
+    const BoardCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
+    RC_LOG() << write_schedule(working.schedule);
+    expect_judged_alike_but_for_one_mark(working, cell);
+    RC_ASSERT(!testing::Test::HasFatalFailure());
+  }));
+}
+
+/// Generated ones, and torch's.
+std::vector<Schedule> schedules_with_pairs() {
+  std::vector<Schedule> schedules{load_schedule(FIXTURES "/torch_csv/dualpipev_p4_m8_v2_compute.csv")};
+  for (const int m : {4, 7}) schedules.push_back(generate("dualpipe-v", {.ranks = 3, .micro_batches = m, .chunks = 2}));
+  return schedules;
+}
+
+TEST(JudgeProof, agrees_on_every_mark_of_schedules_with_pairs) {
+  for (const Schedule& words : schedules_with_pairs())
+    for (const Schedule& schedule : {words, lower(words)}) {
+      ASSERT_NE(schedule, unpaired(schedule)) << schedule.name;
+      for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
+        for (int k = 0; k < static_cast<int>(schedule.orders[rank.index()].size()); ++k) {
+          expect_judged_alike_but_for_one_mark({schedule, chain(schedule.stage_count())}, {rank, k});
+          if (HasFatalFailure()) return;
+        }
     }
 }
 

@@ -113,4 +113,14 @@ inline Schedule working_schedule(int stages, const Links& links) {
   return schedule;
 }
 
+/// Marks some F that stand right before a B or I.
+inline void overlap_some(Schedule& schedule) {
+  for (Order& order : schedule.orders)
+    for (std::size_t k = 0; k + 1 < order.size(); ++k) {
+      const Op next = order[k + 1].op();
+      if (order[k].op() == Op::forward && (next == Op::backward || next == Op::input_grad) && *rc::gen::inRange(0, 2))
+        order[k] = order[k].overlapping_next();
+    }
+}
+
 }  // namespace penstock

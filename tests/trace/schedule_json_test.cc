@@ -33,7 +33,7 @@ TEST(ScheduleJson, begins_with_its_form) {
 
 TEST(ScheduleJson, tells_shape_costs_and_figures) {
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
-  const Costs costs{.forward = {1, 2}, .message = 0.5};
+  const Costs costs{.forward = {1, 2}, .message = 0.5, .weight_share = 0.25, .overhead = 0.125};
   const Simulation expected = simulate(schedule, costs);
   const json made = document(schedule, costs);
   EXPECT_EQ(made["name"], "1f1b");
@@ -41,8 +41,8 @@ TEST(ScheduleJson, tells_shape_costs_and_figures) {
   EXPECT_EQ(made["stages"], 2);
   EXPECT_EQ(made["micro_batches"], 4);
   EXPECT_EQ(made["rank_of_stage"], (json{0, 1}));
-  EXPECT_EQ(made["costs"]["forward"], (json{1, 2}));
-  EXPECT_EQ(made["costs"]["message"], 0.5);
+  EXPECT_EQ(made["costs"], (json{{"forward", {1, 2}}, {"input_grad", {1}}, {"weight_grad", {1}}, {"update", {0}},
+                                 {"message", 0.5}, {"weight_share", 0.25}, {"overhead", 0.125}}));
   EXPECT_EQ(made["makespan"], expected.makespan);
   EXPECT_EQ(made["span"], expected.span);
   EXPECT_EQ(made["bubble_makespan"], expected.bubble_makespan);

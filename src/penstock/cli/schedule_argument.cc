@@ -25,18 +25,20 @@ void require_same(const std::string& path, const char* what, int held, const cha
                        given.value_or(0), ": leave ", flag, " out or give ", held);
 }
 
-/// Says it here, with the flags, before a generator looks at them.
-void require_cost_per_stage(const char* what, const std::vector<double>& costs, long long stages) {
-  require<ConfigError>(costs.size() == 1 || costs.size() == static_cast<std::size_t>(stages), "there are ",
-                       costs.size(), " costs for ", what, " and ", stages,
-                       " stages: give one for all or one for each");
+bool has_word(const Schedule& schedule, Op op) {
+  return std::any_of(schedule.orders.begin(), schedule.orders.end(), [op](const Order& order) {
+    return std::any_of(order.begin(), order.end(), [op](const Instruction& word) { return word.op() == op; });
+  });
 }
 
-void require_costs_fit(const Costs& costs, long long stages) {
-  require_cost_per_stage("F", costs.forward, stages);
-  require_cost_per_stage("I", costs.input_grad, stages);
-  require_cost_per_stage("W", costs.weight_grad, stages);
-  require_cost_per_stage("update", costs.update, stages);
+/// A lowered schedule gets its messages anew, along the links that they show; so they must work as they are.
+Schedule fused(const Schedule& schedule, const FuseOptions& options) {
+  if (!schedule.is_lowered()) return fuse_w(schedule, options);
+  judge(schedule).require_ok(schedule);
+  return lower(fuse_w(strip(schedule), options), links_of(schedule),
+               {.reduce = has_word(schedule, Op::reduce),
+                .norm = has_word(schedule, Op::norm),
+                .step = has_word(schedule, Op::step)});
 }
 
 }  // namespace
@@ -65,38 +67,24 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
                        memory_limit_.value_or(0), ": it is a positive multiple of 1F1B's activations");
   NamedSchedule named = !is_generator(source_) && is_file(source_) ? from_file(costs) : from_generator(costs);
   if (!fuse_w_.empty()) {
-    named.schedule = fused(named.schedule);
+    named.schedule = fused(named.schedule, fuse_options(named.schedule));
     named.activation_bound.reset();  // the promise was made for the schedule as it was
     named.fits_limit = false;
   }
-  if (memory_limit_ && !named.fits_limit) named.activation_bound = allowed_activations(named.schedule);
+  if (memory_limit_ && !named.fits_limit) named.activation_bound = activation_limit(named.schedule, *memory_limit_);
   return named;
 }
 
-Schedule ScheduleArgument::fused(const Schedule& schedule) const {
+FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule) const {
   FuseOptions options;
   if (fuse_w_ != "all") {
     const auto [end, problem] = std::from_chars(fuse_w_.data(), fuse_w_.data() + fuse_w_.size(), options.group);
     require<ConfigError>(problem == std::errc() && end == fuse_w_.data() + fuse_w_.size() && options.group > 0,
                          "--fuse-w=", fuse_w_, ": give a number of micro-batches >= 1, or --fuse-w alone for all");
   } else if (memory_limit_) {
-    options.activation_limit = allowed_activations(schedule);
+    options.activation_limit = activation_limit(schedule, *memory_limit_);
   }
-  return fuse_w(schedule, options);
-}
-
-/// The limit in live contexts, by rank; a file may give its ranks different numbers of chunks.
-std::vector<int> ScheduleArgument::allowed_activations(const Schedule& schedule) const {
-  std::vector<int> chunks(schedule.orders.size(), 0);
-  for (const Rank rank : schedule.rank_of_stage)
-    if (rank.index() < chunks.size()) ++chunks[rank.index()];
-  const int depth = std::min(schedule.micro_batches, schedule.rank_count());
-  std::vector<int> allowed;
-  for (const int count : chunks) {
-    const ScheduleShape shape{.ranks = depth, .micro_batches = depth, .chunks = count};
-    allowed.push_back(activation_limit(shape, *memory_limit_).front());
-  }
-  return allowed;
+  return options;
 }
 
 NamedSchedule ScheduleArgument::from_file(const Costs& costs) const {
@@ -118,7 +106,6 @@ NamedSchedule ScheduleArgument::from_generator(const Costs& costs) const {
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
                        stages_ ? "--micro-batches is" : micro_batches_ ? "--stages is" : "both are", " missing");
   const ScheduleShape shape{*stages_, *micro_batches_, chunks_.value_or(generator.default_chunks)};
-  require_costs_fit(costs, static_cast<long long>(shape.ranks) * shape.chunks);
   Tuning tuning{.costs = costs};
   if (memory_limit_) tuning.memory_limit = *memory_limit_;
   return {generate(source_, shape, tuning), {}, generator.activation_bound(shape, tuning), generator.fits_limit};

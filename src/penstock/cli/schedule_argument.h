@@ -26,15 +26,14 @@ class ScheduleArgument {
   void add_to(CLI::App& verb);
 
   /// A generator's name goes before a file's; "./gpipe" is always a file. `costs` are for generators that fit a
-  /// schedule to them. Throws ConfigError for a missing or contradicting flag and for costs that are not one for all
-  /// stages or one for each, DataError for a file that is no schedule.
+  /// schedule to them. Throws ConfigError for a missing or contradicting flag and for costs that do not fit the stages,
+  /// DataError for a file that is no schedule, PlanError for a schedule that cannot be fused.
   NamedSchedule get(const Costs& costs) const;
 
  private:
   NamedSchedule from_file(const Costs& costs) const;
   NamedSchedule from_generator(const Costs& costs) const;
-  Schedule fused(const Schedule& schedule) const;
-  std::vector<int> allowed_activations(const Schedule& schedule) const;
+  FuseOptions fuse_options(const Schedule& schedule) const;
 
   std::string source_;
   std::optional<int> stages_;

@@ -64,16 +64,27 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
   check_shape(generator, shape);
   require<ConfigError>(std::isfinite(tuning.memory_limit) && tuning.memory_limit > 0, "memory limit ",
                        tuning.memory_limit, ": it is a positive multiple of 1F1B's activations");
+  require_costs_fit(tuning.costs, shape.ranks * shape.chunks);
   return generator.generate(shape, tuning);
 }
 
 std::string_view default_schedule(int chunks) { return chunks > 1 ? "interleaved" : "1f1b"; }
 
-std::vector<int> activation_limit(const ScheduleShape& shape, double memory_limit) {
-  const double contexts = memory_limit * shape.chunks * std::min(shape.ranks, shape.micro_batches);
+std::vector<int> activation_limit(const Schedule& schedule, double memory_limit) {
+  std::vector<int> chunks(schedule.orders.size(), 0);
+  for (const Rank rank : schedule.rank_of_stage) ++chunks[rank.index()];
   // A limit of 1.1 over 10 micro-batches is 11 of them, however the product is rounded.
   constexpr double rounding = 1e-9;
-  return for_every_rank(shape, std::max(1, static_cast<int>(std::min(contexts + rounding, double{max_cells}))));
+  std::vector<int> limit;
+  for (const int count : chunks) {
+    const double contexts = memory_limit * count * std::min(schedule.rank_count(), schedule.micro_batches);
+    limit.push_back(std::max(1, static_cast<int>(std::min(contexts + rounding, double{max_cells}))));
+  }
+  return limit;
+}
+
+std::vector<int> activation_limit(const ScheduleShape& shape, double memory_limit) {
+  return activation_limit(placed_in_turns("", shape), memory_limit);
 }
 
 Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {

@@ -51,6 +51,9 @@ std::string told(const Costs& costs) {
                          range(costs.weight_grad));
   if (const std::string update = range(costs.update); update != "0") text += say(", update = ", update);
   if (costs.message > 0) text += say(", message = ", shortened(costs.message, 3));
+  if (costs.overhead > 0) text += say(", overhead = ", shortened(costs.overhead, 3));
+  if (costs.weight_share != Costs::unit().weight_share)
+    text += say(", weight share = ", shortened(costs.weight_share, 3));
   return text;
 }
 

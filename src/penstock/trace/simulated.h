@@ -27,7 +27,7 @@ struct Simulated {
   std::string figures() const;
 };
 
-/// "F = 1, I = 1, W = 1", and what else there is; stages' own costs as a range.
+/// "F = 1, I = 1, W = 1", and what else is not as in Costs::unit(); stages' own costs as a range.
 std::string told(const Costs& costs);
 
 /// For each slot, of all ranks' slots one after the other: the slots that had to be done before it, ascending. What

@@ -1,0 +1,35 @@
+#include "penstock/schedule/costs.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+void require_cost(std::string_view what, double cost) {
+  require<ConfigError>(std::isfinite(cost) && cost >= 0, "a cost for ", what, " is ", cost,
+                       ": costs are finite and not negative");
+}
+
+void require_cost_per_stage(std::string_view what, const std::vector<double>& given, int stages) {
+  require<ConfigError>(given.size() == 1 || given.size() == static_cast<std::size_t>(stages), "there are ",
+                       given.size(), " costs for ", what, " and ", stages, " stages: give one for all or one for each");
+  for (const double cost : given) require_cost(what, cost);
+}
+
+}  // namespace
+
+void require_costs_fit(const Costs& costs, int stages) {
+  require_cost_per_stage("F", costs.forward, stages);
+  require_cost_per_stage("I", costs.input_grad, stages);
+  require_cost_per_stage("W", costs.weight_grad, stages);
+  require_cost_per_stage("update", costs.update, stages);
+  require_cost("a message", costs.message);
+  require_cost("a word's overhead", costs.overhead);
+  require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
+                       ": it is a part of a micro-batch's activations, from 0 to 1");
+}
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+#include "penstock/schedule/costs.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+std::string refusal(const Costs& costs) {
+  try {
+    require_costs_fit(costs, 3);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Costs, one_for_all_stages_or_one_for_each) {
+  EXPECT_EQ(refusal(Costs::unit()), "accepted");
+  EXPECT_EQ(refusal({.forward = {1, 2, 3}, .input_grad = {0, 0, 0}, .weight_grad = {4}, .update = {1, 2, 3},
+                     .message = 0.5, .weight_share = 1, .overhead = 0.1}),
+            "accepted");
+  EXPECT_EQ(refusal({.forward = {1, 2}}),
+            "there are 2 costs for F and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.input_grad = {1, 2, 3, 4}}),
+            "there are 4 costs for I and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.weight_grad = {}}), "there are 0 costs for W and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.update = {1, 2}}),
+            "there are 2 costs for update and 3 stages: give one for all or one for each");
+}
+
+TEST(Costs, finite_and_not_negative) {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(refusal({.forward = {1, -1, 1}}), "a cost for F is -1: costs are finite and not negative");
+  EXPECT_EQ(refusal({.update = {infinite}}), "a cost for update is inf: costs are finite and not negative");
+  EXPECT_EQ(refusal({.message = -infinite}), "a cost for a message is -inf: costs are finite and not negative");
+  EXPECT_EQ(refusal({.overhead = -0.5}), "a cost for a word's overhead is -0.5: costs are finite and not negative");
+  EXPECT_NE(refusal({.weight_grad = {std::numeric_limits<double>::quiet_NaN()}}), "accepted");
+}
+
+TEST(Costs, the_weight_share_is_a_part) {
+  EXPECT_EQ(refusal({.weight_share = 0}), "accepted");
+  EXPECT_EQ(refusal({.weight_share = 1.5}),
+            "the weight share is 1.5: it is a part of a micro-batch's activations, from 0 to 1");
+  EXPECT_NE(refusal({.weight_share = std::numeric_limits<double>::quiet_NaN()}), "accepted");
+}
+
+}  // namespace
+}  // namespace penstock
