@@ -101,6 +101,15 @@ class BodyVerbs(ProgramRuns):
         self.assertEqual(by_step, sorted(by_step, reverse=True))
         self.assertIn("warm-up of 3", self.run_program(*self.train("--epochs", "2", "--warmup", "3"))[2])
 
+    def test_clipped_gradients(self):
+        job = self.train(*STEPS, "--stages", "2", "--lr", "1")
+        norms = [json.loads(line)["grad_norm"] for line in
+                 self.output_of(*job, "--clip-norm", "0.1", "--json", "-").splitlines()]
+        self.assertTrue(all(norm > 0.1 for norm in norms), norms)
+        self.assertNotEqual(self.output_of(*job, "--clip-norm", "0.1"), self.output_of(*job))
+        self.assertEqual(self.output_of(*job, "--clip-norm", "inf"), self.output_of(*job))
+        self.assertEqual(self.run_program(*job, "--clip-norm", "0")[0], 2)
+
     # The same numbers in every way to run
 
     def test_the_curve_of_mindspores_tutorial(self):

@@ -84,6 +84,7 @@ void JobFlags::add_to(CLI::App& app) {
   how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
   how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "")->capture_default_str();
+  how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
 }
 
 void obey_plan(JobFlags& flags) {
@@ -170,6 +171,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
   options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
+  options.clip_norm = flags.clip_norm;
   options.cut = flags.cut;
   options.seed = flags.seed;
   return options;

@@ -33,6 +33,7 @@ struct JobFlags {
   double learning_rate = 0.01;
   double momentum = 0;
   double weight_decay = 0;
+  std::optional<double> clip_norm;
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";

@@ -44,6 +44,9 @@ struct PipelineOptions {
   /// Per stage, for schedules that are made to measure (zb-auto); none: all words cost the same.
   std::optional<Costs> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
+  /// Before the update, gradients are scaled down to this global 2-norm where theirs is larger; none: they are not
+  /// looked at. Infinity measures the norm and leaves them as they are.
+  std::optional<double> clip_norm = std::nullopt;
   std::string cut = "parameters";        // for networks without annotations: plan/cut.h
   std::uint64_t seed = 0;                // of the initial weights
 };

@@ -33,13 +33,15 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         staged_(cut_network(network, options, plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
+    const double clip_norm = options_.clip_norm.value_or(1);
+    require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
     if (world.is_main())
       for (const std::string& warning : staged_.warnings) warn(warning);
     std::vector<bool> node_trains;
     world_.run_on_local_ranks([&](const Member& member) {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
-          staged_, plans_.training(), RankSetting{id_, member, loss_, options_.reduction, options_.seed});
+          staged_, plans_.training(), RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.seed});
       auto trains = compare_ranks(
           member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
       if (member.collects) node_trains = std::move(trains);
@@ -203,6 +205,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"network", outline(staged_)},
             {"loss", loss_.name},
             {"reduction", to_string(options_.reduction)},
+            {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};
   }

@@ -111,7 +111,8 @@ std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
 }
 
 std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
-  Schedule lowered = lower(compute_words(micro_batches), links_, {.reduce = request_.reduce, .step = true});
+  Schedule lowered = lower(compute_words(micro_batches), links_,
+                           {.reduce = request_.reduce, .norm = request_.options.clip_norm.has_value(), .step = true});
   const JudgeOptions options{.links = links_, .activation_bound = activation_bound(micro_batches)};
   const Verdict verdict = judge(lowered, options);
   verdict.require_ok(lowered);

@@ -1,6 +1,7 @@
 #include "penstock/runtime/rank_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "penstock/base/error.h"
@@ -68,6 +69,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   job_ = &job;
   loss_ = 0;
   finished_forwards_ = 0;
+  gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
   for (const auto& stage : stages_) {
     stage->set_training(job.training);
@@ -124,9 +126,9 @@ void RankRunner::perform(const Instruction& instruction) {
     }
     case Op::reduce: return reduce(stage(instruction.stage()));
     case Op::step: return update(stage(instruction.stage()));
+    case Op::norm: return measure_norm();
     case Op::recv_forward:
-    case Op::recv_backward:
-    case Op::norm: break;
+    case Op::recv_backward: break;
   }
   throw InternalError(say("the runtime was given ", to_string(instruction), ", which it does not perform"));
 }
@@ -255,15 +257,70 @@ void RankRunner::reduce(Stage& stage) {
   gradients_[stage.id()] = sum_over_replicas(group, stage.gradients());
 }
 
+/// What the update takes: summed over uses and, after REDUCE, replicas.
+Tensors& RankRunner::gradients_of(Stage& stage) {
+  const auto [known, is_new] = gradients_.try_emplace(stage.id());
+  if (is_new) known->second = stage.gradients().sum_uses();
+  return known->second;
+}
+
+// Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms; that one adds
+// them in the order of stages and parameters, whoever holds them, and tells all the sum: the same bits for every cut.
+void RankRunner::measure_norm() {
+  if (gradient_norm_) return;
+  std::vector<double> squares;  // per stage: how many, and they
+  for (const auto& stage : stages_) {
+    std::size_t count = squares.size();
+    squares.push_back(0);
+    for (const torch::Tensor& gradient : gradients_of(*stage)) {
+      if (!gradient.defined()) continue;
+      const double norm = gradient.norm(2, torch::kFloat64).item<double>();
+      squares.push_back(norm * norm);
+      ++squares[count];
+    }
+  }
+  const auto stages = static_cast<std::int32_t>(staged_.parts.size());
+  const auto tag = [&](bool up, Rank rank) {
+    return Tag{setting_.pipeline, Traffic::reduce, job_->step, stages, up ? 0 : 1, rank.value()};
+  };
+  const auto at = [&](Rank rank) { return member().rank_of(rank, replica_); };
+  endpoint().send(at(Rank(0)), tag(true, rank_), message_of(squares));
+  if (rank_ == Rank(0)) {
+    std::vector<std::vector<double>> told;
+    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
+      const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
+      const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
+      auto& list = told.emplace_back();
+      for (std::int64_t i = 0; i < numbers.size(0); ++i) list.push_back(numbers[i]);
+    }
+    double total = 0;
+    std::vector<std::size_t> next(told.size(), 0);
+    for (const Rank rank : placement_.rank_of_stage) {
+      std::size_t& i = next[rank.index()];
+      for (auto count = static_cast<std::size_t>(told[rank.index()][i++]); count > 0; --count)
+        total += told[rank.index()][i++];
+    }
+    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next())
+      endpoint().send(at(rank), tag(false, rank), message_of({total}));
+  }
+  const Message total = endpoint().receive(at(Rank(0)), tag(false, rank_), "the gradient norm");
+  gradient_norm_ = std::sqrt(total.parcels.front().tensor.item<double>());
+  job_->state->set_gradient_norm(*gradient_norm_);
+}
+
 void RankRunner::update(Stage& stage) {
   const auto optimizer = optimizers_.find(stage.id());
   if (optimizer == optimizers_.end()) return;
-  auto reduced = gradients_.extract(stage.id());
-  const Tensors gradients = reduced.empty() ? stage.gradients().sum_uses() : std::move(reduced.mapped());
+  const Tensors gradients = std::move(gradients_of(stage));
+  gradients_.erase(stage.id());
+  // As torch's clip_grad_norm_ has it.
+  constexpr double small = 1e-6;
+  const double scale = gradient_norm_ ? *setting_.clip_norm / (*gradient_norm_ + small) : 1;
   const auto& parameters = stage.gradients().parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     torch::Tensor value = parameters[i].value;
-    value.mutable_grad() = gradients[i];
+    // Not in place: replicas in one process share what REDUCE gave them.
+    value.mutable_grad() = scale < 1 && gradients[i].defined() ? gradients[i].mul(scale) : gradients[i];
   }
   optimizer->second->step();
 }

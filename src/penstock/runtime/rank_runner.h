@@ -42,6 +42,7 @@ struct RankSetting {
   Member member;
   Loss loss;
   Reduction reduction = Reduction::mean;
+  std::optional<double> clip_norm;
   std::uint64_t seed = 0;
 };
 
@@ -96,6 +97,8 @@ class RankRunner {
   void tell_result();
   void collect_result();
   void reduce(Stage& stage);
+  Tensors& gradients_of(Stage& stage);
+  void measure_norm();
   void update(Stage& stage);
 
   const StagedGraph& staged_;
@@ -116,6 +119,7 @@ class RankRunner {
   std::map<MessageKey, Message> inbox_;   // received, or handed over by a stage of this rank
   std::map<MessageKey, Message> outbox_;  // computed, not sent yet
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
+  std::optional<double> gradient_norm_;   // once the rank's first NORM has run
   LossScale scale_;
   double loss_ = 0;
   std::vector<double> metric_sums_;

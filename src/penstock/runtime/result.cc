@@ -1,5 +1,6 @@
 #include "penstock/runtime/result.h"
 
+#include "penstock/base/error.h"
 #include "penstock/runtime/step_state.h"
 
 namespace penstock {
@@ -12,6 +13,14 @@ void StepState::set_numbers(StepNumbers numbers) {
   {
     std::lock_guard lock(mutex_);
     numbers_ = std::move(numbers);
+  }
+  changed_.notify_all();
+}
+
+void StepState::set_gradient_norm(double norm) {
+  {
+    std::lock_guard lock(mutex_);
+    gradient_norm_ = norm;
   }
   changed_.notify_all();
 }
@@ -32,6 +41,15 @@ const StepNumbers& StepState::numbers() {
   return *numbers_;
 }
 
+double StepState::gradient_norm() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
+  if (error_) std::rethrow_exception(error_);
+  require<ConfigError>(gradient_norm_.has_value(),
+                       "this step measured no gradient norm: give PipelineOptions::clip_norm (infinity clips nothing)");
+  return *gradient_norm_;
+}
+
 void StepState::wait_until_done() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return running_ == 0 || error_; });
@@ -44,6 +62,7 @@ bool StepState::ready() {
 }
 
 double StepResult::loss() const { return state_->numbers().loss; }
+double StepResult::gradient_norm() const { return state_->gradient_norm(); }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
 bool StepResult::ready() const { return state_->ready(); }

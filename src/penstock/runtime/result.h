@@ -31,6 +31,9 @@ class StepResult {
   double loss() const;
   /// What a mean of the loss divides by: samples, or tokens that count.
   double weight() const;
+  /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
+  /// and for an evaluation.
+  double gradient_norm() const;
   /// Metric sums over the whole batch, in the order in which they were asked for.
   const std::vector<double>& metrics() const;
   /// True when asking would not wait.

@@ -20,10 +20,13 @@ class StepState {
   explicit StepState(int local_ranks) : running_(local_ranks) {}
 
   void set_numbers(StepNumbers numbers);
+  /// Of all gradients, as every rank knows it.
+  void set_gradient_norm(double norm);
   /// One local rank is through; with an error if it failed. The first error is kept.
   void rank_done(std::exception_ptr error);
 
   const StepNumbers& numbers();
+  double gradient_norm();
   void wait_until_done();
   bool ready();
 
@@ -31,6 +34,7 @@ class StepState {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<StepNumbers> numbers_;
+  std::optional<double> gradient_norm_;
   std::exception_ptr error_;
   int running_;
 };

@@ -17,6 +17,7 @@ struct StepReport {
   double loss = 0;
   double seconds = 0;               // since the step before it (or the start)
   std::optional<double> learning_rate = {};  // none where the Trainer does not set it
+  std::optional<double> gradient_norm = {};  // before clipping; none where the pipeline does not clip
 };
 
 /// A pass over a test set.
@@ -47,7 +48,7 @@ struct ConsoleOptions {
 std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options);
 
 /// One JSON object a line: {"epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s"} for every step,
-/// "lr" where the Trainer sets it,
+/// "lr" where the Trainer sets it and "grad_norm" where the pipeline clips,
 /// {"epoch", "test_loss", "test_accuracy", "test_samples"} for every evaluation. `out` must outlive the hook.
 std::unique_ptr<Hook> json_hook(std::ostream& out);
 

@@ -17,6 +17,7 @@ class JsonHook : public Hook {
     const double rate = report.seconds > 0 ? static_cast<double>(report.samples) / report.seconds : 0;
     Line line{{"epoch", report.epoch}, {"step", report.step}, {"loss", report.loss}};
     if (report.learning_rate) line["lr"] = *report.learning_rate;
+    if (report.gradient_norm) line["grad_norm"] = *report.gradient_norm;
     line.update(Line{{"samples", report.samples}, {"step_ms", report.seconds * 1e3}, {"samples_per_s", rate}});
     write(line);
   }

@@ -53,7 +53,7 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
     std::optional<Pending> pending;
     train.set_epoch(epoch);
     moment.epoch = epoch;
-    StepReport step{epoch, 0, std::min(per_epoch, left), 0, 0, 0, {}};
+    StepReport step{epoch, 0, std::min(per_epoch, left), 0, 0, 0, {}, {}};
     for (auto& [inputs, targets] : train) {
       if (left-- == 0) break;
       step.samples = targets.size(0);
@@ -82,6 +82,7 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
 void Trainer::report(const Pending& pending) {
   StepReport report = pending.report;
   report.loss = pending.result.loss();
+  if (pipeline_.options().clip_norm) report.gradient_norm = pending.result.gradient_norm();
   const Clock::time_point now = Clock::now();
   report.seconds = std::chrono::duration<double>(now - last_report_).count();
   last_report_ = now;

@@ -1,0 +1,104 @@
+// Clipping by the norm of all gradients: the same whatever the cut, the schedule and the replicas.
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/deep_job.h"
+
+namespace penstock::test {
+namespace {
+
+struct Clipped {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, torch::Tensor> initial, parameters;
+};
+
+struct ClippedCase {
+  std::string schedule = "1f1b";
+  int stages = 1;
+  int replicas = 1;
+  double clip_norm = 0.5;
+  int steps = 3;
+};
+
+std::pair<torch::Tensor, torch::Tensor> batch() {
+  torch::manual_seed(7);
+  return {torch::randn({12, 6}), torch::arange(12) % 4};
+}
+
+Clipped train(const ClippedCase& one) {
+  World world({.stages = one.stages, .replicas = one.replicas});
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 4 / one.replicas;
+  options.schedule = one.schedule;
+  options.clip_norm = one.clip_norm;
+  options.seed = 5;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+  Clipped outcome;
+  outcome.initial = pipeline.state();
+  const auto [inputs, targets] = batch();
+  for (int step = 0; step < one.steps; ++step) {
+    const StepResult result = pipeline.train_step(inputs, targets);
+    outcome.losses.push_back(result.loss());
+    outcome.norms.push_back(result.gradient_norm());
+  }
+  outcome.parameters = pipeline.state();
+  return outcome;
+}
+
+TEST(ClipNorm, IsTheSameToTheBitForEveryCutAndSchedule) {
+  const Clipped alone = train({});
+  for (const char* schedule : {"gpipe", "zb-h1", "interleaved", "zb-v"})
+    for (int stages : {1, 2, 3}) {
+      const Clipped other = train({schedule, stages});
+      EXPECT_EQ(alone.norms, other.norms) << schedule << " p " << stages;
+      EXPECT_EQ(alone.losses, other.losses) << schedule << " p " << stages;
+      for (const auto& [name, value] : alone.parameters)
+        EXPECT_TRUE(torch::equal(value, other.parameters.at(name))) << schedule << " p " << stages << " " << name;
+    }
+}
+
+TEST(ClipNorm, IsOfTheSumOverReplicas) {
+  const Clipped one = train({"1f1b", 2, 1}), two = train({"1f1b", 2, 2});
+  for (std::size_t i = 0; i < one.norms.size(); ++i) EXPECT_NEAR(one.norms[i], two.norms[i], 1e-5 * one.norms[i]);
+  for (const auto& [name, value] : one.parameters)
+    EXPECT_TRUE(torch::allclose(value, two.parameters.at(name), 1e-4, 1e-6)) << name;
+}
+
+// At a learning rate of 1 a step moves the parameters by the clipped gradient.
+TEST(ClipNorm, BoundsHowFarAStepMoves) {
+  const Clipped run = train({"1f1b", 2, 1, 0.05, 1});
+  EXPECT_GT(run.norms[0], 0.05);
+  double square = 0;
+  for (const auto& [name, value] : run.initial)
+    square += std::pow((value - run.parameters.at(name)).norm().item<double>(), 2);
+  EXPECT_NEAR(std::sqrt(square), 0.05 * run.norms[0] / (run.norms[0] + 1e-6), 1e-6);
+}
+
+TEST(ClipNorm, InfinityMeasuresAndLeavesGradientsAlone) {
+  const Clipped measured = train({"1f1b", 2, 1, std::numeric_limits<double>::infinity()});
+  const Clipped large = train({"1f1b", 2, 1, 1e9});
+  EXPECT_EQ(measured.norms, large.norms);
+  EXPECT_EQ(measured.losses, large.losses);
+  EXPECT_GT(measured.norms[0], 0);
+}
+
+TEST(ClipNorm, IsNotThereUnlessAskedFor) {
+  World world({.stages = 2});
+  DeepNetwork network;
+  Pipeline pipeline(world, network, cross_entropy);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+  const auto [inputs, targets] = batch();
+  const StepResult result = pipeline.train_step(inputs, targets);
+  EXPECT_THROW(result.gradient_norm(), ConfigError);
+  PipelineOptions options;
+  options.clip_norm = 0;
+  EXPECT_THROW(Pipeline(world, network, cross_entropy, options), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::test
