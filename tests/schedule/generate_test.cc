@@ -128,22 +128,6 @@ TEST(Generate, refuses_costs_that_do_not_fit_before_a_generator_sees_them) {
   }
 }
 
-/// A generator that fills its limit holds what the judge allows at that limit.
-TEST(Generate, a_limit_is_counted_alike_for_a_shape_and_for_what_is_made_of_it) {
-  for (const Generator& generator : generators())
-    for (const ScheduleShape shape : {ScheduleShape{4, 8, generator.default_chunks}, {3, 2, generator.min_chunks}})
-      for (const double limit : {0.01, 1.0, 1.1, 2.5})
-        EXPECT_EQ(activation_limit(generate(generator.name, shape), limit), activation_limit(shape, limit));
-  EXPECT_EQ(activation_limit(ScheduleShape{10, 10, 1}, 1.1), std::vector<int>(10, 11)) << "however 1.1 is rounded";
-  EXPECT_EQ(activation_limit(ScheduleShape{10, 10, 1}, 1e300).front(), 1 << 26);
-}
-
-TEST(Generate, each_rank_is_limited_by_its_own_chunks) {
-  const Schedule uneven{"uneven", 8, {Rank(0), Rank(1), Rank(1), Rank(3)}, std::vector<Order>(4)};
-  EXPECT_EQ(activation_limit(uneven, 1), (std::vector<int>{4, 8, 1, 4})) << "a rank without stages has no use for it";
-  EXPECT_EQ(activation_limit(uneven, 0.6), (std::vector<int>{2, 4, 1, 2}));
-}
-
 TEST(Generate, refuses_shapes_that_cannot_be) {
   EXPECT_EQ(refusal("1f1f", {}),
             "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, 1f1b-early, interleaved, looped-bfs, "

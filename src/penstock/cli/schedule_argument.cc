@@ -71,7 +71,11 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
     named.activation_bound.reset();  // the promise was made for the schedule as it was
     named.fits_limit = false;
   }
-  if (memory_limit_ && !named.fits_limit) named.activation_bound = activation_limit(named.schedule, *memory_limit_);
+  if (memory_limit_ && !named.fits_limit) {
+    named.activation_bound = activation_limit(named.schedule, *memory_limit_);
+    if (const Verdict verdict = judge(named.schedule); verdict.ok)
+      require_within_limit(named.schedule, *memory_limit_, verdict.peak_activations);
+  }
   return named;
 }
 
@@ -83,6 +87,7 @@ FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule) const {
                          "--fuse-w=", fuse_w_, ": give a number of micro-batches >= 1, or --fuse-w alone for all");
   } else if (memory_limit_) {
     options.activation_limit = activation_limit(schedule, *memory_limit_);
+    require_within_limit(schedule, *memory_limit_, smallest_fuse_limit(strip(schedule)));
   }
   return options;
 }

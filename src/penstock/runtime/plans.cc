@@ -91,17 +91,25 @@ Schedule Plans::compute_words(int micro_batches) const {
     words = generator_ ? generate(source_, shape(micro_batches), tuning_) : restricted(words_, micro_batches);
   if (!is_fused()) return words;
   FuseOptions fusing;
-  if (request_.options.memory_limit) fusing.activation_limit = activation_bound(micro_batches);
+  if (const auto limit = request_.options.memory_limit) {
+    require_within_limit(words, *limit, smallest_fuse_limit(words));
+    fusing.activation_limit = activation_limit(words, *limit);
+  }
   return fuse_w(words, fusing);
 }
 
-// The user's limit where there is one, else the generator's promise, which fused W's do not keep.
-std::optional<std::vector<int>> Plans::activation_bound(int micro_batches) const {
+// Its messages in place, proven, within the generator's promise (which fused W's do not keep) and the user's limit.
+std::shared_ptr<RunPlan> Plans::proven(Schedule lowered) const {
   const bool is_promised = generator_ && !is_fused();
+  JudgeOptions options{.links = links_, .activation_bound = std::nullopt};
+  if (is_promised) options.activation_bound = generator_->activation_bound(shape(lowered.micro_batches), tuning_);
+  const Verdict verdict = judge(lowered, options);
+  verdict.require_ok(lowered);
   if (request_.options.memory_limit && !(is_promised && generator_->fits_limit))
-    return activation_limit(shape(micro_batches), *request_.options.memory_limit);
-  if (!is_promised) return std::nullopt;
-  return generator_->activation_bound(shape(micro_batches), tuning_);
+    require_within_limit(lowered, *request_.options.memory_limit, verdict.peak_activations);
+  auto plan = std::make_shared<RunPlan>(std::move(lowered), links_);
+  plan->peak_activations = verdict.peak_activations;
+  return plan;
 }
 
 std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
@@ -111,14 +119,9 @@ std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
 }
 
 std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
-  Schedule lowered = lower(compute_words(micro_batches), links_,
-                           {.reduce = request_.reduce, .norm = request_.options.clip_norm.has_value(), .step = true});
-  const JudgeOptions options{.links = links_, .activation_bound = activation_bound(micro_batches)};
-  const Verdict verdict = judge(lowered, options);
-  verdict.require_ok(lowered);
-  auto plan = std::make_shared<RunPlan>(std::move(lowered), links_);
-  plan->peak_activations = verdict.peak_activations;
-  return plan;
+  const PipelineOptions& options = request_.options;
+  return proven(lower(compute_words(micro_batches), links_,
+                      {.reduce = request_.reduce, .norm = options.clip_norm.has_value(), .step = true}));
 }
 
 // A replica whose share is empty still takes part in what belongs to the whole step.

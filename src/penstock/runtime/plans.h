@@ -50,7 +50,7 @@ class Plans {
   ScheduleShape shape(int micro_batches) const;
   bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
   Schedule compute_words(int micro_batches) const;
-  std::optional<std::vector<int>> activation_bound(int micro_batches) const;
+  std::shared_ptr<RunPlan> proven(Schedule lowered) const;
   std::shared_ptr<const RunPlan> training_plan(int micro_batches) const;
   std::shared_ptr<const RunPlan> plan_without_samples();
 

@@ -70,23 +70,6 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
 
 std::string_view default_schedule(int chunks) { return chunks > 1 ? "interleaved" : "1f1b"; }
 
-std::vector<int> activation_limit(const Schedule& schedule, double memory_limit) {
-  std::vector<int> chunks(schedule.orders.size(), 0);
-  for (const Rank rank : schedule.rank_of_stage) ++chunks[rank.index()];
-  // A limit of 1.1 over 10 micro-batches is 11 of them, however the product is rounded.
-  constexpr double rounding = 1e-9;
-  std::vector<int> limit;
-  for (const int count : chunks) {
-    const double contexts = memory_limit * count * std::min(schedule.rank_count(), schedule.micro_batches);
-    limit.push_back(std::max(1, static_cast<int>(std::min(contexts + rounding, double{max_cells}))));
-  }
-  return limit;
-}
-
-std::vector<int> activation_limit(const ScheduleShape& shape, double memory_limit) {
-  return activation_limit(placed_in_turns("", shape), memory_limit);
-}
-
 Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {
   Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
   for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)

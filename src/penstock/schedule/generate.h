@@ -47,11 +47,6 @@ struct Generator {
 
 /// "1f1b", or "interleaved" for more than one chunk per rank.
 std::string_view default_schedule(int chunks);
-/// `memory_limit` of a Tuning in live contexts per rank (a chunk counts 1; `schedule` may give its ranks different
-/// numbers of chunks), at least 1.
-std::vector<int> activation_limit(const Schedule& schedule, double memory_limit);
-std::vector<int> activation_limit(const ScheduleShape& shape, double memory_limit);
-
 /// All generators, in the order in which --help lists them.
 std::span<const Generator> generators();
 /// Throws ConfigError that lists the known names.

@@ -16,6 +16,7 @@
 #include "penstock/schedule/instruction.h"
 #include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
+#include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/text.h"
