@@ -271,7 +271,8 @@ Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes) {
   const Outcome& best = outcomes.front();
   require<PlanError>(best.trial.fits, "no schedule fits into ", std::llround(costs.memory_cap_bytes.value_or(0)),
                      " bytes per rank: the smallest cap that would do is ", std::llround(most_bytes(best.trial)),
-                     " bytes, with '", best.trial.schedule, "', ", best.trial.chunks, " chunk(s) per rank and ", best.trial.micro_batches, " micro-batches");
+                     " bytes, with '", best.trial.schedule, "', ", best.trial.chunks, " chunk(s) per rank and ",
+                     best.trial.micro_batches, " micro-batches");
   planned.plan = plan_of(costs, best);
   planned.plan.costs = costs_fingerprint;
   for (Outcome& outcome : outcomes) planned.trials.push_back(std::move(outcome.trial));
