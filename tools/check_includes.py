@@ -7,6 +7,7 @@ Fails, with one line per finding, when
   * a room includes a room that the table does not allow, or one that stands below it in the table;
   * a file that should be free of LibTorch reaches LibTorch, through however many of our own headers;
   * an included header of ours does not exist;
+  * two headers define a class of the same name: the linker keeps one of the two, and who meant the other gets it too;
   * a file in src/ is longer than MAX_LINES, or a folder or file bears a name that says nothing;
   * the table and the folders of src/penstock differ, a room has no door, or the umbrella leaves a door out.
 """
@@ -20,6 +21,9 @@ SAYS_NOTHING = {"util", "utils", "common", "detail", "details", "helper", "helpe
 LIBTORCH = {"torch", "ATen", "c10", "caffe2"}
 HEADINGS = ["room", "what it is for", "may include", "door", "free of LibTorch"]
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
+# At the begin of a line, that is at namespace scope; neither a declaration, nor a specialisation, nor a member's class.
+CLASS = re.compile(r"^(?:template <.*> )?(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(.*\) )?"
+                   r"(\w+)(?![\w:<])[^;{]*\{", re.MULTILINE)
 
 
 class Room:
@@ -121,6 +125,18 @@ def check_names(file):
             yield f"{file}: '{part}' says nothing about what is inside"
 
 
+def check_classes(root):
+    """All of our headers share one namespace."""
+    defined = {}
+    for path in sorted(root.rglob("*.h")):
+        file = path.relative_to(root).as_posix()
+        for name in CLASS.findall(path.read_text()):
+            if name in defined:
+                yield f"{file}: '{name}' is a class of {defined[name]} too; give one of the two another name"
+            else:
+                defined[name] = file
+
+
 def check_includes(file, room, includes):
     for number, include in includes[file]:
         target = ours(include)
@@ -145,7 +161,7 @@ def check(project):
     if not rooms:
         return ["docs/architecture.md: no table with the columns " + " | ".join(HEADINGS)]
     includes = read_includes(root)
-    findings = [*check_table(rooms, root), *check_umbrella(rooms, includes)]
+    findings = [*check_table(rooms, root), *check_umbrella(rooms, includes), *check_classes(root)]
     for file in includes:
         findings += check_names(file)
         lines = len((root / file).read_text().splitlines())

@@ -65,6 +65,18 @@ class CheckIncludes(unittest.TestCase):
         self.refuses({"src/penstock/show/show.cc": '#include "penstock/base/bass.h"\n'},
                      "show/show.cc:1: there is no penstock/base/bass.h")
 
+    def test_a_class_is_defined_once(self):
+        self.refuses({"src/penstock/wire/queue.h": "struct Span {\n};\n\ntemplate <class T>\nclass Line : T {\n};\n",
+                      "src/penstock/base/base.h": "enum class Line { a, b };\n",
+                      "src/penstock/base/span.h": "class alignas(64) Span\n    : public Line {\n};\n"},
+                     "wire/queue.h: 'Span' is a class of base/span.h too; give one of the two another name",
+                     "wire/queue.h: 'Line' is a class of base/base.h too; give one of the two another name")
+
+    def test_declarations_specialisations_and_members_define_no_class_again(self):
+        self.assertEqual(self.check({"src/penstock/wire/queue.h": "struct Span {\n  struct Point {\n  };\n};\n",
+                                     "src/penstock/base/span.h": "struct Span;\nstruct Line {\n  struct Point {\n"
+                                     "  };\n};\nclass Span::Point {\n};\nstruct std::hash<Span> {\n};\n"})[0], 0)
+
     def test_files_stay_short(self):
         self.refuses({"src/penstock/show/show.cc": "//\n" * 501},
                      "show/show.cc: 501 lines, at most 500 are allowed: it says more than one thing")

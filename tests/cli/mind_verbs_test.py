@@ -414,8 +414,9 @@ class MindVerbs(unittest.TestCase):
         self.assertEqual(self.complaint_of("simulate", "1f1b", "--stages", "3", *words[4:]),
                          "there are 2 costs for F and 3 stages: give one for all or one for each")
         self.write("costs.json", "{}")
-        self.assertEqual(self.complaint_of(*words), "costs.json: this is no file of costs: a JSON object with "
-                                                    "penstock_costs = 1 is expected")
+        self.assertEqual(self.complaint_of(*words),
+                         "costs.json: the cost file must say \"penstock_costs\": 1 in its one object: "
+                         "docs/schedule_format.md tells the form of costs per stage")
         self.assertEqual(self.complaint_of(*words[:-1], "none.json"),
                          "none.json: cannot be opened: No such file or directory")
 

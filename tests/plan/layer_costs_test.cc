@@ -72,6 +72,9 @@ TEST(LayerCosts, errors_say_where_and_what_is_possible) {
             "the cost file's layers[0].activation_bytes is 7.5: bytes are a whole number up to 1e+14 (100 TB)");
   EXPECT_EQ(complaint_of(with("\"a\"", "\"\"")),
             "the cost file's layers[0].name is to be one line of text, and not empty");
+  EXPECT_EQ(complaint_of(with("\"a\"", "\"a, b\"")),
+            "the cost file's layers[0].name is 'a, b': a comma would part it in a list of layers; write another "
+            "character for it");
   EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 11], \"link\"")),
             "the cost file's micro_batches[1] is 11: 1 to 10 is possible");
   EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 2], \"link\"")),
@@ -81,6 +84,14 @@ TEST(LayerCosts, errors_say_where_and_what_is_possible) {
   EXPECT_TRUE(test::says(complaint_of("{"), "the cost file is no JSON: "));
   EXPECT_TRUE(test::says(complaint_of(std::string(500, '[')), "the cost file nests deeper than 8 levels"));
   EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));
+}
+
+TEST(LayerCosts, two_layers_of_one_name_are_refused) {
+  LayerCosts costs = even_layers();
+  costs.layers[5].name = costs.layers[3].name;
+  EXPECT_EQ(test::complaint<DataError>([&] { write_layer_costs(costs); }),
+            "the cost file's layers[5].name is 'layer3', and so is layers[3].name: a plan tells layers by their names; "
+            "number them, say");
 }
 
 TEST(LayerCosts, every_value_reads_back) {

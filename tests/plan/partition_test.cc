@@ -180,6 +180,14 @@ TEST(Partition, a_search_that_is_given_up_says_so_and_keeps_to_what_is_known) {
   EXPECT_EQ(hasty->price, known->price);
 }
 
+TEST(Partition, nothing_is_searched_for_below_a_price_of_0) {
+  Instance costless = even(4000, in_turns(4, 4), 4);  // 10^10 ways to place the borders between the waves
+  std::fill(costless.weights.begin(), costless.weights.end(), 0);
+  const auto partition = cheapest_partition(costless.problem());
+  EXPECT_EQ(partition->price, 0);
+  EXPECT_TRUE(partition->exact);
+}
+
 TEST(Partition, fewer_layers_than_stages) {
   EXPECT_FALSE(cheapest_partition(even(3, in_turns(2, 2), 2).problem()).has_value());
 }

@@ -121,6 +121,32 @@ TEST(Planner, what_does_not_fit_fused_is_fused_in_groups) {
   EXPECT_EQ(most(planned.trials[1].prediction.memory_bytes), 400 + 4 * 40);
 }
 
+TEST(Planner, of_equally_short_steps_the_one_with_less_memory_wins_whatever_the_rounding) {
+  // Both take (12 + 3) * (F + I + W); added up in the order of GPipe, that is a little less in the last digit.
+  LayerCosts costs = even_layers();
+  costs.ranks = 4;
+  costs.samples = costs.micro_batches.emplace_back(12) * costs.micro_batch_size;
+  costs.layers.resize(4);
+  for (LayerCost& layer : costs.layers) {
+    layer.forward = 0.722;
+    layer.input_grad = 0.113;
+    layer.weight_grad = 0.388;
+  }
+  const PlanWishes wishes{.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightMode::stream};
+  const Planned planned = make_plan(costs, wishes);
+  EXPECT_LT(planned.trials[1].prediction.makespan, planned.trials[0].prediction.makespan);
+  EXPECT_EQ(planned.trials[0].schedule, "1f1b");
+  EXPECT_EQ(planned.plan.schedule, generate("1f1b", {.ranks = 4, .micro_batches = 12}));
+}
+
+TEST(Planner, a_step_that_takes_no_time_is_planned) {
+  LayerCosts costs = even_layers();
+  for (LayerCost& layer : costs.layers) layer.forward = layer.input_grad = layer.weight_grad = 0;
+  const Planned planned = make_plan(costs);
+  EXPECT_EQ(planned.plan.prediction.makespan, 0);
+  EXPECT_EQ(planned.trials.front().schedule, "sequential");
+}
+
 TEST(Planner, refusals) {
   const PlanWishes no_training{.schedules = {"forward-only"}, .weight_gradients = {}};
   EXPECT_EQ(test::complaint<ConfigError>([&] { make_plan(even_layers(), no_training); }),

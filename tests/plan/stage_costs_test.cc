@@ -3,51 +3,65 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "tests/base/complaint.h"
 
 namespace penstock {
 namespace {
 
-std::string complaint_about(const char* text) {
-  try {
-    read_stage_costs(text);
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "none";
+std::string complaint_about(const std::string& text) {
+  return test::complaint<DataError>([&] { read_stage_costs(text); });
 }
 
 TEST(StageCosts, all_there_is) {
   const Costs costs = read_stage_costs(R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad":
-                                           [4.5, 0], "update": [5, 6], "message": 0.25})");
+                                           [4.5, 0], "update": [5, 6], "message": 0.25, "weight_share": 0.4})");
   EXPECT_EQ(costs.forward, (std::vector<double>{1, 2}));
   EXPECT_EQ(costs.input_grad, (std::vector<double>{3}));
   EXPECT_EQ(costs.weight_grad, (std::vector<double>{4.5, 0}));
   EXPECT_EQ(costs.update, (std::vector<double>{5, 6}));
   EXPECT_EQ(costs.message, 0.25);
+  EXPECT_EQ(costs.weight_share, 0.4);
 }
 
-TEST(StageCosts, update_and_message_may_be_left_out) {
-  const Costs costs = read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
+TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
+  const Costs costs =
+      read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
   EXPECT_EQ(costs.update, (std::vector<double>{0}));
   EXPECT_EQ(costs.message, 0);
+  EXPECT_EQ(costs.weight_share, 0.5);
 }
 
 TEST(StageCosts, says_what_is_wrong) {
-  EXPECT_EQ(complaint_about("{"), "this is no file of costs: a JSON object with penstock_costs = 1 is expected");
-  EXPECT_EQ(complaint_about("[1]"), complaint_about("{}"));
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "penstock_costs is 2, and this version reads 1");
+  EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is no JSON: "));
+  EXPECT_EQ(complaint_about("[1]"), "the cost file must say \"penstock_costs\": 1 in its one object: "
+                                    "docs/schedule_format.md tells the form of costs per stage");
+  EXPECT_EQ(complaint_about("{}"), complaint_about("[1]"));
+  EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "the cost file's penstock_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
-            "the costs have 'foward', which is none of forward, input_grad, weight_grad, update, message and weight_share");
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "weight_grad": [1]})"),
-            "the costs have no input_grad: give a list of one number for all stages or one for each");
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"),
-            "the costs' forward is no list: give one number for all stages or one for each, as [1, 2]");
-  for (const char* bad : {"-1", "\"1\"", "null", "1e999", "[1]"})
-    EXPECT_NE(complaint_about(("{\"penstock_costs\": 1, \"forward\": [1, " + std::string(bad) + "]}").c_str()), "none")
-        << bad;
-  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1],
-                                "message": -2})"),
-            "the costs' message has -2, which is no finite number >= 0");
+            "the cost file has a member 'foward', which is not known; there are penstock_costs, forward, input_grad, "
+            "weight_grad, update, message, weight_share");
+  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "forward": [2]})"),
+            "the cost file has the member 'forward' twice in one object");
+  for (const char* no_costs : {R"("forward": [1], "input_grad": [])", R"("forward": [1], "weight_grad": [1])"})
+    EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, )" + std::string(no_costs) + "}"),
+              "the cost file has no costs for input_grad: give a list of one number for all stages or one for each, as "
+              "[1, 2]");
+  EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"), "the cost file's forward is not a list");
+}
+
+TEST(StageCosts, costs_are_finite_and_a_share_is_a_part) {
+  const auto complaint_about_cost = [](const std::string& cost) {
+    return complaint_about(R"({"penstock_costs": 1, "forward": [1, )" + cost + "]}");
+  };
+  EXPECT_EQ(complaint_about_cost("-1"), "the cost file's forward[1] is -1: a finite number >= 0 is needed");
+  for (const char* none : {R"("1")", "null", "[1]"})
+    EXPECT_EQ(complaint_about_cost(none), "the cost file's forward[1] is not a number");
+  EXPECT_TRUE(test::says(complaint_about_cost("1e999"), "the cost file is no JSON: "));
+  const std::string whole = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1], )";
+  EXPECT_EQ(complaint_about(whole + R"("message": -2})"),
+            "the cost file's message is -2: a finite number >= 0 is needed");
+  EXPECT_EQ(complaint_about(whole + R"("weight_share": 2})"),
+            "the cost file's weight_share is 2: it is a part, from 0 to 1");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -38,12 +39,6 @@ double time(const StrictValue& value) {
   return amount;
 }
 
-double share(const StrictValue& value) {
-  const double amount = value.amount();
-  require<DataError>(amount <= 1, value.place(), " is ", amount, ": it is a part, from 0 to 1");
-  return amount;
-}
-
 double bandwidth(const StrictValue& value) {
   const double amount = value.amount();
   require<DataError>(amount == 0 || amount >= least_bandwidth, value.place(), " is ", amount, ": at least ",
@@ -58,16 +53,39 @@ std::string name(const StrictValue& value) {
   return text;
 }
 
+/// A list of layers' names, as --cut takes it, has commas between them.
+std::string layer_name(const StrictValue& value) {
+  std::string text = name(value);
+  require<DataError>(text.find(',') == std::string::npos, value.place(), " is '", text,
+                     "': a comma would part it in a list of layers; write another character for it");
+  return text;
+}
+
 LayerCost read_layer(const StrictValue& layer) {
   layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
                          "boundary_bytes"});
-  return {name(layer["name"]),
+  return {layer_name(layer["name"]),
           time(layer["forward"]),
           time(layer["input_grad"]),
           time(layer["weight_grad"]),
           bytes(layer["activation_bytes"]),
           bytes(layer["parameter_bytes"]),
           bytes(layer["boundary_bytes"])};
+}
+
+std::vector<LayerCost> read_layers(const StrictValue& list) {
+  std::vector<LayerCost> read;
+  std::map<std::string, std::size_t> places;
+  for (const StrictValue& layer : list.list()) {
+    read.push_back(read_layer(layer));
+    const auto [known, is_new] = places.try_emplace(read.back().name, read.size() - 1);
+    require<DataError>(is_new, layer["name"].place(), " is '", read.back().name, "', and so is layers[",
+                       known->second, "].name: a plan tells layers by their names; number them, say");
+  }
+  require<DataError>(!read.empty(), list.place(), " are empty: there is nothing to plan");
+  require<DataError>(read.size() <= most_layers, list.place(), " are ", read.size(), ": at most ", most_layers,
+                     " are possible");
+  return read;
 }
 
 std::vector<int> read_micro_batches(const StrictValue& list, std::int64_t samples) {
@@ -100,13 +118,10 @@ LayerCosts read_layer_costs(std::string_view text) {
   const StrictValue link = root["link"];
   link.require_members({"bytes_per_unit", "latency"});
   costs.link = {bandwidth(link["bytes_per_unit"]), time(link["latency"])};
-  if (root.has("weight_share")) costs.weight_share = share(root["weight_share"]);
+  if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
   if (root.has("word_overhead")) costs.word_overhead = time(root["word_overhead"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
-  for (const StrictValue& layer : root["layers"].list()) costs.layers.push_back(read_layer(layer));
-  require<DataError>(!costs.layers.empty(), root["layers"].place(), " are empty: there is nothing to plan");
-  require<DataError>(costs.layers.size() <= most_layers, root["layers"].place(), " are ", costs.layers.size(),
-                     ": at most ", most_layers, " are possible");
+  costs.layers = read_layers(root["layers"]);
   return costs;
 }
 

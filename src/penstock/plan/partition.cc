@@ -139,7 +139,7 @@ class Search {
     const int behind = static_cast<int>(waves_ - wave) * ranks;
     for (border_[wave] = last_guessed + before * ranks; border_[wave] <= problem_.layers - behind; ++border_[wave]) {
       guess_border(wave + 1);
-      if (work_left_ < 0) return;
+      if (work_left_ < 0 || best_.price <= 0) return;
     }
   }
 

@@ -15,34 +15,45 @@ namespace {
 constexpr int most_chunks = 4;
 constexpr double memory_limits[] = {1, 1.5, 2};  // for generators that adapt, in units of 1F1B's activations
 
-/// What is tried: a generator with all its settings.
+/// A generator with its settings.
 struct Candidate {
-  const Generator& generator;
+  const Generator* generator = nullptr;
   ScheduleShape shape;
   double memory_limit = 1;
-  WeightMode weight_gradients = WeightMode::stream;
 
-  /// Its words against `costs`, W's not yet fused.
+  /// W's not yet fused.
   Schedule words(const Costs& costs) const {
-    return generate(generator.name, shape, {.costs = costs, .memory_limit = memory_limit});
+    return generate(generator->name, shape, {.costs = costs, .memory_limit = memory_limit});
   }
 };
 
-/// A trial and what it would execute.
+/// A trial, and what gives its schedule again: the schedules of all trials together would be too large to hold.
 struct Outcome {
   Trial trial;
+  Candidate candidate;
   Stages stages;
-  Schedule schedule;
+  Costs costs;  // of the stages
 };
 
-/// Shorter, then smaller; what does not fit comes behind, by what it needs.
-bool goes_before(const Outcome& a, const Outcome& b) {
-  const auto order = [](const Trial& trial) {
-    const std::vector<double>& bytes = trial.prediction.memory_bytes;
-    const double most = *std::max_element(bytes.begin(), bytes.end());
-    return std::tuple(!trial.fits, trial.fits ? trial.prediction.makespan : 0, most);
+double most_bytes(const Trial& trial) {
+  const std::vector<double>& bytes = trial.prediction.memory_bytes;
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+/// Shorter, then smaller; what does not fit comes behind, by what it needs. Sums of the same costs in another order
+/// differ in their last digits: steps whose times round to the same share of the shortest are equally short.
+void put_in_order(std::vector<Outcome>& outcomes) {
+  constexpr double digits = 1e9;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const Outcome& outcome : outcomes)
+    if (outcome.trial.fits) shortest = std::min(shortest, outcome.trial.prediction.makespan);
+  const auto place_of = [&](const Outcome& outcome) {
+    const Trial& trial = outcome.trial;
+    const double time = trial.fits ? trial.prediction.makespan : 0;
+    return std::tuple(!trial.fits, shortest > 0 ? std::round(time / shortest * digits) : time, most_bytes(trial));
   };
-  return order(a.trial) < order(b.trial);
+  std::stable_sort(outcomes.begin(), outcomes.end(),
+                   [&](const Outcome& a, const Outcome& b) { return place_of(a) < place_of(b); });
 }
 
 /// The most live contexts per rank that the cap has room for, if all of them were the rank's largest.
@@ -71,82 +82,85 @@ class Trials {
   Trials(const LayerCosts& costs, int micro_batches)
       : costs_(costs), sums_(costs, micro_batches), cutter_(costs, sums_) {}
 
-  /// Tries `candidate` in stream or fused; a fused step that does not fit is followed by a grouped one.
-  void run(Candidate candidate, std::vector<Outcome>& outcomes) {
-    const Schedule base = candidate.words(Costs::unit());
-    outcomes.push_back(best_of(candidate, with_weights(candidate, base)));
-    if (candidate.weight_gradients != WeightMode::fused || outcomes.back().trial.fits) return;
-    candidate.weight_gradients = WeightMode::grouped;
-    if (auto grouped = grouped_within_cap(candidate, base)) outcomes.push_back(*std::move(grouped));
+  /// Tries `candidate` in each mode; a fused step that does not fit is followed by a grouped one. `base` are its words
+  /// for no costs in particular: they show the placement, and what is held.
+  void run(const Candidate& candidate, const Schedule& base, const std::vector<WeightMode>& modes,
+           std::vector<Outcome>& outcomes) {
+    std::optional<Outcome> in_stream;
+    const auto best_in_stream = [&] {
+      if (!in_stream) in_stream = best_of(candidate, base, WeightMode::stream);
+      return *in_stream;
+    };
+    for (const WeightMode mode : modes) {
+      outcomes.push_back(mode == WeightMode::stream ? best_in_stream() : best_of(candidate, base, mode));
+      if (mode != WeightMode::fused || outcomes.back().trial.fits) continue;
+      if (auto grouped = grouped_within_cap(best_in_stream())) outcomes.push_back(*std::move(grouped));
+    }
+  }
+
+  Schedule schedule_of(const Outcome& outcome) const {
+    const WeightMode mode = outcome.trial.weight_gradients;
+    const Schedule words = outcome.candidate.words(outcome.costs);
+    if (mode == WeightMode::grouped)
+      return fuse_w(words, {.group = 0, .activation_limit = room_for_contexts(sums_, words, outcome.stages, cap())});
+    return with_weights(words, mode);
   }
 
  private:
-  static Schedule with_weights(const Candidate& candidate, Schedule words) {
-    return candidate.weight_gradients == WeightMode::fused ? fuse_w(words) : words;
+  static Schedule with_weights(const Schedule& words, WeightMode mode) {
+    return mode == WeightMode::fused ? fuse_w(words) : words;
   }
 
   double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
 
-  Outcome outcome_of(const Candidate& candidate, const StageCut& cut, Schedule schedule) const {
-    Outcome outcome{{.schedule = std::string(candidate.generator.name),
-                     .chunks = candidate.shape.chunks,
-                     .micro_batches = candidate.shape.micro_batches,
-                     .weight_gradients = candidate.weight_gradients,
-                     .cut = cut.kind,
-                     .is_exact = cut.is_exact,
-                     .fits = false,
-                     .prediction = {}},
-                    cut.stages,
-                    std::move(schedule)};
-    outcome.trial.prediction.memory_bytes = memory_bytes(sums_, outcome.schedule, cut.stages);
-    outcome.trial.fits = most_bytes(outcome) <= cap();
-    return outcome;
-  }
-
-  static double most_bytes(const Outcome& outcome) {
-    const std::vector<double>& bytes = outcome.trial.prediction.memory_bytes;
-    return *std::max_element(bytes.begin(), bytes.end());
-  }
-
-  Costs costs_of(const Schedule& words, const Stages& stages) const {
-    return stage_costs(sums_, words.rank_of_stage, stages);
-  }
-
+  /// Fills in what the trial says of its schedule.
   void predict(Outcome& outcome) const {
-    const Simulation simulation = simulate(outcome.schedule, costs_of(outcome.schedule, outcome.stages));
-    Prediction& prediction = outcome.trial.prediction;
-    prediction.makespan = simulation.makespan;
-    prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding alone
-    prediction.bubble_span = std::max(0.0, simulation.bubble_span);
-    prediction.peak_activations = simulation.peak_activations;
+    Trial& trial = outcome.trial;
+    const Schedule schedule = schedule_of(outcome);
+    trial.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
+    trial.fits = most_bytes(trial) <= cap();
+    if (!trial.fits) return;
+    const Simulation simulation = simulate(schedule, outcome.costs);
+    trial.prediction.makespan = simulation.makespan;
+    trial.prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding alone
+    trial.prediction.bubble_span = std::max(0.0, simulation.bubble_span);
+    trial.prediction.peak_activations = simulation.peak_activations;
   }
 
-  /// `words` show the placement, and what is held; a generator that adapts may hold something else in the end.
-  Outcome best_of(const Candidate& candidate, const Schedule& words) {
-    std::optional<Outcome> best;
+  /// A generator that adapts may hold something else than `base` in the end.
+  Outcome best_of(const Candidate& candidate, const Schedule& base, WeightMode mode) {
+    const Schedule words = with_weights(base, mode);
+    std::vector<Outcome> outcomes;
     const auto consider = [&](const StageCut& cut) {
-      const Schedule fitted = candidate.words(costs_of(words, cut.stages));
-      Outcome outcome = outcome_of(candidate, cut, with_weights(candidate, fitted));
-      if (outcome.trial.fits) predict(outcome);
-      if (!best || goes_before(outcome, *best)) best = std::move(outcome);
+      outcomes.push_back({{.schedule = std::string(candidate.generator->name),
+                           .chunks = candidate.shape.chunks,
+                           .micro_batches = candidate.shape.micro_batches,
+                           .weight_gradients = mode,
+                           .cut = cut.kind,
+                           .is_exact = cut.is_exact,
+                           .fits = false,
+                           .prediction = {}},
+                          candidate,
+                          cut.stages,
+                          stage_costs(sums_, words.rank_of_stage, cut.stages)});
+      predict(outcomes.back());
     };
     for (const StageCut& cut : cutter_.cuts(words)) consider(cut);
-    if (!best || !best->trial.fits) consider(cutter_.smallest(words));
-    return *std::move(best);
+    if (std::none_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.trial.fits; }))
+      consider(cutter_.smallest(words));
+    put_in_order(outcomes);
+    return std::move(outcomes.front());
   }
 
   /// With the cut that is best in stream.
-  std::optional<Outcome> grouped_within_cap(const Candidate& candidate, const Schedule& base) {
-    Candidate in_stream = candidate;
-    in_stream.weight_gradients = WeightMode::stream;
-    Outcome outcome = best_of(in_stream, base);
+  std::optional<Outcome> grouped_within_cap(Outcome outcome) const {
     if (!outcome.trial.fits) return std::nullopt;
-    const std::vector<int> limit = room_for_contexts(sums_, outcome.schedule, outcome.stages, cap());
-    const std::vector<int> least = smallest_fuse_limit(outcome.schedule);
+    const Schedule words = schedule_of(outcome);
+    const std::vector<int> limit = room_for_contexts(sums_, words, outcome.stages, cap());
+    const std::vector<int> least = smallest_fuse_limit(words);
     for (std::size_t rank = 0; rank < limit.size(); ++rank)
       if (limit[rank] < least[rank]) return std::nullopt;
-    outcome = outcome_of(candidate, {outcome.trial.cut, outcome.trial.is_exact, outcome.stages},
-                         fuse_w(outcome.schedule, {.group = 0, .activation_limit = limit}));
+    outcome.trial.weight_gradients = WeightMode::grouped;
     predict(outcome);
     return outcome;
   }
@@ -179,18 +193,23 @@ int most_chunks_for(const Generator& generator, const LayerCosts& costs) {
   return static_cast<int>(std::min<std::int64_t>({most_chunks, generator.max_chunks, layers / costs.ranks}));
 }
 
-/// The memory limits that give different words; costs are left out of account.
-std::vector<double> limits_that_matter(const Generator& generator, const ScheduleShape& shape) {
-  if (!generator.fits_limit) return {1};
-  std::vector<double> limits;
-  std::vector<Schedule> seen;
+/// A candidate with its words for no costs in particular.
+struct Base {
+  Candidate candidate;
+  Schedule words;
+};
+
+/// With the memory limits that give different words.
+std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape) {
+  std::vector<Base> bases;
   for (const double limit : memory_limits) {
-    Schedule words = generate(generator.name, shape, {.costs = {}, .memory_limit = limit});
-    if (std::find(seen.begin(), seen.end(), words) != seen.end()) continue;
-    seen.push_back(std::move(words));
-    limits.push_back(limit);
+    const Candidate candidate{&generator, shape, limit};
+    Schedule words = candidate.words(Costs::unit());
+    if (std::none_of(bases.begin(), bases.end(), [&](const Base& other) { return other.words == words; }))
+      bases.push_back({candidate, std::move(words)});
+    if (!generator.fits_limit) break;
   }
-  return limits;
+  return bases;
 }
 
 Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
@@ -199,7 +218,7 @@ Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
             .weight_gradients = outcome.trial.weight_gradients,
             .stages = {},
             .prediction = outcome.trial.prediction,
-            .schedule = outcome.schedule};
+            .schedule = Trials(costs, outcome.trial.micro_batches).schedule_of(outcome)};
   for (const Stretch& stage : outcome.stages) {
     plan.stages.emplace_back();
     for (int layer = stage.begin; layer < stage.end; ++layer)
@@ -242,19 +261,18 @@ Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes) {
     for (const Generator* generator : chosen)
       for (int v = generator->min_chunks; v <= most_chunks_for(*generator, costs); ++v) {
         const ScheduleShape shape{.ranks = costs.ranks, .micro_batches = m, .chunks = v};
-        for (const double limit : limits_that_matter(*generator, shape))
-          for (const WeightMode mode : modes) trials.run({*generator, shape, limit, mode}, outcomes);
+        for (const auto& [candidate, words] : bases_of(*generator, shape))
+          trials.run(candidate, words, modes, outcomes);
       }
   }
   require<PlanError>(!outcomes.empty(), "nothing can be tried: ", layers, " layers do not make a stage for each of ",
                      costs.ranks, " ranks and their chunks; use fewer ranks");
-  std::stable_sort(outcomes.begin(), outcomes.end(), goes_before);
+  put_in_order(outcomes);
   const Outcome& best = outcomes.front();
-  const std::vector<double>& bytes = best.trial.prediction.memory_bytes;
   require<PlanError>(best.trial.fits, "no schedule fits into ", std::llround(costs.memory_cap_bytes.value_or(0)),
-                     " bytes per rank: the smallest cap that would do is ",
-                     std::llround(*std::max_element(bytes.begin(), bytes.end())), " bytes, with '", best.trial.schedule,
-                     "', ", best.trial.chunks, " chunk(s) per rank and ", best.trial.micro_batches, " micro-batches");
+                     " bytes per rank: the smallest cap that would do is ", std::llround(most_bytes(best.trial)),
+                     " bytes, with '", best.trial.schedule, "', ", best.trial.chunks, " chunk(s) per rank and ",
+                     best.trial.micro_batches, " micro-batches");
   planned.plan = plan_of(costs, best);
   planned.plan.costs = costs_fingerprint;
   for (Outcome& outcome : outcomes) planned.trials.push_back(std::move(outcome.trial));

@@ -48,8 +48,8 @@ struct Planned {
 
 /// Tries every generator that trains, with 1 to 4 chunks per rank where it takes them, every candidate m, and weight
 /// gradients in stream and fused (grouped where the whole step does not fit). Generators that adapt to costs get those
-/// of their cut, with 1, 1.5 and 2 times the activations of 1F1B. Of equally short steps the one with less memory
-/// wins, then the one that comes first in generators(). Deterministic.
+/// of their cut, with 1, 1.5 and 2 times the activations of 1F1B. Of equally short steps (to nine digits: the rest is
+/// rounding) the one with less memory wins, then the one that comes first in generators(). Deterministic.
 ///
 /// Throws ConfigError for unknown schedules and those that only go forward; PlanError when there are fewer layers than
 /// ranks, and when nothing fits: the message says the smallest cap that would do.

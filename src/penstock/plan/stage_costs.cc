@@ -1,62 +1,40 @@
 #include "penstock/plan/stage_costs.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-
-#include <nlohmann/json.hpp>
-
 #include "penstock/base/error.h"
+#include "penstock/plan/strict_json.h"
 
 namespace penstock {
 namespace {
 
-using nlohmann::json;
-
+constexpr std::string_view what = "the cost file";
 constexpr const char* version_key = "penstock_costs";
-constexpr std::array known_keys = {version_key, "forward", "input_grad", "weight_grad", "update", "message",
-                                   "weight_share"};
 
-double cost_of(const json& value, std::string_view key) {
-  const double cost = value.is_number() ? value.get<double>() : -1;
-  require<DataError>(std::isfinite(cost) && cost >= 0, "the costs' ", key, " has ", value.dump(),
-                     ", which is no finite number >= 0");
-  return cost;
-}
-
-std::vector<double> list_of(const json& costs, const char* key) {
-  const auto found = costs.find(key);
-  require<DataError>(found != costs.end(), "the costs have no ", key,
-                     ": give a list of one number for all stages or one for each");
-  require<DataError>(found->is_array() && !found->empty(), "the costs' ", key,
-                     " is no list: give one number for all stages or one for each, as [1, 2]");
+std::vector<double> list_of(const StrictValue& root, const char* key) {
   std::vector<double> list;
-  for (const json& value : *found) list.push_back(cost_of(value, key));
+  if (root.has(key))
+    for (const StrictValue& cost : root[key].list()) list.push_back(cost.amount());
+  require<DataError>(!list.empty(), root.place(), " has no costs for ", key,
+                     ": give a list of one number for all stages or one for each, as [1, 2]");
   return list;
-}
-
-void require_known_keys(const json& costs) {
-  for (const auto& [key, value] : costs.items())
-    require<DataError>(std::find(known_keys.begin(), known_keys.end(), key) != known_keys.end(), "the costs have '",
-                       key, "', which is none of forward, input_grad, weight_grad, update, message and weight_share");
 }
 
 }  // namespace
 
 Costs read_stage_costs(std::string_view text) {
-  const json costs = json::parse(text, nullptr, false);
-  require<DataError>(costs.is_object() && costs.contains(version_key), "this is no file of costs: a JSON object with ",
-                     version_key, " = ", stage_costs_version, " is expected");
-  require<DataError>(costs[version_key] == stage_costs_version, version_key, " is ", costs[version_key].dump(),
-                     ", and this version reads ", stage_costs_version);
-  require_known_keys(costs);
-  return {.forward = list_of(costs, "forward"),
-          .input_grad = list_of(costs, "input_grad"),
-          .weight_grad = list_of(costs, "weight_grad"),
-          .update = costs.contains("update") ? list_of(costs, "update") : std::vector<double>{0},
-          .message = costs.contains("message") ? cost_of(costs["message"], "message") : 0,
-          .weight_share = costs.contains("weight_share") ? cost_of(costs["weight_share"], "weight_share")
-                                                         : Costs().weight_share};
+  const nlohmann::json document = parse_strictly(text, what);
+  const StrictValue root(document, what);
+  require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", stage_costs_version,
+                     " in its one object: docs/schedule_format.md tells the form of costs per stage");
+  root[version_key].whole(stage_costs_version, stage_costs_version);
+  root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share"});
+  Costs costs;
+  costs.forward = list_of(root, "forward");
+  costs.input_grad = list_of(root, "input_grad");
+  costs.weight_grad = list_of(root, "weight_grad");
+  if (root.has("update")) costs.update = list_of(root, "update");
+  if (root.has("message")) costs.message = root["message"].amount();
+  if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
+  return costs;
 }
 
 }  // namespace penstock

@@ -11,16 +11,6 @@ namespace {
 
 constexpr double forbidden = std::numeric_limits<double>::infinity();
 
-/// The stages of every rank, ascending.
-std::vector<std::vector<std::size_t>> stages_of_ranks(const std::vector<Rank>& rank_of_stage) {
-  std::vector<std::vector<std::size_t>> stages;
-  for (std::size_t s = 0; s < rank_of_stage.size(); ++s) {
-    if (rank_of_stage[s].index() >= stages.size()) stages.resize(rank_of_stage[s].index() + 1);
-    stages[rank_of_stage[s].index()].push_back(s);
-  }
-  return stages;
-}
-
 Stages stages_of(const Cut& cut) {
   Stages stages;
   for (std::size_t layer = 0; layer < cut.size(); ++layer) {
@@ -104,7 +94,7 @@ Partition StageCutter::fastest_where(const std::vector<Rank>& rank_of_stage, con
       },
       .share = [&](Stretch stretch) { return sums_.work(stretch); }};
   Partition fast = found(cheapest_partition(problem, known));
-  const std::size_t ranks = stages_of_ranks(rank_of_stage).size();
+  const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;
   if (ranks == rank_of_stage.size()) return fast;
 
   // Among the cuts with ranks that fast, the one whose slowest stage is the fastest.

@@ -56,16 +56,17 @@ std::string StrictValue::text() const {
   return value_->get<std::string>();
 }
 
-bool StrictValue::truth() const {
-  require<DataError>(value_->is_boolean(), place(), " is neither true nor false");
-  return value_->get<bool>();
-}
-
 double StrictValue::amount() const {
   require<DataError>(value_->is_number(), place(), " is not a number");
   const auto amount = value_->get<double>();
   require<DataError>(std::isfinite(amount) && amount >= 0, place(), " is ", amount, ": a finite number >= 0 is needed");
   return amount;
+}
+
+double StrictValue::share() const {
+  const double share = amount();
+  require<DataError>(share <= 1, place(), " is ", share, ": it is a part, from 0 to 1");
+  return share;
 }
 
 std::int64_t StrictValue::whole(std::int64_t least, std::int64_t most) const {

@@ -29,9 +29,10 @@ class StrictValue {
 
   std::vector<StrictValue> list() const;
   std::string text() const;
-  bool truth() const;
   /// Finite and not negative.
   double amount() const;
+  /// 0 to 1.
+  double share() const;
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
 
   /// "the cost file's layers[2].name".

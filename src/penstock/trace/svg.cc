@@ -45,7 +45,7 @@ Band measured(const Trace& trace, const Account& account) {
     Row row = row_of(rank, stages);
     if (trace.replicas > 1) row.place += say(", replica ", rank % static_cast<std::size_t>(trace.replicas));
     for (const Span& span : step.ranks[rank]->spans) {
-      const Stretch time{ms_since_begin(span.begin_ns), ms_since_begin(span.end_ns)};
+      const TimeSpan time{ms_since_begin(span.begin_ns), ms_since_begin(span.end_ns)};
       const bool is_visible = span.activity != Activity::communicate || time.end - time.begin >= least;
       if (span.activity == Activity::wait || time.end <= time.begin || !is_visible) continue;
       row.pieces.push_back(piece_of(span.instruction, stages, time));

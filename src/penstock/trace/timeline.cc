@@ -40,7 +40,7 @@ Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId st
   return kind.colour.lightened(lightest * static_cast<double>(chunk) / static_cast<double>(stages.size() - 1));
 }
 
-Piece piece_of(const Instruction& word, const std::vector<StageId>& stages, Stretch time) {
+Piece piece_of(const Instruction& word, const std::vector<StageId>& stages, TimeSpan time) {
   const Kind& kind = kind_of(word.op());
   std::string label;
   if (is_compute(word.op())) label = std::to_string(word.first().value());
@@ -224,7 +224,7 @@ class Drawing {
       canvas_.text({left - 10, middle + 10}, row.place, {.size = 10, .anchor = Anchor::end, .colour = quiet});
     canvas_.rectangle({{left, y}, end - left, height}, {.fill = idle_colour.text(), .stroke = faint});
     for (const Piece& piece : row.pieces) draw_piece(piece, y);
-    for (const Stretch& frame : row.frames)
+    for (const TimeSpan& frame : row.frames)
       canvas_.rectangle({{x_of(frame.begin), y}, x_of(frame.end) - x_of(frame.begin), height},
                         {.fill = "none", .stroke = "#000000", .stroke_width = 2});
     if (!row.note.empty()) canvas_.text({right_ + 8, middle + 4}, row.note, {.size = 11, .colour = quiet});

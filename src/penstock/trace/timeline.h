@@ -25,15 +25,15 @@ extern const Colour idle_colour;
 /// The colour of a word of `stage`: a rank's later stages are drawn lighter, so that chunks can be told apart.
 Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId stage);
 
-/// A stretch of time since the band's begin.
-struct Stretch {
+/// Since the band's begin.
+struct TimeSpan {
   double begin = 0;
   double end = 0;
 };
 
 /// One box of a row.
 struct Piece {
-  Stretch time;
+  TimeSpan time;
   std::string word;   // for the tooltip
   std::string label;  // shown where it fits
   const Kind* kind = nullptr;
@@ -42,14 +42,14 @@ struct Piece {
 };
 
 /// What `word`, of a rank with these stages, looks like.
-Piece piece_of(const Instruction& word, const std::vector<StageId>& stages, Stretch time);
+Piece piece_of(const Instruction& word, const std::vector<StageId>& stages, TimeSpan time);
 
 struct Row {
   std::string name;
   std::string place;  // which stages, which replica
   std::string note;   // at its end
   std::vector<Piece> pieces;
-  std::vector<Stretch> frames;  // drawn around boxes that belong together
+  std::vector<TimeSpan> frames;  // drawn around boxes that belong together
 };
 
 /// An empty row of the rank of these stages.
