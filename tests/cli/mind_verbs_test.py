@@ -301,7 +301,7 @@ class MindVerbs(unittest.TestCase):
             for schedule in (["gpipe", *SHAPE], ["gpipe.sched"]):
                 code, out, err = self.run_program(*words, *schedule, "--memory-limit", "1.5")
                 self.assertEqual((code, out), (2, ""))
-                self.assertIn("0F3", err.splitlines()[0])
+                self.assertIn("holds 4 there: give a limit of 2 or more", err.splitlines()[0])
             self.output_of(*words, "gpipe.sched", "--memory-limit", "2")
         for bad in ("0", "-1", "nan", "inf"):
             self.assertTrue(self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad)

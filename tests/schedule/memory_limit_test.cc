@@ -36,8 +36,8 @@ TEST(MemoryLimit, says_what_would_do) {
             "a memory limit of 0.6 (times 1F1B's 4 micro-batches) lets rank 0 hold 2 live micro-batches, but schedule "
             "'1f1b' holds 4 there: give a limit of 1 or more, or take another schedule");
   EXPECT_EQ(complaint("interleaved", {.ranks = 3, .micro_batches = 6, .chunks = 2}, 1),
-            "a memory limit of 1 (times 1F1B's 3 micro-batches) lets rank 0 hold 6 live micro-batches of its chunks, but "
-            "schedule 'interleaved' holds 8 there: give a limit of 1.334 or more, or take another schedule");
+            "a memory limit of 1 (times 1F1B's 3 micro-batches) lets rank 0 hold 6 live micro-batches of its chunks, "
+            "but schedule 'interleaved' holds 8 there: give a limit of 1.334 or more, or take another schedule");
 }
 
 TEST(MemoryLimit, what_it_says_does) {

@@ -116,8 +116,8 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
     cut[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
   for (const auto& [layer, stage] : planned) {
     const auto found = cut.find(layer);
-    require<ConfigError>(found != cut.end(), flags.plan, " has a layer '", layer, "', which this network has not: plan ",
-                         "with the costs of this network");
+    require<ConfigError>(found != cut.end(), flags.plan, " has a layer '", layer,
+                         "', which this network has not: plan with the costs of this network");
     require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
                          ", but in this network it comes to stage ", found->second,
                          ": plan with the layers in the order in which this network runs them");

@@ -41,7 +41,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     world_.run_on_local_ranks([&](const Member& member) {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
-          staged_, plans_.training(), RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.seed});
+          staged_, plans_.training(),
+          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.seed});
       auto trains = compare_ranks(
           member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
       if (member.collects) node_trains = std::move(trains);

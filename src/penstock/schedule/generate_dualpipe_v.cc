@@ -7,8 +7,8 @@
 //   rank 1 |  .   1F0  2F0  1F1  2F1  1F2  2B0  2F2+ 1B0  1F3+ 2B1  2F3+ 1B1  2B2  1B2  2I3  1I3  2W3  1W3
 //
 // With F&B for the time of a pair and B = I + W, all of one chunk, the idle time is at most (p-1)(F&B + B - 3W) where
-// F <= 2I, W <= 2I, W <= F + I and m >= 2p; a pair that hides nothing takes F&B = F + B, as simulate() counts it. A rank
-// holds 2p + 1 chunks' micro-batches. With m < 2p the order is that of 2p with the other micro-batches left out.
+// F <= 2I, W <= 2I, W <= F + I and m >= 2p; a pair that hides nothing takes F&B = F + B, as simulate() counts it. A
+// rank holds 2p + 1 chunks' micro-batches. With m < 2p the order is that of 2p with the other micro-batches left out.
 #include <algorithm>
 #include <deque>
 
@@ -18,7 +18,7 @@ namespace penstock {
 
 namespace {
 
-/// The steps are numbered as in dualpipev.py.
+/// The eight steps of the source, in their order.
 Order dualpipe_v_order(const ScheduleShape& shape, Rank rank) {
   VOrder order(shape, rank);
   std::deque<Leg> waiting;  // for their W's

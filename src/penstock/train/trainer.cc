@@ -40,7 +40,9 @@ std::function<double(Trainer::Moment)> Trainer::learning_rate(std::int64_t per_e
   const std::int64_t total = plan.by_epoch ? (steps + per_epoch - 1) / per_epoch : steps;
   const LearningRateSchedule schedule =
       learning_rate_schedule(plan.schedule, {.rate = plan.rate, .total = total, .warmup = plan.warmup});
-  return [schedule, by_epoch = plan.by_epoch](Moment moment) { return schedule(by_epoch ? moment.epoch : moment.step); };
+  return [schedule, by_epoch = plan.by_epoch](Moment moment) {
+    return schedule(by_epoch ? moment.epoch : moment.step);
+  };
 }
 
 void Trainer::run_epochs(Loader& train, Loader* test) {
