@@ -6,8 +6,9 @@
 //   a message that was changed  that word, or the later of two where it now repeats another
 //   two words that swapped      the first word that is out of the ascending order; in a deadlock a word that its rank
 //                               stands at and that waits, by way of the others, for itself
-//   a mark that was set         that word, where no pair begins; the one whose pair it stands in
-//   a mark that was cleared     nothing: a pair's halves are words like others
+//   an overlap mark, set        that word, or the first half of the pair that it stands in; nothing where a B or I of
+//                               no pair comes after an F
+//   an overlap mark, cleared    nothing: what was a pair are two words like others
 #include <gtest/gtest.h>
 
 #include <algorithm>

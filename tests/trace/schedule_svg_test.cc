@@ -48,7 +48,8 @@ TEST(ScheduleSvg, the_title_tells_the_figures) {
 TEST(ScheduleSvg, the_costs_tell_what_they_are_but_for_the_usual) {
   const std::string picture = drawn(generate("zb-h1", {.ranks = 2, .micro_batches = 4}),
                                     {.message = 0.5, .weight_share = 0.4, .overhead = 0.125});
-  EXPECT_EQ(occurrences(picture, ">F = 1, I = 1, W = 1, message = 0.5, overhead = 0.125, weight share = 0.4</text>"), 1);
+  EXPECT_EQ(occurrences(picture, ">F = 1, I = 1, W = 1, message = 0.5, overhead = 0.125, weight share = 0.4</text>"),
+            1);
 }
 
 TEST(ScheduleSvg, an_update_that_takes_time_is_a_thin_box) {
