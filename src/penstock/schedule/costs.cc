@@ -1,6 +1,5 @@
 #include "penstock/schedule/costs.h"
 
-#include <cmath>
 #include <string_view>
 
 #include "penstock/base/error.h"
@@ -8,9 +7,12 @@
 namespace penstock {
 namespace {
 
+/// Sums over the largest schedules stay finite, and exact enough to compare.
+constexpr double highest_cost = 1e15;
+
 void require_cost(std::string_view what, double cost) {
-  require<ConfigError>(std::isfinite(cost) && cost >= 0, "a cost for ", what, " is ", cost,
-                       ": costs are finite and not negative");
+  require<ConfigError>(cost >= 0 && cost <= highest_cost, "a cost for ", what, " is ", cost, ": costs go from 0 to ",
+                       highest_cost);
 }
 
 void require_cost_per_stage(std::string_view what, const std::vector<double>& given, int stages) {

@@ -21,8 +21,8 @@ struct Costs {
   static Costs unit() { return {}; }
 };
 
-/// Throws ConfigError for a list that is neither one cost for all `stages` nor one for each, for a cost that is not
-/// finite or negative, and for a weight share outside of 0 to 1.
+/// Throws ConfigError for a list that is neither one cost for all `stages` nor one for each, for a cost that is
+/// negative or above 1e15, and for a weight share outside of 0 to 1.
 void require_costs_fit(const Costs& costs, int stages);
 
 }  // namespace penstock

@@ -1,10 +1,8 @@
 #include "penstock/schedule/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
-#include <string_view>
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/fault.h"
@@ -13,16 +11,8 @@
 namespace penstock {
 namespace {
 
-/// Sums over the largest schedules stay finite, and exact enough to compare.
-constexpr double highest_cost = 1e15;
-
 /// One entry per stage of what was given per stage or once for all.
-std::vector<double> per_stage(std::string_view what, const std::vector<double>& given, int stages) {
-  require<ConfigError>(given.size() == 1 || given.size() == static_cast<std::size_t>(stages), "there are ",
-                       given.size(), " costs for ", what, " and ", stages, " stages: give one for all or one for each");
-  for (const double cost : given)
-    require<ConfigError>(cost >= 0 && cost <= highest_cost, "a cost for ", what, " is ", cost,
-                         ": costs go from 0 to ", highest_cost);
+std::vector<double> per_stage(const std::vector<double>& given, int stages) {
   return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
 }
 
@@ -30,11 +20,11 @@ std::vector<double> per_stage(std::string_view what, const std::vector<double>& 
 class WordCosts {
  public:
   WordCosts(const Costs& costs, int stages)
-      : forward_(per_stage("F", costs.forward, stages)),
-        input_grad_(per_stage("I", costs.input_grad, stages)),
-        weight_grad_(per_stage("W", costs.weight_grad, stages)),
-        update_(per_stage("update", costs.update, stages)),
-        overhead_(per_stage("a word's overhead", {costs.overhead}, 1).front()) {}
+      : forward_(per_stage(costs.forward, stages)),
+        input_grad_(per_stage(costs.input_grad, stages)),
+        weight_grad_(per_stage(costs.weight_grad, stages)),
+        update_(per_stage(costs.update, stages)),
+        overhead_(costs.overhead) {}
 
   double operator()(const Instruction& word) const {
     const std::size_t stage = word.stage().index();
@@ -121,14 +111,12 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
   if (auto fault = find_misplaced(schedule)) throw PlanError("this schedule cannot run: " + fault->reason);
+  require_costs_fit(costs, schedule.stage_count());
   const WordCosts cost_of(costs, schedule.stage_count());
-  const double message = per_stage("a message", {costs.message}, 1).front();
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto fault = find_incomplete(schedule, dependencies))
     throw PlanError("this schedule cannot run: " + fault->reason);
 
-  require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
-                       ": it is a part of a micro-batch's activations, from 0 to 1");
   const Counting counting{costs.weight_share, schedule.is_forward_only()};
   std::vector<RankState> ranks(schedule.orders.size());
   std::vector<std::vector<Slot>> slots(options.keep_slots ? ranks.size() : 0);
@@ -147,7 +135,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
       slots[rank.index()].push_back({word, begin, end});
     return end;
   };
-  const Reach progress = replay(schedule, dependencies, message, run);
+  const Reach progress = replay(schedule, dependencies, costs.message, run);
   require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
 
   Simulation result = summary(schedule, ranks);
