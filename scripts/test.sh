@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs every test: all of Penstock, then its torch-free part under the address and the thread sanitizer.
+# Builds and runs every test: all of Penstock, then its torch-free part under the address sanitizer, and of that the
+# tests that start threads under the thread sanitizer.
 #
 #   scripts/test.sh [PRESET...]    default: release asan tsan
 #
@@ -21,7 +22,11 @@ for preset in "${presets[@]}"; do
   # The thread sanitizer of gcc 12 cannot place its shadow memory where the kernel scatters mappings too widely.
   if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2> /dev/null; then runner=(setarch "$(uname -m)" -R); fi
   echo "test: $preset"
-  if ! scripts/build.sh "$preset" all || ! "${runner[@]}" ctest --preset "$preset"; then failed+=("$preset"); fi
+  targets=(all) which=()
+  if [[ $preset == tsan ]]; then targets=(threaded_tests) which=(-L threads); fi
+  if ! scripts/build.sh "$preset" "${targets[@]}" || ! "${runner[@]}" ctest --preset "$preset" "${which[@]}"; then
+    failed+=("$preset")
+  fi
 done
 
 if [[ ${#failed[@]} -gt 0 ]]; then
