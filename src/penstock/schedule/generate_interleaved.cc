@@ -25,6 +25,7 @@
 #include <optional>
 
 #include "penstock/base/error.h"
+#include "penstock/base/split.h"
 #include "penstock/schedule/interleave_groups.h"
 #include "penstock/schedule/simulate.h"
 
@@ -34,8 +35,9 @@ namespace {
 
 /// `count` groups of nearly one size, larger ones first.
 Groups even(int micro_batches, int count) {
-  Groups sizes(static_cast<std::size_t>(count), micro_batches / count);
-  for (int k = 0; k < micro_batches % count; ++k) ++sizes[static_cast<std::size_t>(k)];
+  Groups sizes;
+  for (int k = 0; k < count; ++k)
+    sizes.push_back(static_cast<int>(split(micro_batches, {.index = k, .of = count}).size()));
   return sizes;
 }
 
