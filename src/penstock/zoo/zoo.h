@@ -2,3 +2,4 @@
 #pragma once
 
 #include "penstock/zoo/mlp.h"
+#include "penstock/zoo/tied_language_model.h"
