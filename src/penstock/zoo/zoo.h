@@ -2,3 +2,5 @@
 #pragma once
 
 #include "penstock/zoo/mlp.h"
+#include "penstock/zoo/resnet.h"
+#include "penstock/zoo/unet.h"
