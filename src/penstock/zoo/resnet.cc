@@ -182,9 +182,7 @@ Resnet::Resnet(const ResnetOptions& options)
 }
 
 Value Resnet::forward(Value x) {
-  x = layer4(layer3(layer2(layer1(head(x)))));
-  x = apply("pool", [](const Tensors& image) { return image[0].mean({2, 3}); }, Values{x});
-  return fc(x);
+  return fc(mean(layer4(layer3(layer2(layer1(head(x))))), {2, 3}));
 }
 
 }  // namespace penstock
