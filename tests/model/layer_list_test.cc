@@ -226,12 +226,24 @@ TEST(LayerList, markers_that_cannot_be) {
   EXPECT_TRUE(says(refusal({"list.0", cut_here, "out", "list.0"}), "'list.0' is called on stage 0 and on stage 1"));
 }
 
-TEST(LayerList, a_parameter_of_two_layers_is_refused) {
-  torch::nn::Linear a(4, 4), b(4, 4);
-  b->weight = b->register_parameter("shared", a->weight);
-  const torch::nn::Sequential module(a, b);
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(module); }), "'0' and '1' share a parameter, 'weight'",
-                   "tie the two"));
+TEST(LayerList, a_parameter_of_two_parts_is_tied) {
+  struct Tied : torch::nn::Module {
+    Tied() { decode->weight = encode->weight; }
+    torch::nn::Linear encode = register_module("encode", torch::nn::Linear(4, 4));
+    torch::nn::Linear decode = register_module("decode", torch::nn::Linear(4, 4));
+  };
+  const auto module = std::make_shared<Tied>();
+  const auto network = layer_list(module, {"encode", cut_here, "decode"});
+  const torch::Tensor x = torch::randn({5, 4}), target = torch::randn({5, 4});
+  EXPECT_TRUE(torch::equal(run(*network, x), module->decode(module->encode(x))));
+
+  World world({.stages = 2});
+  Pipeline pipeline(world, *network, squared_error);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  pipeline.train_step(x, target).wait();
+  torch::mse_loss(module->decode(module->encode(x)), target).backward();
+  const torch::Tensor expected = (module->encode->weight - 0.5 * module->encode->weight.grad()).detach();
+  EXPECT_TRUE(torch::allclose(pipeline.state().at("encode.weight"), expected, 1e-5, 1e-6));
 }
 
 TEST(LayerList, a_module_that_cannot_be_copied) {

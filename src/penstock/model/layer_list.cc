@@ -8,6 +8,8 @@
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
@@ -96,6 +98,20 @@ BuiltLayer copy_of(const Submodule& original, const CallableKind* kind) {
   }
   copy_values(*built.module, *original.module);
   return built;
+}
+
+/// By name. `decoder->weight = embedding->weight` leaves the decoder's own weight registered, but unused.
+std::vector<std::pair<std::string, torch::Tensor>> parameters_used_by(const Module& module) {
+  std::vector<std::pair<std::string, torch::Tensor>> used;
+  const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(&module);
+  const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module);
+  for (const auto& parameter : module.named_parameters()) {
+    torch::Tensor value = parameter.value();
+    if (linear && parameter.key() == "weight") value = linear->weight;
+    if (embedding && parameter.key() == "weight") value = embedding->weight;
+    used.emplace_back(parameter.key(), value);
+  }
+  return used;
 }
 
 std::string counted(int values) { return say(values, values == 1 ? " value" : " values"); }
@@ -263,7 +279,18 @@ class ListedLayers : public Folder {
                                  return copy_of(submodule, kind ? &*kind : nullptr);
                                },
                                known ? known->gives : 1};
-    return {submodule.name, add_layer(submodule.name, factory), known};
+    Part made{submodule.name, add_layer(submodule.name, factory), known};
+    for (const auto& [name, value] : parameters_used_by(*submodule.module))
+      if (const auto home = home_of(value)) made.layer.tie(name, home->first, home->second);
+    return made;
+  }
+
+  /// The layer that holds this parameter already, and its name there.
+  std::optional<std::pair<Layer, std::string>> home_of(const torch::Tensor& parameter) const {
+    for (const auto& [module, part] : parts_)
+      for (const auto& [name, value] : parameters_used_by(*module))
+        if (value.is_same(parameter)) return std::pair(part.layer, name);
+    return std::nullopt;
   }
 
   static void refuse_overlap(const Submodule& submodule, const Part& part, const Module& other) {
@@ -275,11 +302,6 @@ class ListedLayers : public Folder {
     require<PlanError>(!is_inside && !is_in(other, *submodule.module), "the sequence names '",
                        is_inside ? part.name : submodule.name, "' and '", is_inside ? submodule.name : part.name,
                        "', which is inside it: name one of the two");
-    for (const auto& mine : submodule.module->named_parameters())
-      for (const auto& theirs : other.named_parameters())
-        require<PlanError>(!mine.value().is_same(theirs.value()), "'", part.name, "' and '", submodule.name,
-                           "' share a parameter, '", theirs.key(), "' and '", mine.key(),
-                           "': write the network as a Cell, and tie the two there");
   }
 
   void warn_of_unused(const Module& module) const {

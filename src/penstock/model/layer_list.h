@@ -54,7 +54,7 @@ class Execution {
  public:
   /// The name of any submodule that can be called: "fc", "layer1.0.conv1". A name that stands there twice is one layer
   /// that is called twice, with one set of values.
-  Execution(const char* name) : name_(name) {}                      // NOLINT: written as plain names
+  Execution(const char* name) : name_(name) {}                      // NOLINT: sequences are written as plain names
   Execution(std::string name) : name_(std::move(name)) {}           // NOLINT
   Execution(CutMarker) : kind_(Kind::cut) {}                        // NOLINT
   /// A function of one, two or three tensors that gives one tensor or a tuple of them. "behind": it runs behind the
@@ -114,7 +114,8 @@ std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& modu
 ///
 /// The parts of a Sequential can always be called, and so can torch's own kinds of modules; name your own kinds,
 /// `layer_list<BlockImpl>(net, ...)`. Every part needs a clone(): derive it from torch::nn::Cloneable. The pipeline
-/// starts from a copy of the values that the parts have now, and trains what they train. Layers keep their full names.
+/// starts from a copy of the values that the parts have now, and trains what they train; a parameter that two parts share
+/// is tied. Layers keep their full names.
 ///
 /// Where layers are cut automatically, a function is a layer of its own.
 ///

@@ -18,6 +18,7 @@
 #include "penstock/model/layer.h"
 #include "penstock/model/layer_list.h"
 #include "penstock/model/loss.h"
+#include "penstock/model/parameter.h"
 #include "penstock/model/sequential.h"
 #include "penstock/model/stages.h"
 #include "penstock/model/value.h"
