@@ -64,6 +64,7 @@ Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values
   node.outputs = layer->factory.outputs;
   node.stage = layer->stage.value();
   if (!node.stage && found->second.from_cell) node.stage = found->second.from_cell->value();
+  node.recompute = found->second.recompute;
   return add(std::move(node), arguments);
 }
 
@@ -74,7 +75,10 @@ Values Tracer::add_function(const std::string& name, const TensorFunction& funct
   node.function = function;
   node.outputs = outputs;
   const auto around = contents_.cells.find(running_);
-  if (around != contents_.cells.end() && around->second.from_cell) node.stage = around->second.from_cell->value();
+  if (around != contents_.cells.end()) {
+    if (around->second.from_cell) node.stage = around->second.from_cell->value();
+    node.recompute = around->second.recompute;
+  }
   return add(std::move(node), arguments);
 }
 

@@ -21,6 +21,7 @@ struct Node {
   std::vector<ValueRef> inputs;
   int outputs = 1;
   std::optional<int> stage;                  // as annotated on the layer, or on a Cell around the call
+  std::optional<bool> recompute = std::nullopt;  // likewise
 
   bool is_layer() const { return layer != nullptr; }
 };

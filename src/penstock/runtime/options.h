@@ -33,6 +33,12 @@ enum class WeightGradients {
   fused    // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
+/// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.
+enum class Precision {
+  fp32,
+  bf16  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
+};
+
 struct PipelineOptions {
   int micro_batches = 1;                 // m per step and replica
   std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
@@ -47,6 +53,9 @@ struct PipelineOptions {
   /// Before the update, gradients are scaled down to this global 2-norm where theirs is larger; none: they are not
   /// looked at. Infinity measures the norm and leaves them as they are.
   std::optional<double> clip_norm = std::nullopt;
+  /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
+  bool recompute = false;
+  Precision precision = Precision::fp32;
   std::string cut = "parameters";        // for networks without annotations: plan/cut.h
   std::uint64_t seed = 0;                // of the initial weights
 };
