@@ -1,6 +1,8 @@
 #include "penstock/runtime/pipeline.h"
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 
 #include <torch/version.h>
@@ -66,14 +68,51 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     // One step runs, one waits behind it; whoever submits a third waits for the first.
     if (before_last_) before_last_->wait_until_done();
     before_last_ = std::exchange(last_, job->state);
-    for (std::size_t local = 0; local < runners_.size(); ++local)
-      world_.post(world_.local_ranks()[local],
-                  [self = shared_from_this(), job, runner = runners_[local].get()] { runner->run(*job); });
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
     return StepResult(job->state);
+  }
+
+  InferResult infer(const Tensors& inputs, const InferOptions& options) {
+    const bool is_each = options.replicas == ReplicaInput::each;
+    const std::int64_t samples = rows_of(inputs);
+    const int wanted = options.micro_batches == 0 ? options_.micro_batches : options.micro_batches;
+    require<ConfigError>(wanted >= 1 && wanted <= options_.micro_batches, "inference in ", options.micro_batches,
+                         " micro-batches, but the pipeline was made for ", options_.micro_batches,
+                         ": ask for 1 to ", options_.micro_batches);
+    if (options.session) join_session(*options.session->state_, samples, options);
+    const int sharers = is_each ? 1 : world_.replicas();
+    auto job = std::make_shared<StepJob>(
+        StepJob{next_step_++, training_steps_, false,
+                BatchLayout({.samples = samples, .replicas = sharers, .micro_batches = wanted}),
+                {}, inputs, 0, {}, {}, learning_rate_, std::make_shared<StepState>(static_cast<int>(runners_.size()))});
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans.push_back(plans_.for_forward(job->layout.micro_batches(Replica(is_each ? 0 : r))));
+    auto state = std::make_shared<InferState>(expected_outputs(options, job->step));
+    job->inference = Inference{options.broadcast, options.replicas, std::nullopt, state};
+    if (options.session) job->inference->session = options.session->state_->id;
+
+    while (inferring_.size() >= most_inferences()) finish_oldest_inference();
+    inferring_.emplace_back(job->state, state->is_sent_here() ? state : nullptr);
+    before_last_ = std::exchange(last_, job->state);
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
+    return InferResult(job->state, std::move(state));
+  }
+
+  std::shared_ptr<InferenceSession::State> open_session() {
+    auto session = std::make_shared<InferenceSession::State>();
+    session->id = next_session_++;
+    session->pipeline = this;
+    session->forget = [weak = weak_from_this()](std::uint64_t id) {
+      if (const auto self = weak.lock())
+        self->post_to_runners([id](RankRunner& runner) { runner.forget_session(id); });
+    };
+    open_sessions_.push_back(session);
+    return session;
   }
 
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
+    while (!inferring_.empty()) finish_oldest_inference();
     if (before_last_) before_last_->wait_until_done();
     if (last_) last_->wait_until_done();
   }
@@ -160,6 +199,80 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return runners_[static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value())];
   }
 
+  /// Queues work for every local rank, behind what was submitted before.
+  void post_to_runners(const std::function<void(RankRunner&)>& work) {
+    for (std::size_t local = 0; local < runners_.size(); ++local)
+      world_.post(world_.local_ranks()[local],
+                  [self = shared_from_this(), work, runner = runners_[local].get()] { work(*runner); });
+  }
+
+  std::int64_t rows_of(const Tensors& inputs) const {
+    const int wanted = staged_.graph.inputs;
+    require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
+                         inputs.size());
+    const torch::Tensor& first = inputs.front();
+    require<ConfigError>(first.defined() && first.dim() >= 1 && first.size(0) >= 1,
+                         "inference needs at least one row, along dimension 0 of the inputs");
+    for (const torch::Tensor& input : inputs)
+      require<ConfigError>(input.defined() && input.dim() >= 1 && input.size(0) == first.size(0), "the inputs have ",
+                           first.size(0), " and ", input.defined() && input.dim() >= 1 ? input.size(0) : 0, " rows");
+    return first.size(0);
+  }
+
+  /// Every call of a session must find the rows where the call before it left them.
+  void join_session(InferenceSession::State& session, std::int64_t rows, const InferOptions& options) const {
+    require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
+    if (!session.rows) {
+      session.rows = rows;
+      session.like = {options.broadcast, options.replicas, options.micro_batches, std::nullopt};
+    }
+    require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows,
+                         " rows, but this call has ", rows, ": restart() it, or open another one");
+    require<ConfigError>(
+        session.like.replicas == options.replicas && session.like.micro_batches == options.micro_batches,
+        "this inference session was begun with other replicas or micro_batches (", session.like.micro_batches,
+        ", now ", options.micro_batches, "): restart() it, or open another one");
+  }
+
+  InferState::Expected expected_outputs(const InferOptions& options, std::uint64_t step) {
+    InferState::Expected expected;
+    const bool is_each = options.replicas == ReplicaInput::each;
+    const int parts = is_each ? 1 : world_.replicas();
+    const Member member = world_.member(world_.local_ranks().front());
+    const Rank last = schedule().rank_of(StageId(staged_.stage_count() - 1));
+    const bool holds_last = member.is_alone || member.pipeline_rank() == last;
+    if (!holds_last && !options.broadcast) {
+      const int first_rank = member.rank_of(last, Replica(0)).value(), count = world_.replicas();
+      expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first_rank,
+                              count > 1 ? say(" to ", first_rank + count - 1) : std::string(), ", and this is rank ",
+                              member.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
+      return expected;
+    }
+    expected.parts = parts;
+    if (!member.is_alone && !(holds_last && parts == 1))
+      expected.fetch = [weak = weak_from_this(), step, replicas = options.replicas](std::shared_ptr<InferState> state) {
+        const auto self = weak.lock();
+        if (!self)
+          return state->fail(std::make_exception_ptr(ConfigError(
+              "the pipeline that made these outputs is gone: ask for them while it is there")));
+        self->post_to_runners(
+            [state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
+      };
+    return expected;
+  }
+
+  std::size_t most_inferences() {
+    std::erase_if(open_sessions_, [](const auto& session) { return session.expired(); });
+    return std::max(2 * static_cast<std::size_t>(world_.stages()), open_sessions_.size());
+  }
+
+  void finish_oldest_inference() {
+    const auto [step, state] = std::move(inferring_.front());
+    inferring_.pop_front();
+    step->wait_until_done();
+    if (state) state->outputs();
+  }
+
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
 
@@ -220,6 +333,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
   std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
+  std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> inferring_;  // since the last drain
+  std::vector<std::weak_ptr<InferenceSession::State>> open_sessions_;
+  std::uint64_t next_session_ = 0;
   std::uint64_t next_step_ = 0;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
@@ -253,6 +369,14 @@ StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& 
                               const std::vector<Metric>& metrics) {
   return impl_->submit({inputs}, targets, false, metrics);
 }
+
+InferResult Pipeline::infer(const Tensors& inputs, const InferOptions& options) {
+  return impl_->infer(inputs, options);
+}
+InferResult Pipeline::infer(const torch::Tensor& inputs, const InferOptions& options) {
+  return impl_->infer({inputs}, options);
+}
+InferenceSession Pipeline::open_session() { return InferenceSession(impl_->open_session()); }
 
 RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_rows(samples); }
 bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }

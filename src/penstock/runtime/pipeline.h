@@ -18,6 +18,7 @@
 
 #include "penstock/base/split.h"
 #include "penstock/model/model.h"
+#include "penstock/runtime/infer.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/result.h"
@@ -59,6 +60,14 @@ class Pipeline {
   /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
   StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
                       const std::vector<Metric>& metrics = {});
+
+  /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
+  /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may
+  /// be under way before this waits. An open session's calls see what its calls before them left in the layers' memory.
+  InferResult infer(const Tensors& inputs, const InferOptions& options = {});
+  InferResult infer(const torch::Tensor& inputs, const InferOptions& options = {});
+  /// A session for sequences that are fed piece by piece.
+  InferenceSession open_session();
 
   /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
   RowRange share_rows(std::int64_t samples) const;

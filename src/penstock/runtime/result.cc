@@ -61,6 +61,11 @@ bool StepState::ready() {
   return numbers_ || error_;
 }
 
+bool StepState::is_done() {
+  std::lock_guard lock(mutex_);
+  return running_ == 0 || error_;
+}
+
 double StepResult::loss() const { return state_->numbers().loss; }
 double StepResult::gradient_norm() const { return state_->gradient_norm(); }
 double StepResult::weight() const { return state_->numbers().weight; }
