@@ -8,6 +8,8 @@
 #include <torch/types.h>
 
 #include "penstock/base/split.h"
+#include "penstock/data/sample_source.h"
+#include "penstock/data/text.h"
 
 namespace penstock {
 
@@ -26,13 +28,6 @@ enum class MnistPart { train, test };
 /// MNIST from the four IDX files in `directory` (gzip or plain; `directory` itself or its `mnist` folder), with the
 /// tutorials' normalisation: mean 0.1307, std 0.3081. Throws DataError naming the file and what is wrong with it.
 ImageSet load_mnist(const std::string& directory, MnistPart part);
-
-/// One batch. `targets` always covers the whole (global) batch; `inputs` covers it too, or only the rows of one
-/// replica's share where the loader was asked for a share.
-struct Batch {
-  torch::Tensor inputs;   // [rows, C, H, W] float32
-  torch::Tensor targets;  // [rows of the whole batch] int64
-};
 
 struct LoaderOptions {
   std::int64_t batch_size = 32;  // global: replicas do not change it

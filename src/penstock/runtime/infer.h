@@ -26,6 +26,7 @@ class InferenceSession {
 
  private:
   friend class Pipeline;
+  friend class Inferences;
   struct State;
   explicit InferenceSession(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;

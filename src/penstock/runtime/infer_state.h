@@ -15,6 +15,8 @@
 
 namespace penstock {
 
+class Inferences;
+
 class InferState : public std::enable_shared_from_this<InferState> {
  public:
   struct Expected {
@@ -60,8 +62,9 @@ struct Inference {
 struct InferenceSession::State {
   std::uint64_t id = 0;
   std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none: there was none yet
-  InferOptions like = {};                           // what those calls had; its session is not looked at
-  const void* pipeline = nullptr;                   // the one it was opened in: to compare, not to use
+  ReplicaInput replicas = ReplicaInput::share;      // as those calls had it
+  int micro_batches = 0;
+  const Inferences* pipeline = nullptr;             // of the pipeline it was opened in: to compare
   std::function<void(std::uint64_t)> forget;        // frees the memory on this process's ranks
 
   State() = default;

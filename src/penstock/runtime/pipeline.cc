@@ -1,8 +1,6 @@
 #include "penstock/runtime/pipeline.h"
 
-#include <algorithm>
 #include <cmath>
-#include <deque>
 #include <functional>
 
 #include <torch/version.h>
@@ -11,8 +9,8 @@
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/gather.h"
+#include "penstock/runtime/inferences.h"
 #include "penstock/runtime/preflight.h"
-#include "penstock/runtime/rank_runner.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -31,7 +29,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         options_(options),
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
-        plans_({.options = options, .ranks = world.stages(), .reduce = world.replicas() > 1}),
+        plans_({.options = options, .ranks = world.stages()}),
         staged_(cut_network(network, options, plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
@@ -44,13 +42,15 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.seed});
+          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed});
       auto trains = compare_ranks(
           member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
       if (member.collects) node_trains = std::move(trains);
     });
-    plans_.set_links(links_of(staged_, node_trains));
+    plans_.set_cut(links_of(staged_, node_trains), world.replicas() > 1 || has_ties(staged_, node_trains));
     full_plan_ = plans_.for_training(options_.micro_batches);
+    inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
+                                                   schedule().rank_of(StageId(staged_.stage_count() - 1))});
   }
 
   void optimize_with(const OptimizerFactory& factory) {
@@ -63,7 +63,61 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                     const std::vector<Metric>& metrics) {
     require<ConfigError>(!training || has_optimizer_,
                          "train_step before optimize_with: give the pipeline an optimiser first");
-    auto job = std::make_shared<StepJob>(make_job(inputs, targets, training, metrics));
+    require<ConfigError>(!training || next_part_ == StepPart::whole,
+                         "a step is begun before the last one's update: call step() first");
+    return start(std::make_shared<StepJob>(make_job(inputs, targets, training, metrics)));
+  }
+
+  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+    require<ConfigError>(next_part_ == StepPart::whole,
+                         "forward_backward before the last one's update: call step() first");
+    auto job = std::make_shared<StepJob>(make_job(inputs, targets, true, {}, StepPart::forward_backward));
+    next_part_ = StepPart::reduce;
+    begun_ = job;
+    return start(job);
+  }
+
+  void later_part(StepPart part, double divisor) {
+    require<ConfigError>(has_optimizer_ || part != StepPart::update,
+                         "step before optimize_with: give the pipeline an optimiser first");
+    require<ConfigError>(next_part_ == part || (part == StepPart::update && next_part_ == StepPart::reduce),
+                         part == StepPart::reduce ? "reduce_gradients" : "step",
+                         next_part_ == StepPart::whole ? " without gradients: call forward_backward first"
+                                                       : " a second time: call step() once it is done");
+    require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
+                         ": give a finite scale that is not 0");
+    if (part == StepPart::update && next_part_ == StepPart::reduce) later_part(StepPart::reduce, 1);
+    auto job = std::make_shared<StepJob>(*begun_);
+    job->part = part;
+    job->gradient_divisor = divisor;
+    job->learning_rate = learning_rate_;
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans[static_cast<std::size_t>(r)] = plans_.for_training(job->layout.micro_batches(Replica(r)), part);
+    next_part_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
+    if (part == StepPart::update) begun_.reset();
+    start(job);
+  }
+
+  std::map<std::string, torch::Tensor> local_gradients() {
+    require<ConfigError>(next_part_ != StepPart::whole, "there are no gradients to look at: call forward_backward first");
+    drain();
+    std::map<std::string, torch::Tensor> all;
+    std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());
+    world_.run_on_local_ranks([&](const Member& member) {
+      by_rank[local_index(member)] = runner_of(member)->gradients();
+    });
+    for (auto& gradients : by_rank)
+      for (auto& [name, gradient] : gradients) all.try_emplace(name, gradient);
+    return all;
+  }
+
+  void sync_ties() {
+    drain();
+    const std::uint64_t round = ++gatherings_;
+    world_.run_on_local_ranks([&](const Member& member) { runner_of(member)->synchronise(round); });
+  }
+
+  StepResult start(const std::shared_ptr<StepJob>& job) {
     job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
     // One step runs, one waits behind it; whoever submits a third waits for the first.
     if (before_last_) before_last_->wait_until_done();
@@ -73,46 +127,22 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   InferResult infer(const Tensors& inputs, const InferOptions& options) {
-    const bool is_each = options.replicas == ReplicaInput::each;
-    const std::int64_t samples = rows_of(inputs);
-    const int wanted = options.micro_batches == 0 ? options_.micro_batches : options.micro_batches;
-    require<ConfigError>(wanted >= 1 && wanted <= options_.micro_batches, "inference in ", options.micro_batches,
-                         " micro-batches, but the pipeline was made for ", options_.micro_batches,
-                         ": ask for 1 to ", options_.micro_batches);
-    if (options.session) join_session(*options.session->state_, samples, options);
-    const int sharers = is_each ? 1 : world_.replicas();
-    auto job = std::make_shared<StepJob>(
-        StepJob{next_step_++, training_steps_, false,
-                BatchLayout({.samples = samples, .replicas = sharers, .micro_batches = wanted}),
-                {}, inputs, 0, {}, {}, learning_rate_, std::make_shared<StepState>(static_cast<int>(runners_.size()))});
+    auto job = std::make_shared<StepJob>(inferences_->make_job(next_step_, inputs, options, post_while_alive()));
+    ++next_step_;
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
     for (int r = 0; r < world_.replicas(); ++r)
-      job->plans.push_back(plans_.for_forward(job->layout.micro_batches(Replica(is_each ? 0 : r))));
-    auto state = std::make_shared<InferState>(expected_outputs(options, job->step));
-    job->inference = Inference{options.broadcast, options.replicas, std::nullopt, state};
-    if (options.session) job->inference->session = options.session->state_->id;
-
-    while (inferring_.size() >= most_inferences()) finish_oldest_inference();
-    inferring_.emplace_back(job->state, state->is_sent_here() ? state : nullptr);
+      job->plans.push_back(plans_.for_forward(inferences_->micro_batches(*job, Replica(r))));
+    inferences_->add(*job);
     before_last_ = std::exchange(last_, job->state);
     post_to_runners([job](RankRunner& runner) { runner.run(*job); });
-    return InferResult(job->state, std::move(state));
+    return InferResult(job->state, job->inference->state);
   }
 
-  std::shared_ptr<InferenceSession::State> open_session() {
-    auto session = std::make_shared<InferenceSession::State>();
-    session->id = next_session_++;
-    session->pipeline = this;
-    session->forget = [weak = weak_from_this()](std::uint64_t id) {
-      if (const auto self = weak.lock())
-        self->post_to_runners([id](RankRunner& runner) { runner.forget_session(id); });
-    };
-    open_sessions_.push_back(session);
-    return session;
-  }
+  std::shared_ptr<InferenceSession::State> open_session() { return inferences_->open_session(post_while_alive()); }
 
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
-    while (!inferring_.empty()) finish_oldest_inference();
+    inferences_->finish();
     if (before_last_) before_last_->wait_until_done();
     if (last_) last_->wait_until_done();
   }
@@ -134,7 +164,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::map<std::string, torch::Tensor> state;
     for (const auto& runner : runners_)
       for (const auto& stage : runner->stages())
-        for (auto& [name, tensor] : stage->state()) state.try_emplace(name, tensor);
+        for (const Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
     return state;
   }
 
@@ -146,7 +176,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       std::vector<std::pair<std::string, torch::Tensor>> own;
       if (member.replica() == Replica(0))
         for (const auto& stage : runner_of(member)->stages())
-          for (auto& item : stage->state()) own.push_back(std::move(item));
+          for (const Stage::Held& held : stage->state())
+            if (held.everywhere.list.empty() || held.everywhere.home() == stage->id())
+              own.emplace_back(held.name, held.value);
       auto gathered = gather_tensors(member, tag, own);
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
@@ -195,9 +227,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   const Schedule& schedule() const { return full_plan_->schedule; }
 
  private:
-  std::unique_ptr<RankRunner>& runner_of(const Member& member) {
-    return runners_[static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value())];
+  std::size_t local_index(const Member& member) const {
+    return static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value());
   }
+  std::unique_ptr<RankRunner>& runner_of(const Member& member) { return runners_[local_index(member)]; }
 
   /// Queues work for every local rank, behind what was submitted before.
   void post_to_runners(const std::function<void(RankRunner&)>& work) {
@@ -206,71 +239,12 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                   [self = shared_from_this(), work, runner = runners_[local].get()] { work(*runner); });
   }
 
-  std::int64_t rows_of(const Tensors& inputs) const {
-    const int wanted = staged_.graph.inputs;
-    require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
-                         inputs.size());
-    const torch::Tensor& first = inputs.front();
-    require<ConfigError>(first.defined() && first.dim() >= 1 && first.size(0) >= 1,
-                         "inference needs at least one row, along dimension 0 of the inputs");
-    for (const torch::Tensor& input : inputs)
-      require<ConfigError>(input.defined() && input.dim() >= 1 && input.size(0) == first.size(0), "the inputs have ",
-                           first.size(0), " and ", input.defined() && input.dim() >= 1 ? input.size(0) : 0, " rows");
-    return first.size(0);
-  }
-
-  /// Every call of a session must find the rows where the call before it left them.
-  void join_session(InferenceSession::State& session, std::int64_t rows, const InferOptions& options) const {
-    require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
-    if (!session.rows) {
-      session.rows = rows;
-      session.like = {options.broadcast, options.replicas, options.micro_batches, std::nullopt};
-    }
-    require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows,
-                         " rows, but this call has ", rows, ": restart() it, or open another one");
-    require<ConfigError>(
-        session.like.replicas == options.replicas && session.like.micro_batches == options.micro_batches,
-        "this inference session was begun with other replicas or micro_batches (", session.like.micro_batches,
-        ", now ", options.micro_batches, "): restart() it, or open another one");
-  }
-
-  InferState::Expected expected_outputs(const InferOptions& options, std::uint64_t step) {
-    InferState::Expected expected;
-    const bool is_each = options.replicas == ReplicaInput::each;
-    const int parts = is_each ? 1 : world_.replicas();
-    const Member member = world_.member(world_.local_ranks().front());
-    const Rank last = schedule().rank_of(StageId(staged_.stage_count() - 1));
-    const bool holds_last = member.is_alone || member.pipeline_rank() == last;
-    if (!holds_last && !options.broadcast) {
-      const int first_rank = member.rank_of(last, Replica(0)).value(), count = world_.replicas();
-      expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first_rank,
-                              count > 1 ? say(" to ", first_rank + count - 1) : std::string(), ", and this is rank ",
-                              member.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
-      return expected;
-    }
-    expected.parts = parts;
-    if (!member.is_alone && !(holds_last && parts == 1))
-      expected.fetch = [weak = weak_from_this(), step, replicas = options.replicas](std::shared_ptr<InferState> state) {
-        const auto self = weak.lock();
-        if (!self)
-          return state->fail(std::make_exception_ptr(ConfigError(
-              "the pipeline that made these outputs is gone: ask for them while it is there")));
-        self->post_to_runners(
-            [state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
-      };
-    return expected;
-  }
-
-  std::size_t most_inferences() {
-    std::erase_if(open_sessions_, [](const auto& session) { return session.expired(); });
-    return std::max(2 * static_cast<std::size_t>(world_.stages()), open_sessions_.size());
-  }
-
-  void finish_oldest_inference() {
-    const auto [step, state] = std::move(inferring_.front());
-    inferring_.pop_front();
-    step->wait_until_done();
-    if (state) state->outputs();
+  PostToRunners post_while_alive() {
+    return [weak = weak_from_this()](const std::function<void(RankRunner&)>& work) {
+      const auto self = weak.lock();
+      if (self) self->post_to_runners(work);
+      return self != nullptr;
+    };
   }
 
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
@@ -281,7 +255,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   StepJob make_job(const Tensors& inputs, const torch::Tensor& targets, bool training,
-                   const std::vector<Metric>& metrics) {
+                   const std::vector<Metric>& metrics, StepPart part = StepPart::whole) {
     const int wanted = staged_.graph.inputs;
     require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
                          inputs.size());
@@ -289,7 +263,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "a batch needs at least one sample, along dimension 0 of the targets");
     const std::int64_t samples = targets.size(0);
     const RowRange share = share_rows(samples);
-    StepJob job{next_step_++, training_steps_, training, layout_of(samples), {}, inputs, 0, targets, metrics,
+    StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs, 0, targets, metrics,
                 learning_rate_, nullptr};
     if (training) ++training_steps_;
     if (reads_inputs()) {
@@ -302,7 +276,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     }
     for (int r = 0; r < world_.replicas(); ++r) {
       const int micro_batches = job.layout.micro_batches(Replica(r));
-      job.plans.push_back(training ? plans_.for_training(micro_batches) : plans_.for_forward(micro_batches));
+      job.plans.push_back(training ? plans_.for_training(micro_batches, part) : plans_.for_forward(micro_batches));
     }
     return job;
   }
@@ -320,6 +294,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"loss", loss_.name},
             {"reduction", to_string(options_.reduction)},
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
+            {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};
   }
@@ -333,13 +308,13 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
   std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
-  std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> inferring_;  // since the last drain
-  std::vector<std::weak_ptr<InferenceSession::State>> open_sessions_;
-  std::uint64_t next_session_ = 0;
+  std::optional<Inferences> inferences_;
   std::uint64_t next_step_ = 0;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
   bool has_optimizer_ = false;
+  StepPart next_part_ = StepPart::whole;    // `reduce` or `update` where a step is under way in parts
+  std::shared_ptr<const StepJob> begun_;    // that step
   std::optional<double> learning_rate_;
 };
 
@@ -395,6 +370,17 @@ std::vector<std::string> Pipeline::describe_stages() const {
   }
   return lines;
 }
+
+StepResult Pipeline::forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets) {
+  return impl_->forward_backward({inputs}, targets);
+}
+StepResult Pipeline::forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+  return impl_->forward_backward(inputs, targets);
+}
+void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
+void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
+std::map<std::string, torch::Tensor> Pipeline::local_gradients() { return impl_->local_gradients(); }
+void Pipeline::sync_ties() { impl_->sync_ties(); }
 
 std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }

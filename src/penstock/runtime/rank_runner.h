@@ -16,10 +16,12 @@
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/plans.h"
+#include "penstock/runtime/reduce.h"
 #include "penstock/runtime/result.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stash.h"
 #include "penstock/runtime/step_state.h"
+#include "penstock/runtime/tied_gradients.h"
 
 namespace penstock {
 
@@ -28,14 +30,16 @@ struct StepJob {
   std::uint64_t step = 0;           // of all that was submitted, evaluations too: what messages are tagged with
   std::uint64_t training_step = 0;  // training steps before it
   bool training = true;
+  StepPart part = StepPart::whole;
+  double gradient_divisor = 1;      // of the part `reduce`
   BatchLayout layout;
-  std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica
-  Tensors inputs;                                     // by graph input: the whole batch, or from first_input_row on
+  std::vector<std::shared_ptr<const RunPlan>> plans = {};  // by replica
+  Tensors inputs = {};                                // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
-  torch::Tensor targets;                              // the whole batch's
-  std::vector<Metric> metrics;
-  std::optional<double> learning_rate;                // from this step on; none: as it was
-  std::shared_ptr<StepState> state;
+  torch::Tensor targets = {};                         // the whole batch's
+  std::vector<Metric> metrics = {};
+  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
+  std::shared_ptr<StepState> state = nullptr;
   std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
 };
 
@@ -46,6 +50,7 @@ struct RankSetting {
   Loss loss;
   Reduction reduction = Reduction::mean;
   std::optional<double> clip_norm;
+  std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
 };
 
@@ -65,6 +70,11 @@ class RankRunner {
   int peak_activations() const { return stash_.peak(); }
   /// The most that the plans of the same steps foresaw.
   int predicted_activations() const { return predicted_activations_; }
+
+  /// The gradients that the last forward_backward (and reduce) left, by parameter name, until the update.
+  std::vector<std::pair<std::string, torch::Tensor>> gradients();
+  /// Makes every copy of a parameter or buffer equal: replica 0's home goes to its ties and to the other replicas.
+  void synchronise(std::uint64_t round);
 
   /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
   void run(const StepJob& job);
@@ -95,6 +105,7 @@ class RankRunner {
   Tag tag_of(const MessageKey& key) const;
 
   void run_or_throw(const StepJob& job);
+  void run_later_part(const RunPlan& plan);
   void forward(Stage& stage, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
@@ -109,7 +120,11 @@ class RankRunner {
   void tell_outputs();
   void tell_result();
   void collect_result();
+  void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
   void reduce(Stage& stage);
+  TieRoute tie_route(std::uint64_t round) const;
+  ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
+  void finish_ties();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();
   void update(Stage& stage);
@@ -132,6 +147,7 @@ class RankRunner {
   std::map<MessageKey, Message> inbox_;   // received, or handed over by a stage of this rank
   std::map<MessageKey, Message> outbox_;  // computed, not sent yet
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
+  bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run
   LossScale scale_;
   double loss_ = 0;

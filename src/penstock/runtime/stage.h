@@ -44,8 +44,15 @@ class Stage {
   StageId id() const { return part_.id; }
   const StagePart& part() const { return part_; }
   Gradients& gradients() { return gradients_; }
-  /// Parameters, frozen ones too, and buffers, by full name.
-  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  const Gradients& gradients() const { return gradients_; }
+  /// A parameter or buffer as this stage holds it.
+  struct Held {
+    std::string name;
+    torch::Tensor value;
+    ParameterUses everywhere;  // of a parameter, on all stages; empty for a buffer
+  };
+  /// Parameters, frozen ones too, and buffers, each once.
+  const std::vector<Held>& state() const { return state_; }
   /// Whether a node of this stage has parameters that want gradients.
   bool trains(int node) const;
   /// Switches dropout, batch statistics and the like.
@@ -94,6 +101,9 @@ class Stage {
   };
 
   void build(const StagedGraph& staged, std::uint64_t seed);
+  /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
+  BuiltLayer build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed);
+  void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void run_call(const Call& call, Run& run) const;
@@ -108,6 +118,7 @@ class Stage {
   bool watched_ = false;                   // the first F looks for layers that change their input
   std::optional<bool> training_;
   Gradients gradients_;
+  std::vector<Held> state_;
   std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
 };
 

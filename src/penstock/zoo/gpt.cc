@@ -109,6 +109,7 @@ Gpt::Gpt(const GptOptions& options)
       norm(add("norm", layer_norm(options.width))),
       head(add("head", linear({options.width, options.vocabulary, false}))),
       options_(options) {
+  if (options.tied_head) head.tie("weight", token_embedding, "weight");
   for (std::int64_t i = 0; i < options.layers; ++i) {
     blocks_.push_back(std::make_unique<Block>(options));
     add(say("block", i), *blocks_.back());
