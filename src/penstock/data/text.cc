@@ -1,13 +1,10 @@
 #include "penstock/data/text.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "penstock/base/error.h"
+#include "penstock/data/whole_file.h"
 
 namespace penstock {
 namespace {
@@ -15,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t least_bytes = 20;
-constexpr std::uintmax_t most_bytes = std::uintmax_t{1} << 31;
+constexpr std::size_t most_bytes = std::size_t{1} << 31;
 constexpr const char* known_name = "tinyshakespeare.txt";
 
 /// Empty where there is none.
@@ -35,20 +32,6 @@ fs::path find_text(const fs::path& path) {
     if (const fs::path found = find_in(folder); !found.empty()) return found;
   throw DataError(say("no text in '", path.string(), "': a file is wanted, or a folder that holds, or whose folder "
                       "'text' holds, ", known_name, " or a single .txt file"));
-}
-
-std::string read_file(const fs::path& path) {
-  errno = 0;
-  std::error_code code;
-  const std::uintmax_t size = fs::file_size(path, code);
-  require<DataError>(!code, "cannot open '", path.string(), "': ", code.message());
-  require<DataError>(size <= most_bytes, "'", path.string(), "' has ", size, " bytes: more than the ", most_bytes,
-                     " that are accepted");
-  std::ifstream file(path, std::ios::binary);
-  require<DataError>(file.is_open(), "cannot open '", path.string(), "': ", std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  require<DataError>(!file.bad(), "cannot read '", path.string(), "': ", std::strerror(errno));
-  return text;
 }
 
 torch::Tensor tensor_of(const std::vector<std::int64_t>& tokens) {
@@ -101,7 +84,8 @@ std::string Vocabulary::decode(const std::vector<std::int64_t>& tokens) const {
 
 TextSet load_text(const std::string& path) {
   const fs::path file = find_text(path);
-  const std::string text = read_file(file);
+  const std::vector<std::uint8_t> bytes = read_whole_file(file.string(), most_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   require<DataError>(text.size() >= least_bytes, "'", file.string(), "' has ", text.size(),
                      " bytes: a text of at least ", least_bytes, " is needed to learn from");
   TextSet set{Vocabulary::of(text), {}, {}};

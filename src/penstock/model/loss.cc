@@ -32,7 +32,9 @@ const Loss next_token_loss{
                            ": give [n, T, V] and [n, T]");
       return sum_of_cross_entropy(output.flatten(0, 1), target.flatten());
     },
-    counted_targets, 2};
+    counted_targets,
+    {},
+    2};
 
 const Loss squared_error{"squared_error",
                          [](const torch::Tensor& output, const torch::Tensor& target) {

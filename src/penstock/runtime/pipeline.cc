@@ -10,6 +10,7 @@
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
+#include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
 #include "penstock/schedule/schedule.h"
 
@@ -183,6 +184,20 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
     return all;
+  }
+
+  void load_state(const std::map<std::string, torch::Tensor>& state) {
+    drain();
+    const GatherTag tag{id_, ++gatherings_};
+    std::string complaint;
+    world_.run_on_local_ranks([&](const Member& member) {
+      std::vector<Stage::Held> own;
+      for (const auto& stage : runner_of(member)->stages())
+        own.insert(own.end(), stage->state().begin(), stage->state().end());
+      const std::string result = load_values(member, tag, own, state);
+      if (member.collects) complaint = result;
+    });
+    require<ConfigError>(complaint.empty(), complaint);
   }
 
   Trace trace() {
@@ -384,6 +399,7 @@ void Pipeline::sync_ties() { impl_->sync_ties(); }
 
 std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
+void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });

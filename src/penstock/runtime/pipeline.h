@@ -104,6 +104,10 @@ class Pipeline {
   void sync_ties();
   /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
   std::map<std::string, torch::Tensor> state();
+  /// Gives every parameter and buffer the value that `state` has for it, on all ranks; optimisers keep what they have.
+  /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what differs.
+  /// Collective: every process passes the same.
+  void load_state(const std::map<std::string, torch::Tensor>& state);
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
   Trace trace();
   /// Forgets what was recorded, on this process: after warm-up steps.
