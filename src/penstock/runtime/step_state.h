@@ -30,6 +30,8 @@ class StepState {
   double gradient_norm();
   void wait_until_done();
   bool ready();
+  /// Every local rank is through, or one has failed.
+  bool is_done();
 
  private:
   std::mutex mutex_;

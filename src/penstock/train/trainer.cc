@@ -95,7 +95,7 @@ void Trainer::report(const Pending& pending) {
 
 EvaluationReport Trainer::evaluate(Loader& test) {
   // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  const std::vector<Metric> metrics = {correct};
+  const std::vector<Metric> metrics = {correct_along(pipeline_.loss().class_dimension)};
   double right = 0, loss_sum = 0, weight = 0;
   EvaluationReport report;
   std::optional<StepResult> pending;
@@ -113,7 +113,7 @@ EvaluationReport Trainer::evaluate(Loader& test) {
   }
   if (pending) add(*pending);
   report.loss = weight > 0 ? loss_sum / weight : 0;
-  report.accuracy = report.samples > 0 ? right / static_cast<double>(report.samples) : 0;
+  report.accuracy = weight > 0 ? right / weight : 0;
   return report;
 }
 
