@@ -16,6 +16,7 @@
 #include "penstock/model/functions.h"
 #include "penstock/model/graph.h"
 #include "penstock/model/layer.h"
+#include "penstock/model/layer_list.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/parameter.h"
 #include "penstock/model/sequential.h"
