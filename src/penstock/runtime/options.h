@@ -52,7 +52,12 @@ struct PipelineOptions {
   /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
   /// shape is an error. None: shapes are not looked at, and may change from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
-  std::string cut = "parameters";        // for networks without annotations: plan/cut.h
+  /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
+  /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
+  /// differs from run to run; numbers do not depend on the cut.
+  std::string cut = "parameters";
+  /// Inputs of some samples, a batch as a rule: what "time" measures with. Looked at in the first process alone.
+  std::vector<torch::Tensor> sample = {};
   std::uint64_t seed = 0;                // of the initial weights
 };
 

@@ -19,6 +19,14 @@ struct Metric {
 /// Samples whose largest logit is the target's.
 extern const Metric correct;
 
+/// What the ranks of this process did in a training step.
+struct StepUse {
+  /// The share of their time that they were idle, from the begin of the first compute word to the end of the last word.
+  /// Under threads, where all ranks are here: the bubble of the makespan.
+  double idle = 0;
+  int peak_activations = 0;  // most live micro-batches of a rank, since the pipeline was made
+};
+
 /// Shared by the ranks that write it and the caller who asks. Thread-safe.
 class StepState;
 
@@ -40,6 +48,8 @@ class StepResult {
   bool ready() const;
   /// Waits until every local rank is through with the step, not only until the loss is known.
   void wait() const;
+  /// Waits as wait() does.
+  StepUse use() const;
 
  private:
   std::shared_ptr<StepState> state_;
