@@ -286,7 +286,7 @@ TEST(Fit, stops_early_without_progress) {
 }
 
 TEST(Fit, the_epoch_s_loss_is_the_mean_over_its_samples) {
-  Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 2}});
+  Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 2, .reduction = Reduction::sum}});
   job.pipeline.set_learning_rate(0);
   Trainer trainer(job.pipeline, {});
   const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());

@@ -1,31 +1,16 @@
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "penstock/base/error.h"
 #include "penstock/data/data.h"
+#include "penstock/data/image_writer.h"
 #include "penstock/data/permutation.h"
 #include "penstock/data/prefetcher.h"
 
 namespace penstock {
 namespace {
-
-/// What each of the 256 pixel values becomes: (pixel / 255 - mean) / std, in float and in this order.
-/// A table instead of tensor arithmetic: the loader's thread then runs no kernel that could start a second pool of
-/// threads or disturb the ranks' thread settings, and the values cannot depend on vector width or thread count.
-std::array<float, 256> normalisation(const ImageSet& set) {
-  const auto mean = static_cast<float>(set.mean);
-  const auto std = static_cast<float>(set.std);
-  std::array<float, 256> table{};
-  for (std::size_t pixel = 0; pixel < table.size(); ++pixel) {
-    table[pixel] = (static_cast<float>(pixel) / 255.0f - mean) / std;
-  }
-  return table;
-}
 
 ImageSet check(ImageSet set) {
   require<ConfigError>(set.images.defined() && set.labels.defined(), "an image set needs images and labels");
@@ -38,7 +23,12 @@ ImageSet check(ImageSet set) {
   require<ConfigError>(set.images.size(0) == set.labels.size(0), set.images.size(0), " images and ", set.labels.size(0),
                        " labels: each image needs one");
   require<ConfigError>(set.size() > 0, "an image set of 0 samples gives no batches");
-  require<ConfigError>(set.std > 0, "the standard deviation of an image set must be above 0, not ", set.std);
+  const auto channels = static_cast<std::size_t>(set.images.size(1));
+  for (const std::vector<double>* values : {&set.mean, &set.std})
+    require<ConfigError>(values->size() == 1 || values->size() == channels, values->size(),
+                         " means or standard deviations for ", channels, " channels: give one for all, or one each");
+  for (double std : set.std)
+    require<ConfigError>(std > 0, "the standard deviation of an image set must be above 0, not ", std);
   set.images = set.images.to(torch::kCPU).contiguous();
   set.labels = set.labels.to(torch::kCPU).contiguous();
   return set;
@@ -60,7 +50,7 @@ LoaderOptions check(const LoaderOptions& options, std::int64_t samples) {
 
 struct Loader::State {
   State(ImageSet the_set, const LoaderOptions& the_options)
-      : set(check(std::move(the_set))), options(check(the_options, set.size())), pixels(normalisation(set)) {}
+      : set(check(std::move(the_set))), options(check(the_options, set.size())), writer(set, options.transforms) {}
 
   std::int64_t batches() const {
     const std::int64_t whole = set.size() / options.batch_size;
@@ -74,7 +64,7 @@ struct Loader::State {
     if (options.shuffle) {
       order = permutation(set.size(), {.seed = options.seed, .epoch = static_cast<std::uint64_t>(epoch)});
     }
-    ++epoch;
+    running = static_cast<std::uint64_t>(epoch++);
     ++epochs_started;
     prefetcher.emplace([this, batch = std::int64_t{0}]() mutable -> std::optional<Batch> {
       if (batch == batches()) return std::nullopt;
@@ -91,18 +81,13 @@ struct Loader::State {
     const std::int64_t begin = index * options.batch_size;
     const std::int64_t count = std::min(options.batch_size, set.size() - begin);
     const RowRange share = options.inputs ? split(count, options.share) : RowRange{};
-    const std::int64_t pixels_each = set.images.numel() / set.size();
 
     Batch batch;
-    batch.inputs = torch::empty({share.size(), set.images.size(1), set.images.size(2), set.images.size(3)},
-                                torch::kFloat32);
+    batch.inputs = torch::empty({share.size(), writer.channels(), writer.height(), writer.width()}, torch::kFloat32);
     batch.targets = torch::empty({count}, torch::kInt64);
-    const auto* image = set.images.const_data_ptr<std::uint8_t>();
     auto* input = batch.inputs.data_ptr<float>();
-    for (std::int64_t row = share.begin; row < share.end; ++row) {
-      const std::uint8_t* from = image + sample(begin + row) * pixels_each;
-      input = std::transform(from, from + pixels_each, input, [this](std::uint8_t pixel) { return pixels[pixel]; });
-    }
+    for (std::int64_t row = share.begin; row < share.end; ++row)
+      input = writer.write({.seed = options.seed, .epoch = running, .sample = sample(begin + row)}, input);
     const auto* label = set.labels.const_data_ptr<std::int64_t>();
     auto* target = batch.targets.data_ptr<std::int64_t>();
     for (std::int64_t row = 0; row < count; ++row) target[row] = label[sample(begin + row)];
@@ -111,8 +96,9 @@ struct Loader::State {
 
   ImageSet set;
   LoaderOptions options;
-  std::array<float, 256> pixels;
+  ImageWriter writer;
   std::int64_t epoch = 0;  // the next to start
+  std::uint64_t running = 0;
   std::uint64_t epochs_started = 0;
   std::vector<std::int64_t> order;              // of the running epoch; empty: as stored
   std::optional<Prefetcher<Batch>> prefetcher;  // last: its thread reads all of the above
@@ -148,6 +134,12 @@ Loader::Iterator& Loader::Iterator::operator++() {
   done_ = !next;
   current_ = next ? std::move(*next) : Batch{};
   return *this;
+}
+
+LoaderOptions for_test(LoaderOptions options) {
+  options.shuffle = options.drop_last = false;
+  options.transforms = {.resize = options.transforms.resize};
+  return options;
 }
 
 }  // namespace penstock

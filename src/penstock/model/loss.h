@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -14,6 +15,12 @@ struct Loss {
   std::string name;
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> sum;
   std::function<double(const torch::Tensor& target)> weight;
+  /// For networks with several outputs: the same from all of them, in place of `sum`, which sees the first.
+  std::function<torch::Tensor(const std::vector<torch::Tensor>& outputs, const torch::Tensor& target)> sum_of_all = {};
+
+  torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const torch::Tensor& target) const {
+    return sum_of_all ? sum_of_all(outputs, target) : sum(outputs.front(), target);
+  }
 };
 
 /// Softmax cross entropy. Output [n, classes, ...], target [n, ...] of class numbers; targets of -100 do not count.

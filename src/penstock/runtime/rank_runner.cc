@@ -82,7 +82,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   const RunPlan& plan = *job.plans[replica_.index()];
   job_ = &job;
   if (job.part == StepPart::reduce || job.part == StepPart::update) return run_later_part(plan);
-  loss_ = 0;
+  loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
   gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
@@ -228,9 +228,12 @@ void RankRunner::check_boundary(const Stage& stage, const Port& port, const Mess
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
   const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size());
-  torch::Tensor sum = setting_.loss.sum(outputs.front(), target);
+  torch::Tensor sum = setting_.loss(outputs, target);
   const double factor = scale_.factor[micro_batch.index()];
-  if (factor > 0) loss_ += factor * sum.item<double>();
+  if (factor > 0) {
+    loss_ += factor * sum.item<double>();
+    loss_sum_ += sum.item<double>();
+  }
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < metric_sums_.size(); ++i)
     metric_sums_[i] += job_->metrics[i].count(outputs.front(), target);
@@ -278,7 +281,7 @@ Message RankRunner::take_message(const MessageKey& key) {
 
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
 void RankRunner::tell_result() {
-  std::vector<double> numbers{loss_, scale_.total_weight};
+  std::vector<double> numbers{loss_, scale_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
   if (member().is_alone) {
@@ -299,8 +302,9 @@ void RankRunner::collect_result() {
     const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
     total.loss += numbers[0];
     total.weight = numbers[1];
+    total.loss_sum += numbers[2];
     for (std::size_t i = 0; i < total.metrics.size(); ++i)
-      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 2];
+      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 3];
   }
   job_->state->set_numbers(std::move(total));
 }

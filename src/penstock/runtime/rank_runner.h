@@ -138,6 +138,7 @@ class RankRunner {
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run
   LossScale scale_;
   double loss_ = 0;
+  double loss_sum_ = 0;  // before weights and reduction
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
 };

@@ -39,6 +39,8 @@ class StepResult {
   double loss() const;
   /// What a mean of the loss divides by: samples, or tokens that count.
   double weight() const;
+  /// The sum of all samples' losses, whatever the reduction: over several batches, all sums over all weights.
+  double loss_sum() const;
   /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
   /// and for an evaluation.
   double gradient_norm() const;

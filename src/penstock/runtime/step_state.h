@@ -13,6 +13,7 @@ namespace penstock {
 struct StepNumbers {
   double loss = 0;
   double weight = 0;
+  double loss_sum = 0;
   std::vector<double> metrics;
 };
 

@@ -42,7 +42,7 @@ struct EpochReport {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   std::int64_t targets = 0;
-  double loss = 0;     // mean over its steps by their weights: with the reduction `mean`, over its samples
+  double loss = 0;     // mean over its samples (by their weights), whatever the pipeline's reduction
   double seconds = 0;  // without tests
   std::optional<double> next_learning_rate = {};  // that an epoch after it has; none where the Trainer does not set it
 };

@@ -145,7 +145,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   ++epoch.report.steps;
   epoch.report.samples += report.samples;
   epoch.report.targets += report.targets;
-  epoch.report.loss += report.loss * report.weight;
+  epoch.report.loss += pending.result.loss_sum();
   epoch.weight += report.weight;
   for (const auto& hook : hooks_) hook->after_step(report);
   require<Failure>(!options_.stop_at_invalid_loss || std::isfinite(report.loss), "the loss is ", report.loss,
@@ -156,14 +156,10 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
 EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test); }
 
 EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
-  const Loss& loss = pipeline_.loss();
   // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  std::vector<Metric> metrics = options_.metrics;
-  metrics.push_back({"loss", [&loss](const torch::Tensor& output, const torch::Tensor& target) {
-                       return loss.sum(output, target).item<double>();
-                     }});
+  const std::vector<Metric>& metrics = options_.metrics;
   std::vector<double> sums(metrics.size(), 0.0);
-  double weight = 0;
+  double loss_sum = 0, weight = 0;
   EvaluationReport report;
   report.epoch = epoch;
   Moment moment{epoch, 0, test.batches_per_epoch(), completed_};
@@ -178,6 +174,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   std::optional<Asked> pending;
   const auto add = [&](const Asked& asked) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += asked.result.metrics()[i];
+    loss_sum += asked.result.loss_sum();
     weight += asked.result.weight();
     report.samples += asked.samples;
     step.samples = asked.samples;
@@ -197,8 +194,8 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   }
   if (pending) add(*pending);
 
-  report.loss = weight > 0 ? sums.back() / weight : 0;
-  for (std::size_t i = 0; i < options_.metrics.size(); ++i) {
+  report.loss = weight > 0 ? loss_sum / weight : 0;
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
     const double mean = report.samples > 0 ? sums[i] / static_cast<double>(report.samples) : 0;
     report.metrics.push_back({metrics[i].name, sums[i], mean});
     if (metrics[i].name == correct.name) report.accuracy = mean;

@@ -2,3 +2,6 @@
 #pragma once
 
 #include "penstock/zoo/mlp.h"
+#include "penstock/zoo/resnet.h"
+#include "penstock/zoo/tied_language_model.h"
+#include "penstock/zoo/unet.h"
