@@ -61,7 +61,12 @@ struct PipelineOptions {
   /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
   bool recompute = false;
   Precision precision = Precision::fp32;
-  std::string cut = "parameters";        // for networks without annotations: plan/cut.h
+  /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
+  /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
+  /// differs from run to run; numbers do not depend on the cut.
+  std::string cut = "parameters";
+  /// Inputs of some samples, a batch as a rule: what "time" measures with. Looked at in the first process alone.
+  std::vector<torch::Tensor> sample = {};
   std::uint64_t seed = 0;                // of the initial weights
 };
 
