@@ -1,5 +1,6 @@
 #include "penstock/runtime/pipeline.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -12,6 +13,7 @@
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
+#include "penstock/runtime/time_cut.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -31,7 +33,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
         plans_({.options = options, .ranks = world.stages()}),
-        staged_(cut_network(network, options, plans_.training().stage_count())),
+        staged_(cut_network(network, with_cut_decided(network), plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
     const double clip_norm = options_.clip_norm.value_or(1);
@@ -264,6 +266,24 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
+
+  /// The options, with the cut "time" measured. Once world_, id_ and plans_ are there.
+  const PipelineOptions& with_cut_decided(Cell& network) {
+    if (options_.cut != "time") return options_;
+    const Graph graph = trace_graph(network, options_.inputs);
+    const bool is_annotated =
+        std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
+    Tensors micro_batch;
+    for (const torch::Tensor& input : options_.sample) {
+      require<ConfigError>(input.dim() >= 1 && input.size(0) >= 1, "PipelineOptions::sample has no rows: give it some");
+      const std::int64_t parts = std::int64_t{options_.micro_batches} * world_.replicas();
+      micro_batch.push_back(input.narrow(0, 0, std::max<std::int64_t>(1, input.size(0) / parts)));
+    }
+    options_.sample.clear();
+    if (!is_annotated)
+      options_.cut = agree_on_fastest_cut(world_, id_, graph, micro_batch, plans_.training().rank_of_stage);
+    return options_;
+  }
 
   BatchLayout layout_of(std::int64_t samples) const {
     return BatchLayout({.samples = samples, .replicas = world_.replicas(), .micro_batches = options_.micro_batches});

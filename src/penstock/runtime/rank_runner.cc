@@ -12,6 +12,17 @@
 namespace penstock {
 namespace {
 
+RankUse use_of(const RankStep& step, int peak_activations) {
+  RankUse use{0, 0, 0, peak_activations};
+  for (const Span& span : step.spans) {
+    if (span.activity != Activity::compute && span.activity != Activity::update) continue;
+    if (use.begin_ns == 0) use.begin_ns = span.begin_ns;
+    use.end_ns = span.end_ns;
+    use.busy_ns += span.end_ns - span.begin_ns;
+  }
+  return use;
+}
+
 Message message_of(std::vector<double> numbers) {
   return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0};
 }
@@ -100,6 +111,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
+  if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
   if (!job.inference) collect_result();
 }
 

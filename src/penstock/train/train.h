@@ -2,6 +2,7 @@
 #pragma once
 
 #include "penstock/train/generate.h"
+#include "penstock/train/hook.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/lr_schedule.h"
 #include "penstock/train/optimizers.h"
