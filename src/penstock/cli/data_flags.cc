@@ -46,7 +46,14 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
                        "examples/unet_skip.cc trains one, and penstock bench step measures it");
   require<ConfigError>(!flags.augment || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
                        dataset_of(model), ": a mirrored digit is no digit");
+  require<ConfigError>(model.model != "tied-lm",
+                       "no data set here fits --model tied-lm: penstock infer runs it, examples/tied_inference.cc too");
   DataSets sets;
+  sets.with_test = with_test;
+  if (dataset_of(model) == "text") {
+    sets.text = load_text(data_directory(flags));
+    return sets;
+  }
   sets.train = read_half(flags, model, DataPart::train);
   if (with_test) sets.test = read_half(flags, model, DataPart::test);
   return sets;
@@ -59,6 +66,15 @@ Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& mo
   options.seed = reading.seed;
   options.shuffle = flags.shuffle;
   options.drop_last = flags.drop_last;
+  if (sets.text) {
+    const std::int64_t length = gpt_options(model).context;
+    options = for_this_process(pipeline, options);
+    // As stored, a text is windows one behind the other.
+    Loaders loaders{Loader(text_windows(sets.text->train, {.length = length, .random = flags.shuffle}), options), {}};
+    if (sets.with_test)
+      loaders.test.emplace(text_windows(sets.text->validation, {.length = length, .random = false}), for_test(options));
+    return loaders;
+  }
   if (flags.augment) options.transforms = cifar10_augmentation;
   options.transforms.resize = model.image_size.value_or(0);
   options = for_this_process(pipeline, options);
