@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/model/parameter.h"
 
 namespace penstock {
 
@@ -50,6 +52,8 @@ class Cell {
     return add_factory(name, layer_factory(std::move(make)));
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
+  /// Adds a trained tensor from a function that makes its first value; random ones depend on (seed, name) as layers' do.
+  Parameter add_parameter(const std::string& name, std::function<torch::Tensor()> make);
   /// Adds an inner Cell, which must live as long as this one. Once: it can be called as often as needed.
   void add(const std::string& name, Cell& inner);
 
@@ -67,6 +71,7 @@ class Cell {
   };
 
   void check_name(const std::string& name) const;
+  std::shared_ptr<LayerRecord> add_record(const std::string& name, LayerFactory factory);
   void set_path(const std::string& path);
   /// Finds everything inside; `here` says what is around. Throws PlanError for contradicting stages.
   void find_inside(Found here, Contents& found) const;

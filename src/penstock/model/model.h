@@ -17,6 +17,7 @@
 #include "penstock/model/graph.h"
 #include "penstock/model/layer.h"
 #include "penstock/model/loss.h"
+#include "penstock/model/parameter.h"
 #include "penstock/model/sequential.h"
 #include "penstock/model/stages.h"
 #include "penstock/model/value.h"

@@ -2,31 +2,26 @@
 
 #include <algorithm>
 
-#include <torch/nn/module.h>
-
 namespace penstock {
 namespace {
 
-/// True when nobody else can see the memory of `tensor`, and it is laid out as `like` is.
+/// True when nobody else can see the memory of `tensor`, and it is of the type and laid out as `like` is.
 bool is_our_own(const torch::Tensor& tensor, const torch::Tensor& like) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.strides() == like.strides() &&
+  return tensor.scalar_type() == like.scalar_type() && tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.strides() == like.strides() &&
          static_cast<std::size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
 }
 
 }  // namespace
 
-void Gradients::add_call(const std::string& layer_path, const torch::nn::Module& module) {
-  for (const auto& item : module.named_parameters()) {
-    if (!item.value().requires_grad()) continue;
-    const std::string name = layer_path + "." + item.key();
-    const auto has_this_name = [&](const Parameter& p) { return p.name == name; };
-    auto parameter = std::find_if(parameters_.begin(), parameters_.end(), has_this_name);
-    if (parameter == parameters_.end()) parameter = parameters_.insert(parameter, Parameter{name, item.value(), {}});
-    parameter->uses.push_back(leaves_.size());
-    leaves_.push_back(item.value());
-    buffers_.emplace_back();
-    written_.push_back(false);
-  }
+void Gradients::add_use(TrainedParameter parameter) {
+  const torch::Tensor leaf = parameter.value;
+  const auto has_this_name = [&](const TrainedParameter& p) { return p.name == parameter.name; };
+  auto known = std::find_if(parameters_.begin(), parameters_.end(), has_this_name);
+  if (known == parameters_.end()) known = parameters_.insert(known, std::move(parameter));
+  known->uses.push_back(leaves_.size());
+  leaves_.push_back(leaf);
+  buffers_.emplace_back();
+  written_.push_back(false);
 }
 
 std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
@@ -35,7 +30,10 @@ std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
   return static_cast<std::size_t>(found - leaves_.begin());
 }
 
-void Gradients::begin_step() { written_.assign(written_.size(), false); }
+void Gradients::begin_step() {
+  written_.assign(written_.size(), false);
+  ++step_;
+}
 
 void Gradients::add(std::size_t use, torch::Tensor gradient) {
   const torch::NoGradGuard no_grad;
@@ -54,6 +52,7 @@ void Gradients::add(std::size_t use, torch::Tensor gradient) {
 
 void Gradients::add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b) {
   const torch::NoGradGuard no_grad;
+  if (a.scalar_type() != leaves_[use].scalar_type()) return add(use, torch::mm(a, b));
   torch::Tensor& buffer = buffers_[use];
   if (!buffer.defined()) buffer = torch::empty_like(leaves_[use]);
   if (written_[use])
@@ -71,10 +70,10 @@ void Gradients::add_all(Tensors gradients) {
 Tensors Gradients::sum_uses() {
   const torch::NoGradGuard no_grad;
   Tensors sums;
-  for (const Parameter& parameter : parameters_) {
+  for (const TrainedParameter& parameter : parameters_) {
     torch::Tensor sum;
     for (std::size_t use : parameter.uses) {
-      if (!written_[use]) continue;
+      if (!written_[use] || parameter.everywhere.is_tied()) continue;
       if (sum.defined())
         sum.add_(buffers_[use]);
       else

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "penstock/model/loss.h"
 #include "penstock/schedule/costs.h"
@@ -40,6 +41,7 @@ enum class Precision {
 };
 
 struct PipelineOptions {
+  int inputs = 1;                        // tensors that the network takes
   int micro_batches = 1;                 // m per step and replica
   std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
@@ -56,6 +58,9 @@ struct PipelineOptions {
   /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
   bool recompute = false;
   Precision precision = Precision::fp32;
+  /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
+  /// shape is an error. None: shapes are not looked at, and may change from step to step and between micro-batches.
+  std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
   std::string cut = "parameters";        // for networks without annotations: plan/cut.h
   std::uint64_t seed = 0;                // of the initial weights
 };

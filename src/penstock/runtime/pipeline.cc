@@ -17,6 +17,7 @@ namespace penstock {
 namespace {
 
 const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
+const char* to_string(Precision precision) { return precision == Precision::fp32 ? "fp32" : "bf16"; }
 const char* to_string(WeightGradients mode) { return mode == WeightGradients::stream ? "stream" : "fused"; }
 
 }  // namespace
@@ -29,7 +30,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         options_(options),
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
-        plans_({.options = options, .ranks = world.stages(), .reduce = world.replicas() > 1}),
+        plans_({.options = options, .ranks = world.stages()}),
         staged_(cut_network(network, options, plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
@@ -42,13 +43,26 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.seed});
-      auto trains = compare_ranks(
-          member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
+          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed,
+                      options_.precision});
+      auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
-    plans_.set_links(links_of(staged_, node_trains));
-    full_plan_ = plans_.for_training(options_.micro_batches);
+    lower(node_trains);
+  }
+
+  void set_trainable(const std::string& name, bool trains) {
+    require<ConfigError>(next_part_ == StepPart::whole, trains ? "unfreeze" : "freeze", " before the last step's ",
+                         "update: call step() first");
+    require_parameters(staged_, name, options_.seed);
+    drain();
+    std::vector<bool> node_trains;
+    world_.run_on_local_ranks([&](const Member& member) {
+      runner_of(member)->set_trainable(name, trains);
+      auto all = compare(member);
+      if (member.collects) node_trains = std::move(all);
+    });
+    lower(node_trains);
   }
 
   void optimize_with(const OptimizerFactory& factory) {
@@ -61,7 +75,61 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                     const std::vector<Metric>& metrics) {
     require<ConfigError>(!training || has_optimizer_,
                          "train_step before optimize_with: give the pipeline an optimiser first");
-    auto job = std::make_shared<StepJob>(make_job(inputs, targets, training, metrics));
+    require<ConfigError>(!training || next_part_ == StepPart::whole,
+                         "a step is begun before the last one's update: call step() first");
+    return start(std::make_shared<StepJob>(make_job(inputs, targets, training, metrics)));
+  }
+
+  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+    require<ConfigError>(next_part_ == StepPart::whole,
+                         "forward_backward before the last one's update: call step() first");
+    auto job = std::make_shared<StepJob>(make_job(inputs, targets, true, {}, StepPart::forward_backward));
+    next_part_ = StepPart::reduce;
+    begun_ = job;
+    return start(job);
+  }
+
+  void later_part(StepPart part, double divisor) {
+    require<ConfigError>(has_optimizer_ || part != StepPart::update,
+                         "step before optimize_with: give the pipeline an optimiser first");
+    require<ConfigError>(next_part_ == part || (part == StepPart::update && next_part_ == StepPart::reduce),
+                         part == StepPart::reduce ? "reduce_gradients" : "step",
+                         next_part_ == StepPart::whole ? " without gradients: call forward_backward first"
+                                                       : " a second time: call step() once it is done");
+    require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
+                         ": give a finite scale that is not 0");
+    if (part == StepPart::update && next_part_ == StepPart::reduce) later_part(StepPart::reduce, 1);
+    auto job = std::make_shared<StepJob>(*begun_);
+    job->part = part;
+    job->gradient_divisor = divisor;
+    job->learning_rate = learning_rate_;
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans[static_cast<std::size_t>(r)] = plans_.for_training(job->layout.micro_batches(Replica(r)), part);
+    next_part_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
+    if (part == StepPart::update) begun_.reset();
+    start(job);
+  }
+
+  std::map<std::string, torch::Tensor> local_gradients() {
+    require<ConfigError>(next_part_ != StepPart::whole, "there are no gradients to look at: call forward_backward first");
+    drain();
+    std::map<std::string, torch::Tensor> all;
+    std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());
+    world_.run_on_local_ranks([&](const Member& member) {
+      by_rank[local_index(member)] = runner_of(member)->gradients();
+    });
+    for (auto& gradients : by_rank)
+      for (auto& [name, gradient] : gradients) all.try_emplace(name, gradient);
+    return all;
+  }
+
+  void sync_ties() {
+    drain();
+    const std::uint64_t round = ++gatherings_;
+    world_.run_on_local_ranks([&](const Member& member) { runner_of(member)->synchronise(round); });
+  }
+
+  StepResult start(const std::shared_ptr<StepJob>& job) {
     job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
     // One step runs, one waits behind it; whoever submits a third waits for the first.
     if (before_last_) before_last_->wait_until_done();
@@ -95,7 +163,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::map<std::string, torch::Tensor> state;
     for (const auto& runner : runners_)
       for (const auto& stage : runner->stages())
-        for (auto& [name, tensor] : stage->state()) state.try_emplace(name, tensor);
+        for (const Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
     return state;
   }
 
@@ -107,7 +175,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       std::vector<std::pair<std::string, torch::Tensor>> own;
       if (member.replica() == Replica(0))
         for (const auto& stage : runner_of(member)->stages())
-          for (auto& item : stage->state()) own.push_back(std::move(item));
+          for (const Stage::Held& held : stage->state())
+            if (held.everywhere.list.empty() || held.everywhere.home() == stage->id())
+              own.emplace_back(held.name, held.value);
       auto gathered = gather_tensors(member, tag, own);
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
@@ -156,9 +226,21 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   const Schedule& schedule() const { return full_plan_->schedule; }
 
  private:
-  std::unique_ptr<RankRunner>& runner_of(const Member& member) {
-    return runners_[static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value())];
+  /// Whether each node's parameters train, on any rank.
+  std::vector<bool> compare(const Member& member) {
+    return compare_ranks(
+        member, {id_, fingerprint(), runner_of(member)->trainable_nodes(), staged_.graph.nodes.size()});
   }
+
+  void lower(const std::vector<bool>& node_trains) {
+    plans_.set_cut(links_of(staged_, node_trains), world_.replicas() > 1 || has_ties(staged_, node_trains));
+    full_plan_ = plans_.for_training(options_.micro_batches);
+  }
+
+  std::size_t local_index(const Member& member) const {
+    return static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value());
+  }
+  std::unique_ptr<RankRunner>& runner_of(const Member& member) { return runners_[local_index(member)]; }
 
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
@@ -168,7 +250,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   StepJob make_job(const Tensors& inputs, const torch::Tensor& targets, bool training,
-                   const std::vector<Metric>& metrics) {
+                   const std::vector<Metric>& metrics, StepPart part = StepPart::whole) {
     const int wanted = staged_.graph.inputs;
     require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
                          inputs.size());
@@ -176,7 +258,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "a batch needs at least one sample, along dimension 0 of the targets");
     const std::int64_t samples = targets.size(0);
     const RowRange share = share_rows(samples);
-    StepJob job{next_step_++, training_steps_, training, layout_of(samples), {}, inputs, 0, targets, metrics,
+    StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs, 0, targets, metrics,
                 learning_rate_, nullptr};
     if (training) ++training_steps_;
     if (reads_inputs()) {
@@ -189,7 +271,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     }
     for (int r = 0; r < world_.replicas(); ++r) {
       const int micro_batches = job.layout.micro_batches(Replica(r));
-      job.plans.push_back(training ? plans_.for_training(micro_batches) : plans_.for_forward(micro_batches));
+      job.plans.push_back(training ? plans_.for_training(micro_batches, part) : plans_.for_forward(micro_batches));
     }
     return job;
   }
@@ -207,6 +289,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"loss", loss_.name},
             {"reduction", to_string(options_.reduction)},
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
+            {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
+            {"precision", to_string(options_.precision)},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};
   }
@@ -224,6 +308,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
   bool has_optimizer_ = false;
+  StepPart next_part_ = StepPart::whole;    // `reduce` or `update` where a step is under way in parts
+  std::shared_ptr<const StepJob> begun_;    // that step
   std::optional<double> learning_rate_;
 };
 
@@ -272,6 +358,17 @@ std::vector<std::string> Pipeline::describe_stages() const {
   return lines;
 }
 
+StepResult Pipeline::forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets) {
+  return impl_->forward_backward({inputs}, targets);
+}
+StepResult Pipeline::forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+  return impl_->forward_backward(inputs, targets);
+}
+void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
+void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
+std::map<std::string, torch::Tensor> Pipeline::local_gradients() { return impl_->local_gradients(); }
+void Pipeline::sync_ties() { impl_->sync_ties(); }
+
 std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
 Trace Pipeline::trace() { return impl_->trace(); }
@@ -281,6 +378,8 @@ void Pipeline::clear_trace() {
 void Pipeline::set_learning_rate(double rate) {
   impl_->set_learning_rate(rate);
 }
+void Pipeline::freeze(const std::string& name) { impl_->set_trainable(name, false); }
+void Pipeline::unfreeze(const std::string& name) { impl_->set_trainable(name, true); }
 std::vector<Pipeline::Peak> Pipeline::peak_activations() { return impl_->peak_activations(); }
 
 }  // namespace penstock

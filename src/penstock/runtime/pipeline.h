@@ -56,6 +56,19 @@ class Pipeline {
   StepResult train_step(const torch::Tensor& inputs, const torch::Tensor& targets);
   StepResult train_step(const Tensors& inputs, const torch::Tensor& targets);
 
+  /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in this
+  /// order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
+  /// ConfigError for another order.
+  StepResult forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets);
+  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets);
+  /// Sums gradients over ties and replicas and divides them by `scale`: what a loss was multiplied with beforehand.
+  void reduce_gradients(double scale = 1);
+  /// Clips, where PipelineOptions says so, and takes the optimisers' step.
+  void step();
+  /// Gradients by parameter name, of this process's ranks (replica 0 first), between forward_backward and step; before
+  /// reduce_gradients the replica's own, without tied parameters. To look at. Waits for what was submitted.
+  std::map<std::string, torch::Tensor> local_gradients();
+
   /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
   StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
                       const std::vector<Metric>& metrics = {});
@@ -74,9 +87,12 @@ class Pipeline {
   /// "stage 0: flatten layer1 relu1", ...: for people.
   std::vector<std::string> describe_stages() const;
 
-  /// Parameters and buffers of this process's ranks (replica 0 first), by full name, to look at or to change between
-  /// steps. Waits for what was submitted.
+  /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by full
+  /// name, to look at or to change between steps: then call sync_ties(). Waits for what was submitted.
   std::map<std::string, torch::Tensor> local_state();
+  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its home (the lowest
+  /// stage that uses it, replica 0). Collective; waits for what was submitted.
+  void sync_ties();
   /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
   std::map<std::string, torch::Tensor> state();
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
@@ -86,6 +102,13 @@ class Pipeline {
   /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for one
   /// that is negative or not finite.
   void set_learning_rate(double rate);
+
+  /// Freezes a parameter, or all of a layer or Cell, by full name: its values stay as they are to the last bit, and
+  /// nothing is computed for its gradient. The schedule is lowered again, without the messages that no longer carry a
+  /// gradient. An optimiser keeps the state of what is frozen until unfreeze(). Collective; waits for what was
+  /// submitted. Throws ConfigError for a name that the network does not have, and between the parts of a step.
+  void freeze(const std::string& name);
+  void unfreeze(const std::string& name);
 
   struct Peak {
     WorldRank rank;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,12 @@
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/plans.h"
+#include "penstock/runtime/reduce.h"
 #include "penstock/runtime/result.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stash.h"
 #include "penstock/runtime/step_state.h"
+#include "penstock/runtime/tied_gradients.h"
 
 namespace penstock {
 
@@ -26,6 +29,8 @@ struct StepJob {
   std::uint64_t step = 0;           // of all that was submitted, evaluations too: what messages are tagged with
   std::uint64_t training_step = 0;  // training steps before it
   bool training = true;
+  StepPart part = StepPart::whole;
+  double gradient_divisor = 1;      // of the part `reduce`
   BatchLayout layout;
   std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica
   Tensors inputs;                                     // by graph input: the whole batch, or from first_input_row on
@@ -43,7 +48,9 @@ struct RankSetting {
   Loss loss;
   Reduction reduction = Reduction::mean;
   std::optional<double> clip_norm;
+  std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
+  Precision precision = Precision::fp32;
 };
 
 /// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.
@@ -56,12 +63,20 @@ class RankRunner {
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
   void make_optimizers(const OptimizerFactory& factory);
+  /// Freezes the parameters called `name`, or "`name`.something", or lets them train again, with the optimiser state
+  /// that they had.
+  void set_trainable(const std::string& name, bool trains);
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
   /// The most live micro-batches so far.
   int peak_activations() const { return stash_.peak(); }
   /// The most that the plans of the same steps foresaw.
   int predicted_activations() const { return predicted_activations_; }
+
+  /// The gradients that the last forward_backward (and reduce) left, by parameter name, until the update.
+  std::vector<std::pair<std::string, torch::Tensor>> gradients();
+  /// Makes every copy of a parameter or buffer equal: replica 0's home goes to its ties and to the other replicas.
+  void synchronise(std::uint64_t round);
 
   /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
   void run(const StepJob& job);
@@ -87,7 +102,9 @@ class RankRunner {
   static MessageKey key_of(const Instruction& message);
   Tag tag_of(const MessageKey& key) const;
 
+  void add_optimizers();
   void run_or_throw(const StepJob& job);
+  void run_later_part(const RunPlan& plan);
   void forward(Stage& stage, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
@@ -96,7 +113,11 @@ class RankRunner {
   Message take_message(const MessageKey& key);
   void tell_result();
   void collect_result();
+  void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
   void reduce(Stage& stage);
+  TieRoute tie_route(std::uint64_t round) const;
+  ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
+  void finish_ties();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();
   void update(Stage& stage);
@@ -107,7 +128,9 @@ class RankRunner {
   Rank rank_;
   Replica replica_;
   std::vector<std::unique_ptr<Stage>> stages_;
-  std::map<StageId, std::unique_ptr<Optimizer>> optimizers_;
+  OptimizerFactory make_optimizer_;
+  std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several where parameters came to train later
+  std::set<std::string> optimized_;                                // names of all that they know
   Recorder recorder_;
   Recorder unshown_{1};
   Stash<Activations> stash_;
@@ -119,6 +142,7 @@ class RankRunner {
   std::map<MessageKey, Message> inbox_;   // received, or handed over by a stage of this rank
   std::map<MessageKey, Message> outbox_;  // computed, not sent yet
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
+  bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run
   LossScale scale_;
   double loss_ = 0;

@@ -1,13 +1,29 @@
 #include "penstock/runtime/stage.h"
 
-#include <set>
+#include <algorithm>
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/reason.h"
 
 namespace penstock {
+namespace {
+
+HomeParameter home_of(const Node& node, const std::string& parameter) {
+  const auto tie = node.ties.find(parameter);
+  return tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, parameter} : tie->second;
+}
+
+std::string advice_for(const c10::Error& error) {
+  const bool is_one_sample = std::string(error.what()).find("more than 1 value per channel") != std::string::npos;
+  return is_one_sample ? ": batch normalisation has nothing to average over in a micro-batch of one sample: take fewer "
+                         "micro-batches or larger batches, and leave out a last batch that is too short"
+                       : "";
+}
+
+}  // namespace
 
 Stage::Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed)
     : graph_(staged.graph), part_(part) {
@@ -21,29 +37,48 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
   for (int input : part_.graph_inputs) arrivals_.push_back({add_slot({-1, input})});
   for (const Port& port : part_.receives)
     for (const ValueRef& value : port.values) arrivals_.push_back({add_slot(value)});
-  std::map<std::string, std::shared_ptr<torch::nn::Module>> home;  // by layer: where its values live
   for (int n : part_.nodes) {
     const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
     Call call{&node, std::nullopt, std::nullopt, {}, 0};
     for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
     if (node.is_layer()) {
-      call.layer = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
-      const auto [first, is_new] = home.try_emplace(node.layer_path, call.layer->module);
-      if (!is_new)
-        share_values(*call.layer->module, *first->second);
-      else if (node.layer->standalone)
-        copy_values(*call.layer->module, *node.layer->standalone->module);
-      gradients_.add_call(node.layer_path, *call.layer->module);
-      if (auto split = split_layer({node.name, *call.layer}, gradients_)) {
-        call.split = split_.size();
-        split_.push_back(std::move(split));
-      }
+      call.layer = build_node(staged, node, seed);
+      attach(call);
     }
     for (int i = 0; i < node.outputs; ++i) {
       const std::size_t slot = add_slot({n, i});
       if (i == 0) call.first_output = slot;
     }
     calls_.push_back(std::move(call));
+  }
+}
+
+void Stage::attach(Call& call) {
+  for (auto& item : call.layer->module->named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    const std::string name = home_of(*call.node, item.key()).full_name();
+    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->everywhere});
+  }
+  call.split.reset();
+  if (auto split = split_layer({call.node->name, *call.layer}, gradients_)) {
+    call.split = split_.size();
+    split_.push_back(std::move(split));
+  }
+}
+
+void Stage::set_trainable(const std::string& name, bool trains) {
+  gradients_ = {};
+  split_.clear();
+  for (Call& call : calls_) {
+    if (!call.layer) continue;
+    for (auto& item : call.layer->module->named_parameters()) {
+      const std::string full_name = home_of(*call.node, item.key()).full_name();
+      if (full_name != name && !full_name.starts_with(name + ".")) continue;
+      item.value().set_requires_grad(trains);
+      // An optimiser leaves alone what has no gradient.
+      item.value().mutable_grad().reset();
+    }
+    attach(call);
   }
 }
 
@@ -66,17 +101,48 @@ std::size_t Stage::slot_of(const ValueRef& value) const {
   return found->second;
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> Stage::state() const {
-  std::vector<std::pair<std::string, torch::Tensor>> state;
-  std::set<std::string> seen;
-  for (const Call& call : calls_) {
-    if (!call.layer || !seen.insert(call.node->layer_path).second) continue;
-    for (const auto& p : call.layer->module->named_parameters())
-      state.emplace_back(call.node->layer_path + "." + p.key(), p.value());
-    for (const auto& b : call.layer->module->named_buffers())
-      state.emplace_back(call.node->layer_path + "." + b.key(), b.value());
+// The same values as on every other stage that uses the layer, wherever its home is: they depend on its seed and name.
+BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed) {
+  BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+  const Call* first = nullptr;
+  for (const Call& call : calls_)
+    if (!first && call.layer && call.node->layer_path == node.layer_path) first = &call;
+  if (first)
+    share_values(*built.module, *first->layer->module);
+  else if (node.layer->standalone)
+    copy_values(*built.module, *node.layer->standalone->module);
+  hold(staged, node, *built.module, seed);
+  return built;
+}
+
+void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed) {
+  const auto held = [&](const std::string& name) {
+    return std::find_if(state_.begin(), state_.end(), [&](const Held& one) { return one.name == name; });
+  };
+  for (const auto& tie : node.ties) find_parameter(module, tie.first, node.layer_path);
+  for (auto& item : module.named_parameters()) {
+    torch::Tensor& leaf = item.value();
+    const HomeParameter home = home_of(node, item.key());
+    const std::string name = home.full_name();
+    if (const auto known = held(name); known != state_.end()) {
+      tie_values(leaf, known->value);
+    } else {
+      if (node.ties.contains(item.key())) {
+        const BuiltLayer at_home = home.layer->standalone
+                                       ? *home.layer->standalone
+                                       : build_layer(home.layer->factory, {.seed = seed, .layer = home.layer_path});
+        torch::Tensor value = find_parameter(*at_home.module, home.name, home.layer_path).detach().clone();
+        value.requires_grad_(find_parameter(*at_home.module, home.name, home.layer_path).requires_grad());
+        tie_values(leaf, value);
+      }
+      state_.push_back({name, leaf, uses_of(staged, *home.layer, home.name)});
+    }
   }
-  return state;
+  for (auto& item : module.named_buffers()) {
+    const std::string name = node.layer_path + "." + item.key();
+    // BatchNorm without running statistics has undefined ones.
+    if (item.value().defined() && held(name) == state_.end()) state_.push_back({name, item.value(), {}});
+  }
 }
 
 bool Stage::trains(int node) const {
@@ -155,7 +221,16 @@ void Stage::run_calls(Passage& run, const RunCall& run_call) {
     for (const auto& each : segments_) each->finish(run);
 }
 
+// What torch says names no layer.
 void Stage::run_call(const Call& call, Passage& run) const {
+  try {
+    run_call_unnamed(call, run);
+  } catch (const c10::Error& error) {
+    throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
+  }
+}
+
+void Stage::run_call_unnamed(const Call& call, Passage& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
