@@ -34,6 +34,8 @@ struct JobFlags {
   double momentum = 0;
   double weight_decay = 0;
   std::optional<double> clip_norm;
+  bool recompute = false;
+  std::string precision = "fp32";
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";

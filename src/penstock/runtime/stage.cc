@@ -6,8 +6,24 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/reason.h"
 
 namespace penstock {
+namespace {
+
+HomeParameter home_of(const Node& node, const std::string& parameter) {
+  const auto tie = node.ties.find(parameter);
+  return tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, parameter} : tie->second;
+}
+
+std::string advice_for(const c10::Error& error) {
+  const bool is_one_sample = std::string(error.what()).find("more than 1 value per channel") != std::string::npos;
+  return is_one_sample ? ": batch normalisation has nothing to average over in a micro-batch of one sample: take fewer "
+                         "micro-batches or larger batches, and leave out a last batch that is too short"
+                       : "";
+}
+
+}  // namespace
 
 Stage::Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed)
     : graph_(staged.graph), part_(part) {
@@ -27,16 +43,42 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
     for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
     if (node.is_layer()) {
       call.layer = build_node(staged, node, seed);
-      if (auto split = split_layer({node.name, *call.layer}, gradients_)) {
-        call.split = split_.size();
-        split_.push_back(std::move(split));
-      }
+      attach(call);
     }
     for (int i = 0; i < node.outputs; ++i) {
       const std::size_t slot = add_slot({n, i});
       if (i == 0) call.first_output = slot;
     }
     calls_.push_back(std::move(call));
+  }
+}
+
+void Stage::attach(Call& call) {
+  for (auto& item : call.layer->module->named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    const std::string name = home_of(*call.node, item.key()).full_name();
+    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->everywhere});
+  }
+  call.split.reset();
+  if (auto split = split_layer({call.node->name, *call.layer}, gradients_)) {
+    call.split = split_.size();
+    split_.push_back(std::move(split));
+  }
+}
+
+void Stage::set_trainable(const std::string& name, bool trains) {
+  gradients_ = {};
+  split_.clear();
+  for (Call& call : calls_) {
+    if (!call.layer) continue;
+    for (auto& item : call.layer->module->named_parameters()) {
+      const std::string full_name = home_of(*call.node, item.key()).full_name();
+      if (full_name != name && !full_name.starts_with(name + ".")) continue;
+      item.value().set_requires_grad(trains);
+      // An optimiser leaves alone what has no gradient.
+      item.value().mutable_grad().reset();
+    }
+    attach(call);
   }
 }
 
@@ -80,14 +122,12 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
   for (const auto& tie : node.ties) find_parameter(module, tie.first, node.layer_path);
   for (auto& item : module.named_parameters()) {
     torch::Tensor& leaf = item.value();
-    const auto tie = node.ties.find(item.key());
-    const HomeParameter home =
-        tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, item.key()} : tie->second;
+    const HomeParameter home = home_of(node, item.key());
     const std::string name = home.full_name();
     if (const auto known = held(name); known != state_.end()) {
       tie_values(leaf, known->value);
     } else {
-      if (tie != node.ties.end()) {
+      if (node.ties.contains(item.key())) {
         const BuiltLayer at_home = home.layer->standalone
                                        ? *home.layer->standalone
                                        : build_layer(home.layer->factory, {.seed = seed, .layer = home.layer_path});
@@ -97,7 +137,6 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
       }
       state_.push_back({name, leaf, uses_of(staged, *home.layer, home.name)});
     }
-    if (leaf.requires_grad()) gradients_.add_use({name, leaf, held(name)->everywhere});
   }
   for (auto& item : module.named_buffers()) {
     const std::string name = node.layer_path + "." + item.key();
@@ -182,7 +221,16 @@ void Stage::run_calls(Passage& run, const RunCall& run_call) {
     for (const auto& each : segments_) each->finish(run);
 }
 
+// What torch says names no layer.
 void Stage::run_call(const Call& call, Passage& run) const {
+  try {
+    run_call_unnamed(call, run);
+  } catch (const c10::Error& error) {
+    throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
+  }
+}
+
+void Stage::run_call_unnamed(const Call& call, Passage& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);

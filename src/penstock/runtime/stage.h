@@ -55,6 +55,9 @@ class Stage {
   const std::vector<Held>& state() const { return state_; }
   /// Whether a node of this stage has parameters that want gradients.
   bool trains(int node) const;
+  /// From now on, whether the parameters called `name`, or "`name`.something", want gradients. What was gathered of
+  /// gradients is gone.
+  void set_trainable(const std::string& name, bool trains);
   /// Switches dropout, batch statistics and the like.
   void set_training(bool training);
 
@@ -97,10 +100,13 @@ class Stage {
   /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
   BuiltLayer build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed);
   void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed);
+  /// Notes the parameters of `call` that want gradients, and whether its backward pass splits.
+  void attach(Call& call);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void find_segments();
   void run_call(const Call& call, Passage& run) const;
+  void run_call_unnamed(const Call& call, Passage& run) const;
   /// Each call through `run_call`; those that are to be recomputed as segments, where a graph is kept.
   void run_calls(Passage& run, const RunCall& run_call);
   void run_watching_for_changes(Passage& run);
