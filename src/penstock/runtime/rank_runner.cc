@@ -38,7 +38,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, con
       replica_(setting.member.replica()) {
   for (Order& order : placement_.orders) order.clear();
   for (const StagePart& part : staged_.parts)
-    if (is_local(part.id)) stages_.push_back(std::make_unique<Stage>(staged_, part, setting.seed));
+    if (is_local(part.id)) stages_.push_back(std::make_unique<Stage>(staged_, part, StageSetting{setting.seed, setting.device}));
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
@@ -226,7 +226,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
-  const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16});
+  const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16, .device = setting_.device.type()});
   const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
   Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
     if (!job_->inference) return finish_forward(outputs, micro_batch);
@@ -256,8 +256,8 @@ void RankRunner::check_boundary(const Stage& stage, const Port& port, const Mess
 
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
-  const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size());
-  const AutocastGuard in_fp32({.enabled = false});
+  const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size()).to(setting_.device);
+  const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
     if (setting_.precision != Precision::fp32 && output.defined() && output.scalar_type() == torch::kBFloat16)

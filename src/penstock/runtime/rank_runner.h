@@ -54,6 +54,7 @@ struct RankSetting {
   std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
+  c10::Device device = c10::kCPU;
 };
 
 /// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.

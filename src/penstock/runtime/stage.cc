@@ -25,14 +25,14 @@ std::string advice_for(const c10::Error& error) {
 
 }  // namespace
 
-Stage::Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed)
-    : graph_(staged.graph), part_(part) {
-  build(staged, seed);
+Stage::Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting)
+    : graph_(staged.graph), part_(part), setting_(setting) {
+  build(staged);
   plain_call_ = [this](std::size_t call, Passage& run) { run_call(calls_[call], run); };
   find_segments();
 }
 
-void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
+void Stage::build(const StagedGraph& staged) {
   const auto add_slot = [&](const ValueRef& value) { return slots_.emplace(value, slots_.size()).first->second; };
   for (int input : part_.graph_inputs) arrivals_.push_back({add_slot({-1, input})});
   for (const Port& port : part_.receives)
@@ -42,7 +42,7 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
     Call call{&node, std::nullopt, std::nullopt, {}, 0};
     for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
     if (node.is_layer()) {
-      call.layer = build_node(staged, node, seed);
+      call.layer = build_node(staged, node);
       attach(call);
     }
     for (int i = 0; i < node.outputs; ++i) {
@@ -102,8 +102,8 @@ std::size_t Stage::slot_of(const ValueRef& value) const {
 }
 
 // The same values as on every other stage that uses the layer, wherever its home is: they depend on its seed and name.
-BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed) {
-  BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
+  BuiltLayer built = build_layer(node.layer->factory, {.seed = setting_.seed, .layer = node.layer_path});
   const Call* first = nullptr;
   for (const Call& call : calls_)
     if (!first && call.layer && call.node->layer_path == node.layer_path) first = &call;
@@ -111,11 +111,12 @@ BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node, std::u
     share_values(*built.module, *first->layer->module);
   else if (node.layer->standalone)
     copy_values(*built.module, *node.layer->standalone->module);
-  hold(staged, node, *built.module, seed);
+  built.module->to(setting_.device);
+  hold(staged, node, *built.module);
   return built;
 }
 
-void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed) {
+void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module) {
   const auto held = [&](const std::string& name) {
     return std::find_if(state_.begin(), state_.end(), [&](const Held& one) { return one.name == name; });
   };
@@ -130,10 +131,11 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
       if (node.ties.contains(item.key())) {
         const BuiltLayer at_home = home.layer->standalone
                                        ? *home.layer->standalone
-                                       : build_layer(home.layer->factory, {.seed = seed, .layer = home.layer_path});
-        torch::Tensor value = find_parameter(*at_home.module, home.name, home.layer_path).detach().clone();
-        value.requires_grad_(find_parameter(*at_home.module, home.name, home.layer_path).requires_grad());
-        tie_values(leaf, value);
+                                       : build_layer(home.layer->factory,
+                                                     {.seed = setting_.seed, .layer = home.layer_path});
+        const torch::Tensor there = find_parameter(*at_home.module, home.name, home.layer_path);
+        torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
+        tie_values(leaf, value.requires_grad_(there.requires_grad()));
       }
       state_.push_back({name, leaf, uses_of(staged, *home.layer, home.name)});
     }
@@ -188,6 +190,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   Tensors slots(slots_.size());
   auto arrival = arrivals_.begin();
   const auto place = [&](torch::Tensor value) {
+    if (value.defined()) value = value.to(setting_.device);
     // What comes in is shared with its sender. Until it is known that no layer here changes it, work on a copy.
     if (value.defined() && (arrival->copy || !watched_)) value = value.clone();
     slots[arrival->slot] = std::move(value);
@@ -198,7 +201,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
     for (const Parcel& parcel : message.parcels) {
       torch::Tensor leaf;
       if (torch::GradMode::is_enabled() && parcel.requires_grad && parcel.tensor.defined())
-        leaf = parcel.tensor.detach().requires_grad_(true);
+        leaf = parcel.tensor.to(setting_.device).detach().requires_grad_(true);
       place(leaf.defined() ? leaf : parcel.tensor);
       leaves.push_back(std::move(leaf));
     }
@@ -311,9 +314,9 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
       const auto [known, is_new] = root_of.try_emplace(root.unsafeGetTensorImpl(), roots.size());
       if (is_new) {
         roots.push_back(root);
-        root_gradients.push_back(parcel.tensor);
+        root_gradients.push_back(parcel.tensor.to(root.device()));
       } else {
-        root_gradients[known->second] = root_gradients[known->second] + parcel.tensor;
+        root_gradients[known->second] = root_gradients[known->second] + parcel.tensor.to(root.device());
       }
     }
   }

@@ -36,10 +36,15 @@ struct OutputGradients {
 /// What the last stage does with the network's outputs; gives the loss to differentiate, or nothing.
 using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 
+struct StageSetting {
+  std::uint64_t seed = 0;             // of the first weights
+  c10::Device device = c10::kCPU;     // where its layers are, and what they work on
+};
+
 class Stage {
  public:
   /// Builds the layers of `part`, which must outlive this together with `staged`.
-  Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed);
+  Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting);
 
   StageId id() const { return part_.id; }
   const StagePart& part() const { return part_; }
@@ -96,10 +101,10 @@ class Stage {
     bool copy = false;  // a layer here changes it in place: it works on a copy
   };
 
-  void build(const StagedGraph& staged, std::uint64_t seed);
+  void build(const StagedGraph& staged);
   /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
-  BuiltLayer build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed);
-  void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed);
+  BuiltLayer build_node(const StagedGraph& staged, const Node& node);
+  void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module);
   /// Notes the parameters of `call` that want gradients, and whether its backward pass splits.
   void attach(Call& call);
   std::size_t slot_of(const ValueRef& value) const;
@@ -114,6 +119,7 @@ class Stage {
 
   const Graph& graph_;
   const StagePart& part_;
+  StageSetting setting_;
   std::vector<Call> calls_;
   std::map<ValueRef, std::size_t> slots_;  // where a value lies while F runs
   std::vector<Arrival> arrivals_;          // graph inputs, then received values by port
