@@ -1,6 +1,8 @@
 // bf16: layers compute in it, everything that is kept from step to step is fp32, and training gets as far.
 #include <algorithm>
 
+#include <ATen/autocast_mode.h>
+
 #include "tests/runtime/trained.h"
 
 namespace penstock::test {
