@@ -1,5 +1,5 @@
-// What may cross from stage to stage: values of any type, with gradients or without, or nothing at all; next door and as
-// skips, forward and backward, with stages of one rank and of several.
+// What may cross from stage to stage: values of any type, with gradients or without, or nothing at all; next door and
+// as skips, forward and backward, with stages of one rank and of several.
 #include "tests/runtime/trained.h"
 
 namespace penstock::test {

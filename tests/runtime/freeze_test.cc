@@ -95,7 +95,9 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   const auto before = pipeline.state();
   pipeline.freeze("first");
   pipeline.freeze("second.bias");
-  if (stages == 3) EXPECT_EQ(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+  if (stages == 3) {
+    EXPECT_EQ(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+  }
   run(pipeline, 2);
   const auto frozen = pipeline.state();
   for (const char* name : {"first.weight", "first.bias", "second.bias"})
@@ -103,7 +105,9 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   EXPECT_FALSE(torch::equal(before.at("second.weight"), frozen.at("second.weight")));
   pipeline.unfreeze("first");
   pipeline.unfreeze("second");
-  if (stages == 3) EXPECT_NE(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+  if (stages == 3) {
+    EXPECT_NE(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+  }
   trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
   trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
   trained.state = pipeline.state();

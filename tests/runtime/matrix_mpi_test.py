@@ -30,7 +30,7 @@ for stages in (2, 3, 4):
     processes = lines(LAUNCH + ["-n", str(stages), program, str(stages)])
     for key, results in by_size(processes).items():
         if results != alone[key]:
-            sys.exit(f"{stages} processes, m = {key[0]}, {key[1]}, {key[2]}: {len(results)} different results, one rank gives "
+            sys.exit(f"{stages} processes, m = {', '.join(key)}: {len(results)} different results, one rank gives "
                      f"{alone[key]}")
     cases += len(processes)
     print(f"{stages} processes: {len(processes)} cases equal one rank")

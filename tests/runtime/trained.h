@@ -46,13 +46,14 @@ inline void expect_same(const Trained& expected, const Trained& got, const std::
     EXPECT_TRUE(torch::equal(value, got.state.at(name))) << what << ": " << name;
 }
 
-inline void expect_close(const Trained& expected, const Trained& got, double relative) {
+/// Norm-wise; `smallest` is the norm below which nothing counts as small, for what starts at zero.
+inline void expect_close(const Trained& expected, const Trained& got, double relative, double smallest = 1e-3) {
   ASSERT_EQ(expected.losses.size(), got.losses.size());
   for (std::size_t i = 0; i < expected.losses.size(); ++i)
     EXPECT_NEAR(expected.losses[i], got.losses[i], relative * (1 + std::abs(expected.losses[i])));
   for (const auto& [name, value] : expected.state) {
     const torch::Tensor wanted = value.to(torch::kFloat64), other = got.state.at(name).to(torch::kFloat64);
-    EXPECT_LE((wanted - other).norm().item<double>(), relative * (1e-3 + wanted.norm().item<double>())) << name;
+    EXPECT_LE((wanted - other).norm().item<double>(), relative * (smallest + wanted.norm().item<double>())) << name;
   }
 }
 

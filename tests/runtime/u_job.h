@@ -1,5 +1,5 @@
 // One training job over a U-shaped network: skips across many stages, batch normalisation, dropout, a frozen layer, two
-// layers tied to each other, and values of other types on their way from the first stage to the last; recomputed or not.
+// layers tied to each other, and values of other types on their way from the first stage to the last.
 #pragma once
 
 #include <map>

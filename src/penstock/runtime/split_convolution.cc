@@ -52,9 +52,10 @@ class SplitConvolution : public SplitLayer {
 
   std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> backward(const torch::Tensor& x, const torch::Tensor& dy,
                                                                    std::array<bool, 3> wanted) const {
-    return at::convolution_backward(dy, x, parameters_for(x).weight, at::OptionalIntArrayRef(weight().sizes().slice(0, 1)),
-                                    window_.stride, window_.padding, window_.dilation, /*transposed=*/false,
-                                    no_output_padding(), window_.groups, wanted);
+    const at::OptionalIntArrayRef bias_sizes(weight().sizes().slice(0, 1));
+    return at::convolution_backward(dy, x, parameters_for(x).weight, bias_sizes, window_.stride, window_.padding,
+                                    window_.dilation, /*transposed=*/false, no_output_padding(), window_.groups,
+                                    wanted);
   }
 
   std::vector<std::int64_t> no_output_padding() const { return std::vector<std::int64_t>(window_.stride.size(), 0); }
