@@ -20,11 +20,23 @@ ImageSet read_half(const DataFlags& flags, const ModelFlags& model, DataPart par
   return set;
 }
 
+LoaderOptions reading_as(const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading) {
+  LoaderOptions options;
+  options.batch_size = reading.batch_size;
+  options.seed = reading.seed;
+  options.shuffle = flags.shuffle;
+  options.drop_last = flags.drop_last;
+  if (flags.augment) options.transforms = cifar10_augmentation;
+  options.transforms.resize = model.image_size.value_or(0);
+  return options;
+}
+
 }  // namespace
 
 void DataFlags::add_to(CLI::App& app) {
   app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)");
-  app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored");
+  app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored")
+      ->default_str("true");
   app.add_flag("--drop-last", drop_last, "leave out a short last batch");
   app.add_flag("--augment,!--no-augment", augment,
                "cifar10, training set: crop 32 x 32 out of a border of 4, flip half (by seed, epoch and sample)");
@@ -52,17 +64,17 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   return sets;
 }
 
+torch::Tensor sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+                        const ReadingOptions& reading) {
+  LoaderOptions options = for_test(reading_as(flags, model, reading));
+  options.prefetch = 0;
+  Loader loader(sets.train, options);
+  return loader.begin()->inputs;
+}
+
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
                      const Pipeline& pipeline) {
-  LoaderOptions options;
-  options.batch_size = reading.batch_size;
-  options.seed = reading.seed;
-  options.shuffle = flags.shuffle;
-  options.drop_last = flags.drop_last;
-  if (flags.augment) options.transforms = cifar10_augmentation;
-  options.transforms.resize = model.image_size.value_or(0);
-  options = for_this_process(pipeline, options);
-
+  const LoaderOptions options = for_this_process(pipeline, reading_as(flags, model, reading));
   Loaders loaders{Loader(std::move(sets.train), options), {}};
   if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(options));
   return loaders;
