@@ -40,6 +40,5 @@ int main(int argc, char** argv) try {
     }
   }
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 1;
+  return failed(error);
 }

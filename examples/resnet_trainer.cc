@@ -53,6 +53,5 @@ int main(int argc, char** argv) try {
   }
   trainer.fit(train, &test);
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 1;
+  return failed(error);
 }

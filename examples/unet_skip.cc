@@ -37,6 +37,5 @@ int main(int argc, char** argv) try {
       if (++step > most_steps) return 0;
     }
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 1;
+  return failed(error);
 }

@@ -20,15 +20,27 @@ ImageSet read_half(const DataFlags& flags, const ModelFlags& model, DataPart par
   return set;
 }
 
-LoaderOptions reading_as(const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading) {
+LoaderOptions reading_as(const DataFlags& flags, const ReadingOptions& reading) {
   LoaderOptions options;
   options.batch_size = reading.batch_size;
   options.seed = reading.seed;
   options.shuffle = flags.shuffle;
   options.drop_last = flags.drop_last;
+  return options;
+}
+
+LoaderOptions with_transforms(LoaderOptions options, const DataFlags& flags, const ModelFlags& model) {
   if (flags.augment) options.transforms = cifar10_augmentation;
   options.transforms.resize = model.image_size.value_or(0);
   return options;
+}
+
+Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+                    const LoaderOptions& options) {
+  if (!sets.text) return Loader(sets.train, with_transforms(options, flags, model));
+  // As stored, a text is windows one behind the other.
+  const std::int64_t length = gpt_options(model).context;
+  return Loader(text_windows(sets.text->train, {.length = length, .random = flags.shuffle}), options);
 }
 
 }  // namespace
@@ -58,7 +70,14 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
                        "examples/unet_skip.cc trains one, and penstock bench step measures it");
   require<ConfigError>(!flags.augment || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
                        dataset_of(model), ": a mirrored digit is no digit");
+  require<ConfigError>(model.model != "tied-lm",
+                       "no data set here fits --model tied-lm: penstock infer runs it, examples/tied_inference.cc too");
   DataSets sets;
+  sets.with_test = with_test;
+  if (dataset_of(model) == "text") {
+    sets.text = load_text(data_directory(flags));
+    return sets;
+  }
   sets.train = read_half(flags, model, DataPart::train);
   if (with_test) sets.test = read_half(flags, model, DataPart::test);
   return sets;
@@ -66,17 +85,21 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
 
 torch::Tensor sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
                         const ReadingOptions& reading) {
-  LoaderOptions options = for_test(reading_as(flags, model, reading));
+  LoaderOptions options = reading_as(flags, reading);
+  options.shuffle = false;
   options.prefetch = 0;
-  Loader loader(sets.train, options);
+  Loader loader = train_loader(sets, flags, model, options);
   return loader.begin()->inputs;
 }
 
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
                      const Pipeline& pipeline) {
-  const LoaderOptions options = for_this_process(pipeline, reading_as(flags, model, reading));
-  Loaders loaders{Loader(std::move(sets.train), options), {}};
-  if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(options));
+  const LoaderOptions options = for_this_process(pipeline, reading_as(flags, reading));
+  Loaders loaders{train_loader(sets, flags, model, options), {}};
+  if (sets.text && sets.with_test)
+    loaders.test.emplace(text_windows(sets.text->validation, {.length = gpt_options(model).context, .random = false}),
+                         for_test(options));
+  if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(with_transforms(options, flags, model)));
   return loaders;
 }
 

@@ -26,10 +26,12 @@ struct DataFlags {
 /// --data, else $PENSTOCK_DATA, else what the repository ships: data.
 std::string data_directory(const DataFlags& flags);
 
-/// A model's data set as stored.
+/// A model's data set as stored: images, or a text with its vocabulary.
 struct DataSets {
   ImageSet train;
   std::optional<ImageSet> test;
+  std::optional<TextSet> text;
+  bool with_test = false;
 };
 
 /// Every process reads its files before the ranks start: where one finds them wanting, nobody waits for it in vain.

@@ -32,14 +32,21 @@ int chunks_of(const Pipeline& pipeline) {
 }  // namespace
 
 void JobFlags::add_to(CLI::App& app) {
-  const auto group = [&](const char* title) { return app.add_option_group(title); };
-  CLI::App* what = group("Model");
+  add_network_to(app);
+  add_pipeline_to(app);
+  add_training_to(app);
+}
+
+void JobFlags::add_network_to(CLI::App& app) {
+  CLI::App* what = app.add_option_group("Model");
   network.add_to(*what);
   what->add_option("--seed", seed, "of initial weights and order of samples")
       ->check(is_not_negative)
       ->capture_default_str();
+}
 
-  CLI::App* where = group("Pipeline");
+void JobFlags::add_pipeline_to(CLI::App& app) {
+  CLI::App* where = app.add_option_group("Pipeline");
   std::vector<CLI::Option*> in_plan;  // what a plan says too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
@@ -71,8 +78,10 @@ void JobFlags::add_to(CLI::App& app) {
   where->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
   where->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
       ->capture_default_str();
+}
 
-  CLI::App* how = group("Training");
+void JobFlags::add_training_to(CLI::App& app) {
+  CLI::App* how = app.add_option_group("Training");
   how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
   how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
       ->check(CLI::IsMember({"mean", "sum"}))

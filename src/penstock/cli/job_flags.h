@@ -39,7 +39,10 @@ struct JobFlags {
   std::string transport = "auto";
   double deadline_s = 60;
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app);  // all three
+  void add_network_to(CLI::App& app);
+  void add_pipeline_to(CLI::App& app);
+  void add_training_to(CLI::App& app);
 };
 
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.

@@ -14,6 +14,7 @@
 #include "penstock/cli/dump.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/weight_file.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
 #include "penstock/transport/launch_environment.h"
@@ -38,6 +39,7 @@ struct TrainFlags {
   std::string log_level = "info";
   std::string invalid_loss = "stop";
   std::optional<std::int64_t> patience;
+  std::string save_weights;
   std::string lr_schedule = "constant";
   std::int64_t warmup = 0;
   std::string lr_by = "epoch";
@@ -58,7 +60,7 @@ void check(const TrainFlags& flags) {
                        ": give a number of epochs, or 0 for never");
   require<ConfigError>(flags.log_style != "monitor" || flags.invalid_loss == "stop",
                        "--log-style monitor stops at an invalid loss: leave --invalid-loss out, or take another style");
-  for (const std::string* path : {&flags.json, &flags.trace, &flags.svg})
+  for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
 }
 
@@ -126,7 +128,7 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
   }
 }
 
-int train(const TrainFlags& flags) {
+int train(TrainFlags flags) {
   check(flags);
   set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
@@ -134,6 +136,12 @@ int train(const TrainFlags& flags) {
   auto model = make_model(flags.job.network);
   const OptimizerFactory optimizer = make_optimizer(flags.job);
   DataSets sets = read_data(flags.data, flags.job.network, flags.evaluates());
+  std::optional<Vocabulary> vocabulary;
+  if (sets.text) {
+    vocabulary = sets.text->vocabulary;
+    flags.job.network.vocabulary = vocabulary->size();
+    model = make_model(flags.job.network);
+  }
 
   World world(world_options(flags.job));
   if (flags.shows_steps()) require_full_steps(flags.job, world);
@@ -165,6 +173,11 @@ int train(const TrainFlags& flags) {
   trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
+
+  if (!flags.save_weights.empty()) {
+    const auto state = pipeline.state();
+    if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+  }
 
   if (!flags.shows_steps()) return 0;
   const Trace trace = pipeline.trace();
@@ -209,6 +222,7 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
       ->capture_default_str();
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
+  verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
   verb->add_option("--dump", flags->dump,

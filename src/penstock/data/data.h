@@ -9,6 +9,8 @@
 #include <torch/types.h>
 
 #include "penstock/base/split.h"
+#include "penstock/data/sample_source.h"
+#include "penstock/data/text.h"
 #include "penstock/data/transforms.h"
 
 namespace penstock {
@@ -35,12 +37,9 @@ ImageSet load_mnist(const std::string& directory, DataPart part);
 /// deviations .2023 .1994 .2010. Throws like load_mnist.
 ImageSet load_cifar10(const std::string& directory, DataPart part);
 
-/// One batch. `targets` always covers the whole (global) batch; `inputs` covers it too, or only the rows of one
-/// replica's share where the loader was asked for a share.
-struct Batch {
-  torch::Tensor inputs;   // [rows, C, H, W] float32
-  torch::Tensor targets;  // [rows of the whole batch] int64
-};
+/// Images as samples: normalised, and transformed by (seed, epoch, sample). Throws ConfigError when the set is not what
+/// ImageSet says.
+std::shared_ptr<const SampleSource> image_source(ImageSet set, const ImageTransforms& transforms = {});
 
 struct LoaderOptions {
   std::int64_t batch_size = 32;  // global: replicas do not change it
@@ -48,7 +47,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   bool drop_last = false;        // the short last batch is kept by default
   Part share = {};               // inputs of this part of every batch alone; the default is the whole batch
-  ImageTransforms transforms = {};  // of images
+  ImageTransforms transforms = {};  // of an ImageSet
   bool inputs = true;            // false: a process that never looks at inputs gets none (0 rows)
   int prefetch = 2;              // batches prepared ahead, on a thread of the loader's own; 0: none
 };
@@ -59,6 +58,8 @@ class Loader {
  public:
   /// Throws ConfigError when the options cannot be, or the set is not what ImageSet says.
   Loader(ImageSet set, const LoaderOptions& options);
+  /// The same for samples of any kind: text_windows(), or a source of one's own.
+  Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options);
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;

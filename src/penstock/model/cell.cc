@@ -98,6 +98,7 @@ void Cell::find_inside(Found here, Contents& found) const {
     here.from_cell = &pipeline_stage;
     here.cell_path = here.path.empty() ? "the network" : say("the Cell '", here.path, "'");
   }
+  if (recompute.value()) here.recompute = recompute.value();
   const auto [known, is_new] = found.cells.try_emplace(this, here);
   require<PlanError>(is_new, "Cell '", here.path, "' was added before, as '", known->second.path,
                      "': add it once, and call it as often as needed");
@@ -108,6 +109,7 @@ void Cell::find_inside(Found here, Contents& found) const {
       require<PlanError>(*here.from_cell->value() == *layer->stage.value(), "layer '", inside.path,
                          "' has pipeline_stage ", *layer->stage.value(), ", but ", here.cell_path, " around it has ",
                          *here.from_cell->value(), ": remove one of the two");
+    if (layer->recompute.value()) inside.recompute = layer->recompute.value();
     found.layers.emplace(layer.get(), std::move(inside));
   }
   for (const auto& [name, inner] : inner_) {

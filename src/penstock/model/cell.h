@@ -36,6 +36,9 @@ class Cell {
   /// Inherited by all that is inside: layers, inner Cells, and the functions that its forward calls. Another stage
   /// inside is an error that names both.
   StageAnnotation pipeline_stage;
+  /// Inherited likewise, by all that has no annotation of its own: what is inside is run again in the backward pass
+  /// instead of keeping its activations. Calls that follow each other on a stage are run again together.
+  RecomputeAnnotation recompute;
 
   /// Parameters by full name, building what is not built yet from `seed`: for standalone training.
   /// A pipeline made from this Cell afterwards starts from these values, and trains those that require gradients.
@@ -60,6 +63,7 @@ class Cell {
     std::string path;
     const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage
     std::string cell_path;
+    std::optional<bool> recompute;               // as annotated on it, or else around it
   };
   struct Contents {
     std::map<const LayerRecord*, Found> layers;

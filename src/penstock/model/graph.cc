@@ -82,6 +82,7 @@ Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values
                        "' twice: two parameters of one layer cannot be tied");
     node.ties[name] = {home.layer, find(*home.layer, say("'", found.path, ".", name, "'")).path, home.name};
   }
+  node.recompute = found.recompute;
   return add(std::move(node), arguments);
 }
 
@@ -99,7 +100,10 @@ Values Tracer::add_function(const std::string& name, const TensorFunction& funct
   node.function = function;
   node.outputs = outputs;
   const auto around = contents_.cells.find(running_);
-  if (around != contents_.cells.end() && around->second.from_cell) node.stage = around->second.from_cell->value();
+  if (around != contents_.cells.end()) {
+    if (around->second.from_cell) node.stage = around->second.from_cell->value();
+    node.recompute = around->second.recompute;
+  }
   return add(std::move(node), arguments);
 }
 

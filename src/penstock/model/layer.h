@@ -58,6 +58,28 @@ struct ParameterOfLayer {
   std::string name;  // within its module
 };
 
+/// Whether the activations of a Layer or Cell are computed again for the backward pass instead of being kept:
+/// `net.block1.recompute = true;`. Unset: as the Cell around it, or as PipelineOptions::recompute says.
+class RecomputeAnnotation {
+ public:
+  RecomputeAnnotation() : flag_(std::make_shared<std::optional<bool>>()) {}
+  RecomputeAnnotation(const RecomputeAnnotation&) = default;
+  RecomputeAnnotation& operator=(bool flag) {
+    *flag_ = flag;
+    return *this;
+  }
+  /// Takes over the flag and leaves two annotations, as StageAnnotation does.
+  RecomputeAnnotation& operator=(const RecomputeAnnotation& other) {
+    *flag_ = *other.flag_;
+    return *this;
+  }
+  const std::optional<bool>& value() const { return *flag_; }
+
+ private:
+  friend class Layer;
+  std::shared_ptr<std::optional<bool>> flag_;  // shared by the copies of a Layer
+};
+
 /// What the copies of a Layer share.
 struct LayerRecord {
   std::string name;  // within its Cell
@@ -67,6 +89,7 @@ struct LayerRecord {
   std::optional<BuiltLayer> standalone = {};           // built when the network runs on real tensors
   std::map<std::string, ParameterOfLayer> ties = {};   // by parameter of this layer: what it is instead of its own
   bool is_parameter = false;                           // a raw parameter, not a layer that is called (parameter.h)
+  RecomputeAnnotation recompute = {};
 };
 
 class Parameter;
@@ -76,11 +99,14 @@ class Layer {
  public:
   /// 0..S-1, in the order of the data flow. Unset: with the layers around it, or chosen by the partitioner.
   StageAnnotation pipeline_stage;
+  /// The innermost annotation counts: `false` on a layer keeps it out of its Cell's recompute.
+  RecomputeAnnotation recompute;
 
   Layer(const Layer&) = default;
   Layer& operator=(const Layer& other) {
     record_ = other.record_;
     pipeline_stage.stage_ = other.pipeline_stage.stage_;
+    recompute.flag_ = other.recompute.flag_;
     return *this;
   }
 
@@ -97,7 +123,8 @@ class Layer {
 
  private:
   friend class Cell;
-  explicit Layer(std::shared_ptr<LayerRecord> record) : pipeline_stage(record->stage), record_(std::move(record)) {}
+  explicit Layer(std::shared_ptr<LayerRecord> record)
+      : pipeline_stage(record->stage), recompute(record->recompute), record_(std::move(record)) {}
 
   std::shared_ptr<LayerRecord> record_;
 };

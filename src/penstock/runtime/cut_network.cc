@@ -53,6 +53,7 @@ void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<Stag
 
 StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stages) {
   Graph graph = trace_graph(network, options.inputs);
+  for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
   LayerSizes sizes(options.seed);
   std::vector<StageId> stage_of_node = assign_stages(
       graph, stages,
@@ -104,7 +105,8 @@ bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains) {
 std::string outline(const StagedGraph& staged) {
   std::string text;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
-    text += say(staged.graph.nodes[n].name, "@", staged.stage_of_node[n].value(), " ");
+    text += say(staged.graph.nodes[n].name, "@", staged.stage_of_node[n].value(),
+                staged.graph.nodes[n].recompute.value_or(false) ? " again " : " ");
   return text;
 }
 

@@ -34,6 +34,12 @@ enum class WeightGradients {
   fused    // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
+/// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.
+enum class Precision {
+  fp32,
+  bf16  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
+};
+
 struct PipelineOptions {
   int inputs = 1;                        // tensors that the network takes
   int micro_batches = 1;                 // m per step and replica
@@ -52,6 +58,9 @@ struct PipelineOptions {
   /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
   /// shape is an error. None: shapes are not looked at, and may change from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
+  /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
+  bool recompute = false;
+  Precision precision = Precision::fp32;
   /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
   /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
   /// differs from run to run; numbers do not depend on the cut.

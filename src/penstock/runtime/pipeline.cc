@@ -10,8 +10,9 @@
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/gather.h"
+#include "penstock/runtime/inferences.h"
+#include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
-#include "penstock/runtime/rank_runner.h"
 #include "penstock/runtime/time_cut.h"
 #include "penstock/schedule/schedule.h"
 
@@ -51,6 +52,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     });
     plans_.set_cut(links_of(staged_, node_trains), world.replicas() > 1 || has_ties(staged_, node_trains));
     full_plan_ = plans_.for_training(options_.micro_batches);
+    inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
+                                                   schedule().rank_of(StageId(staged_.stage_count() - 1))});
   }
 
   void optimize_with(const OptimizerFactory& factory) {
@@ -122,14 +125,27 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     // One step runs, one waits behind it; whoever submits a third waits for the first.
     if (before_last_) before_last_->wait_until_done();
     before_last_ = std::exchange(last_, job->state);
-    for (std::size_t local = 0; local < runners_.size(); ++local)
-      world_.post(world_.local_ranks()[local],
-                  [self = shared_from_this(), job, runner = runners_[local].get()] { runner->run(*job); });
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
     return StepResult(job->state);
   }
 
+  InferResult infer(const Tensors& inputs, const InferOptions& options) {
+    auto job = std::make_shared<StepJob>(inferences_->make_job(next_step_, inputs, options, post_while_alive()));
+    ++next_step_;
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans.push_back(plans_.for_forward(inferences_->micro_batches(*job, Replica(r))));
+    inferences_->add(*job);
+    before_last_ = std::exchange(last_, job->state);
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
+    return InferResult(job->state, job->inference->state);
+  }
+
+  std::shared_ptr<InferenceSession::State> open_session() { return inferences_->open_session(post_while_alive()); }
+
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
+    inferences_->finish();
     if (before_last_) before_last_->wait_until_done();
     if (last_) last_->wait_until_done();
   }
@@ -170,6 +186,20 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
     return all;
+  }
+
+  void load_state(const std::map<std::string, torch::Tensor>& state) {
+    drain();
+    const GatherTag tag{id_, ++gatherings_};
+    std::string complaint;
+    world_.run_on_local_ranks([&](const Member& member) {
+      std::vector<Stage::Held> own;
+      for (const auto& stage : runner_of(member)->stages())
+        own.insert(own.end(), stage->state().begin(), stage->state().end());
+      const std::string result = load_values(member, tag, own, state);
+      if (member.collects) complaint = result;
+    });
+    require<ConfigError>(complaint.empty(), complaint);
   }
 
   Trace trace() {
@@ -218,6 +248,21 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value());
   }
   std::unique_ptr<RankRunner>& runner_of(const Member& member) { return runners_[local_index(member)]; }
+
+  /// Queues work for every local rank, behind what was submitted before.
+  void post_to_runners(const std::function<void(RankRunner&)>& work) {
+    for (std::size_t local = 0; local < runners_.size(); ++local)
+      world_.post(world_.local_ranks()[local],
+                  [self = shared_from_this(), work, runner = runners_[local].get()] { work(*runner); });
+  }
+
+  PostToRunners post_while_alive() {
+    return [weak = weak_from_this()](const std::function<void(RankRunner&)>& work) {
+      const auto self = weak.lock();
+      if (self) self->post_to_runners(work);
+      return self != nullptr;
+    };
+  }
 
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
@@ -298,6 +343,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
   std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
+  std::optional<Inferences> inferences_;
   std::uint64_t next_step_ = 0;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
@@ -334,6 +380,14 @@ StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& 
   return impl_->submit({inputs}, targets, false, metrics);
 }
 
+InferResult Pipeline::infer(const Tensors& inputs, const InferOptions& options) {
+  return impl_->infer(inputs, options);
+}
+InferResult Pipeline::infer(const torch::Tensor& inputs, const InferOptions& options) {
+  return impl_->infer({inputs}, options);
+}
+InferenceSession Pipeline::open_session() { return InferenceSession(impl_->open_session()); }
+
 RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_rows(samples); }
 bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }
 const World& Pipeline::world() const { return impl_->world(); }
@@ -365,6 +419,7 @@ void Pipeline::sync_ties() { impl_->sync_ties(); }
 
 std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
+void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });

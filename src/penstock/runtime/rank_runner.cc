@@ -62,20 +62,26 @@ void RankRunner::run(const StepJob& job) {
   try {
     run_or_throw(job);
   } catch (const std::exception& error) {
-    Transport& transport = endpoint();
-    if (!transport.aborted())
-      transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
-                          to_string(current_), " of step ", job.step, ": ", reason_of(error)));
-    failure = std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
+    failure = failed(error, say(to_string(current_), " of step ", job.step));
+    if (job.inference) job.inference->state->fail(failure);
   }
   job_ = nullptr;
   stash_.clear();
   inbox_.clear();
   outbox_.clear();
+  outputs_.clear();
   // The parts of a step hand their gradients on.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) gradients_.clear();
   job.state->rank_done(failure);
+}
+
+std::exception_ptr RankRunner::failed(const std::exception& error, const std::string& doing) {
+  Transport& transport = endpoint();
+  if (!transport.aborted())
+    transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ", doing,
+                        ": ", reason_of(error)));
+  return std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
 }
 
 void RankRunner::run_or_throw(const StepJob& job) {
@@ -93,7 +99,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (job.learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
   const bool has_last_stage = is_local(staged_.parts.back().id);
-  if (has_last_stage)
+  if (has_last_stage && !job.inference)
     scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);
   stash_.set_bound(plan.peak_activations[rank_.index()]);
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
@@ -106,7 +112,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
   if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
-  collect_result();
+  if (!job.inference) collect_result();
 }
 
 // What follows forward_backward where a step is taken in parts. Unrecorded: the trace shows whole steps.
@@ -193,7 +199,7 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 }
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
-  const RowRange rows = job_->layout.rows(replica_, micro_batch);
+  const RowRange rows = job_->layout.rows(share_of_batch(), micro_batch);
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
   for (int input : stage.part().graph_inputs)
@@ -202,8 +208,12 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
-  Stage::Forwarded done =
-      stage.forward(arrivals, [&](const Tensors& outputs) { return finish_forward(outputs, micro_batch); });
+  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+  Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
+    if (!job_->inference) return finish_forward(outputs, micro_batch);
+    outputs_.push_back(outputs);
+    return torch::Tensor();
+  });
   for (std::size_t p = 0; p < done.sends.size(); ++p) {
     const Port& port = stage.part().sends[p];
     if (setting_.boundary_shape) check_boundary(stage, port, done.sends[p]);
@@ -211,7 +221,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   }
   if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));
   const bool is_last_stage = stage.id() == staged_.parts.back().id;
-  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(replica_)) tell_result();
+  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) tell_result();
 }
 
 void RankRunner::check_boundary(const Stage& stage, const Port& port, const Message& message) const {
@@ -281,6 +291,7 @@ Message RankRunner::take_message(const MessageKey& key) {
 
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
 void RankRunner::tell_result() {
+  if (job_->inference) return tell_outputs();
   std::vector<double> numbers{loss_, scale_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};

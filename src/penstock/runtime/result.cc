@@ -8,9 +8,13 @@
 
 namespace penstock {
 
-const Metric correct{"correct", [](const torch::Tensor& output, const torch::Tensor& target) {
-                       return static_cast<double>(output.argmax(1).eq(target).sum().item<std::int64_t>());
-                     }};
+const Metric correct = correct_along(1);
+
+Metric correct_along(int class_dimension) {
+  return {"correct", [class_dimension](const torch::Tensor& output, const torch::Tensor& target) {
+            return static_cast<double>(output.argmax(class_dimension).eq(target).sum().item<std::int64_t>());
+          }};
+}
 
 void StepState::set_numbers(StepNumbers numbers) {
   {
@@ -72,6 +76,11 @@ void StepState::wait_until_done() {
 bool StepState::ready() {
   std::lock_guard lock(mutex_);
   return numbers_ || error_;
+}
+
+bool StepState::is_done() {
+  std::lock_guard lock(mutex_);
+  return running_ == 0 || error_;
 }
 
 double StepResult::loss() const { return state_->numbers().loss; }

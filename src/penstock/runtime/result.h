@@ -16,8 +16,10 @@ struct Metric {
   std::function<double(const torch::Tensor& output, const torch::Tensor& target)> count;
 };
 
-/// Samples whose largest logit is the target's.
+/// Samples whose largest logit is the target's. Output [n, classes, ...], target [n, ...].
 extern const Metric correct;
+/// The same with the classes along another dimension of the output: 2 for tokens, [n, T, V].
+Metric correct_along(int class_dimension);
 
 /// What the ranks of this process did in a training step.
 struct StepUse {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
-#include "penstock/model/random_place.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradients.h"
+#include "penstock/runtime/recompute.h"
 #include "penstock/runtime/split_layer.h"
 #include "penstock/transport/transport.h"
 
@@ -93,21 +93,17 @@ class Stage {
     bool copy = false;  // a layer here changes it in place: it works on a copy
   };
 
-  /// One micro-batch on its way through the calls.
-  struct Run {
-    Tensors slots;
-    std::vector<Kept> kept;  // by split call; empty where no graph is kept
-    RandomPlace place;
-  };
-
   void build(const StagedGraph& staged, std::uint64_t seed);
   /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
   BuiltLayer build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed);
   void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
-  void run_call(const Call& call, Run& run) const;
-  void run_watching_for_changes(Run& run);
+  void find_segments();
+  void run_call(const Call& call, Passage& run) const;
+  /// Each call through `run_call`; those that are to be recomputed as segments, where a graph is kept.
+  void run_calls(Passage& run, const RunCall& run_call);
+  void run_watching_for_changes(Passage& run);
   Forwarded leave(const Tensors& slots) const;
 
   const Graph& graph_;
@@ -120,6 +116,8 @@ class Stage {
   Gradients gradients_;
   std::vector<Held> state_;
   std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
+  std::vector<std::unique_ptr<Segment>> segments_;  // in order
+  RunCall plain_call_;                              // a call as it is, by number
 };
 
 }  // namespace penstock

@@ -40,6 +40,8 @@ class StepState {
   double gradient_norm();
   void wait_until_done();
   bool ready();
+  /// Every local rank is through, or one has failed.
+  bool is_done();
   /// Of all local ranks; after wait_until_done().
   std::vector<RankUse> uses();
 

@@ -35,6 +35,7 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(
                        ", but training takes at least 1");
   require<ConfigError>(options.evaluate_every >= 0, "evaluation every ", options.evaluate_every,
                        " epochs: give a number of epochs, or 0 for never");
+  if (options_.metrics.empty()) options_.metrics = {correct_along(pipeline.loss().class_dimension)};
 }
 
 void Trainer::insert(std::unique_ptr<Hook> hook) {
@@ -196,7 +197,9 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
 
   report.loss = weight > 0 ? loss_sum / weight : 0;
   for (std::size_t i = 0; i < metrics.size(); ++i) {
-    const double mean = report.samples > 0 ? sums[i] / static_cast<double>(report.samples) : 0;
+    // Of answers, those that count: masked ones do not, and a sample may ask for several.
+    const double of = metrics[i].name == correct.name ? weight : static_cast<double>(report.samples);
+    const double mean = of > 0 ? sums[i] / of : 0;
     report.metrics.push_back({metrics[i].name, sums[i], mean});
     if (metrics[i].name == correct.name) report.accuracy = mean;
   }

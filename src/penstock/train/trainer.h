@@ -29,7 +29,7 @@ struct TrainerOptions {
   std::optional<std::int64_t> max_steps = {};  // over all epochs; none: no limit
   std::int64_t evaluate_every = 1;        // epochs; 0: never. The last epoch is always evaluated otherwise
   std::optional<LearningRatePlan> learning_rate = {};  // none: the optimiser's own
-  std::vector<Metric> metrics = {correct};  // what tests count next to the loss
+  std::vector<Metric> metrics = {};       // what tests count next to the loss; none: right answers
   bool stop_at_invalid_loss = true;       // false: a loss that is not a number or infinite is reported like any other
   /// Reads each loss when the next step is under way. False: before the next step is submitted, for hooks that steer
   /// each step by the loss of the one before it; the ranks wait for each other at every step then.
