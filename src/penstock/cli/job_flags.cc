@@ -10,7 +10,6 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
-#include "penstock/zoo/zoo.h"
 
 namespace penstock {
 namespace {
@@ -35,8 +34,7 @@ int chunks_of(const Pipeline& pipeline) {
 void JobFlags::add_to(CLI::App& app) {
   const auto group = [&](const char* title) { return app.add_option_group(title); };
   CLI::App* what = group("Model");
-  what->add_option("--model", model, "mlp")->check(CLI::IsMember({"mlp"}))->capture_default_str();
-  what->add_option("--hidden", hidden, "widths of the hidden layers: 512,512 or 1024x8")->capture_default_str();
+  network.add_to(*what);
   what->add_option("--seed", seed, "of initial weights and order of samples")
       ->check(is_not_negative)
       ->capture_default_str();
@@ -142,12 +140,6 @@ void require_full_steps(const JobFlags& flags, const World& world) {
                        "give --batch-size ", least, " or more, or fewer micro-batches");
 }
 
-std::unique_ptr<Cell> make_model(const JobFlags& flags) {
-  MlpOptions options;
-  options.hidden = parse_widths(flags.hidden);
-  return std::make_unique<Mlp>(options);
-}
-
 WorldOptions world_options(const JobFlags& flags) {
   WorldOptions options;
   require<ConfigError>(flags.deadline_s >= 1e-3 && flags.deadline_s <= longest_deadline_s, "--deadline ",
@@ -196,31 +188,31 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
 
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline) {
   const World& world = pipeline.world();
-  return {{"model", flags.model},
-          {"hidden", parse_widths(flags.hidden)},
-          {"seed", flags.seed},
-          {"stages", world.stages()},
-          {"replicas", world.replicas()},
-          {"micro_batches", flags.micro_batches},
-          {"schedule", pipeline.options().schedule},
-          {"chunks", chunks_of(pipeline)},
-          {"weight_gradients", flags.weight_gradients},
-          {"cut", flags.cut},
-          {"transport", world.transport()},
-          {"threads", world.threads()},
-          {"batch_size", flags.batch_size},
-          {"reduction", flags.reduction},
-          {"optimizer", flags.optimizer},
-          {"lr", flags.learning_rate},
-          {"momentum", flags.momentum},
-          {"weight_decay", flags.weight_decay}};
+  nlohmann::ordered_json settings = settings_of(flags.network);
+  settings.update({{"seed", flags.seed},
+                   {"stages", world.stages()},
+                   {"replicas", world.replicas()},
+                   {"micro_batches", flags.micro_batches},
+                   {"schedule", pipeline.options().schedule},
+                   {"chunks", chunks_of(pipeline)},
+                   {"weight_gradients", flags.weight_gradients},
+                   {"cut", flags.cut},
+                   {"transport", world.transport()},
+                   {"threads", world.threads()},
+                   {"batch_size", flags.batch_size},
+                   {"reduction", flags.reduction},
+                   {"optimizer", flags.optimizer},
+                   {"lr", flags.learning_rate},
+                   {"momentum", flags.momentum},
+                   {"weight_decay", flags.weight_decay}});
+  return settings;
 }
 
 std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
   const World& world = pipeline.world();
   const int chunks = chunks_of(pipeline);
   const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
-  return say(flags.model, " ", flags.hidden, ": ", world.describe(), "; ", pipeline.options().schedule,
+  return say(describe(flags.network), ": ", world.describe(), "; ", pipeline.options().schedule,
              chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), flags.micro_batches,
              " micro-batch", flags.micro_batches == 1 ? "" : "es", "; batch ", flags.batch_size,
              world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());

@@ -15,12 +15,42 @@ const Node* first_annotated(const Graph& graph) {
   return found == graph.nodes.end() ? nullptr : &*found;
 }
 
+/// By node: whether no graph input leads to it.
+std::vector<bool> find_rootless(const Graph& graph) {
+  std::vector<bool> rootless;
+  for (const Node& node : graph.nodes)
+    rootless.push_back(std::all_of(node.inputs.begin(), node.inputs.end(), [&](const ValueRef& input) {
+      return !input.is_graph_input() && rootless[static_cast<std::size_t>(input.node)];
+    }));
+  return rootless;
+}
+
+/// Gives what is rootless, and has no stage of its own, the stage of its first user: raw parameters go where they are
+/// used, for their values would travel with every micro-batch otherwise.
+void follow_users(const Graph& graph, const std::vector<bool>& rootless, int stages,
+                  std::vector<StageId>& stage_of_node) {
+  std::vector<StageId> first_user(graph.nodes.size(), StageId(stages - 1));
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    if (rootless[n] && !graph.nodes[n].stage) stage_of_node[n] = first_user[n];
+    for (const ValueRef& input : graph.nodes[n].inputs) {
+      if (input.is_graph_input()) continue;
+      StageId& first = first_user[static_cast<std::size_t>(input.node)];
+      first = std::min(first, stage_of_node[n]);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
   require<PlanError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
+  const std::vector<bool> rootless = find_rootless(graph);
   const Node* annotated = first_annotated(graph);
-  if (!annotated) return advice.cut(graph);
+  if (!annotated) {
+    std::vector<StageId> cut = advice.cut(graph);
+    follow_users(graph, rootless, stages, cut);
+    return cut;
+  }
 
   std::vector<StageId> stage_of_node;
   for (const Node& node : graph.nodes) {
@@ -35,7 +65,7 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
       }
     }
     if (!node.stage) {
-      require<PlanError>(!node.is_layer() || advice.parameters(node) == 0, "layer '", node.name,
+      require<PlanError>(!node.is_layer() || node.is_parameter() || advice.parameters(node) == 0, "layer '", node.name,
                          "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
                          annotated->stage.value_or(0), ": give '", node.name, "' a stage too");
       stage_of_node.push_back(latest);
@@ -49,6 +79,7 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
                        " on stage ", latest.value(), ": stages must not decrease along the data flow");
     stage_of_node.push_back(StageId(stage));
   }
+  follow_users(graph, rootless, stages, stage_of_node);
   return stage_of_node;
 }
 

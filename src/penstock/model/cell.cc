@@ -41,9 +41,10 @@ std::vector<std::pair<std::string, torch::Tensor>> Cell::named_parameters(std::u
   std::vector<std::pair<std::string, torch::Tensor>> parameters;
   const std::function<void(const Cell&)> visit = [&](const Cell& cell) {
     for (const auto& layer : cell.layers_) {
-      if (!layer->standalone) layer->standalone = build_layer(layer->factory, {.seed = seed, .layer = layer->path});
-      for (const auto& parameter : layer->standalone->module->named_parameters())
-        parameters.emplace_back(contents.layers.at(layer.get()).path + "." + parameter.key(), parameter.value());
+      for (const auto& parameter : standalone(*layer, seed).module->named_parameters())
+        if (!layer->ties.contains(parameter.key()))
+          parameters.emplace_back(full_name(*layer, contents.layers.at(layer.get()).path, parameter.key()),
+                                  parameter.value());
     }
     for (const auto& [name, inner] : cell.inner_) visit(*inner);
   };
@@ -52,9 +53,19 @@ std::vector<std::pair<std::string, torch::Tensor>> Cell::named_parameters(std::u
 }
 
 Layer Cell::add_factory(const std::string& name, LayerFactory factory) {
+  return Layer(add_record(name, std::move(factory)));
+}
+
+Parameter Cell::add_parameter(const std::string& name, std::function<torch::Tensor()> make) {
+  auto record = add_record(name, parameter_factory(std::move(make)));
+  record->is_parameter = true;
+  return Parameter(std::move(record));
+}
+
+std::shared_ptr<LayerRecord> Cell::add_record(const std::string& name, LayerFactory factory) {
   check_name(name);
-  layers_.push_back(std::make_shared<LayerRecord>(LayerRecord{name, joined(path_, name), std::move(factory), {}, {}}));
-  return Layer(layers_.back());
+  layers_.push_back(std::make_shared<LayerRecord>(LayerRecord{name, joined(path_, name), std::move(factory), {}}));
+  return layers_.back();
 }
 
 void Cell::add(const std::string& name, Cell& inner) {
@@ -87,6 +98,7 @@ void Cell::find_inside(Found here, Contents& found) const {
     here.from_cell = &pipeline_stage;
     here.cell_path = here.path.empty() ? "the network" : say("the Cell '", here.path, "'");
   }
+  if (recompute.value()) here.recompute = recompute.value();
   const auto [known, is_new] = found.cells.try_emplace(this, here);
   require<PlanError>(is_new, "Cell '", here.path, "' was added before, as '", known->second.path,
                      "': add it once, and call it as often as needed");
@@ -97,6 +109,7 @@ void Cell::find_inside(Found here, Contents& found) const {
       require<PlanError>(*here.from_cell->value() == *layer->stage.value(), "layer '", inside.path,
                          "' has pipeline_stage ", *layer->stage.value(), ", but ", here.cell_path, " around it has ",
                          *here.from_cell->value(), ": remove one of the two");
+    if (layer->recompute.value()) inside.recompute = layer->recompute.value();
     found.layers.emplace(layer.get(), std::move(inside));
   }
   for (const auto& [name, inner] : inner_) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/model/parameter.h"
 
 namespace penstock {
 
@@ -34,6 +36,9 @@ class Cell {
   /// Inherited by all that is inside: layers, inner Cells, and the functions that its forward calls. Another stage
   /// inside is an error that names both.
   StageAnnotation pipeline_stage;
+  /// Inherited likewise, by all that has no annotation of its own: what is inside is run again in the backward pass
+  /// instead of keeping its activations. Calls that follow each other on a stage are run again together.
+  RecomputeAnnotation recompute;
 
   /// Parameters by full name, building what is not built yet from `seed`: for standalone training.
   /// A pipeline made from this Cell afterwards starts from these values, and trains those that require gradients.
@@ -47,6 +52,8 @@ class Cell {
     return add_factory(name, layer_factory(std::move(make)));
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
+  /// Adds a trained tensor from a function that makes its first value; random ones depend on (seed, name) as layers' do.
+  Parameter add_parameter(const std::string& name, std::function<torch::Tensor()> make);
   /// Adds an inner Cell, which must live as long as this one. Once: it can be called as often as needed.
   void add(const std::string& name, Cell& inner);
 
@@ -56,6 +63,7 @@ class Cell {
     std::string path;
     const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage
     std::string cell_path;
+    std::optional<bool> recompute;               // as annotated on it, or else around it
   };
   struct Contents {
     std::map<const LayerRecord*, Found> layers;
@@ -63,6 +71,7 @@ class Cell {
   };
 
   void check_name(const std::string& name) const;
+  std::shared_ptr<LayerRecord> add_record(const std::string& name, LayerFactory factory);
   void set_path(const std::string& path);
   /// Finds everything inside; `here` says what is around. Throws PlanError for contradicting stages.
   void find_inside(Found here, Contents& found) const;

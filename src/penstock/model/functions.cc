@@ -1,5 +1,7 @@
 #include "penstock/model/functions.h"
 
+#include "penstock/base/error.h"
+
 namespace penstock {
 
 Value flatten(const Value& input, std::int64_t start) {
@@ -22,12 +24,98 @@ Value operator*(const Value& a, const Value& b) {
   return apply("mul", [](const Tensors& x) { return x[0] * x[1]; }, Values{a, b});
 }
 
-Value matmul(const Value& a, const Value& b) {
-  return apply("matmul", [](const Tensors& x) { return torch::matmul(x[0], x[1]); }, Values{a, b});
+Value operator/(const Value& a, const Value& b) {
+  return apply("div", [](const Tensors& x) { return x[0] / x[1]; }, Values{a, b});
+}
+
+Value operator-(const Value& a) {
+  return apply("neg", [](const Tensors& x) { return -x[0]; }, Values{a});
+}
+
+Value scale(const Value& input, double factor) {
+  return apply("scale", [factor](const Tensors& x) { return x[0] * factor; }, Values{input});
+}
+
+Value gelu(const Value& input) {
+  return apply("gelu", [](const Tensors& x) { return torch::gelu(x[0]); }, Values{input});
+}
+
+Value sigmoid(const Value& input) {
+  return apply("sigmoid", [](const Tensors& x) { return torch::sigmoid(x[0]); }, Values{input});
+}
+
+Value tanh(const Value& input) {
+  return apply("tanh", [](const Tensors& x) { return torch::tanh(x[0]); }, Values{input});
+}
+
+Value softmax(const Value& input, std::int64_t dimension) {
+  return apply("softmax", [dimension](const Tensors& x) { return torch::softmax(x[0], dimension); }, Values{input});
+}
+
+Value matmul(const Value& a, const Value& b, const MatmulOptions& options) {
+  const auto turned = [](const torch::Tensor& x, bool swap) { return swap ? x.transpose(-2, -1) : x; };
+  return apply("matmul",
+               [options, turned](const Tensors& x) {
+                 return torch::matmul(turned(x[0], options.transpose_a), turned(x[1], options.transpose_b));
+               },
+               Values{a, b});
+}
+
+Value gather(const Value& table, const Value& indices, std::int64_t dimension) {
+  return apply("gather",
+               [dimension](const Tensors& x) {
+                 const auto wide = dimension < 0 ? dimension + x[0].dim() : dimension;
+                 std::vector<std::int64_t> sizes = x[0].sizes().vec();
+                 sizes.erase(sizes.begin() + wide);
+                 sizes.insert(sizes.begin() + wide, x[1].sizes().begin(), x[1].sizes().end());
+                 return x[0].index_select(wide, x[1].reshape({-1}).to(torch::kInt64)).view(sizes);
+               },
+               Values{table, indices});
+}
+
+Value squeeze(const Value& input, std::int64_t dimension) {
+  return apply("squeeze", [dimension](const Tensors& x) {
+    require<PlanError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ", x[0].sizes(),
+                       ": only a dimension of size 1 can go");
+    return x[0].squeeze(dimension);
+  }, Values{input});
+}
+
+Value unsqueeze(const Value& input, std::int64_t dimension) {
+  return apply("unsqueeze", [dimension](const Tensors& x) { return x[0].unsqueeze(dimension); }, Values{input});
+}
+
+Value transpose(const Value& input, std::int64_t a, std::int64_t b) {
+  return apply("transpose", [a, b](const Tensors& x) { return x[0].transpose(a, b); }, Values{input});
+}
+
+Value mean(const Value& input, const std::vector<std::int64_t>& dimensions, bool keep_dimensions) {
+  return apply("mean", [dimensions, keep_dimensions](const Tensors& x) {
+    return x[0].mean(dimensions, keep_dimensions);
+  }, Values{input});
+}
+
+Value slice(const Value& input, const Slice& range) {
+  return apply("slice", [range](const Tensors& x) {
+    return x[0].slice(range.dimension, range.begin, range.end, range.step);
+  }, Values{input});
+}
+
+Values split(const Value& input, int parts, std::int64_t dimension) {
+  return apply("split", [parts, dimension](const Tensors& x) { return x[0].tensor_split(parts, dimension); }, {input},
+               parts);
 }
 
 Value concat(const Values& inputs, std::int64_t dimension) {
   return apply("concat", [dimension](const Tensors& x) { return torch::cat(x, dimension); }, inputs);
+}
+
+Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples) {
+  return apply("reshape", [sizes_after_samples](const Tensors& x) {
+    std::vector<std::int64_t> sizes{x[0].size(0)};
+    sizes.insert(sizes.end(), sizes_after_samples.begin(), sizes_after_samples.end());
+    return x[0].reshape(sizes);
+  }, Values{input});
 }
 
 }  // namespace penstock

@@ -1,6 +1,10 @@
 // The functions that a forward needs between its layers. Each is one node of the graph; none has parameters.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <vector>
+
 #include "penstock/model/value.h"
 
 namespace penstock {
@@ -11,8 +15,41 @@ Value relu(const Value& input);
 Value operator+(const Value& a, const Value& b);
 Value operator-(const Value& a, const Value& b);
 Value operator*(const Value& a, const Value& b);
-Value matmul(const Value& a, const Value& b);
+Value operator/(const Value& a, const Value& b);
+Value operator-(const Value& a);
+Value scale(const Value& input, double factor);
+Value gelu(const Value& input);
+Value sigmoid(const Value& input);
+Value tanh(const Value& input);
+Value softmax(const Value& input, std::int64_t dimension);
+
+struct MatmulOptions {
+  bool transpose_a = false;  // the last two dimensions swapped beforehand
+  bool transpose_b = false;
+};
+Value matmul(const Value& a, const Value& b, const MatmulOptions& options = {});
+/// Rows of `table`, or slices along `dimension`, by number: indices [a, b, ...] of a table [v, w] give [a, b, ..., w].
+Value gather(const Value& table, const Value& indices, std::int64_t dimension = 0);
+/// Without `dimension`, which must have size 1.
+Value squeeze(const Value& input, std::int64_t dimension);
+Value unsqueeze(const Value& input, std::int64_t dimension);
+Value transpose(const Value& input, std::int64_t a, std::int64_t b);
+/// The mean over `dimensions`, which stay with size 1 or go.
+Value mean(const Value& input, const std::vector<std::int64_t>& dimensions, bool keep_dimensions = false);
+/// Elements begin, begin + step, ... before end of one dimension; negative numbers count from its end.
+struct Slice {
+  std::int64_t dimension = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
+  std::int64_t step = 1;
+};
+Value slice(const Value& input, const Slice& range);
+/// Into `parts` parts along `dimension`, sizes as equal as can be.
+Values split(const Value& input, int parts, std::int64_t dimension);
 /// Joins along `dimension`.
 Value concat(const Values& inputs, std::int64_t dimension);
+/// The same numbers in another shape. Dimension 0, the samples, stays as it is, for micro-batches differ in it; one of the
+/// other sizes may be -1.
+Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples);
 
 }  // namespace penstock

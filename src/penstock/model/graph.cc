@@ -6,6 +6,11 @@
 #include "penstock/base/error.h"
 
 namespace penstock {
+namespace {
+
+thread_local Tracer* tracer_of_thread = nullptr;
+
+}  // namespace
 
 std::string Graph::name_of(const ValueRef& value) const {
   if (value.is_graph_input()) return say("input ", value.output);
@@ -20,10 +25,16 @@ Graph trace_graph(Cell& network, int inputs) {
 
 Tracer::Tracer(const Cell& root, int inputs) {
   require<PlanError>(inputs >= 1, "a network takes at least one input, not ", inputs);
+  require<PlanError>(!tracer_of_thread, "a network is traced while another one is: forward cannot make a pipeline");
   graph_.inputs = inputs;
   root.find_inside({}, contents_);
   for (const auto& [layer, found] : contents_.layers) uses_[found.path] = 1;
+  tracer_of_thread = this;
 }
+
+Tracer::~Tracer() { tracer_of_thread = nullptr; }
+
+Tracer* Tracer::running() { return tracer_of_thread; }
 
 Values Tracer::inputs() {
   Values values;
@@ -54,17 +65,32 @@ Tracer* Tracer::of(const std::string& user, const Values& values) {
 }
 
 Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments) {
-  const auto found = contents_.layers.find(layer.get());
-  require<PlanError>(found != contents_.layers.end(), "layer '", layer->name,
-                     "' is used by the network but belongs to a Cell that was never added: call add(name, cell)");
+  const Cell::Found& found = find(*layer, "the network");
   Node node;
-  node.name = called_.insert(layer.get()).second ? found->second.path : unique_name(found->second.path);
+  node.name = called_.insert(layer.get()).second || layer->is_parameter ? found.path : unique_name(found.path);
   node.layer = layer;
-  node.layer_path = found->second.path;
+  node.layer_path = found.path;
   node.outputs = layer->factory.outputs;
   node.stage = layer->stage.value();
-  if (!node.stage && found->second.from_cell) node.stage = found->second.from_cell->value();
+  if (!node.stage && found.from_cell && !layer->is_parameter) node.stage = found.from_cell->value();
+  for (const auto& [name, to] : layer->ties) {
+    const ParameterOfLayer home = home_of(to.layer, to.name);
+    const bool taken = home.layer == layer || std::any_of(node.ties.begin(), node.ties.end(), [&](const auto& tie) {
+                         return tie.second.layer == home.layer && tie.second.name == home.name;
+                       });
+    require<PlanError>(!taken, "layer '", found.path, "' would have '", home.layer->path, ".", home.name,
+                       "' twice: two parameters of one layer cannot be tied");
+    node.ties[name] = {home.layer, find(*home.layer, say("'", found.path, ".", name, "'")).path, home.name};
+  }
+  node.recompute = found.recompute;
   return add(std::move(node), arguments);
+}
+
+const Cell::Found& Tracer::find(const LayerRecord& layer, const std::string& user) const {
+  const auto found = contents_.layers.find(&layer);
+  require<PlanError>(found != contents_.layers.end(), "layer '", layer.name, "' is used by ", user,
+                     " but belongs to a Cell that was never added: call add(name, cell)");
+  return found->second;
 }
 
 Values Tracer::add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
@@ -74,7 +100,10 @@ Values Tracer::add_function(const std::string& name, const TensorFunction& funct
   node.function = function;
   node.outputs = outputs;
   const auto around = contents_.cells.find(running_);
-  if (around != contents_.cells.end() && around->second.from_cell) node.stage = around->second.from_cell->value();
+  if (around != contents_.cells.end()) {
+    if (around->second.from_cell) node.stage = around->second.from_cell->value();
+    node.recompute = around->second.recompute;
+  }
   return add(std::move(node), arguments);
 }
 
@@ -100,7 +129,32 @@ Graph Tracer::finish(const Values& outputs) {
     require<PlanError>(output.is_symbolic(), "the network returns a tensor that does not depend on its input");
     graph_.outputs.push_back(output.ref_);
   }
+  spread_parameters();
   return std::move(graph_);
+}
+
+void Tracer::spread_parameters() {
+  std::vector<Node> nodes;
+  std::vector<int> new_index(graph_.nodes.size(), -1);
+  std::set<const LayerRecord*> used;
+  const auto moved = [&](const ValueRef& value) -> ValueRef {
+    if (value.is_graph_input()) return value;
+    const auto index = static_cast<std::size_t>(value.node);
+    if (!graph_.nodes[index].is_parameter()) return {new_index[index], value.output};
+    Node use = graph_.nodes[index];
+    if (!used.insert(use.layer.get()).second) use.name = unique_name(use.layer_path);
+    nodes.push_back(std::move(use));
+    return {static_cast<int>(nodes.size()) - 1, 0};
+  };
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+    if (graph_.nodes[n].is_parameter()) continue;
+    Node node = graph_.nodes[n];
+    for (ValueRef& input : node.inputs) input = moved(input);
+    new_index[n] = static_cast<int>(nodes.size());
+    nodes.push_back(std::move(node));
+  }
+  for (ValueRef& output : graph_.outputs) output = moved(output);
+  graph_.nodes = std::move(nodes);
 }
 
 std::string Tracer::unique_name(const std::string& wanted) {

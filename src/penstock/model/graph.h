@@ -12,16 +12,28 @@
 
 namespace penstock {
 
-/// One call of a layer, or of a function on values.
+/// What a parameter of a layer is tied to.
+struct HomeParameter {
+  std::shared_ptr<LayerRecord> layer;
+  std::string layer_path;  // full name of the layer
+  std::string name;        // of the parameter within the layer's module
+
+  std::string full_name() const { return penstock::full_name(*layer, layer_path, name); }
+};
+
+/// One call of a layer, or of a function on values; or one use of a raw parameter, which is a layer without inputs.
 struct Node {
   std::string name;                          // "layer1", "head.fc"; unique: repeated calls are numbered, "flatten_2"
-  std::shared_ptr<const LayerRecord> layer;  // empty for a function
+  std::shared_ptr<LayerRecord> layer;        // empty for a function
   std::string layer_path;                    // full name of the layer: the prefix of its parameters' names
   TensorFunction function;                   // empty for a layer
   std::vector<ValueRef> inputs;
   int outputs = 1;
   std::optional<int> stage;                  // as annotated on the layer, or on a Cell around the call
+  std::map<std::string, HomeParameter> ties = {};  // by parameter of the layer: those that are not its own
+  std::optional<bool> recompute = std::nullopt;  // likewise
 
+  bool is_parameter() const { return layer && layer->is_parameter; }
   bool is_layer() const { return layer != nullptr; }
 };
 
@@ -42,6 +54,12 @@ Graph trace_graph(Cell& network, int inputs = 1);
 class Tracer {
  public:
   Tracer(const Cell& root, int inputs);
+  ~Tracer();
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  /// The one of this thread's trace; null where nothing is traced.
+  static Tracer* running();
 
   Values inputs();
   Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments);
@@ -60,6 +78,9 @@ class Tracer {
  private:
   Values add(Node node, const Values& arguments);
   std::string unique_name(const std::string& wanted);
+  const Cell::Found& find(const LayerRecord& layer, const std::string& user) const;
+  /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
+  void spread_parameters();
 
   Graph graph_;
   Cell::Contents contents_;

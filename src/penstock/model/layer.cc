@@ -7,6 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/graph.h"
+#include "penstock/model/parameter.h"
 
 namespace penstock {
 namespace {
@@ -71,6 +72,62 @@ BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights) {
   return factory.build();
 }
 
+torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer) {
+  const auto parameters = module.named_parameters();
+  std::string known;
+  for (const auto& item : parameters) known += (known.empty() ? "" : ", ") + item.key();
+  const torch::Tensor* found = parameters.find(name);
+  require<PlanError>(found, "layer '", layer, "' has no parameter '", name, "' to tie; it has ",
+                     known.empty() ? "none" : known);
+  return *found;
+}
+
+void tie_values(torch::Tensor& parameter, const torch::Tensor& home) {
+  require<PlanError>(parameter.sizes() == home.sizes(), "a parameter of shape ", parameter.sizes(),
+                     " cannot be tied to one of shape ", home.sizes(), ": tie parameters of one shape");
+  parameter.set_data(home.detach());
+  parameter.requires_grad_(home.requires_grad());
+}
+
+BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
+  if (layer.standalone) return *layer.standalone;
+  layer.standalone = build_layer(layer.factory, {.seed = seed, .layer = layer.path});
+  for (const auto& [name, to] : layer.ties) {
+    const ParameterOfLayer home = home_of(to.layer, to.name);
+    torch::Tensor mine = find_parameter(*layer.standalone->module, name, layer.path);
+    torch::Tensor theirs = find_parameter(*standalone(*home.layer, seed).module, home.name, home.layer->path);
+    tie_values(mine, theirs);
+    // A plain loop steps the home alone: what comes back to this use counts there.
+    if (mine.requires_grad())
+      mine.register_hook([theirs](const torch::Tensor& gradient) {
+        theirs.mutable_grad() = theirs.grad().defined() ? theirs.grad() + gradient : gradient.clone();
+      });
+  }
+  return *layer.standalone;
+}
+
+ParameterOfLayer home_of(const std::shared_ptr<LayerRecord>& layer, const std::string& parameter) {
+  const auto tie = layer->ties.find(parameter);
+  return tie == layer->ties.end() ? ParameterOfLayer{layer, parameter} : home_of(tie->second.layer, tie->second.name);
+}
+
+std::string full_name(const LayerRecord& layer, const std::string& path, const std::string& parameter) {
+  return layer.is_parameter ? path : path + "." + parameter;
+}
+
+void Layer::tie(const std::string& parameter, const Layer& home, const std::string& home_parameter) {
+  const ParameterOfLayer target = home_of(home.record_, home_parameter);
+  require<PlanError>(target.layer != record_ || target.name != parameter, "'", record_->path, ".", parameter,
+                     "' is tied to itself: name the parameter of another layer");
+  require<PlanError>(!record_->standalone, "layer '", record_->path,
+                     "' is tied after it was built: tie it before the network runs or its parameters are asked for");
+  record_->ties[parameter] = target;
+}
+
+void Layer::tie(const std::string& parameter, const Parameter& home) {
+  tie(parameter, Layer(home.record_), raw_parameter);
+}
+
 void share_values(torch::nn::Module& other, const torch::nn::Module& home) {
   for_each_pair(other, home, [](torch::Tensor& mine, const torch::Tensor& theirs) { mine.set_data(theirs.detach()); });
 }
@@ -85,8 +142,7 @@ void copy_values(torch::nn::Module& to, const torch::nn::Module& from) {
 
 Values Layer::call(const Values& inputs) const {
   if (Tracer* tracer = Tracer::of(record_->path, inputs)) return tracer->add_layer(record_, inputs);
-  if (!record_->standalone) record_->standalone = build_layer(record_->factory, {.seed = 0, .layer = record_->path});
-  return apply(record_->path, record_->standalone->forward, inputs, record_->factory.outputs);
+  return apply(record_->path, standalone(*record_, 0).forward, inputs, record_->factory.outputs);
 }
 
 namespace traits {

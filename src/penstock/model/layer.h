@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,25 +50,63 @@ class StageAnnotation {
   std::shared_ptr<std::optional<int>> stage_;  // shared by the copies of a Layer
 };
 
+struct LayerRecord;
+
+/// A parameter of a layer: the one that others are tied to.
+struct ParameterOfLayer {
+  std::shared_ptr<LayerRecord> layer;
+  std::string name;  // within its module
+};
+
+/// Whether the activations of a Layer or Cell are computed again for the backward pass instead of being kept:
+/// `net.block1.recompute = true;`. Unset: as the Cell around it, or as PipelineOptions::recompute says.
+class RecomputeAnnotation {
+ public:
+  RecomputeAnnotation() : flag_(std::make_shared<std::optional<bool>>()) {}
+  RecomputeAnnotation(const RecomputeAnnotation&) = default;
+  RecomputeAnnotation& operator=(bool flag) {
+    *flag_ = flag;
+    return *this;
+  }
+  /// Takes over the flag and leaves two annotations, as StageAnnotation does.
+  RecomputeAnnotation& operator=(const RecomputeAnnotation& other) {
+    *flag_ = *other.flag_;
+    return *this;
+  }
+  const std::optional<bool>& value() const { return *flag_; }
+
+ private:
+  friend class Layer;
+  std::shared_ptr<std::optional<bool>> flag_;  // shared by the copies of a Layer
+};
+
 /// What the copies of a Layer share.
 struct LayerRecord {
   std::string name;  // within its Cell
   std::string path;  // from the outermost Cell: what its weights are seeded by where it runs standalone
   LayerFactory factory;
   StageAnnotation stage;
-  std::optional<BuiltLayer> standalone;  // built when the network runs on real tensors
+  std::optional<BuiltLayer> standalone = {};           // built when the network runs on real tensors
+  std::map<std::string, ParameterOfLayer> ties = {};   // by parameter of this layer: what it is instead of its own
+  bool is_parameter = false;                           // a raw parameter, not a layer that is called (parameter.h)
+  RecomputeAnnotation recompute = {};
 };
+
+class Parameter;
 
 /// A handle: copies are the same layer. Made by Cell::add.
 class Layer {
  public:
   /// 0..S-1, in the order of the data flow. Unset: with the layers around it, or chosen by the partitioner.
   StageAnnotation pipeline_stage;
+  /// The innermost annotation counts: `false` on a layer keeps it out of its Cell's recompute.
+  RecomputeAnnotation recompute;
 
   Layer(const Layer&) = default;
   Layer& operator=(const Layer& other) {
     record_ = other.record_;
     pipeline_stage.stage_ = other.pipeline_stage.stage_;
+    recompute.flag_ = other.recompute.flag_;
     return *this;
   }
 
@@ -75,12 +114,26 @@ class Layer {
   /// For modules with several inputs or outputs.
   Values call(const Values& inputs) const;
 
+  /// Makes `parameter` of this layer one with `home_parameter` of `home`: one value, one optimiser state, and a gradient
+  /// that is the sum over both uses, on whatever stages they are: `head.tie("weight", embedding, "weight")`. Before the
+  /// network is built. Throws PlanError where the layer would be tied to itself; a Pipeline throws it for names that the
+  /// modules do not have and for shapes that differ.
+  void tie(const std::string& parameter, const Layer& home, const std::string& home_parameter);
+  void tie(const std::string& parameter, const Parameter& home);
+
  private:
   friend class Cell;
-  explicit Layer(std::shared_ptr<LayerRecord> record) : pipeline_stage(record->stage), record_(std::move(record)) {}
+  explicit Layer(std::shared_ptr<LayerRecord> record)
+      : pipeline_stage(record->stage), recompute(record->recompute), record_(std::move(record)) {}
 
   std::shared_ptr<LayerRecord> record_;
 };
+
+/// The parameter that `parameter` of `layer` is in the end: itself, or what it is tied to.
+ParameterOfLayer home_of(const std::shared_ptr<LayerRecord>& layer, const std::string& parameter);
+
+/// "encoder.layer1.weight" for `parameter` of a layer whose full name is `path`.
+std::string full_name(const LayerRecord& layer, const std::string& path, const std::string& parameter);
 
 /// How the initial weights of a layer come about: from (seed, name) alone, whatever the cut and the rank.
 struct WeightSeed {
@@ -90,6 +143,14 @@ struct WeightSeed {
 
 /// Builds with the process's default generator seeded from `weights`, under a lock, and restores the generator.
 BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights);
+
+/// The layer's module for runs on real tensors, with its parameters tied: built from `seed` the first time.
+BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed);
+/// `parameter` gets the value of `home`, from now on one memory, and is trained where that one is. Throws PlanError for
+/// two shapes.
+void tie_values(torch::Tensor& parameter, const torch::Tensor& home);
+/// The parameter called `name`; throws PlanError, naming `layer` and the parameters that it has, where there is none.
+torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer);
 
 /// Parameters and buffers of `other` become those of `home`: two modules, one set of values, two gradients.
 /// Throws PlanError when the modules differ in the names or shapes of their tensors.

@@ -45,6 +45,7 @@ struct StageAdvice {
 
 /// The stage of every node, from the annotations:
 ///   * graph inputs count as stage 0; a node without stage and parameters follows its latest input
+///   * what no input leads to - a raw parameter, a function of some - has no latest input: it goes to its first user
 ///   * a stage outside 0..stages-1, a layer with parameters but no stage while others have one, and a stage that
 ///     decreases along the data flow are errors (PlanError) that name the layers
 ///   * without any annotation, `advice.cut` chooses

@@ -32,24 +32,28 @@ class LayerSizes {
   std::map<const LayerRecord*, std::int64_t> sizes_;
 };
 
-void refuse_layers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node,
-                                     LayerSizes& sizes) {
+/// Parameters may be tied across stages. Buffers may not: running statistics would have to travel with every call.
+void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node,
+                                      std::uint64_t seed) {
   std::map<const LayerRecord*, std::size_t> first_use;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (!node.is_layer()) continue;
     const auto [first, is_new] = first_use.try_emplace(node.layer.get(), n);
     if (is_new || stage_of_node[first->second] == stage_of_node[n]) continue;
-    require<PlanError>(sizes(node) == 0, "layer '", node.layer_path, "' is used on stage ",
+    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+    require<PlanError>(built.module->buffers().empty(), "layer '", node.layer_path, "' is used on stage ",
                        stage_of_node[first->second].value(), " and, as '", node.name, "', on stage ",
-                       stage_of_node[n].value(), ": put both uses on one stage");
+                       stage_of_node[n].value(), ", and has buffers (running statistics) that both uses would change: "
+                       "put both on one stage");
   }
 }
 
 }  // namespace
 
 StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stages) {
-  Graph graph = trace_graph(network);
+  Graph graph = trace_graph(network, options.inputs);
+  for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
   LayerSizes sizes(options.seed);
   std::vector<StageId> stage_of_node = assign_stages(
       graph, stages,
@@ -58,7 +62,7 @@ StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stage
          for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
          return cut_layers(options.cut, layers, stages);
        }});
-  refuse_layers_on_several_stages(graph, stage_of_node, sizes);
+  refuse_buffers_on_several_stages(graph, stage_of_node, options.seed);
   return cut_graph(std::move(graph), std::move(stage_of_node), stages);
 }
 
@@ -83,10 +87,26 @@ Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains) 
   return links;
 }
 
+bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains) {
+  std::map<const LayerRecord*, StageId> stage_of_layer;  // of what has, or is a home of, parameters that train
+  const auto& nodes = staged.graph.nodes;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    if (!node_trains[n]) continue;
+    const auto is_elsewhere = [&](const std::shared_ptr<LayerRecord>& layer) {
+      return stage_of_layer.try_emplace(layer.get(), staged.stage_of_node[n]).first->second != staged.stage_of_node[n];
+    };
+    if (nodes[n].layer && is_elsewhere(nodes[n].layer)) return true;
+    for (const auto& [name, home] : nodes[n].ties)
+      if (is_elsewhere(home.layer)) return true;
+  }
+  return false;
+}
+
 std::string outline(const StagedGraph& staged) {
   std::string text;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
-    text += say(staged.graph.nodes[n].name, "@", staged.stage_of_node[n].value(), " ");
+    text += say(staged.graph.nodes[n].name, "@", staged.stage_of_node[n].value(),
+                staged.graph.nodes[n].recompute.value_or(false) ? " again " : " ");
   return text;
 }
 

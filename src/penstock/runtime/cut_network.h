@@ -16,6 +16,9 @@ StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stage
 /// The links of a cut network. One carries gradients where anything before it trains.
 Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains);
 
+/// Whether any parameter that trains may be used on more than one stage.
+bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains);
+
 /// The cut in one line: what ranks compare.
 std::string outline(const StagedGraph& staged);
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <torch/nn/module.h>
-
 namespace penstock {
 namespace {
 
@@ -15,18 +13,15 @@ bool is_our_own(const torch::Tensor& tensor, const torch::Tensor& like) {
 
 }  // namespace
 
-void Gradients::add_call(const std::string& layer_path, const torch::nn::Module& module) {
-  for (const auto& item : module.named_parameters()) {
-    if (!item.value().requires_grad()) continue;
-    const std::string name = layer_path + "." + item.key();
-    const auto has_this_name = [&](const Parameter& p) { return p.name == name; };
-    auto parameter = std::find_if(parameters_.begin(), parameters_.end(), has_this_name);
-    if (parameter == parameters_.end()) parameter = parameters_.insert(parameter, Parameter{name, item.value(), {}});
-    parameter->uses.push_back(leaves_.size());
-    leaves_.push_back(item.value());
-    buffers_.emplace_back();
-    written_.push_back(false);
-  }
+void Gradients::add_use(TrainedParameter parameter) {
+  const torch::Tensor leaf = parameter.value;
+  const auto has_this_name = [&](const TrainedParameter& p) { return p.name == parameter.name; };
+  auto known = std::find_if(parameters_.begin(), parameters_.end(), has_this_name);
+  if (known == parameters_.end()) known = parameters_.insert(known, std::move(parameter));
+  known->uses.push_back(leaves_.size());
+  leaves_.push_back(leaf);
+  buffers_.emplace_back();
+  written_.push_back(false);
 }
 
 std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
@@ -71,10 +66,10 @@ void Gradients::add_all(Tensors gradients) {
 Tensors Gradients::sum_uses() {
   const torch::NoGradGuard no_grad;
   Tensors sums;
-  for (const Parameter& parameter : parameters_) {
+  for (const TrainedParameter& parameter : parameters_) {
     torch::Tensor sum;
     for (std::size_t use : parameter.uses) {
-      if (!written_[use]) continue;
+      if (!written_[use] || parameter.everywhere.is_tied()) continue;
       if (sum.defined())
         sum.add_(buffers_[use]);
       else

@@ -6,28 +6,29 @@
 #include <string>
 #include <vector>
 
-#include "penstock/model/layer.h"
+#include "penstock/model/ties.h"
 
 namespace penstock {
 
 /// One parameter, and every place that uses it. A layer that is called twice uses its parameters twice: each use is a
 /// leaf of its own over the same values, with a gradient buffer of its own, so that the order of summation is fixed.
-struct Parameter {
-  std::string name;              // "layer1.weight"
-  torch::Tensor value;           // the first use's leaf; what the optimiser steps
-  std::vector<std::size_t> uses;  // in graph order
+struct TrainedParameter {
+  std::string name;                    // "layer1.weight"
+  torch::Tensor value;                 // the first use's leaf; what the optimiser steps
+  ParameterUses everywhere;            // on all stages
+  std::vector<std::size_t> uses = {};  // those of this stage: indices of leaves
 };
 
 /// Whatever is added first to a buffer after begin_step() is written, what comes later is added: buffers are never
 /// zeroed, and never memory that anyone else can see.
 class Gradients {
  public:
-  /// Adds the parameters of one more call of a layer.
-  void add_call(const std::string& layer_path, const torch::nn::Module& module);
+  /// Adds the use of a parameter by one more call: `parameter.value` is the call's leaf.
+  void add_use(TrainedParameter parameter);
 
   /// Every use that wants a gradient, in graph order: what a backward pass differentiates for.
   const Tensors& leaves() const { return leaves_; }
-  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const std::vector<TrainedParameter>& parameters() const { return parameters_; }
   /// Where `leaf` stands in leaves().
   std::optional<std::size_t> use_of(const torch::Tensor& leaf) const;
 
@@ -39,11 +40,14 @@ class Gradients {
   /// Adds one gradient per leaf; undefined ones add nothing.
   void add_all(Tensors gradients);
 
-  /// The sum over the uses of each parameter, in graph order; undefined where nothing came. By parameter.
+  /// What one use gathered; undefined where nothing came.
+  torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
+  /// The sum over the uses of each parameter, in graph order; undefined where nothing came, and for tied parameters:
+  /// their uses are not all here. By parameter. Once per step: the first use's buffer takes the sum.
   Tensors sum_uses();
 
  private:
-  std::vector<Parameter> parameters_;
+  std::vector<TrainedParameter> parameters_;
   Tensors leaves_;   // by use
   Tensors buffers_;  // by use
   std::vector<bool> written_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "penstock/model/loss.h"
 #include "penstock/schedule/costs.h"
@@ -33,7 +34,14 @@ enum class WeightGradients {
   fused    // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
+/// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.
+enum class Precision {
+  fp32,
+  bf16  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
+};
+
 struct PipelineOptions {
+  int inputs = 1;                        // tensors that the network takes
   int micro_batches = 1;                 // m per step and replica
   std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
@@ -47,6 +55,12 @@ struct PipelineOptions {
   /// Before the update, gradients are scaled down to this global 2-norm where theirs is larger; none: they are not
   /// looked at. Infinity measures the norm and leaves them as they are.
   std::optional<double> clip_norm = std::nullopt;
+  /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
+  /// shape is an error. None: shapes are not looked at, and may change from step to step and between micro-batches.
+  std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
+  /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
+  bool recompute = false;
+  Precision precision = Precision::fp32;
   std::string cut = "parameters";        // for networks without annotations: plan/cut.h
   std::uint64_t seed = 0;                // of the initial weights
 };

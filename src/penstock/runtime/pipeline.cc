@@ -9,8 +9,9 @@
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/gather.h"
+#include "penstock/runtime/inferences.h"
+#include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
-#include "penstock/runtime/rank_runner.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -29,7 +30,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         options_(options),
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
-        plans_({.options = options, .ranks = world.stages(), .reduce = world.replicas() > 1}),
+        plans_({.options = options, .ranks = world.stages()}),
         staged_(cut_network(network, options, plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
@@ -42,13 +43,15 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.seed});
+          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed});
       auto trains = compare_ranks(
           member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
       if (member.collects) node_trains = std::move(trains);
     });
-    plans_.set_links(links_of(staged_, node_trains));
+    plans_.set_cut(links_of(staged_, node_trains), world.replicas() > 1 || has_ties(staged_, node_trains));
     full_plan_ = plans_.for_training(options_.micro_batches);
+    inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
+                                                   schedule().rank_of(StageId(staged_.stage_count() - 1))});
   }
 
   void optimize_with(const OptimizerFactory& factory) {
@@ -61,19 +64,86 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                     const std::vector<Metric>& metrics) {
     require<ConfigError>(!training || has_optimizer_,
                          "train_step before optimize_with: give the pipeline an optimiser first");
-    auto job = std::make_shared<StepJob>(make_job(inputs, targets, training, metrics));
+    require<ConfigError>(!training || next_part_ == StepPart::whole,
+                         "a step is begun before the last one's update: call step() first");
+    return start(std::make_shared<StepJob>(make_job(inputs, targets, training, metrics)));
+  }
+
+  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+    require<ConfigError>(next_part_ == StepPart::whole,
+                         "forward_backward before the last one's update: call step() first");
+    auto job = std::make_shared<StepJob>(make_job(inputs, targets, true, {}, StepPart::forward_backward));
+    next_part_ = StepPart::reduce;
+    begun_ = job;
+    return start(job);
+  }
+
+  void later_part(StepPart part, double divisor) {
+    require<ConfigError>(has_optimizer_ || part != StepPart::update,
+                         "step before optimize_with: give the pipeline an optimiser first");
+    require<ConfigError>(next_part_ == part || (part == StepPart::update && next_part_ == StepPart::reduce),
+                         part == StepPart::reduce ? "reduce_gradients" : "step",
+                         next_part_ == StepPart::whole ? " without gradients: call forward_backward first"
+                                                       : " a second time: call step() once it is done");
+    require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
+                         ": give a finite scale that is not 0");
+    if (part == StepPart::update && next_part_ == StepPart::reduce) later_part(StepPart::reduce, 1);
+    auto job = std::make_shared<StepJob>(*begun_);
+    job->part = part;
+    job->gradient_divisor = divisor;
+    job->learning_rate = learning_rate_;
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans[static_cast<std::size_t>(r)] = plans_.for_training(job->layout.micro_batches(Replica(r)), part);
+    next_part_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
+    if (part == StepPart::update) begun_.reset();
+    start(job);
+  }
+
+  std::map<std::string, torch::Tensor> local_gradients() {
+    require<ConfigError>(next_part_ != StepPart::whole, "there are no gradients to look at: call forward_backward first");
+    drain();
+    std::map<std::string, torch::Tensor> all;
+    std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());
+    world_.run_on_local_ranks([&](const Member& member) {
+      by_rank[local_index(member)] = runner_of(member)->gradients();
+    });
+    for (auto& gradients : by_rank)
+      for (auto& [name, gradient] : gradients) all.try_emplace(name, gradient);
+    return all;
+  }
+
+  void sync_ties() {
+    drain();
+    const std::uint64_t round = ++gatherings_;
+    world_.run_on_local_ranks([&](const Member& member) { runner_of(member)->synchronise(round); });
+  }
+
+  StepResult start(const std::shared_ptr<StepJob>& job) {
     job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
     // One step runs, one waits behind it; whoever submits a third waits for the first.
     if (before_last_) before_last_->wait_until_done();
     before_last_ = std::exchange(last_, job->state);
-    for (std::size_t local = 0; local < runners_.size(); ++local)
-      world_.post(world_.local_ranks()[local],
-                  [self = shared_from_this(), job, runner = runners_[local].get()] { runner->run(*job); });
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
     return StepResult(job->state);
   }
 
+  InferResult infer(const Tensors& inputs, const InferOptions& options) {
+    auto job = std::make_shared<StepJob>(inferences_->make_job(next_step_, inputs, options, post_while_alive()));
+    ++next_step_;
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans.push_back(plans_.for_forward(inferences_->micro_batches(*job, Replica(r))));
+    inferences_->add(*job);
+    before_last_ = std::exchange(last_, job->state);
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
+    return InferResult(job->state, job->inference->state);
+  }
+
+  std::shared_ptr<InferenceSession::State> open_session() { return inferences_->open_session(post_while_alive()); }
+
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
+    inferences_->finish();
     if (before_last_) before_last_->wait_until_done();
     if (last_) last_->wait_until_done();
   }
@@ -95,7 +165,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::map<std::string, torch::Tensor> state;
     for (const auto& runner : runners_)
       for (const auto& stage : runner->stages())
-        for (auto& [name, tensor] : stage->state()) state.try_emplace(name, tensor);
+        for (const Stage::Held& held : stage->state()) state.try_emplace(held.name, held.value);
     return state;
   }
 
@@ -107,11 +177,27 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       std::vector<std::pair<std::string, torch::Tensor>> own;
       if (member.replica() == Replica(0))
         for (const auto& stage : runner_of(member)->stages())
-          for (auto& item : stage->state()) own.push_back(std::move(item));
+          for (const Stage::Held& held : stage->state())
+            if (held.everywhere.list.empty() || held.everywhere.home() == stage->id())
+              own.emplace_back(held.name, held.value);
       auto gathered = gather_tensors(member, tag, own);
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
     return all;
+  }
+
+  void load_state(const std::map<std::string, torch::Tensor>& state) {
+    drain();
+    const GatherTag tag{id_, ++gatherings_};
+    std::string complaint;
+    world_.run_on_local_ranks([&](const Member& member) {
+      std::vector<Stage::Held> own;
+      for (const auto& stage : runner_of(member)->stages())
+        own.insert(own.end(), stage->state().begin(), stage->state().end());
+      const std::string result = load_values(member, tag, own, state);
+      if (member.collects) complaint = result;
+    });
+    require<ConfigError>(complaint.empty(), complaint);
   }
 
   Trace trace() {
@@ -156,8 +242,24 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   const Schedule& schedule() const { return full_plan_->schedule; }
 
  private:
-  std::unique_ptr<RankRunner>& runner_of(const Member& member) {
-    return runners_[static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value())];
+  std::size_t local_index(const Member& member) const {
+    return static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value());
+  }
+  std::unique_ptr<RankRunner>& runner_of(const Member& member) { return runners_[local_index(member)]; }
+
+  /// Queues work for every local rank, behind what was submitted before.
+  void post_to_runners(const std::function<void(RankRunner&)>& work) {
+    for (std::size_t local = 0; local < runners_.size(); ++local)
+      world_.post(world_.local_ranks()[local],
+                  [self = shared_from_this(), work, runner = runners_[local].get()] { work(*runner); });
+  }
+
+  PostToRunners post_while_alive() {
+    return [weak = weak_from_this()](const std::function<void(RankRunner&)>& work) {
+      const auto self = weak.lock();
+      if (self) self->post_to_runners(work);
+      return self != nullptr;
+    };
   }
 
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
@@ -168,7 +270,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   StepJob make_job(const Tensors& inputs, const torch::Tensor& targets, bool training,
-                   const std::vector<Metric>& metrics) {
+                   const std::vector<Metric>& metrics, StepPart part = StepPart::whole) {
     const int wanted = staged_.graph.inputs;
     require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
                          inputs.size());
@@ -176,7 +278,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "a batch needs at least one sample, along dimension 0 of the targets");
     const std::int64_t samples = targets.size(0);
     const RowRange share = share_rows(samples);
-    StepJob job{next_step_++, training_steps_, training, layout_of(samples), {}, inputs, 0, targets, metrics,
+    StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs, 0, targets, metrics,
                 learning_rate_, nullptr};
     if (training) ++training_steps_;
     if (reads_inputs()) {
@@ -189,7 +291,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     }
     for (int r = 0; r < world_.replicas(); ++r) {
       const int micro_batches = job.layout.micro_batches(Replica(r));
-      job.plans.push_back(training ? plans_.for_training(micro_batches) : plans_.for_forward(micro_batches));
+      job.plans.push_back(training ? plans_.for_training(micro_batches, part) : plans_.for_forward(micro_batches));
     }
     return job;
   }
@@ -207,6 +309,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"loss", loss_.name},
             {"reduction", to_string(options_.reduction)},
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
+            {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};
   }
@@ -220,10 +323,13 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
   std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
+  std::optional<Inferences> inferences_;
   std::uint64_t next_step_ = 0;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
   bool has_optimizer_ = false;
+  StepPart next_part_ = StepPart::whole;    // `reduce` or `update` where a step is under way in parts
+  std::shared_ptr<const StepJob> begun_;    // that step
   std::optional<double> learning_rate_;
 };
 
@@ -254,6 +360,14 @@ StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& 
   return impl_->submit({inputs}, targets, false, metrics);
 }
 
+InferResult Pipeline::infer(const Tensors& inputs, const InferOptions& options) {
+  return impl_->infer(inputs, options);
+}
+InferResult Pipeline::infer(const torch::Tensor& inputs, const InferOptions& options) {
+  return impl_->infer({inputs}, options);
+}
+InferenceSession Pipeline::open_session() { return InferenceSession(impl_->open_session()); }
+
 RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_rows(samples); }
 bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }
 const World& Pipeline::world() const { return impl_->world(); }
@@ -272,8 +386,20 @@ std::vector<std::string> Pipeline::describe_stages() const {
   return lines;
 }
 
+StepResult Pipeline::forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets) {
+  return impl_->forward_backward({inputs}, targets);
+}
+StepResult Pipeline::forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+  return impl_->forward_backward(inputs, targets);
+}
+void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
+void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
+std::map<std::string, torch::Tensor> Pipeline::local_gradients() { return impl_->local_gradients(); }
+void Pipeline::sync_ties() { impl_->sync_ties(); }
+
 std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
+void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });

@@ -18,6 +18,7 @@
 
 #include "penstock/base/split.h"
 #include "penstock/model/model.h"
+#include "penstock/runtime/infer.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/result.h"
@@ -56,9 +57,30 @@ class Pipeline {
   StepResult train_step(const torch::Tensor& inputs, const torch::Tensor& targets);
   StepResult train_step(const Tensors& inputs, const torch::Tensor& targets);
 
+  /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in this
+  /// order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
+  /// ConfigError for another order.
+  StepResult forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets);
+  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets);
+  /// Sums gradients over ties and replicas and divides them by `scale`: what a loss was multiplied with beforehand.
+  void reduce_gradients(double scale = 1);
+  /// Clips, where PipelineOptions says so, and takes the optimisers' step.
+  void step();
+  /// Gradients by parameter name, of this process's ranks (replica 0 first), between forward_backward and step; before
+  /// reduce_gradients the replica's own, without tied parameters. To look at. Waits for what was submitted.
+  std::map<std::string, torch::Tensor> local_gradients();
+
   /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
   StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
                       const std::vector<Metric>& metrics = {});
+
+  /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
+  /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may
+  /// be under way before this waits. An open session's calls see what its calls before them left in the layers' memory.
+  InferResult infer(const Tensors& inputs, const InferOptions& options = {});
+  InferResult infer(const torch::Tensor& inputs, const InferOptions& options = {});
+  /// A session for sequences that are fed piece by piece.
+  InferenceSession open_session();
 
   /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
   RowRange share_rows(std::int64_t samples) const;
@@ -74,11 +96,18 @@ class Pipeline {
   /// "stage 0: flatten layer1 relu1", ...: for people.
   std::vector<std::string> describe_stages() const;
 
-  /// Parameters and buffers of this process's ranks (replica 0 first), by full name, to look at or to change between
-  /// steps. Waits for what was submitted.
+  /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by full
+  /// name, to look at or to change between steps: then call sync_ties(). Waits for what was submitted.
   std::map<std::string, torch::Tensor> local_state();
+  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its home (the lowest
+  /// stage that uses it, replica 0). Collective; waits for what was submitted.
+  void sync_ties();
   /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
   std::map<std::string, torch::Tensor> state();
+  /// Gives every parameter and buffer the value that `state` has for it, on all ranks; optimisers keep what they have.
+  /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what differs.
+  /// Collective: every process passes the same.
+  void load_state(const std::map<std::string, torch::Tensor>& state);
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
   Trace trace();
   /// Forgets what was recorded, on this process: after warm-up steps.

@@ -112,16 +112,29 @@ std::shared_ptr<RunPlan> Plans::proven(Schedule lowered) const {
   return plan;
 }
 
-std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches) {
-  auto& plan = known_[{true, micro_batches}];
-  if (!plan) plan = micro_batches > 0 ? training_plan(micro_batches) : plan_without_samples();
+std::shared_ptr<const RunPlan> Plans::for_training(int micro_batches, StepPart part) {
+  auto& plan = known_[{part, micro_batches}];
+  if (plan) return plan;
+  if (part != StepPart::whole) return plan = part_of(*for_training(micro_batches), part);
+  return plan = micro_batches > 0 ? training_plan(micro_batches) : plan_without_samples();
+}
+
+std::shared_ptr<const RunPlan> Plans::part_of(const RunPlan& whole, StepPart part) const {
+  const auto belongs = [part](Op op) {
+    if (part == StepPart::reduce) return op == Op::reduce;
+    return part == StepPart::update ? op == Op::norm || op == Op::step : !is_step_wide(op);
+  };
+  Schedule words = whole.schedule;
+  for (Order& order : words.orders) std::erase_if(order, [&](const Instruction& i) { return !belongs(i.op()); });
+  auto plan = std::make_shared<RunPlan>(std::move(words), links_);
+  plan->peak_activations = whole.peak_activations;
   return plan;
 }
 
 std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
   const PipelineOptions& options = request_.options;
   return proven(lower(compute_words(micro_batches), links_,
-                      {.reduce = request_.reduce, .norm = options.clip_norm.has_value(), .step = true}));
+                      {.reduce = reduce_, .norm = options.clip_norm.has_value(), .step = true}));
 }
 
 // A replica whose share is empty still takes part in what belongs to the whole step.
@@ -135,7 +148,7 @@ std::shared_ptr<const RunPlan> Plans::plan_without_samples() {
 }
 
 std::shared_ptr<const RunPlan> Plans::for_forward(int micro_batches) {
-  auto& plan = known_[{false, micro_batches}];
+  auto& plan = known_forward_[micro_batches];
   if (plan) return plan;
   const Schedule compute_words = forward_part(restricted(training_, micro_batches));
   Schedule lowered = lower(compute_words, links_, {.reduce = false, .step = false});

@@ -25,7 +25,14 @@ struct RunPlan {
 struct PlanRequest {
   PipelineOptions options;
   int ranks = 1;
-  bool reduce = false;  // there are replicas
+};
+
+/// What a step is made of where it is taken in parts.
+enum class StepPart {
+  whole,
+  forward_backward,  // everything up to the last micro-batch's gradients
+  reduce,            // REDUCE
+  update             // NORM and STEP
 };
 
 class Plans {
@@ -37,11 +44,15 @@ class Plans {
   const Schedule& training() const { return training_; }
   /// The generator's name or the file.
   const std::string& source() const { return source_; }
-  /// What the stages hand to each other: known once the model is cut, before the first for_*.
-  void set_links(Links links) { links_ = std::move(links); }
+  /// What the stages hand to each other, and whether gradients have to be summed over replicas or ties: known once the
+  /// model is cut, before the first for_*.
+  void set_cut(Links links, bool reduce) {
+    links_ = std::move(links);
+    reduce_ = reduce;
+  }
 
   /// The plan of a training step of `micro_batches` <= m; 0 runs no micro-batch but takes part in REDUCE and STEP.
-  std::shared_ptr<const RunPlan> for_training(int micro_batches);
+  std::shared_ptr<const RunPlan> for_training(int micro_batches, StepPart part = StepPart::whole);
   std::shared_ptr<const RunPlan> for_forward(int micro_batches);
 
  private:
@@ -53,6 +64,7 @@ class Plans {
   std::shared_ptr<RunPlan> proven(Schedule lowered) const;
   std::shared_ptr<const RunPlan> training_plan(int micro_batches) const;
   std::shared_ptr<const RunPlan> plan_without_samples();
+  std::shared_ptr<const RunPlan> part_of(const RunPlan& whole, StepPart part) const;
 
   PlanRequest request_;
   std::string source_;                    // a generator's name, a file or what a custom schedule is called
@@ -61,7 +73,9 @@ class Plans {
   Schedule words_;     // for the full m, as generated or read
   Schedule training_;  // the same, fused where that was asked for
   Links links_;
-  std::map<std::pair<bool, int>, std::shared_ptr<const RunPlan>> known_;  // by (training, micro-batches)
+  bool reduce_ = false;
+  std::map<std::pair<StepPart, int>, std::shared_ptr<const RunPlan>> known_;  // by micro-batches
+  std::map<int, std::shared_ptr<const RunPlan>> known_forward_;               // the same
 };
 
 }  // namespace penstock

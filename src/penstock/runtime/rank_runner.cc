@@ -1,12 +1,13 @@
 #include "penstock/runtime/rank_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/reason.h"
-#include "penstock/runtime/reduce.h"
 
 namespace penstock {
 namespace {
@@ -39,7 +40,7 @@ void RankRunner::make_optimizers(const OptimizerFactory& factory) {
   optimizers_.clear();
   for (const auto& stage : stages_) {
     std::vector<NamedParameter> parameters;
-    for (const Parameter& parameter : stage->gradients().parameters())
+    for (const TrainedParameter& parameter : stage->gradients().parameters())
       parameters.push_back({parameter.name, parameter.value});
     if (!parameters.empty()) optimizers_[stage->id()] = factory(parameters);
   }
@@ -50,35 +51,44 @@ void RankRunner::run(const StepJob& job) {
   try {
     run_or_throw(job);
   } catch (const std::exception& error) {
-    Transport& transport = endpoint();
-    if (!transport.aborted())
-      transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
-                          to_string(current_), " of step ", job.step, ": ", reason_of(error)));
-    failure = std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
+    failure = failed(error, say(to_string(current_), " of step ", job.step));
+    if (job.inference) job.inference->state->fail(failure);
   }
   job_ = nullptr;
   stash_.clear();
   inbox_.clear();
   outbox_.clear();
-  gradients_.clear();
+  outputs_.clear();
+  // The parts of a step hand their gradients on.
+  const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
+  if (failure || (job.training && !keeps_gradients)) gradients_.clear();
   job.state->rank_done(failure);
+}
+
+std::exception_ptr RankRunner::failed(const std::exception& error, const std::string& doing) {
+  Transport& transport = endpoint();
+  if (!transport.aborted())
+    transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ", doing,
+                        ": ", reason_of(error)));
+  return std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
 }
 
 void RankRunner::run_or_throw(const StepJob& job) {
   const RunPlan& plan = *job.plans[replica_.index()];
   job_ = &job;
-  loss_ = 0;
+  if (job.part == StepPart::reduce || job.part == StepPart::update) return run_later_part(plan);
+  loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
   gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
   for (const auto& stage : stages_) {
     stage->set_training(job.training);
-    stage->gradients().begin_step();
+    if (job.training) stage->gradients().begin_step();
   }
   if (job.learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
   const bool has_last_stage = is_local(staged_.parts.back().id);
-  if (has_last_stage)
+  if (has_last_stage && !job.inference)
     scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);
   stash_.set_bound(plan.peak_activations[rank_.index()]);
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
@@ -90,7 +100,32 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
-  collect_result();
+  if (!job.inference) collect_result();
+}
+
+// What follows forward_backward where a step is taken in parts. Unrecorded: the trace shows whole steps.
+void RankRunner::run_later_part(const RunPlan& plan) {
+  if (job_->learning_rate)
+    for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job_->learning_rate);
+  gradient_norm_.reset();
+  execute(plan.programs[rank_.index()], *this, unshown_);
+  if (job_->part != StepPart::reduce) return;
+  finish_ties();
+  if (job_->gradient_divisor == 1) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : stages_)
+    for (torch::Tensor& gradient : gradients_of(*stage))
+      if (gradient.defined()) gradient = gradient / job_->gradient_divisor;  // not in place: copies share it
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> RankRunner::gradients() {
+  std::vector<std::pair<std::string, torch::Tensor>> named;
+  for (const auto& stage : stages_) {
+    const Tensors& gradients = gradients_of(*stage);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined()) named.emplace_back(stage->gradients().parameters()[i].name, gradients[i]);
+  }
+  return named;
 }
 
 void RankRunner::begin(const Instruction& instruction) {
@@ -152,7 +187,7 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 }
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
-  const RowRange rows = job_->layout.rows(replica_, micro_batch);
+  const RowRange rows = job_->layout.rows(share_of_batch(), micro_batch);
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
   for (int input : stage.part().graph_inputs)
@@ -161,21 +196,42 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
-  Stage::Forwarded done =
-      stage.forward(arrivals, [&](const Tensors& outputs) { return finish_forward(outputs, micro_batch); });
-  for (std::size_t p = 0; p < done.sends.size(); ++p)
-    post_message({stage.id(), stage.part().sends[p].peer, micro_batch, true}, std::move(done.sends[p]));
+  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+  Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
+    if (!job_->inference) return finish_forward(outputs, micro_batch);
+    outputs_.push_back(outputs);
+    return torch::Tensor();
+  });
+  for (std::size_t p = 0; p < done.sends.size(); ++p) {
+    const Port& port = stage.part().sends[p];
+    if (setting_.boundary_shape) check_boundary(stage, port, done.sends[p]);
+    post_message({stage.id(), port.peer, micro_batch, true}, std::move(done.sends[p]));
+  }
   if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));
   const bool is_last_stage = stage.id() == staged_.parts.back().id;
-  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(replica_)) tell_result();
+  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) tell_result();
+}
+
+void RankRunner::check_boundary(const Stage& stage, const Port& port, const Message& message) const {
+  const at::IntArrayRef wanted(*setting_.boundary_shape);
+  for (std::size_t i = 0; i < port.values.size(); ++i) {
+    const torch::Tensor& value = message.parcels[i].tensor;
+    require<PlanError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id().value(), " gives '",
+                       staged_.graph.name_of(port.values[i]), "' of shape ", value.sizes(), " to stage ",
+                       port.peer.value(), ", but the boundary shape is ", wanted,
+                       ": correct the shape, or leave it out where micro-batches differ");
+  }
 }
 
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
   const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size());
-  torch::Tensor sum = setting_.loss.sum(outputs.front(), target);
+  torch::Tensor sum = setting_.loss(outputs, target);
   const double factor = scale_.factor[micro_batch.index()];
-  if (factor > 0) loss_ += factor * sum.item<double>();
+  if (factor > 0) {
+    loss_ += factor * sum.item<double>();
+    loss_sum_ += sum.item<double>();
+  }
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < metric_sums_.size(); ++i)
     metric_sums_[i] += job_->metrics[i].count(outputs.front(), target);
@@ -223,7 +279,8 @@ Message RankRunner::take_message(const MessageKey& key) {
 
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
 void RankRunner::tell_result() {
-  std::vector<double> numbers{loss_, scale_.total_weight};
+  if (job_->inference) return tell_outputs();
+  std::vector<double> numbers{loss_, scale_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
   if (member().is_alone) {
@@ -244,39 +301,120 @@ void RankRunner::collect_result() {
     const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
     total.loss += numbers[0];
     total.weight = numbers[1];
+    total.loss_sum += numbers[2];
     for (std::size_t i = 0; i < total.metrics.size(); ++i)
-      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 2];
+      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 3];
   }
   job_->state->set_numbers(std::move(total));
 }
 
-void RankRunner::reduce(Stage& stage) {
-  const Tag tag{setting_.pipeline, Traffic::reduce, job_->step, stage.id().value(), 0, 0};
-  ReplicaGroup group{endpoint(), tag, replica_, {}};
-  for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
-  gradients_[stage.id()] = sum_over_replicas(group, stage.gradients());
+TieRoute RankRunner::tie_route(std::uint64_t round) const {
+  return {endpoint(), setting_.pipeline, round,
+          [this](StageId stage) { return member().rank_of(placement_.rank_of(stage), replica_); }};
 }
 
-/// What the update takes: summed over uses and, after REDUCE, replicas.
+ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const {
+  ReplicaGroup group{endpoint(), {setting_.pipeline, traffic, round, stage.id().value(), 0, -1}, replica_, {}};
+  for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
+  return group;
+}
+
+// Every use of a tied parameter goes home; all others are summed over the replicas here.
+void RankRunner::reduce(Stage& stage) {
+  const auto& parameters = stage.gradients().parameters();
+  send_uses(tie_route(job_->step), stage);
+  Tensors sums = stage.gradients().sum_uses();
+  if (member().replicas > 1) {
+    Tensors own, like;
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      if (!parameters[i].everywhere.is_tied()) {
+        own.push_back(sums[i]);
+        like.push_back(parameters[i].value);
+      }
+    Tensors total = sum_over_replicas(replica_group(stage, Traffic::reduce, job_->step), own, like);
+    auto next = total.begin();
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      if (!parameters[i].everywhere.is_tied()) sums[i] = std::move(*next++);
+  }
+  gradients_[stage.id()] = std::move(sums);
+  ties_pending_ = true;
+}
+
+// All homes of this rank sum and send before anything of other homes is waited for.
+void RankRunner::finish_ties() {
+  if (!std::exchange(ties_pending_, false)) return;
+  const TieRoute route = tie_route(job_->step);
+  for (const auto& stage : stages_) {
+    const auto& parameters = stage->gradients().parameters();
+    Tensors totals = sum_tied(route, *stage);
+    std::vector<std::size_t> at_home;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (parameters[i].everywhere.is_tied() && parameters[i].everywhere.home() == stage->id()) at_home.push_back(i);
+    if (at_home.empty()) continue;
+    Tensors own, like;
+    for (const std::size_t i : at_home) {
+      own.push_back(totals[i]);
+      like.push_back(parameters[i].value);
+    }
+    own = sum_over_replicas(replica_group(*stage, Traffic::ties, job_->step), own, like);
+    for (std::size_t k = 0; k < at_home.size(); ++k)
+      gradients_[stage->id()][at_home[k]] = totals[at_home[k]] = std::move(own[k]);
+    send_totals(route, *stage, totals);
+  }
+  for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
+}
+
+void RankRunner::synchronise(std::uint64_t round) {
+  const torch::NoGradGuard no_grad;
+  const TieRoute route = tie_route(round);
+  const auto for_each_replica = [&](const auto& use) {
+    for (const auto& stage : stages_) {
+      const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
+      for (std::size_t r = 1; r < group.ranks.size(); ++r) use(*stage, group, group.ranks[r]);
+    }
+  };
+  if (replica_ == Replica(0)) {
+    for (const auto& stage : stages_) send_values(route, *stage);
+    for (const auto& stage : stages_) receive_values(route, *stage);
+    for_each_replica([](const Stage& stage, const ReplicaGroup& group, WorldRank other) {
+      Message message;
+      for (const Stage::Held& held : stage.state()) message.parcels.push_back({held.value.detach().clone(), false});
+      group.endpoint.send(other, group.tag, std::move(message));
+    });
+    return;
+  }
+  for (const auto& stage : stages_) {
+    const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
+    const Message message = endpoint().receive(group.ranks.front(), group.tag, "the parameters of replica 0");
+    for (std::size_t i = 0; i < stage->state().size(); ++i) {
+      torch::Tensor value = stage->state()[i].value;
+      value.copy_(message.parcels[i].tensor);
+    }
+  }
+}
+
+/// What the update takes: summed over uses and, after REDUCE, ties and replicas.
 Tensors& RankRunner::gradients_of(Stage& stage) {
   const auto [known, is_new] = gradients_.try_emplace(stage.id());
   if (is_new) known->second = stage.gradients().sum_uses();
   return known->second;
 }
 
-// Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms; that one adds
-// them in the order of stages and parameters, whoever holds them, and tells all the sum: the same bits for every cut.
+// Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms, a tied one's at
+// home alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells all
+// the sum: the same bits for every cut.
 void RankRunner::measure_norm() {
   if (gradient_norm_) return;
-  std::vector<double> squares;  // per stage: how many, and they
+  finish_ties();
+  std::vector<double> squares;  // three each: the first node that uses the parameter, its number there, the square
   for (const auto& stage : stages_) {
-    std::size_t count = squares.size();
-    squares.push_back(0);
-    for (const torch::Tensor& gradient : gradients_of(*stage)) {
-      if (!gradient.defined()) continue;
-      const double norm = gradient.norm(2, torch::kFloat64).item<double>();
-      squares.push_back(norm * norm);
-      ++squares[count];
+    const Tensors& gradients = gradients_of(*stage);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const ParameterUses& everywhere = stage->gradients().parameters()[i].everywhere;
+      if (!gradients[i].defined() || everywhere.home() != stage->id()) continue;
+      const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
+      squares.insert(squares.end(), {static_cast<double>(everywhere.list.front().node), static_cast<double>(i),
+                                     norm * norm});
     }
   }
   const auto stages = static_cast<std::int32_t>(staged_.parts.size());
@@ -286,20 +424,15 @@ void RankRunner::measure_norm() {
   const auto at = [&](Rank rank) { return member().rank_of(rank, replica_); };
   endpoint().send(at(Rank(0)), tag(true, rank_), message_of(squares));
   if (rank_ == Rank(0)) {
-    std::vector<std::vector<double>> told;
+    std::vector<std::array<double, 3>> told;
     for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
       const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
       const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
-      auto& list = told.emplace_back();
-      for (std::int64_t i = 0; i < numbers.size(0); ++i) list.push_back(numbers[i]);
+      for (std::int64_t i = 0; i < numbers.size(0); i += 3) told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
     }
+    std::sort(told.begin(), told.end());
     double total = 0;
-    std::vector<std::size_t> next(told.size(), 0);
-    for (const Rank rank : placement_.rank_of_stage) {
-      std::size_t& i = next[rank.index()];
-      for (auto count = static_cast<std::size_t>(told[rank.index()][i++]); count > 0; --count)
-        total += told[rank.index()][i++];
-    }
+    for (const auto& one : told) total += one[2];
     for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next())
       endpoint().send(at(rank), tag(false, rank), message_of({total}));
   }
@@ -309,6 +442,7 @@ void RankRunner::measure_norm() {
 }
 
 void RankRunner::update(Stage& stage) {
+  finish_ties();
   const auto optimizer = optimizers_.find(stage.id());
   if (optimizer == optimizers_.end()) return;
   const Tensors gradients = std::move(gradients_of(stage));

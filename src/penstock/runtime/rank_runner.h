@@ -10,14 +10,18 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "penstock/model/sequence_memory.h"
 #include "penstock/runtime/batch_layout.h"
+#include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/plans.h"
+#include "penstock/runtime/reduce.h"
 #include "penstock/runtime/result.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stash.h"
 #include "penstock/runtime/step_state.h"
+#include "penstock/runtime/tied_gradients.h"
 
 namespace penstock {
 
@@ -26,14 +30,17 @@ struct StepJob {
   std::uint64_t step = 0;           // of all that was submitted, evaluations too: what messages are tagged with
   std::uint64_t training_step = 0;  // training steps before it
   bool training = true;
+  StepPart part = StepPart::whole;
+  double gradient_divisor = 1;      // of the part `reduce`
   BatchLayout layout;
-  std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica
-  Tensors inputs;                                     // by graph input: the whole batch, or from first_input_row on
+  std::vector<std::shared_ptr<const RunPlan>> plans = {};  // by replica
+  Tensors inputs = {};                                // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
-  torch::Tensor targets;                              // the whole batch's
-  std::vector<Metric> metrics;
-  std::optional<double> learning_rate;                // from this step on; none: as it was
-  std::shared_ptr<StepState> state;
+  torch::Tensor targets = {};                         // the whole batch's
+  std::vector<Metric> metrics = {};
+  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
+  std::shared_ptr<StepState> state = nullptr;
+  std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
 };
 
 /// What a rank needs to know of its pipeline.
@@ -43,6 +50,7 @@ struct RankSetting {
   Loss loss;
   Reduction reduction = Reduction::mean;
   std::optional<double> clip_norm;
+  std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
 };
 
@@ -63,8 +71,17 @@ class RankRunner {
   /// The most that the plans of the same steps foresaw.
   int predicted_activations() const { return predicted_activations_; }
 
+  /// The gradients that the last forward_backward (and reduce) left, by parameter name, until the update.
+  std::vector<std::pair<std::string, torch::Tensor>> gradients();
+  /// Makes every copy of a parameter or buffer equal: replica 0's home goes to its ties and to the other replicas.
+  void synchronise(std::uint64_t round);
+
   /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
   void run(const StepJob& job);
+  /// Receives the outputs of step `step` that other ranks sent to this process. Never throws, as run().
+  void fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state);
+  /// Frees what the layers remember of an inference session.
+  void forget_session(std::uint64_t session) { sessions_.erase(session); }
 
   // The hands.
   void begin(const Instruction& instruction);
@@ -88,15 +105,26 @@ class RankRunner {
   Tag tag_of(const MessageKey& key) const;
 
   void run_or_throw(const StepJob& job);
+  void run_later_part(const RunPlan& plan);
   void forward(Stage& stage, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
   torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
   void post_message(const MessageKey& key, Message message);
   Message take_message(const MessageKey& key);
+  /// The part of a batch that is this replica's.
+  Replica share_of_batch() const;
+  SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
+  /// Ends the world for what went wrong in `doing`, and returns what to tell whoever waits.
+  std::exception_ptr failed(const std::exception& error, const std::string& doing);
+  void tell_outputs();
   void tell_result();
   void collect_result();
+  void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
   void reduce(Stage& stage);
+  TieRoute tie_route(std::uint64_t round) const;
+  ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
+  void finish_ties();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();
   void update(Stage& stage);
@@ -119,11 +147,16 @@ class RankRunner {
   std::map<MessageKey, Message> inbox_;   // received, or handed over by a stage of this rank
   std::map<MessageKey, Message> outbox_;  // computed, not sent yet
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
+  bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run
   LossScale scale_;
   double loss_ = 0;
+  double loss_sum_ = 0;  // before weights and reduction
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
+  std::vector<Tensors> outputs_;  // of an inference, by micro-batch
+  /// What layers remember, by inference session; by stage and micro-batch.
+  std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };
 
 }  // namespace penstock

@@ -15,10 +15,8 @@ Tag tag_of(const ReplicaGroup& group, Phase phase) {
 
 }  // namespace
 
-Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients) {
+Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like) {
   const torch::NoGradGuard no_grad;
-  const auto& parameters = gradients.parameters();
-  const Tensors own = gradients.sum_uses();
   const int replicas = static_cast<int>(group.ranks.size());
   if (own.empty() || replicas == 1) return own;
 
@@ -26,7 +24,7 @@ Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients) {
   Tensors flat_parts;
   torch::Tensor present = torch::zeros({static_cast<std::int64_t>(own.size())}, torch::kBool);
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const torch::Tensor part = own[i].defined() ? own[i] : torch::zeros_like(parameters[i].value);
+    const torch::Tensor part = own[i].defined() ? own[i] : torch::zeros_like(like[i]);
     flat_parts.push_back(part.reshape({-1}));
     present[static_cast<std::int64_t>(i)] = own[i].defined();
   }
@@ -69,11 +67,11 @@ Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients) {
   Tensors result;
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    const torch::Tensor& like = parameters[i].value;
+    const torch::Tensor& shape = like[i];
     const bool there = any_present[static_cast<std::int64_t>(i)].item<bool>();
-    result.push_back(there ? total.narrow(0, offset, like.numel()).view_as(like).to(like.scalar_type())
+    result.push_back(there ? total.narrow(0, offset, shape.numel()).view_as(shape).to(shape.scalar_type())
                            : torch::Tensor());
-    offset += like.numel();
+    offset += shape.numel();
   }
   return result;
 }

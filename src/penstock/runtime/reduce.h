@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "penstock/runtime/gradients.h"
+#include "penstock/model/value.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
@@ -11,13 +11,14 @@ namespace penstock {
 /// The ranks that hold the same stage, by replica; and which of them this is.
 struct ReplicaGroup {
   Transport& endpoint;
-  Tag tag;  // its to_stage and micro_batch are used here
+  Tag tag;  // its to_stage is used here
   Replica own;
   std::vector<WorldRank> ranks;
 };
 
-/// The sum over uses and replicas of every parameter's gradient; undefined where no replica has one. Each replica sums
-/// an equal part of the numbers, replica 0's first, and sends it to all: every replica gets the same bits.
-Tensors sum_over_replicas(const ReplicaGroup& group, Gradients& gradients);
+/// The sum over replicas of every one of `own`; `like` says what shape and type they have, for some may be undefined.
+/// Undefined where no replica has one. Each replica sums an equal part of the numbers, replica 0's first, and sends it to
+/// all: every replica gets the same bits.
+Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like);
 
 }  // namespace penstock

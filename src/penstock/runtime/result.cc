@@ -5,9 +5,13 @@
 
 namespace penstock {
 
-const Metric correct{"correct", [](const torch::Tensor& output, const torch::Tensor& target) {
-                       return static_cast<double>(output.argmax(1).eq(target).sum().item<std::int64_t>());
-                     }};
+const Metric correct = correct_along(1);
+
+Metric correct_along(int class_dimension) {
+  return {"correct", [class_dimension](const torch::Tensor& output, const torch::Tensor& target) {
+            return static_cast<double>(output.argmax(class_dimension).eq(target).sum().item<std::int64_t>());
+          }};
+}
 
 void StepState::set_numbers(StepNumbers numbers) {
   {
@@ -61,8 +65,14 @@ bool StepState::ready() {
   return numbers_ || error_;
 }
 
+bool StepState::is_done() {
+  std::lock_guard lock(mutex_);
+  return running_ == 0 || error_;
+}
+
 double StepResult::loss() const { return state_->numbers().loss; }
 double StepResult::gradient_norm() const { return state_->gradient_norm(); }
+double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
 bool StepResult::ready() const { return state_->ready(); }

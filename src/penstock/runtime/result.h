@@ -16,8 +16,10 @@ struct Metric {
   std::function<double(const torch::Tensor& output, const torch::Tensor& target)> count;
 };
 
-/// Samples whose largest logit is the target's.
+/// Samples whose largest logit is the target's. Output [n, classes, ...], target [n, ...].
 extern const Metric correct;
+/// The same with the classes along another dimension of the output: 2 for tokens, [n, T, V].
+Metric correct_along(int class_dimension);
 
 /// Shared by the ranks that write it and the caller who asks. Thread-safe.
 class StepState;
@@ -31,6 +33,8 @@ class StepResult {
   double loss() const;
   /// What a mean of the loss divides by: samples, or tokens that count.
   double weight() const;
+  /// The sum of all samples' losses, whatever the reduction: over several batches, all sums over all weights.
+  double loss_sum() const;
   /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
   /// and for an evaluation.
   double gradient_norm() const;

@@ -1,6 +1,6 @@
 #include "penstock/runtime/stage.h"
 
-#include <set>
+#include <algorithm>
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
@@ -12,6 +12,8 @@ namespace penstock {
 Stage::Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed)
     : graph_(staged.graph), part_(part) {
   build(staged, seed);
+  plain_call_ = [this](std::size_t call, Passage& run) { run_call(calls_[call], run); };
+  find_segments();
 }
 
 void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
@@ -19,19 +21,12 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
   for (int input : part_.graph_inputs) arrivals_.push_back({add_slot({-1, input})});
   for (const Port& port : part_.receives)
     for (const ValueRef& value : port.values) arrivals_.push_back({add_slot(value)});
-  std::map<std::string, std::shared_ptr<torch::nn::Module>> home;  // by layer: where its values live
   for (int n : part_.nodes) {
     const Node& node = staged.graph.nodes[static_cast<std::size_t>(n)];
     Call call{&node, std::nullopt, std::nullopt, {}, 0};
     for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
     if (node.is_layer()) {
-      call.layer = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
-      const auto [first, is_new] = home.try_emplace(node.layer_path, call.layer->module);
-      if (!is_new)
-        share_values(*call.layer->module, *first->second);
-      else if (node.layer->standalone)
-        copy_values(*call.layer->module, *node.layer->standalone->module);
-      gradients_.add_call(node.layer_path, *call.layer->module);
+      call.layer = build_node(staged, node, seed);
       if (auto split = split_layer({node.name, *call.layer}, gradients_)) {
         call.split = split_.size();
         split_.push_back(std::move(split));
@@ -45,6 +40,18 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
   }
 }
 
+void Stage::find_segments() {
+  std::vector<CallShape> shapes;
+  for (const Call& call : calls_)
+    shapes.push_back({call.node->name, call.node->recompute.value_or(false), call.inputs, call.first_output,
+                      static_cast<std::size_t>(call.node->outputs), call.layer ? call.layer->module : nullptr});
+  std::vector<std::size_t> leaving;
+  for (const Port& port : part_.sends)
+    for (const ValueRef& value : port.values) leaving.push_back(slot_of(value));
+  for (const ValueRef& value : part_.outputs) leaving.push_back(slot_of(value));
+  segments_ = penstock::find_segments(shapes, leaving);
+}
+
 std::size_t Stage::slot_of(const ValueRef& value) const {
   const auto found = slots_.find(value);
   require<InternalError>(found != slots_.end(), "stage ", part_.id.value(), " needs '", graph_.name_of(value),
@@ -52,17 +59,51 @@ std::size_t Stage::slot_of(const ValueRef& value) const {
   return found->second;
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> Stage::state() const {
-  std::vector<std::pair<std::string, torch::Tensor>> state;
-  std::set<std::string> seen;
-  for (const Call& call : calls_) {
-    if (!call.layer || !seen.insert(call.node->layer_path).second) continue;
-    for (const auto& p : call.layer->module->named_parameters())
-      state.emplace_back(call.node->layer_path + "." + p.key(), p.value());
-    for (const auto& b : call.layer->module->named_buffers())
-      state.emplace_back(call.node->layer_path + "." + b.key(), b.value());
+// The same values as on every other stage that uses the layer, wherever its home is: they depend on its seed and name.
+BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed) {
+  BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+  const Call* first = nullptr;
+  for (const Call& call : calls_)
+    if (!first && call.layer && call.node->layer_path == node.layer_path) first = &call;
+  if (first)
+    share_values(*built.module, *first->layer->module);
+  else if (node.layer->standalone)
+    copy_values(*built.module, *node.layer->standalone->module);
+  hold(staged, node, *built.module, seed);
+  return built;
+}
+
+void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed) {
+  const auto held = [&](const std::string& name) {
+    return std::find_if(state_.begin(), state_.end(), [&](const Held& one) { return one.name == name; });
+  };
+  for (const auto& tie : node.ties) find_parameter(module, tie.first, node.layer_path);
+  for (auto& item : module.named_parameters()) {
+    torch::Tensor& leaf = item.value();
+    const auto tie = node.ties.find(item.key());
+    const HomeParameter home =
+        tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, item.key()} : tie->second;
+    const std::string name = home.full_name();
+    if (const auto known = held(name); known != state_.end()) {
+      tie_values(leaf, known->value);
+    } else {
+      if (tie != node.ties.end()) {
+        const BuiltLayer at_home = home.layer->standalone
+                                       ? *home.layer->standalone
+                                       : build_layer(home.layer->factory, {.seed = seed, .layer = home.layer_path});
+        torch::Tensor value = find_parameter(*at_home.module, home.name, home.layer_path).detach().clone();
+        value.requires_grad_(find_parameter(*at_home.module, home.name, home.layer_path).requires_grad());
+        tie_values(leaf, value);
+      }
+      state_.push_back({name, leaf, uses_of(staged, *home.layer, home.name)});
+    }
+    if (leaf.requires_grad()) gradients_.add_use({name, leaf, held(name)->everywhere});
   }
-  return state;
+  for (auto& item : module.named_buffers()) {
+    const std::string name = node.layer_path + "." + item.key();
+    // BatchNorm without running statistics has undefined ones.
+    if (item.value().defined() && held(name) == state_.end()) state_.push_back({name, item.value(), {}});
+  }
 }
 
 bool Stage::trains(int node) const {
@@ -83,12 +124,12 @@ void Stage::set_training(bool training) {
 
 Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) {
   Tensors leaves;
-  Run run{take_arrivals(arrivals, leaves), {}, arrivals.place};
+  Passage run{take_arrivals(arrivals, leaves), {}, arrivals.place};
   if (torch::GradMode::is_enabled())
     for (std::size_t i = 0; i < split_.size(); ++i) run.kept.push_back(c10::make_intrusive<KeptForWeights>());
   const RandomPlaceGuard guard(run.place);
   if (watched_)
-    for (const Call& call : calls_) run_call(call, run);
+    run_calls(run, plain_call_);
   else
     run_watching_for_changes(run);
 
@@ -125,7 +166,23 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   return slots;
 }
 
-void Stage::run_call(const Call& call, Run& run) const {
+void Stage::run_calls(Passage& run, const RunCall& run_call) {
+  auto segment = segments_.begin();
+  const auto no_segment = segments_.end();
+  if (!torch::GradMode::is_enabled()) segment = no_segment;
+  for (std::size_t c = 0; c < calls_.size();) {
+    if (segment == no_segment || (*segment)->begin() != c) {
+      run_call(c++, run);
+      continue;
+    }
+    (*segment)->forward(run, run_call, plain_call_);
+    c = (*segment++)->end();
+  }
+  if (torch::GradMode::is_enabled())
+    for (const auto& each : segments_) each->finish(run);
+}
+
+void Stage::run_call(const Call& call, Passage& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
@@ -142,7 +199,7 @@ void Stage::run_call(const Call& call, Run& run) const {
 
 // A layer that changes its input in place (ReLU(inplace) and the like) is harmless where nobody looks at that input
 // afterwards. What came from outside is copied for it from now on; a later reader is an error.
-void Stage::run_watching_for_changes(Run& run) {
+void Stage::run_watching_for_changes(Passage& run) {
   std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) sent.emplace_back(say("stage ", port.peer.value()), slot_of(value));
@@ -153,7 +210,7 @@ void Stage::run_watching_for_changes(Run& run) {
     return all;
   };
   const auto outside = versions();
-  for (std::size_t c = 0; c < calls_.size(); ++c) {
+  run_calls(run, [&](std::size_t c, Passage&) {
     const auto before = versions();
     run_call(calls_[c], run);
     const auto after = versions();
@@ -164,7 +221,7 @@ void Stage::run_watching_for_changes(Run& run) {
       require<PlanError>(before[slot] < 0 || before[slot] == after[slot], "layer '", calls_[c].node->name,
                          "' changes a value in place that ", reader,
                          " reads afterwards: use a layer that does not work in place");
-  }
+  });
   const auto at_end = versions();
   for (Arrival& arrival : arrivals_) arrival.copy = outside[arrival.slot] != at_end[arrival.slot];
   watched_ = true;
@@ -192,13 +249,16 @@ std::vector<Message> Stage::backward(Activations activations, const OutputGradie
 }
 
 std::vector<Message> Stage::input_grad(Activations& activations, const OutputGradients& from) {
-  // Roots: what was sent, with what came back; a value sent to several stages gets their gradients in stage order.
+  // Roots: what was sent, with what came back. A value sent to several stages gets their gradients from the last stage
+  // to the first: the order in which the engine adds them where they are all on one.
   Tensors roots, root_gradients;
   std::map<const torch::TensorImpl*, std::size_t> root_of;
-  std::size_t sent = 0;
-  for (const Message& message : from.messages)
-    for (const Parcel& parcel : message.parcels) {
-      const torch::Tensor& root = activations.sent[sent++];
+  std::size_t sent = activations.sent.size();
+  for (auto message = from.messages.rbegin(); message != from.messages.rend(); ++message) {
+    sent -= message->parcels.size();
+    for (std::size_t i = 0; i < message->parcels.size(); ++i) {
+      const Parcel& parcel = message->parcels[i];
+      const torch::Tensor& root = activations.sent[sent + i];
       if (!root.defined() || !parcel.tensor.defined()) continue;
       const auto [known, is_new] = root_of.try_emplace(root.unsafeGetTensorImpl(), roots.size());
       if (is_new) {
@@ -208,6 +268,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
         root_gradients[known->second] = root_gradients[known->second] + parcel.tensor;
       }
     }
+  }
   if (activations.loss.defined() && activations.loss.requires_grad()) {
     roots.push_back(activations.loss);
     root_gradients.push_back(from.loss);

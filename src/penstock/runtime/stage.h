@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
-#include "penstock/model/random_place.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradients.h"
+#include "penstock/runtime/recompute.h"
 #include "penstock/runtime/split_layer.h"
 #include "penstock/transport/transport.h"
 
@@ -44,8 +44,15 @@ class Stage {
   StageId id() const { return part_.id; }
   const StagePart& part() const { return part_; }
   Gradients& gradients() { return gradients_; }
-  /// Parameters, frozen ones too, and buffers, by full name.
-  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  const Gradients& gradients() const { return gradients_; }
+  /// A parameter or buffer as this stage holds it.
+  struct Held {
+    std::string name;
+    torch::Tensor value;
+    ParameterUses everywhere;  // of a parameter, on all stages; empty for a buffer
+  };
+  /// Parameters, frozen ones too, and buffers, each once.
+  const std::vector<Held>& state() const { return state_; }
   /// Whether a node of this stage has parameters that want gradients.
   bool trains(int node) const;
   /// Switches dropout, batch statistics and the like.
@@ -86,18 +93,17 @@ class Stage {
     bool copy = false;  // a layer here changes it in place: it works on a copy
   };
 
-  /// One micro-batch on its way through the calls.
-  struct Run {
-    Tensors slots;
-    std::vector<Kept> kept;  // by split call; empty where no graph is kept
-    RandomPlace place;
-  };
-
   void build(const StagedGraph& staged, std::uint64_t seed);
+  /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
+  BuiltLayer build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed);
+  void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
-  void run_call(const Call& call, Run& run) const;
-  void run_watching_for_changes(Run& run);
+  void find_segments();
+  void run_call(const Call& call, Passage& run) const;
+  /// Each call through `run_call`; those that are to be recomputed as segments, where a graph is kept.
+  void run_calls(Passage& run, const RunCall& run_call);
+  void run_watching_for_changes(Passage& run);
   Forwarded leave(const Tensors& slots) const;
 
   const Graph& graph_;
@@ -108,7 +114,10 @@ class Stage {
   bool watched_ = false;                   // the first F looks for layers that change their input
   std::optional<bool> training_;
   Gradients gradients_;
+  std::vector<Held> state_;
   std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
+  std::vector<std::unique_ptr<Segment>> segments_;  // in order
+  RunCall plain_call_;                              // a call as it is, by number
 };
 
 }  // namespace penstock

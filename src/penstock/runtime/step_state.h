@@ -12,6 +12,7 @@ namespace penstock {
 struct StepNumbers {
   double loss = 0;
   double weight = 0;
+  double loss_sum = 0;
   std::vector<double> metrics;
 };
 
@@ -29,6 +30,8 @@ class StepState {
   double gradient_norm();
   void wait_until_done();
   bool ready();
+  /// Every local rank is through, or one has failed.
+  bool is_done();
 
  private:
   std::mutex mutex_;

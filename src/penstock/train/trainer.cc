@@ -94,18 +94,14 @@ void Trainer::report(const Pending& pending) {
 }
 
 EvaluationReport Trainer::evaluate(Loader& test) {
-  const Loss& loss = pipeline_.loss();
   // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  const std::vector<Metric> metrics = {
-      correct, {"loss", [&loss](const torch::Tensor& output, const torch::Tensor& target) {
-                  return loss.sum(output, target).item<double>();
-                }}};
+  const std::vector<Metric> metrics = {correct_along(pipeline_.loss().class_dimension)};
   double right = 0, loss_sum = 0, weight = 0;
   EvaluationReport report;
   std::optional<StepResult> pending;
   const auto add = [&](const StepResult& result) {
     right += result.metrics()[0];
-    loss_sum += result.metrics()[1];
+    loss_sum += result.loss_sum();
     weight += result.weight();
   };
   test.set_epoch(0);
@@ -117,7 +113,7 @@ EvaluationReport Trainer::evaluate(Loader& test) {
   }
   if (pending) add(*pending);
   report.loss = weight > 0 ? loss_sum / weight : 0;
-  report.accuracy = report.samples > 0 ? right / static_cast<double>(report.samples) : 0;
+  report.accuracy = weight > 0 ? right / weight : 0;
   return report;
 }
 

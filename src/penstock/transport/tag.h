@@ -12,6 +12,7 @@ enum class Traffic : std::uint8_t {
   forward,    // boundary values of a micro-batch
   backward,   // their gradients
   reduce,     // parameter gradients between replicas
+  ties,       // gradients and values of parameters that several stages use
   result,     // losses and metrics to every rank
   control     // everything else: fingerprints, gathered traces, ...
 };

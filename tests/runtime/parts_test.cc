@@ -1,0 +1,114 @@
+// A step taken in parts is the step.
+#include <gtest/gtest.h>
+
+#include "tests/runtime/deep_job.h"
+
+namespace penstock::test {
+namespace {
+
+struct PartsCase {
+  int stages = 1;
+  int replicas = 1;
+  std::optional<double> clip_norm = std::nullopt;
+};
+
+struct Job {
+  explicit Job(const PartsCase& one) : world({.stages = one.stages, .replicas = one.replicas}) {
+    PipelineOptions options;
+    options.micro_batches = 3;
+    options.clip_norm = one.clip_norm;
+    options.seed = 5;
+    pipeline.emplace(world, network, cross_entropy, options);
+    pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    torch::manual_seed(7);
+    inputs = torch::randn({11, 6});
+    targets = torch::arange(11) % 4;
+  }
+
+  World world;
+  DeepNetwork network;
+  std::optional<Pipeline> pipeline;
+  torch::Tensor inputs, targets;
+};
+
+void expect_equal(const std::map<std::string, torch::Tensor>& a, const std::map<std::string, torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << name;
+}
+
+TEST(Parts, GiveTheNumbersOfTheWholeStep) {
+  for (const PartsCase& one : {PartsCase{}, {3}, {2, 2}, {2, 1, 0.01}, {2, 2, 0.01}}) {
+    Job whole(one), parts(one);
+    for (int step = 0; step < 3; ++step) {
+      const double loss = whole.pipeline->train_step(whole.inputs, whole.targets).loss();
+      const StepResult result = parts.pipeline->forward_backward(parts.inputs, parts.targets);
+      EXPECT_EQ(loss, result.loss());
+      if (step != 1) parts.pipeline->reduce_gradients();  // step() does it where it was left out
+      parts.pipeline->step();
+    }
+    expect_equal(whole.pipeline->state(), parts.pipeline->state());
+  }
+}
+
+TEST(Parts, ShowGradientsByNameAndDivideThem) {
+  Job plain({3}), scaled({3});
+  plain.pipeline->forward_backward(plain.inputs, plain.targets);
+  plain.pipeline->reduce_gradients();
+  scaled.pipeline->forward_backward(scaled.inputs, scaled.targets);
+  scaled.pipeline->reduce_gradients(4);
+  const auto gradients = plain.pipeline->local_gradients(), quarter = scaled.pipeline->local_gradients();
+  ASSERT_EQ(gradients.size(), plain.pipeline->state().size());
+  for (const auto& [name, gradient] : gradients) EXPECT_TRUE(gradient.equal(quarter.at(name) * 4)) << name;
+  EXPECT_GT(gradients.at("first.weight").norm().item<double>(), 0);
+}
+
+TEST(Parts, KeepTheirGradientsOverAnEvaluation) {
+  Job undisturbed({2}), evaluated({2});
+  for (Job* job : {&undisturbed, &evaluated}) {
+    job->pipeline->forward_backward(job->inputs, job->targets);
+    if (job == &evaluated) job->pipeline->evaluate(job->inputs, job->targets).wait();
+    job->pipeline->step();
+  }
+  expect_equal(undisturbed.pipeline->state(), evaluated.pipeline->state());
+}
+
+TEST(Parts, InAnotherOrderAreRefused) {
+  Job job({2});
+  EXPECT_THROW(job.pipeline->step(), ConfigError);
+  EXPECT_THROW(job.pipeline->reduce_gradients(), ConfigError);
+  EXPECT_THROW(job.pipeline->local_gradients(), ConfigError);
+  job.pipeline->forward_backward(job.inputs, job.targets);
+  EXPECT_THROW(job.pipeline->forward_backward(job.inputs, job.targets), ConfigError);
+  EXPECT_THROW(job.pipeline->train_step(job.inputs, job.targets), ConfigError);
+  EXPECT_THROW(job.pipeline->reduce_gradients(0), ConfigError);
+  job.pipeline->reduce_gradients();
+  EXPECT_THROW(job.pipeline->reduce_gradients(), ConfigError);
+  job.pipeline->step();
+}
+
+TEST(Parts, TellTheNormThatTheyClip) {
+  Job whole({2, 1, 0.01});
+  const double norm = whole.pipeline->train_step(whole.inputs, whole.targets).gradient_norm();
+  EXPECT_GT(norm, 0.01);
+}
+
+TEST(BoundaryShape, IsHeldAgainstWhatCrossesStages) {
+  World world({.stages = 2});
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 2;
+  options.boundary_shape = {{6, 10}};
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  pipeline.train_step(torch::randn({12, 6}), torch::arange(12) % 4).wait();
+  try {
+    pipeline.train_step(torch::randn({11, 6}), torch::arange(11) % 4).wait();
+    FAIL() << "a micro-batch of 5 rows passed";
+  } catch (const RankFailure& failure) {
+    const std::string what = failure.what();
+    EXPECT_NE(what.find("of shape [5, 10] to stage 1, but the boundary shape is [6, 10]"), std::string::npos) << what;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,226 @@
+// Parameters that several stages use: one value and one gradient, whatever the cut, the schedule and the optimiser.
+#include <gtest/gtest.h>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+namespace {
+
+constexpr std::int64_t words = 7, width = 6;
+
+struct Table : Cell {
+  Parameter table = add_parameter("table", [] { return torch::randn({words, width}) * 0.5; });
+  Values forward_many(Values x) override { return {gather(table.value(), x[0]), table.value()}; }
+};
+
+/// A raw parameter used three times, one declared tie, and one layer called twice: all far apart.
+struct TiedNetwork : Cell {
+  Table embedding;
+  Layer first = add("first", [] { return torch::nn::Linear(width, width); });
+  Layer twice = add("twice", [] { return torch::nn::Linear(width, width); });
+  std::vector<Layer> hidden;
+  Layer last = add("last", [] { return torch::nn::Linear(width, width); });
+
+  TiedNetwork() {
+    add("embedding", embedding);
+    for (int i = 0; i < 5; ++i) hidden.push_back(add(say("hidden", i), [] { return torch::nn::Linear(width, width); }));
+    last.tie("weight", first, "weight");
+  }
+
+  Value forward(Value tokens) override {
+    Values embedded = embedding(Values{tokens});
+    Value x = relu(first(embedded[0]));
+    x = torch_tanh(twice(x));
+    for (const Layer& layer : hidden) x = x + torch_tanh(layer(x));
+    x = x + matmul(softmax(matmul(x, embedded[1], {.transpose_b = true}), -1), embedded[1]);
+    x = last(twice(x));
+    return matmul(x, embedded[1], {.transpose_b = true});
+  }
+
+ private:
+  static Value torch_tanh(const Value& x) { return penstock::tanh(x); }
+};
+
+struct TiedCase {
+  std::string schedule = "1f1b";
+  int stages = 1;
+  int chunks = 0;
+  int replicas = 1;
+  int micro_batches = 4;
+  std::string optimizer = "sgd";
+  std::optional<double> clip_norm = std::nullopt;
+  WeightGradients weight_gradients = WeightGradients::stream;
+
+  std::string name() const { return say(schedule, " p ", stages, " v ", chunks, " d ", replicas, " ", optimizer); }
+};
+
+OptimizerFactory optimizer_of(const std::string& name) {
+  if (name == "adam") return adam({.learning_rate = 0.01, .weight_decay = 0.1});
+  if (name == "momentum") return sgd({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+  return sgd({.learning_rate = 0.1});
+}
+
+std::pair<torch::Tensor, torch::Tensor> batch() {
+  const torch::Tensor tokens = torch::arange(12) * 5 % words;
+  return {tokens, (tokens + 1) % words};
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> state;
+};
+
+PipelineOptions options_of(const TiedCase& one) {
+  PipelineOptions options;
+  options.micro_batches = one.micro_batches;
+  options.schedule = one.schedule;
+  options.chunks = one.chunks;
+  options.clip_norm = one.clip_norm;
+  options.weight_gradients = one.weight_gradients;
+  options.cut = "uniform";
+  options.seed = 3;
+  return options;
+}
+
+Trained train(const TiedCase& one) {
+  World world({.stages = one.stages, .replicas = one.replicas});
+  TiedNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, options_of(one));
+  pipeline.optimize_with(optimizer_of(one.optimizer));
+  Trained trained;
+  const auto [tokens, targets] = batch();
+  for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(tokens, targets).loss());
+  trained.state = pipeline.state();
+  return trained;
+}
+
+void expect_equal(const Trained& a, const Trained& b, const std::string& what) {
+  EXPECT_EQ(a.losses, b.losses) << what;
+  ASSERT_EQ(a.state.size(), b.state.size()) << what;
+  for (const auto& [name, value] : a.state) EXPECT_TRUE(value.equal(b.state.at(name))) << what << ": " << name;
+}
+
+TEST(Ties, TrainTheSameToTheBitForEveryCutAndSchedule) {
+  for (const char* optimizer : {"sgd", "momentum", "adam"}) {
+    const Trained alone = train({.optimizer = optimizer});
+    for (int stages : {2, 3, 4})
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+        const TiedCase one{.schedule = schedule, .stages = stages, .optimizer = optimizer};
+        expect_equal(alone, train(one), one.name());
+      }
+    const TiedCase chunked{.schedule = "interleaved", .stages = 2, .chunks = 3, .optimizer = optimizer};
+    expect_equal(alone, train(chunked), chunked.name());
+    const TiedCase v_shaped{.schedule = "zb-v", .stages = 3, .optimizer = optimizer};
+    expect_equal(alone, train(v_shaped), v_shaped.name());
+  }
+}
+
+TEST(Ties, CountOnceInTheNormAndAreClipped) {
+  const Trained free = train({});
+  const Trained alone = train({.clip_norm = 0.05});
+  EXPECT_NE(free.losses, alone.losses);
+  expect_equal(alone, train({.schedule = "zb-h2", .stages = 3, .clip_norm = 0.05}), "zb-h2 p 3");
+  expect_equal(alone, train({.schedule = "looped-bfs", .stages = 2, .chunks = 2, .clip_norm = 0.05}), "looped-bfs p 2");
+}
+
+TEST(Ties, FusedWeightGradientsAreTheSameForEveryCut) {
+  const TiedCase alone{.weight_gradients = WeightGradients::fused};
+  const TiedCase cut{.schedule = "zb-h1", .stages = 3, .weight_gradients = WeightGradients::fused};
+  expect_equal(train(alone), train(cut), "fused");
+}
+
+TEST(Ties, AreSummedOverReplicas) {
+  const Trained alone = train({.replicas = 2, .micro_batches = 2});
+  expect_equal(alone, train({.stages = 3, .replicas = 2, .micro_batches = 2}), "p 3 d 2");
+  const Trained one_replica = train({.micro_batches = 4});
+  for (const auto& [name, value] : one_replica.state)
+    EXPECT_LT((value - alone.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
+}
+
+TEST(Ties, AreSavedOnce) {
+  const auto state = train({.stages = 4}).state;
+  EXPECT_TRUE(state.contains("embedding.table"));
+  EXPECT_TRUE(state.contains("first.weight"));
+  EXPECT_FALSE(state.contains("last.weight"));
+  EXPECT_TRUE(state.contains("last.bias"));
+  EXPECT_EQ(state.size(), 1u + 2 + 2 + 10 + 1);
+}
+
+TEST(Ties, EqualThePlainLoop) {
+  TiedNetwork network;
+  std::vector<torch::Tensor> parameters;
+  std::map<std::string, torch::Tensor> plain;
+  for (const auto& [name, value] : network.named_parameters(3)) {
+    parameters.push_back(value);
+    plain[name] = value;
+  }
+  torch::optim::SGD optimizer(parameters, 0.1);
+  const auto [tokens, targets] = batch();
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(network(Value(tokens)).tensor(), targets);
+    loss.backward();
+    optimizer.step();
+  }
+  const Trained pipelined = train({.schedule = "1f1b", .stages = 3});
+  for (const auto& [name, value] : plain)
+    EXPECT_LT((value - pipelined.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
+}
+
+TEST(Ties, TakeAValueChangedByHandAtTheirHome) {
+  World world({.stages = 4});
+  TiedNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, options_of({.stages = 4}));
+  const auto [tokens, targets] = batch();
+  {
+    const torch::NoGradGuard no_grad;
+    pipeline.local_state().at("embedding.table").mul_(2);
+    pipeline.local_state().at("first.weight").add_(0.25);
+  }
+  const double unsynchronised = pipeline.evaluate(tokens, targets).loss();
+  pipeline.sync_ties();
+  const double synchronised = pipeline.evaluate(tokens, targets).loss();
+
+  World alone({.stages = 1});
+  TiedNetwork same;
+  Pipeline one_stage(alone, same, cross_entropy, options_of({}));
+  {
+    const torch::NoGradGuard no_grad;
+    one_stage.local_state().at("embedding.table").mul_(2);
+    one_stage.local_state().at("first.weight").add_(0.25);
+  }
+  EXPECT_EQ(synchronised, one_stage.evaluate(tokens, targets).loss());
+  EXPECT_NE(unsynchronised, synchronised);
+}
+
+struct BadTie : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(3, 4); });
+  Layer out = add("out", [] { return torch::nn::Linear(4, 3); });
+  Value forward(Value x) override { return out(in(x)); }
+};
+
+std::string complaint_of(Cell& network) {
+  World world({.stages = 2});
+  try {
+    Pipeline pipeline(world, network, cross_entropy, {.cut = "out"});
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Ties, OfTwoShapesOrUnknownNamesAreRefused) {
+  BadTie shapes;
+  shapes.out.tie("weight", shapes.in, "weight");
+  EXPECT_NE(complaint_of(shapes).find("[3, 4] cannot be tied to one of shape [4, 3]"), std::string::npos)
+      << complaint_of(shapes);
+  BadTie names;
+  names.out.tie("wait", names.in, "weight");
+  EXPECT_NE(complaint_of(names).find("'out' has no parameter 'wait' to tie; it has weight, bias"), std::string::npos)
+      << complaint_of(names);
+  BadTie itself;
+  EXPECT_THROW(itself.in.tie("weight", itself.in, "weight"), PlanError);
+}
+
+}  // namespace
+}  // namespace penstock::test
