@@ -181,8 +181,8 @@ class LaunchVerb(unittest.TestCase):
     def test_a_rank_that_writes_to_standard_output_alone(self):
         code, _, err = self.launch("-n", "2", script=f"[ {RANK} = 0 ] && exec {LONG}; echo said; exit 7")
         self.assertEqual(code, 7)
-        self.assertTrue(err.endswith("\npenstock: rank 1 of 2 failed first: exit code 7; log_output/1/rank.1/stdout ends "
-                                     "with\n  | said\n"), err)
+        self.assertTrue(err.endswith("\npenstock: rank 1 of 2 failed first: exit code 7; log_output/1/rank.1/stdout "
+                                     "ends with\n  | said\n"), err)
 
     @of_mpirun
     def test_a_rank_that_is_killed(self):
@@ -318,7 +318,8 @@ class LaunchVerb(unittest.TestCase):
 
     def test_srun(self):
         self.write("srun", SRUN)
-        code, out, err = self.launch("-n", "2", "--launcher", "./srun", script="echo task $SLURM_PROCID; exit $PMIX_RANK")
+        code, out, err = self.launch("-n", "2", "--launcher", "./srun",
+                                     script="echo task $SLURM_PROCID; exit $PMIX_RANK")
         self.assertEqual((code, out), (1, "task 0\n"))
         self.assertEqual(self.read("log_output/1/rank.1/stdout"), "task 1\n")
         self.assertTrue(err.endswith("penstock: rank 1 of 2 failed first: exit code 1; log_output/1/rank.1/stdout ends "
@@ -338,8 +339,8 @@ class LaunchVerb(unittest.TestCase):
                 (["-n", "2"], "which program? Write it behind --: penstock launch -n 2 -- train --stages 2, or -- "
                               "./my_program"),
                 (["-n", "2", "--"], "which program?"),
-                (["-n", "2", "train", "--stages", "2"], "'train' is no flag of launch; the program and its own words go "
-                                                         "behind --: penstock launch -n 2 -- train --stages 2"),
+                (["-n", "2", "train", "--stages", "2"], "'train' is no flag of launch; the program and its own words "
+                                                         "go behind --: penstock launch -n 2 -- train --stages 2"),
                 (["-n", "2", "--colour", "--", "true"], "'--colour' is no flag of launch"),
                 (["--", "true"], "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)"),
                 (["-n", "-1", "--", "true"], "-n -1, but a job has at least 1 rank"),
@@ -360,8 +361,8 @@ class LaunchVerb(unittest.TestCase):
     def test_no_mpirun(self):
         environment = {**ENVIRONMENT, "PATH": self.folder}
         self.assertEqual(self.complaint_of("-n", "2", "--", "/bin/true", environment=environment),
-                         "there is no 'mpirun' that can be started: install Open MPI (Debian: apt install openmpi-bin), or "
-                         "name the program with --launcher")
+                         "there is no 'mpirun' that can be started: install Open MPI (Debian: apt install "
+                         "openmpi-bin), or name the program with --launcher")
 
     @of_mpirun
     @unittest.skipUnless(os.geteuid() == 0, "for root alone")

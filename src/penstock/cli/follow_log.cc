@@ -12,7 +12,10 @@
 namespace penstock {
 
 LogFollower::LogFollower(std::filesystem::path path, int stream, std::string mark)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), stream_(stream), mark_(std::move(mark)) {
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)),
+      stream_(stream),
+      mark_(std::move(mark)) {
   require<Failure>(file_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
 }
 

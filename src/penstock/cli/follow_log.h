@@ -9,8 +9,8 @@ namespace penstock {
 /// Reads a file that others write to, and copies what is new to a stream of this process. Not thread-safe.
 class LogFollower {
  public:
-  /// `mark` goes before every line; where there is one, only whole lines are copied, each in one piece, so that lines of
-  /// several processes on one screen stay apart. The file has to be there. Throws Failure.
+  /// `mark` goes before every line; where there is one, only whole lines are copied, each in one piece, so that several
+  /// logs can be seen on one screen. The file has to be there. Throws Failure.
   LogFollower(std::filesystem::path path, int stream, std::string mark);
   LogFollower(LogFollower&& other) noexcept;
   LogFollower& operator=(LogFollower&& other) noexcept;

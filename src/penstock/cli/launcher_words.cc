@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <set>
 
 #include "penstock/base/error.h"
@@ -31,7 +30,9 @@ HostSlots parse_host(std::string_view word, std::string_view all) {
 }
 
 int slots_of(const std::vector<HostSlots>& hosts) {
-  return std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const HostSlots& host) { return sum + host.slots; });
+  int slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  return slots;
 }
 
 bool is_srun(const LaunchSettings& settings) {
@@ -72,8 +73,8 @@ Words srun_words(const LaunchSettings& settings) {
   if (!settings.hosts.empty()) {
     const int slots = settings.hosts.front().slots;
     for (const HostSlots& host : settings.hosts)
-      require<ConfigError>(host.slots == slots, "srun gives every host as many ranks, but ", settings.hosts.front().name,
-                           " is to take ", slots, " and ", host.name, " ", host.slots);
+      require<ConfigError>(host.slots == slots, "srun gives every host as many ranks, but ",
+                           settings.hosts.front().name, " is to take ", slots, " and ", host.name, " ", host.slots);
     words.push_back("--nodelist=" + joined(settings.hosts, false));
     words.push_back("--ntasks-per-node=" + std::to_string(slots));
   }
@@ -130,7 +131,8 @@ int rank_count(const LaunchSettings& settings) {
     require<ConfigError>(settings.ranks > 0, "-n ", settings.ranks, ", but a job has at least 1 rank");
     return settings.ranks;
   }
-  require<ConfigError>(!settings.hosts.empty(), "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)");
+  require<ConfigError>(!settings.hosts.empty(),
+                       "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)");
   return slots_of(settings.hosts);
 }
 

@@ -16,9 +16,9 @@ struct GroupEnd {
 };
 
 /// Runs words[0], looked up in PATH, with those words, in a process group of its own, so that a terminal's Ctrl-C
-/// reaches it once: through us. SIGINT, SIGTERM and SIGHUP are passed on to it (SIGQUIT as SIGTERM), SIGUSR1 and SIGUSR2
-/// too. When it is told to end and has not after `patience_s`, it is killed. When it has ended, whatever it left behind
-/// is killed. When this process dies, the program gets SIGTERM.
+/// reaches it once: through us. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it, SIGQUIT as SIGTERM;
+/// those that this process ignores are left alone. When it is told to end and has not after `patience_s`, it is killed.
+/// When it has ended, whatever it left behind is killed. When this process dies, it gets SIGTERM.
 /// To be called from the main thread, with no other child processes around. Throws Failure when it cannot be started.
 GroupEnd run_in_own_group(const std::vector<std::string>& words, int patience_s);
 

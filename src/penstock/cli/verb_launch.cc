@@ -75,11 +75,10 @@ std::string plural(int count, const char* what) { return say(count, " ", what, c
 
 void announce(const Launch& wanted, const LaunchingMachine& machine, const JobLogs& logs) {
   const int ranks = rank_count(wanted.settings);
-  std::string where;
-  if (!wanted.settings.hosts.empty()) where = say(" on ", plural(static_cast<int>(wanted.settings.hosts.size()), "host"));
+  const auto hosts = static_cast<int>(wanted.settings.hosts.size());
+  std::string where = hosts == 0 ? "" : say(" on ", plural(hosts, "host"));
   if (is_crowded(wanted.settings, machine))
-    where += wanted.settings.hosts.empty() ? say(" share ", plural(machine.cores, "core"))
-                                           : std::string(", more than they take: cores are shared");
+    where += hosts == 0 ? say(" share ", plural(machine.cores, "core")) : say(", more than they take");
   log(LogLevel::info, say(plural(ranks, "rank"), where, "; logs: ", logs.shown()));
 }
 
