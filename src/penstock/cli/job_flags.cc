@@ -82,6 +82,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "threads", "mpi"}))
       ->capture_default_str();
   where->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
+  where->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
+      ->capture_default_str();
   where->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
       ->capture_default_str();
 }
@@ -189,6 +191,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.recompute = flags.recompute;
   if (flags.precision == "bf16") options.precision = Precision::bf16;
   options.cut = flags.cut;
+  options.device = flags.device;
   options.seed = flags.seed;
   return options;
 }
@@ -223,6 +226,7 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"cut", flags.cut},
                    {"transport", world.transport()},
                    {"threads", world.threads()},
+                   {"device", flags.device},
                    {"batch_size", flags.batch_size},
                    {"reduction", flags.reduction},
                    {"recompute", flags.recompute},

@@ -39,6 +39,7 @@ struct JobFlags {
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";
+  std::string device = "cpu";
   double deadline_s = 60;
 
   void add_to(CLI::App& app);  // all three

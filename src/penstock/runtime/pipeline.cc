@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
+#include "penstock/runtime/device.h"
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
@@ -47,7 +48,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
           RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed,
-                      options_.precision});
+                      options_.precision,
+                      device_of(options_.device,
+                                member.is_alone ? member.rank.value() : local_rank_of(member.rank.value()))});
       auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
@@ -356,6 +359,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
             {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
             {"precision", to_string(options_.precision)},
+            {"device", options_.device},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};
   }

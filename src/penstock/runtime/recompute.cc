@@ -138,7 +138,11 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
   memory->slots = passage.slots.size();
   memory->buffers = copies_of(buffers_);
   memory->place = passage.place;
-  memory->autocast = Autocast::current();
+  const auto on_device = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& input) {
+    return passage.slots[input.slot].defined();
+  });
+  memory->autocast = Autocast::current(on_device == inputs_.end() ? c10::DeviceType::CPU
+                                                                  : passage.slots[on_device->slot].device().type());
 
   Tensors originals;
   std::vector<std::int64_t> versions_inside;
