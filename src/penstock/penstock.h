@@ -2,6 +2,7 @@
 #pragma once
 
 #include "penstock/base/base.h"
+#include "penstock/checkpoint/checkpoint.h"
 #include "penstock/data/data.h"
 #include "penstock/model/model.h"
 #include "penstock/plan/plan.h"

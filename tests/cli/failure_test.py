@@ -36,7 +36,7 @@ MISUSE = [
     (["--threads", "0"], "threads = 0, but a rank has at least 1"),
     (["--deadline", "0"], "--deadline 0: give seconds between 0.001 and 1e+06"),
     (["--seed", "-1"], "--seed: -1 is below 0"),
-    (["--model", "vgg"], "--model: vgg not in {mlp}"),
+    (["--model", "vgg"], "--model: vgg not in {mlp,"),
     (["--hidden", "512x"], "'512x' in '512x' is no layer width: write widths as 512,512 or 1024x8"),
     (["--schedule", "1f1c"], "no schedule is called '1f1c': there are sequential, gpipe, 1f1b"),
     (["--schedule", "forward-only"], "schedule 'forward-only' has no backward words: it cannot train"),

@@ -7,17 +7,6 @@
 namespace penstock {
 namespace {
 
-TEST(EditDistance, counts_letters) {
-  EXPECT_EQ(edit_distance("", ""), 0u);
-  EXPECT_EQ(edit_distance("train", "train"), 0u);
-  EXPECT_EQ(edit_distance("tran", "train"), 1u) << "left out";
-  EXPECT_EQ(edit_distance("traiin", "train"), 1u) << "put in";
-  EXPECT_EQ(edit_distance("trayn", "train"), 1u) << "replaced";
-  EXPECT_EQ(edit_distance("trian", "train"), 1u) << "swapped";
-  EXPECT_EQ(edit_distance("", "train"), 5u);
-  EXPECT_EQ(edit_distance("show", "check"), 4u);
-}
-
 /// What is said of a line to a program with the verbs `train` and `trace report`, `trace svg`.
 std::string complaint(std::vector<std::string> words) {
   CLI::App program("", "program");

@@ -26,7 +26,7 @@ class MnistFolder : public testing::Test {
 
   std::string refusal() const {
     try {
-      load_mnist(folder_.string(), MnistPart::test);
+      load_mnist(folder_.string(), DataPart::test);
     } catch (const DataError& error) {
       return error.what();
     }
@@ -42,16 +42,16 @@ class MnistFolder : public testing::Test {
 
 TEST(Mnist, HoldsItsSixtyAndTenThousand) {
   for (const std::string& directory : {real_data(), real_data() + "/mnist"}) {
-    const ImageSet train = load_mnist(directory, MnistPart::train);
+    const ImageSet train = load_mnist(directory, DataPart::train);
     EXPECT_EQ(train.size(), 60000);
     EXPECT_EQ(train.images.sizes(), (std::vector<std::int64_t>{60000, 1, 28, 28}));
     EXPECT_EQ(train.images.dtype(), torch::kUInt8);
     EXPECT_EQ(train.labels.dtype(), torch::kInt64);
-    EXPECT_DOUBLE_EQ(train.mean, 0.1307);
-    EXPECT_DOUBLE_EQ(train.std, 0.3081);
+    EXPECT_EQ(train.mean, std::vector<double>{0.1307});
+    EXPECT_EQ(train.std, std::vector<double>{0.3081});
     EXPECT_TRUE(train.labels.narrow(0, 0, 10).equal(torch::tensor({5, 0, 4, 1, 9, 2, 1, 3, 1, 4}, torch::kInt64)));
 
-    const ImageSet test = load_mnist(directory, MnistPart::test);
+    const ImageSet test = load_mnist(directory, DataPart::test);
     EXPECT_EQ(test.images.sizes(), (std::vector<std::int64_t>{10000, 1, 28, 28}));
     EXPECT_TRUE(test.labels.narrow(0, 0, 5).equal(torch::tensor({7, 2, 1, 0, 4}, torch::kInt64)));
   }
@@ -60,14 +60,14 @@ TEST(Mnist, HoldsItsSixtyAndTenThousand) {
 TEST_F(MnistFolder, ReadsPlainFilesHereOrInMnist) {
   write("mnist/" + images_, {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 10, 20, 30, 40});
   write("mnist/" + labels_, {0, 0, 8, 1, 0, 0, 0, 2, 9, 3});
-  const ImageSet set = load_mnist(folder_.string(), MnistPart::test);
+  const ImageSet set = load_mnist(folder_.string(), DataPart::test);
   EXPECT_TRUE(set.images.equal(torch::tensor({10, 20, 30, 40}, torch::kUInt8).view({2, 1, 1, 2})));
   EXPECT_TRUE(set.labels.equal(torch::tensor({9, 3}, torch::kInt64)));
 
   write(images_, {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7});
-  EXPECT_EQ(load_mnist(folder_.string(), MnistPart::test).size(), 2) << "half a set in the folder does not count";
+  EXPECT_EQ(load_mnist(folder_.string(), DataPart::test).size(), 2) << "half a set in the folder does not count";
   write(labels_, {0, 0, 8, 1, 0, 0, 0, 1, 1});
-  EXPECT_EQ(load_mnist(folder_.string(), MnistPart::test).size(), 1);
+  EXPECT_EQ(load_mnist(folder_.string(), DataPart::test).size(), 1);
 }
 
 TEST_F(MnistFolder, SaysWhatItLookedFor) {

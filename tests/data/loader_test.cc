@@ -1,4 +1,5 @@
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -42,7 +43,7 @@ std::string refusal(Call call) {
 
 // The pixels of the first test image at row 7, columns 6 and 7 are 84 and 185.
 TEST(Loader, NormalisesAsTheTutorialsSay) {
-  Loader loader(load_mnist(real_data(), MnistPart::test), {.batch_size = 32, .shuffle = false});
+  Loader loader(load_mnist(real_data(), DataPart::test), {.batch_size = 32, .shuffle = false});
   const Batch batch = *loader.begin();
   ASSERT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{32, 1, 28, 28}));
   ASSERT_EQ(batch.inputs.dtype(), torch::kFloat32);
@@ -139,6 +140,51 @@ TEST(Loader, SharesAreContiguousAndCoverTheBatch) {
   for (auto& iterator : at) EXPECT_TRUE(iterator == Loader::Sentinel{});
 }
 
+// What a sample becomes in an epoch, whatever the batch it comes in, who else reads it, and how far ahead.
+TEST(Loader, RandomTransformsDoNotDependOnTheLayout) {
+  ImageSet set = numbered(40);
+  set.images = torch::arange(40 * 6, torch::kInt64).to(torch::kUInt8).view({40, 1, 2, 3});
+  const auto by_label = [&set](LoaderOptions options) {
+    options.seed = 5;
+    options.transforms = {.pad = 1, .flip = true, .resize = 4};
+    Loader loader(set, options);
+    loader.set_epoch(2);
+    std::map<std::int64_t, torch::Tensor> images;
+    for (auto& [inputs, labels] : loader) {
+      const RowRange rows = split(labels.size(0), options.share);
+      for (std::int64_t i = 0; i < rows.size(); ++i)
+        images[labels[rows.begin + i].item<std::int64_t>()] = inputs[i].clone();
+    }
+    return images;
+  };
+  const auto whole = by_label({.batch_size = 40});
+  ASSERT_EQ(whole.size(), 40U);
+  EXPECT_EQ(whole.at(0).sizes(), (torch::IntArrayRef{1, 4, 4}));
+  for (const LoaderOptions& options :
+       {LoaderOptions{.batch_size = 7, .prefetch = 0}, LoaderOptions{.batch_size = 9, .share = {1, 2}},
+        LoaderOptions{.batch_size = 8, .shuffle = false}})
+    for (const auto& [label, image] : by_label(options)) EXPECT_TRUE(image.equal(whole.at(label))) << label;
+}
+
+TEST(Loader, RandomTransformsChangeFromEpochToEpoch) {
+  ImageSet set = numbered(1);
+  set.images = torch::arange(100 * 100, torch::kInt64).to(torch::kUInt8).view({1, 1, 100, 100});
+  Loader loader(set, {.transforms = {.pad = 50}});
+  const torch::Tensor first = loader.begin()->inputs, second = loader.begin()->inputs;
+  EXPECT_FALSE(first.equal(second));
+  loader.set_epoch(0);
+  EXPECT_TRUE(loader.begin()->inputs.equal(first));
+}
+
+TEST(Loader, ForATestSetNothingIsRandom) {
+  const LoaderOptions options =
+      for_test({.batch_size = 3, .shuffle = true, .drop_last = true, .transforms = {.pad = 4, .flip = true, .resize = 7}});
+  EXPECT_FALSE(options.shuffle || options.drop_last || options.transforms.flip);
+  EXPECT_EQ(options.transforms.pad, 0);
+  EXPECT_EQ(options.transforms.resize, 7);
+  EXPECT_EQ(options.batch_size, 3);
+}
+
 TEST(Loader, GivesNoInputsToThoseWhoNeverLook) {
   Loader loader(numbered(10), {.batch_size = 4, .inputs = false});
   for (const Batch& batch : loader) EXPECT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
@@ -202,8 +248,10 @@ TEST(Loader, RefusesSetsThatAreNone) {
   set.labels = set.labels.narrow(0, 0, 9);
   EXPECT_EQ(with(set), "10 images and 9 labels: each image needs one");
   set = numbered(10);
-  set.std = 0;
+  set.std = {0};
   EXPECT_EQ(with(set), "the standard deviation of an image set must be above 0, not 0");
+  set.std = {1, 1};
+  EXPECT_EQ(with(set), "2 means or standard deviations for 1 channels: give one for all, or one each");
   EXPECT_EQ(with(numbered(0)), "an image set of 0 samples gives no batches");
 }
 

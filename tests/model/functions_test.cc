@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "penstock/base/error.h"
 #include "penstock/model/model.h"
 
 namespace penstock::test {
@@ -34,6 +35,31 @@ const std::vector<Function> functions{
     {"concat", [](const Values& v) { return concat(v, 2); }, [](const Tensors& t) { return torch::cat(t, 2); }},
     {"concat", [](const Values& v) { return concat({v[1], v[0], v[1]}, 0); },
      [](const Tensors& t) { return torch::cat({t[1], t[0], t[1]}, 0); }},
+    {"div", [](const Values& v) { return v[0] / v[1]; }, [](const Tensors& t) { return t[0] / t[1]; }},
+    {"neg", [](const Values& v) { return -v[0]; }, [](const Tensors& t) { return -t[0]; }},
+    {"scale", [](const Values& v) { return scale(v[0], 0.5); }, [](const Tensors& t) { return t[0] * 0.5; }},
+    {"gelu", [](const Values& v) { return gelu(v[0]); }, [](const Tensors& t) { return torch::gelu(t[0]); }},
+    {"sigmoid", [](const Values& v) { return sigmoid(v[0]); }, [](const Tensors& t) { return torch::sigmoid(t[0]); }},
+    {"tanh", [](const Values& v) { return tanh(v[0]); }, [](const Tensors& t) { return torch::tanh(t[0]); }},
+    {"softmax", [](const Values& v) { return softmax(v[0], 1); },
+     [](const Tensors& t) { return torch::softmax(t[0], 1); }},
+    {"matmul", [](const Values& v) { return matmul(v[0], v[1], {.transpose_b = true}); },
+     [](const Tensors& t) { return torch::matmul(t[0], t[1].transpose(1, 2)); }},
+    {"matmul", [](const Values& v) { return matmul(v[0], v[1], {.transpose_a = true}); },
+     [](const Tensors& t) { return torch::matmul(t[0].transpose(1, 2), t[1]); }},
+    {"unsqueeze", [](const Values& v) { return unsqueeze(v[0], 1); },
+     [](const Tensors& t) { return t[0].unsqueeze(1); }},
+    {"transpose", [](const Values& v) { return transpose(v[0], 0, 2); },
+     [](const Tensors& t) { return t[0].transpose(0, 2); }},
+    {"mean", [](const Values& v) { return mean(v[0], {1, 2}); },
+     [](const Tensors& t) { return t[0].mean({1, 2}, false); }},
+    {"mean", [](const Values& v) { return mean(v[0], {-1}, true); },
+     [](const Tensors& t) { return t[0].mean({-1}, true); }},
+    {"slice", [](const Values& v) { return slice(v[0], {.dimension = 1, .begin = 1}); },
+     [](const Tensors& t) { return t[0].narrow(1, 1, 2); }},
+    {"slice", [](const Values& v) { return slice(v[0], {.dimension = 2, .begin = 0, .end = -1, .step = 2}); },
+     [](const Tensors& t) { return t[0].narrow(2, 0, 1); }},
+    {"reshape", [](const Values& v) { return reshape(v[0], {-1}); }, [](const Tensors& t) { return t[0].flatten(1); }},
     {"norm", [](const Values& v) { return apply("norm", [](const Tensors& t) { return t[1].norm(); }, {v[0], v[1]}); },
      [](const Tensors& t) { return t[1].norm(); }},
 };
@@ -72,6 +98,26 @@ TEST(Functions, gradients_flow) {
       EXPECT_TRUE(torch::equal(ours[i], theirs[i])) << function.node;
     }
   }
+}
+
+TEST(Functions, gather_takes_rows_by_number) {
+  const torch::Tensor table = torch::randn({5, 3}), rows = torch::tensor({{4, 0}, {1, 1}}, torch::kInt32);
+  const torch::Tensor taken = gather(Value(table), Value(rows)).tensor();
+  EXPECT_EQ(taken.sizes(), (std::vector<std::int64_t>{2, 2, 3}));
+  EXPECT_TRUE(taken[0][0].equal(table[4]) && taken[1][1].equal(table[1]));
+  EXPECT_TRUE(gather(Value(table), Value(torch::tensor({2})), -1).tensor().equal(table.narrow(1, 2, 1)));
+}
+
+TEST(Functions, squeeze_takes_away_a_dimension_of_size_1_alone) {
+  EXPECT_EQ(squeeze(Value(torch::zeros({2, 1, 3})), 1).tensor().sizes(), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_THROW(squeeze(Value(torch::zeros({2, 2})), 1), PlanError);
+}
+
+TEST(Functions, split_gives_several_values) {
+  const torch::Tensor whole = torch::randn({2, 7});
+  const Values parts = split(Value(whole), 3, 1);
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_TRUE(torch::cat({parts[0].tensor(), parts[1].tensor(), parts[2].tensor()}, 1).equal(whole));
 }
 
 }  // namespace

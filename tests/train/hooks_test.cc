@@ -10,6 +10,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
 namespace penstock::test {
 namespace {
 
@@ -30,7 +33,7 @@ std::string written(const ConsoleOptions& options, Use use) {
 
 TEST(ConsoleHook, a_line_every_ten_steps_from_the_first) {
   const std::string text = written({}, [](Hook& hook) {
-    for (std::int64_t step = 0; step <= 20; ++step) hook.on_step(step_of(step, 2.3));
+    for (std::int64_t step = 0; step <= 20; ++step) hook.after_step(step_of(step, 2.3));
     hook.on_end();
   });
   EXPECT_EQ(text,
@@ -41,7 +44,7 @@ TEST(ConsoleHook, a_line_every_ten_steps_from_the_first) {
 
 TEST(ConsoleHook, nine_digits) {
   const auto line = [](double loss) {
-    return written({.log_every = 1}, [&](Hook& hook) { hook.on_step(step_of(3, loss)); });
+    return written({.log_every = 1}, [&](Hook& hook) { hook.after_step(step_of(3, loss)); });
   };
   EXPECT_EQ(line(2.27094173123), "epoch: 0 step: 3, loss is 2.27094173\n");
   EXPECT_EQ(line(0.1 + 0.2), "epoch: 0 step: 3, loss is 0.3\n");
@@ -52,7 +55,7 @@ TEST(ConsoleHook, nine_digits) {
 TEST(ConsoleHook, log_every) {
   const auto lines = [](std::int64_t every) {
     const std::string text = written({.log_every = every}, [](Hook& hook) {
-      for (std::int64_t step = 0; step < 12; ++step) hook.on_step(step_of(step, 1));
+      for (std::int64_t step = 0; step < 12; ++step) hook.after_step(step_of(step, 1));
     });
     return std::count(text.begin(), text.end(), '\n');
   };
@@ -63,14 +66,14 @@ TEST(ConsoleHook, log_every) {
 }
 
 TEST(ConsoleHook, evaluations_are_always_told) {
-  EXPECT_EQ(written({.log_every = 0}, [](Hook& hook) { hook.on_evaluation(evaluation); }),
+  EXPECT_EQ(written({.log_every = 0}, [](Hook& hook) { hook.after_test(evaluation); }),
             "epoch: 1 test: loss 0.291235, accuracy 0.9183\n");
 }
 
 TEST(ConsoleHook, no_control_characters_where_there_is_no_terminal) {
   const std::string text = written({.log_every = 1}, [](Hook& hook) {
-    for (std::int64_t step = 0; step < 60; ++step) hook.on_step(step_of(step, 1));
-    hook.on_evaluation(evaluation);
+    for (std::int64_t step = 0; step < 60; ++step) hook.after_step(step_of(step, 1));
+    hook.after_test(evaluation);
     hook.on_end();
   });
   EXPECT_EQ(text.find_first_of("\r\x1b"), std::string::npos);
@@ -81,8 +84,8 @@ const std::string clear_line = "\r\x1b[K";
 
 TEST(ConsoleHook, a_bar_below_the_lines_on_a_terminal) {
   const std::string text = written({.is_terminal = true}, [](Hook& hook) {
-    hook.on_step(step_of(0, 1));
-    hook.on_evaluation(evaluation);
+    hook.after_step(step_of(0, 1));
+    hook.after_test(evaluation);
   });
   EXPECT_EQ(text, "epoch: 0 step: 0, loss is 1\n" + clear_line + "[..............................] 1/60" + clear_line +
                       "epoch: 1 test: loss 0.291235, accuracy 0.9183\n");
@@ -90,7 +93,7 @@ TEST(ConsoleHook, a_bar_below_the_lines_on_a_terminal) {
 
 TEST(ConsoleHook, the_bar_is_gone_at_the_end) {
   const std::string text = written({.log_every = 0, .is_terminal = true}, [](Hook& hook) {
-    hook.on_step({.step = 0, .steps_in_epoch = 3, .samples = 8, .loss = 1, .seconds = 9});
+    hook.after_step({.step = 0, .steps_in_epoch = 3, .samples = 8, .loss = 1, .seconds = 9});
     hook.on_end();
     hook.on_end();
   });
@@ -99,8 +102,8 @@ TEST(ConsoleHook, the_bar_is_gone_at_the_end) {
 
 TEST(ConsoleHook, the_rate_leaves_out_the_first_step) {
   const std::string text = written({.log_every = 0, .is_terminal = true}, [](Hook& hook) {
-    hook.on_step({.step = 0, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 9});
-    hook.on_step({.step = 1, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 0.25});
+    hook.after_step({.step = 0, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 9});
+    hook.after_step({.step = 1, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 0.25});
   });
   EXPECT_TRUE(text.ends_with(clear_line + "[##############################] 2/2  32 samples/s  0 s left" + clear_line))
       << text;
@@ -116,8 +119,8 @@ std::vector<nlohmann::json> json_lines(const std::string& text) {
 TEST(JsonHook, lines_parse_back) {
   std::ostringstream out;
   const auto hook = json_hook(out);
-  hook->on_step({.epoch = 2, .step = 7, .steps_in_epoch = 60, .samples = 32, .loss = 0.1 + 0.2, .seconds = 0.5});
-  hook->on_evaluation(evaluation);
+  hook->after_step({.epoch = 2, .step = 7, .steps_in_epoch = 60, .samples = 32, .loss = 0.1 + 0.2, .seconds = 0.5});
+  hook->after_test(evaluation);
   hook->on_end();
   ASSERT_TRUE(out.str().ends_with("\n"));
   const auto lines = json_lines(out.str());
@@ -131,8 +134,137 @@ TEST(JsonHook, lines_parse_back) {
 
 TEST(JsonHook, a_loss_that_is_no_number_is_null) {
   std::ostringstream out;
-  json_hook(out)->on_step(step_of(0, std::nan("")));
+  json_hook(out)->after_step(step_of(0, std::nan("")));
   EXPECT_TRUE(json_lines(out.str()).at(0).at("loss").is_null());
+}
+
+TEST(JsonHook, what_is_known_of_a_step_besides) {
+  std::ostringstream out;
+  StepReport report = step_of(0, 1);
+  report.targets = 32 * 64;
+  report.learning_rate = 0.5;
+  report.gradient_norm = 3;
+  report.bubble = 0.25;
+  report.peak_activations = 2;
+  report.peak_resident_bytes = 1 << 20;
+  json_hook(out)->after_step(report);
+  EXPECT_EQ(json_lines(out.str()).at(0),
+            (nlohmann::json{{"epoch", 0}, {"step", 0}, {"loss", 1.0}, {"lr", 0.5}, {"grad_norm", 3.0}, {"samples", 32},
+                            {"step_ms", 500.0}, {"samples_per_s", 64.0}, {"tokens_per_s", 4096.0}, {"bubble", 0.25},
+                            {"peak_activations", 2}, {"peak_resident_bytes", 1 << 20}}));
+}
+
+EvaluationReport without_accuracy() {
+  EvaluationReport report{.epoch = 1, .samples = 10, .loss = 0.5};
+  report.metrics.push_back({"close", 4, 0.4});
+  return report;
+}
+
+TEST(JsonHook, metrics_of_one_s_own) {
+  std::ostringstream out;
+  json_hook(out)->after_test(without_accuracy());
+  EXPECT_EQ(json_lines(out.str()).at(0), (nlohmann::json{{"epoch", 1}, {"test_loss", 0.5}, {"test_close", 0.4},
+                                                         {"test_samples", 10}}));
+}
+
+TEST(ConsoleHook, metrics_of_one_s_own) {
+  EXPECT_EQ(written({}, [](Hook& hook) { hook.after_test(without_accuracy()); }),
+            "epoch: 1 test: loss 0.5, close 0.4\n");
+}
+
+TEST(ConsoleHook, times_where_they_are_asked_for) {
+  const std::string text = written({.log_every = 2, .with_times = true}, [](Hook& hook) {
+    for (std::int64_t step = 0; step < 3; ++step) hook.after_step(step_of(step, 2));
+    hook.after_epoch({.epoch = 0, .steps = 3, .samples = 96, .targets = 96, .loss = 2.5, .seconds = 1.5});
+    hook.after_epoch({.epoch = 1, .steps = 3, .samples = 96, .targets = 960, .loss = 2.5, .seconds = 1.5});
+  });
+  EXPECT_EQ(text,
+            "epoch: 0 step: 0, loss is 2, 0.5 s per step\n"
+            "epoch: 0 step: 2, loss is 2, 0.5 s per step\n"
+            "epoch: 0 train: loss 2.5, 96 samples in 1.5 s, 64 samples/s\n"
+            "epoch: 1 train: loss 2.5, 96 samples in 1.5 s, 64 samples/s, 640 tokens/s\n");
+}
+
+/// What a hook of `make(stream)` writes while `use` runs.
+template <class Make, class Use>
+std::string written_by(Make make, Use use) {
+  std::ostringstream out;
+  const auto hook = make(out);
+  use(*hook);
+  return out.str();
+}
+
+TEST(EpochLogHook, a_line_for_training_and_one_for_the_test) {
+  const std::string text = written_by(epoch_log_hook, [](Hook& hook) {
+    hook.after_epoch({.epoch = 0, .steps = 3, .samples = 96, .loss = 6.123456, .next_learning_rate = 0.001});
+    hook.after_test({.epoch = 0, .samples = 10, .loss = 5.25, .accuracy = 0.123456, .metrics = {{"correct", 1, 0.123456}}});
+    hook.after_epoch({.epoch = 1, .steps = 3, .samples = 96, .loss = 5});
+    hook.after_test(without_accuracy());
+  });
+  EXPECT_EQ(text,
+            "[Epoch 0 / Train]: Loss = 6.1235 | LR = 0.001\n"
+            "[Epoch 0 / Test]: Loss = 5.25 | Accuracy = 0.12346\n"
+            "[Epoch 1 / Train]: Loss = 5\n"
+            "[Epoch 1 / Test]: Loss = 0.5 | close = 0.4\n");
+}
+
+TEST(LossMonitorHook, counts_from_one) {
+  const auto monitor = [](std::int64_t every) {
+    return written_by([every](std::ostream& out) { return loss_monitor_hook(out, every); }, [](Hook& hook) {
+      for (std::int64_t step = 0; step < 4; ++step) hook.after_step(step_of(step, 4.61));
+    });
+  };
+  EXPECT_EQ(monitor(3), "epoch: 1 step: 3, loss is 4.61\n");
+  EXPECT_TRUE(monitor(1).starts_with("epoch: 1 step: 1, loss is 4.61\nepoch: 1 step: 2, "));
+}
+
+TEST(LossMonitorHook, stops_at_what_is_no_number) {
+  std::ostringstream out;
+  const auto hook = loss_monitor_hook(out);
+  for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const std::string text = complaint<Failure>([&] { hook->after_step(step_of(2, loss)); });
+    EXPECT_TRUE(says(text, "epoch: 1 step: 3", "Invalid loss, terminating training")) << text;
+  }
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { loss_monitor_hook(out, 0); }), "every 0 steps"));
+}
+
+TEST(ThroughputHook, leaves_the_first_step_out) {
+  const std::string text = written_by(throughput_hook, [](Hook& hook) {
+    for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+      hook.before_epoch({.epoch = epoch});
+      StepReport report = step_of(0, 1);
+      report.targets = 320;
+      report.seconds = epoch == 0 ? 99 : 0.5;
+      hook.after_step(report);
+      report.seconds = 0.5;
+      hook.after_step(report);
+      hook.after_epoch({.epoch = epoch});
+    }
+  });
+  EXPECT_EQ(text,
+            "epoch: 0, 32 samples in 0.5 s: 64 samples/s, 640 tokens/s\n"
+            "epoch: 1, 64 samples in 1 s: 64 samples/s, 640 tokens/s\n");
+}
+
+TEST(TimerHook, last_and_mean_of_four_things) {
+  TimerHook timer;
+  EXPECT_EQ(timer.table(), "");
+  for (const double seconds : {1.0, 3.0}) {
+    timer.after_step({.seconds = seconds});
+    timer.after_test_step({.seconds = seconds / 4});
+  }
+  timer.after_epoch({.seconds = 5});
+  timer.after_test({.seconds = 2});
+  EXPECT_EQ(timer.table(),
+            "Train-step: last 3 s, mean 2 s, 2 times\n"
+            "Train-epoch: last 5 s, mean 5 s, 1 times\n"
+            "Test-step: last 0.75 s, mean 0.5 s, 2 times\n"
+            "Test-epoch: last 2 s, mean 2 s, 1 times\n");
+}
+
+TEST(EarlyStopHook, refuses_options_that_cannot_be) {
+  EXPECT_TRUE(says(complaint<ConfigError>([] { EarlyStopHook({.patience = 0}); }), "after 0 tests"));
+  EXPECT_TRUE(says(complaint<ConfigError>([] { EarlyStopHook({.least_progress = -1}); }), "least progress of -1"));
 }
 
 }  // namespace

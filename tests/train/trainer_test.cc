@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/train/hooks.h"
 #include "penstock/zoo/zoo.h"
 #include "tests/base/complaint.h"
 
@@ -45,11 +46,11 @@ struct Job {
 class Notes : public Hook {
  public:
   Notes(std::vector<std::string>& lines, const std::string& name) : lines_(lines), name_(name) {}
-  void on_step(const StepReport& r) override {
+  void after_step(const StepReport& r) override {
     lines_.push_back(say(name_, " ", r.epoch, ":", r.step, "/", r.steps_in_epoch, " ", r.samples));
     EXPECT_GE(r.seconds, 0);
   }
-  void on_evaluation(const EvaluationReport& r) override {
+  void after_test(const EvaluationReport& r) override {
     lines_.push_back(say(name_, " evaluated ", r.epoch, " ", r.samples));
   }
   void on_end() override { lines_.push_back(name_ + " end"); }
@@ -62,7 +63,7 @@ class Notes : public Hook {
 class Losses : public Hook {
  public:
   explicit Losses(std::vector<double>& losses) : losses_(losses) {}
-  void on_step(const StepReport& report) override { losses_.push_back(report.loss); }
+  void after_step(const StepReport& report) override { losses_.push_back(report.loss); }
 
  private:
   std::vector<double>& losses_;
@@ -174,6 +175,195 @@ TEST(Evaluate, is_exact_over_uneven_batches_stages_replicas_and_reductions) {
       }
 }
 
+/// Writes down every point of a training, in a word.
+class Points : public Hook {
+ public:
+  explicit Points(std::string& text, int priority = 10) : Hook(priority), text_(text) {}
+  void attached(Trainer& trainer) override { note(say("attached:", trainer.options().epochs)); }
+  void before_train() override { note("train("); }
+  void after_train() override { note(")train"); }
+  void on_end() override { note("end"); }
+  void before_epoch(const Moment& m) override { note(say("epoch", m.epoch, "of", m.steps_in_epoch, "(")); }
+  void after_epoch(const EpochReport& r) override { note(say(")epoch", r.epoch, ":", r.steps, ":", r.samples)); }
+  void before_step(const Moment& m) override { note(say("step", m.step, "@", m.completed, "(")); }
+  void after_step(const StepReport& r) override { note(say(")step", r.step)); }
+  void before_test(const Moment& m) override { note(say("test", m.epoch, "of", m.steps_in_epoch, "(")); }
+  void after_test(const EvaluationReport& r) override { note(say(")test", r.epoch)); }
+  void before_test_step(const Moment& m) override { note(say("t", m.step, "(")); }
+  void after_test_step(const TestStepReport& r) override { note(say(")t", r.step, ":", r.samples)); }
+
+ private:
+  void note(const std::string& what) { text_ += (text_.empty() ? "" : " ") + what; }
+  std::string& text_;
+};
+
+TEST(Fit, tells_every_point_of_a_training) {
+  const auto points = [](bool look_ahead) {
+    Job job({.world = {.stages = 2}});
+    std::string text;
+    Trainer trainer(job.pipeline, {.max_steps = 2, .look_ahead = look_ahead});
+    trainer.add_hook(std::make_unique<Points>(text));
+    Loader train(random_images(25), in_order(10)), test(random_images(7), in_order(4));
+    trainer.fit(train, test);
+    return text;
+  };
+  const std::string end = " )epoch0:2:20 test0of2( t0( t1( )t0:4 )t1:3 )test0 )train end";
+  EXPECT_EQ(points(true), "attached:1 train( epoch0of2( step0@0( step1@1( )step0 )step1" + end);
+  EXPECT_EQ(points(false), "attached:1 train( epoch0of2( step0@0( )step0 step1@1( )step1" + end);
+}
+
+TEST(Fit, hooks_are_called_by_priority_and_then_in_their_order) {
+  Job job({});
+  std::vector<std::string> lines;
+  class Named : public Hook {
+   public:
+    Named(std::vector<std::string>& all, const std::string& name, int priority) : Hook(priority), all_(all), name_(name) {}
+    void before_train() override { all_.push_back(name_); }
+
+   private:
+    std::vector<std::string>& all_;
+    std::string name_;
+  };
+  Trainer trainer(job.pipeline, {.max_steps = 1});
+  trainer.add_hook(std::make_unique<Named>(lines, "a10", 10));
+  trainer.add_hook(std::make_unique<Named>(lines, "b10", 10));
+  trainer.add_hook(std::make_unique<Named>(lines, "c0", 0));
+  trainer.add_hook(std::make_unique<Named>(lines, "d1", 1));
+  trainer.add_hook(std::make_unique<Named>(lines, "e0", 0));
+  Loader train(random_images(5), in_order(5));
+  trainer.fit(train);
+  EXPECT_EQ(lines, (Lines{"c0", "e0", "d1", "a10", "b10"}));
+}
+
+/// Stops after a step, and sets the learning rate to 0 before that.
+class Steering : public Hook {
+ public:
+  void attached(Trainer& trainer) override { trainer_ = &trainer; }
+  void before_step(const Moment& moment) override {
+    if (moment.completed == 2) trainer_->pipeline().set_learning_rate(0);
+  }
+  void after_step(const StepReport& report) override {
+    if (report.step == 3) trainer_->stop("enough");
+  }
+
+ private:
+  Trainer* trainer_ = nullptr;
+};
+
+TEST(Fit, a_hook_can_stop_it_and_reach_the_pipeline) {
+  Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}}), two_steps({.pipeline = {.micro_batches = 2}});
+  std::vector<std::string> lines;
+  Trainer trainer(job.pipeline, {.epochs = 3});
+  trainer.add_hook(std::make_unique<Notes>(lines, "a"));
+  trainer.add_hook(std::make_unique<Steering>());
+  const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());
+  Loader train(random_images(100), in_order(10)), test(random_images(7), in_order(4)), again(random_images(100), in_order(10));
+  trainer.fit(train, &test);
+  EXPECT_EQ(trainer.stopped(), "enough");
+  // One step was under way.
+  EXPECT_EQ(lines, (Lines{"a 0:0/10 10", "a 0:1/10 10", "a 0:2/10 10", "a 0:3/10 10", "a 0:4/10 10", "a evaluated 0 7",
+                          "a end"}));
+  EXPECT_EQ(losses.train().size(), 1U);
+  EXPECT_EQ(losses.test().size(), 1U);
+  // From the third step on nothing moved.
+  Trainer(two_steps.pipeline, {.max_steps = 2}).fit(again);
+  const auto state = two_steps.pipeline.state();
+  for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
+}
+
+TEST(Fit, stops_early_without_progress) {
+  Job job({});
+  job.pipeline.set_learning_rate(0);  // the test loss never changes
+  std::vector<std::string> lines;
+  Trainer trainer(job.pipeline, {.epochs = 9});
+  const EarlyStopHook& early = trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = 2}));
+  trainer.add_hook(std::make_unique<Notes>(lines, "a"));
+  Loader train(random_images(5), in_order(5)), test(random_images(7), in_order(4));
+  trainer.fit(train, &test);
+  EXPECT_TRUE(says(trainer.stopped().value_or(""), "test loss has been no better than", "of epoch 0", "2 tests"));
+  EXPECT_EQ(lines.size(), 7U);
+  EXPECT_EQ(early.best_epoch(), 0);
+}
+
+TEST(Fit, the_epoch_s_loss_is_the_mean_over_its_samples) {
+  Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 2, .reduction = Reduction::sum}});
+  job.pipeline.set_learning_rate(0);
+  Trainer trainer(job.pipeline, {});
+  const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());
+  Loader train(random_images(25), in_order(10));
+  trainer.fit(train);
+  ASSERT_EQ(losses.train().size(), 1U);
+  EXPECT_NEAR(losses.train()[0], plain_evaluation(job.pipeline, random_images(25)).loss, 1e-6);
+}
+
+TEST(Fit, reports_the_rate_of_the_next_epoch) {
+  Job job({});
+  class Rates : public Hook {
+   public:
+    explicit Rates(std::vector<double>& all) : all_(all) {}
+    void after_epoch(const EpochReport& report) override { all_.push_back(report.next_learning_rate.value_or(-1)); }
+
+   private:
+    std::vector<double>& all_;
+  };
+  std::vector<double> rates;
+  Trainer trainer(job.pipeline,
+                  {.epochs = 2, .learning_rate = LearningRatePlan{.schedule = "linear", .rate = 1e-3, .warmup = 1}});
+  trainer.add_hook(std::make_unique<Rates>(rates));
+  Loader train(random_images(5), in_order(5));
+  trainer.fit(train);
+  EXPECT_EQ(rates, (std::vector<double>{1e-3, 0}));
+}
+
+TEST(Fit, measures_idle_time_and_memory_where_it_is_asked_to) {
+  class Measures : public Hook {
+   public:
+    explicit Measures(std::vector<StepReport>& all) : all_(all) {}
+    void after_step(const StepReport& report) override { all_.push_back(report); }
+
+   private:
+    std::vector<StepReport>& all_;
+  };
+  for (const bool measure : {false, true}) {
+    Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 4, .schedule = "gpipe"}});
+    std::vector<StepReport> reports;
+    Trainer trainer(job.pipeline, {.measure = measure});
+    trainer.add_hook(std::make_unique<Measures>(reports));
+    Loader train(random_images(25), in_order(10));
+    trainer.fit(train);
+    ASSERT_EQ(reports.size(), 3U);
+    for (const StepReport& report : reports) {
+      EXPECT_EQ(report.bubble.has_value(), measure);
+      EXPECT_EQ(report.peak_activations, measure ? std::optional(4) : std::nullopt);
+      if (!measure) continue;
+      // Two ranks: neither is idle all the time, nor never.
+      EXPECT_TRUE(*report.bubble > 0 && *report.bubble < 1) << *report.bubble;
+      EXPECT_GT(*report.peak_resident_bytes, 1 << 20);
+    }
+  }
+}
+
+TEST(Evaluate, counts_metrics_of_one_s_own) {
+  Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 3}});
+  const Metric zeros{"zeros", [](const torch::Tensor&, const torch::Tensor& target) {
+                       return target.eq(0).sum().item<double>();
+                     }};
+  Trainer trainer(job.pipeline, {.metrics = {zeros}});
+  Loader test(random_images(37), in_order(10));
+  const EvaluationReport report = trainer.evaluate(test);
+  EXPECT_FALSE(report.accuracy.has_value());
+  ASSERT_EQ(report.metrics.size(), 1U);
+  EXPECT_EQ(report.metrics[0].name, "zeros");
+  EXPECT_EQ(report.metrics[0].sum, random_images(37).labels.eq(0).sum().item<double>());
+  EXPECT_EQ(report.metrics[0].mean, report.metrics[0].sum / 37);
+
+  const AccuracyHook& accuracy = trainer.add_hook(std::make_unique<AccuracyHook>());
+  const EvaluationReport both = trainer.evaluate(test);
+  EXPECT_EQ(both.metrics.size(), 2U);
+  EXPECT_EQ(accuracy.test(), (std::vector<double>{both.accuracy.value_or(-1)}));
+  EXPECT_EQ(both.accuracy, plain_evaluation(job.pipeline, random_images(37)).accuracy);
+}
+
 TEST(Evaluate, twice_gives_the_same_and_changes_nothing) {
   Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}});
   Trainer trainer(job.pipeline, {});
@@ -214,6 +404,16 @@ TEST(Fit, a_loss_that_is_no_number_ends_training_after_the_hooks_saw_it) {
     EXPECT_TRUE(std::isfinite(losses[1]));
     EXPECT_FALSE(std::isfinite(losses[2]));
   }
+}
+
+TEST(Fit, goes_on_after_an_invalid_loss_where_it_is_told_to) {
+  Job job({.loss = spoiled(std::nan(""))});
+  Loader train(random_images(50), in_order(10));
+  std::vector<double> losses;
+  Trainer trainer(job.pipeline, {.stop_at_invalid_loss = false});
+  trainer.add_hook(std::make_unique<Losses>(losses));
+  trainer.fit(train);
+  EXPECT_EQ(losses.size(), 5U);
 }
 
 TEST(Trainer, refuses_options_that_cannot_be) {

@@ -20,6 +20,7 @@ int run(const CommandLine& line) {
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   int exit_code = 0;
   add_train(program, exit_code);
+  add_infer(program, exit_code);
   add_bench(program, exit_code);
   add_doctor(program, exit_code);
   const int code = run_program(program, line, [&] { require_known_verb(program, line); }, complain_as_rank);

@@ -10,7 +10,6 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
-#include "penstock/zoo/zoo.h"
 
 namespace penstock {
 namespace {
@@ -39,15 +38,21 @@ int chunks_of(const Pipeline& pipeline) {
 }  // namespace
 
 void JobFlags::add_to(CLI::App& app) {
-  const auto group = [&](const char* title) { return app.add_option_group(title); };
-  CLI::App* what = group("Model");
-  what->add_option("--model", model, "mlp")->check(CLI::IsMember({"mlp"}))->capture_default_str();
-  what->add_option("--hidden", hidden, "widths of the hidden layers: 512,512 or 1024x8")->capture_default_str();
+  add_network_to(app);
+  add_pipeline_to(app);
+  add_training_to(app);
+}
+
+void JobFlags::add_network_to(CLI::App& app) {
+  CLI::App* what = app.add_option_group("Model");
+  network.add_to(*what);
   what->add_option("--seed", seed, "of initial weights and order of samples")
       ->check(is_not_negative)
       ->capture_default_str();
+}
 
-  CLI::App* where = group("Pipeline");
+void JobFlags::add_pipeline_to(CLI::App& app) {
+  CLI::App* where = app.add_option_group("Pipeline");
   std::vector<CLI::Option*> in_plan;  // what a plan says too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
@@ -78,8 +83,10 @@ void JobFlags::add_to(CLI::App& app) {
   where->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
   where->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
       ->capture_default_str();
+}
 
-  CLI::App* how = group("Training");
+void JobFlags::add_training_to(CLI::App& app) {
+  CLI::App* how = app.add_option_group("Training");
   how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
   how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
       ->check(CLI::IsMember({"mean", "sum"}))
@@ -154,12 +161,6 @@ void require_full_steps(const JobFlags& flags, const World& world) {
                        "give --batch-size ", least, " or more, or fewer micro-batches");
 }
 
-std::unique_ptr<Cell> make_model(const JobFlags& flags) {
-  MlpOptions options;
-  options.hidden = parse_widths(flags.hidden);
-  return std::make_unique<Mlp>(options);
-}
-
 WorldOptions world_options(const JobFlags& flags) {
   WorldOptions options;
   require<ConfigError>(flags.deadline_s >= 1e-3 && flags.deadline_s <= longest_deadline_s, "--deadline ",
@@ -210,33 +211,33 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
 
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline) {
   const World& world = pipeline.world();
-  return {{"model", flags.model},
-          {"hidden", parse_widths(flags.hidden)},
-          {"seed", flags.seed},
-          {"stages", world.stages()},
-          {"replicas", world.replicas()},
-          {"micro_batches", flags.micro_batches},
-          {"schedule", pipeline.options().schedule},
-          {"chunks", chunks_of(pipeline)},
-          {"weight_gradients", flags.weight_gradients},
-          {"cut", flags.cut},
-          {"transport", world.transport()},
-          {"threads", world.threads()},
-          {"batch_size", flags.batch_size},
-          {"reduction", flags.reduction},
-          {"recompute", flags.recompute},
-          {"precision", flags.precision},
-          {"optimizer", flags.optimizer},
-          {"lr", flags.learning_rate},
-          {"momentum", flags.momentum},
-          {"weight_decay", flags.weight_decay}};
+  nlohmann::ordered_json settings = settings_of(flags.network);
+  settings.update({{"seed", flags.seed},
+                   {"stages", world.stages()},
+                   {"replicas", world.replicas()},
+                   {"micro_batches", flags.micro_batches},
+                   {"schedule", pipeline.options().schedule},
+                   {"chunks", chunks_of(pipeline)},
+                   {"weight_gradients", flags.weight_gradients},
+                   {"cut", flags.cut},
+                   {"transport", world.transport()},
+                   {"threads", world.threads()},
+                   {"batch_size", flags.batch_size},
+                   {"reduction", flags.reduction},
+                   {"recompute", flags.recompute},
+                   {"precision", flags.precision},
+                   {"optimizer", flags.optimizer},
+                   {"lr", flags.learning_rate},
+                   {"momentum", flags.momentum},
+                   {"weight_decay", flags.weight_decay}});
+  return settings;
 }
 
 std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
   const World& world = pipeline.world();
   const int chunks = chunks_of(pipeline);
   const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
-  return say(flags.model, " ", flags.hidden, ": ", world.describe(), "; ", pipeline.options().schedule,
+  return say(describe(flags.network), ": ", world.describe(), "; ", pipeline.options().schedule,
              chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), flags.micro_batches,
              " micro-batch", flags.micro_batches == 1 ? "" : "es", flags.recompute ? ", recomputed" : "",
              flags.precision == "fp32" ? "" : ", " + flags.precision, "; batch ", flags.batch_size,

@@ -1,4 +1,4 @@
-// The flags that say what is trained and how: shared by `train` and `bench step`.
+// The flags that say how a network is trained, and which: shared by `train` and `bench step`.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include <CLI/App.hpp>
 #include <nlohmann/json_fwd.hpp>
 
+#include "penstock/cli/model_flags.h"
 #include "penstock/plan/plan_file.h"
 #include "penstock/runtime/pipeline.h"
 
 namespace penstock {
 
 struct JobFlags {
-  std::string model = "mlp";
-  std::string hidden = "512,512";
+  ModelFlags network;
   int stages = 1;
   int replicas = 0;
   int micro_batches = 4;
@@ -41,7 +41,10 @@ struct JobFlags {
   std::string transport = "auto";
   double deadline_s = 60;
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app);  // all three
+  void add_network_to(CLI::App& app);
+  void add_pipeline_to(CLI::App& app);
+  void add_training_to(CLI::App& app);
 };
 
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
@@ -52,7 +55,6 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
 
 /// Each throws ConfigError for what cannot be.
 void check_batch_size(const JobFlags& flags);
-std::unique_ptr<Cell> make_model(const JobFlags& flags);
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
 OptimizerFactory make_optimizer(const JobFlags& flags);

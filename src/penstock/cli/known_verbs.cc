@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "penstock/base/nearest.h"
+
 namespace penstock {
 namespace {
 
@@ -17,32 +19,15 @@ std::string listed(const std::vector<const CLI::App*>& verbs) {
 }
 
 const CLI::App& find_verb(const std::vector<const CLI::App*>& verbs, std::string_view word, std::string_view program) {
-  const auto distance = [&](const CLI::App* verb) { return edit_distance(word, verb->get_name()); };
-  const CLI::App* nearest = *std::min_element(verbs.begin(), verbs.end(), [&](const CLI::App* a, const CLI::App* b) {
-    return distance(a) < distance(b);
-  });
-  require<ConfigError>(nearest->get_name() == word, "unknown verb '", word, "': did you mean '", program, " ",
-                       nearest->get_name(), "'? The verbs are ", listed(verbs));
-  return *nearest;
+  std::vector<std::string> names;
+  for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
+  const std::string& meant = nearest(word, names);
+  require<ConfigError>(meant == word, "unknown verb '", word, "': did you mean '", program, " ", meant,
+                       "'? The verbs are ", listed(verbs));
+  return **std::find_if(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == meant; });
 }
 
 }  // namespace
-
-std::size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<std::vector<std::size_t>> cost(from.size() + 1, std::vector<std::size_t>(to.size() + 1));
-  for (std::size_t i = 0; i <= from.size(); ++i)
-    for (std::size_t j = 0; j <= to.size(); ++j) {
-      if (i == 0 || j == 0) {
-        cost[i][j] = i + j;
-        continue;
-      }
-      const bool differ = from[i - 1] != to[j - 1];
-      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + (differ ? 1 : 0)});
-      if (i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1])
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-    }
-  return cost[from.size()][to.size()];
-}
 
 void require_known_verb(const CLI::App& app, const CommandLine& line) {
   const CLI::App* at = &app;

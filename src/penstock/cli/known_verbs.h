@@ -1,8 +1,6 @@
 // Which verb was meant.
 #pragma once
 
-#include <string_view>
-
 #include "penstock/cli/exit_codes.h"
 
 namespace penstock {
@@ -10,8 +8,5 @@ namespace penstock {
 /// Follows the words of the line down to a verb without verbs of its own, stopping at the first flag. Throws
 /// ConfigError that names the nearest verb for a word that is none, and all verbs where one is missing.
 void require_known_verb(const CLI::App& app, const CommandLine& line);
-
-/// How many letters must be put in, left out, replaced or swapped with their neighbour to make `to` of `from`.
-std::size_t edit_distance(std::string_view from, std::string_view to);
 
 }  // namespace penstock

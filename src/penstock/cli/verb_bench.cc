@@ -29,20 +29,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The same on every process.
-struct RandomBatch {
-  torch::Tensor inputs, targets;
-};
-
-RandomBatch random_batch(const JobFlags& flags) {
-  torch::manual_seed(static_cast<std::int64_t>(flags.seed));
-  const torch::Tensor inputs = torch::randn({flags.batch_size, 1, 28, 28});
-  return {inputs, torch::randint(0, 10, {flags.batch_size}, torch::kInt64)};
-}
-
 /// One step at a time, from the call to the end of the update: milliseconds each.
 std::vector<double> time_steps(Pipeline& pipeline, const BenchFlags& flags) {
-  const auto [inputs, targets] = random_batch(flags.job);
+  const auto [inputs, targets] = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
   std::vector<double> milliseconds;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
@@ -61,11 +50,11 @@ int bench_step(BenchFlags& flags) {
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
   if (!flags.json.empty()) require_place_for(flags.json);
-  auto model = make_model(flags.job);
+  auto model = make_model(flags.job.network);
   const OptimizerFactory optimizer = make_optimizer(flags.job);
   World world(world_options(flags.job));
   require_full_steps(flags.job, world);
-  Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
+  Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
   const std::vector<double> times = time_steps(pipeline, flags);
@@ -114,8 +103,8 @@ double most_live(const Trace& trace) {
 
 /// Trains with one schedule and looks at the median step. None on processes other than the main one.
 std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flags) {
-  const auto model = make_model(flags.job);
-  Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
+  const auto model = make_model(flags.job.network);
+  Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
   pipeline.optimize_with(make_optimizer(flags.job));
   time_steps(pipeline, flags);
   const Trace trace = pipeline.trace();

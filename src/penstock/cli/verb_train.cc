@@ -8,9 +8,10 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/data_flags.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
-#include "penstock/data/data.h"
+#include "penstock/cli/weight_file.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
 #include "penstock/transport/launch_environment.h"
@@ -20,17 +21,16 @@ namespace {
 
 struct TrainFlags {
   JobFlags job;
-  std::string data;
+  DataFlags data;
   std::optional<std::int64_t> epochs;
   std::optional<std::int64_t> steps;
-  bool shuffle = true;
-  bool drop_last = false;
   std::int64_t log_every = 10;
   std::int64_t evaluate_every = 1;
   std::string json;
   std::string trace;
   std::string svg;
   bool report = false;
+  std::string save_weights;
   std::string lr_schedule = "constant";
   std::int64_t warmup = 0;
   std::string lr_by = "epoch";
@@ -49,7 +49,7 @@ void check(const TrainFlags& flags) {
                        ": give a number of steps, or 0 for never");
   require<ConfigError>(flags.evaluate_every >= 0, "eval-every = ", flags.evaluate_every,
                        ": give a number of epochs, or 0 for never");
-  for (const std::string* path : {&flags.json, &flags.trace, &flags.svg})
+  for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
 }
 
@@ -64,13 +64,6 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   return options;
 }
 
-/// --data, else $PENSTOCK_DATA, else what the repository ships.
-std::string data_directory(const TrainFlags& flags) {
-  if (!flags.data.empty()) return flags.data;
-  const char* environment = std::getenv("PENSTOCK_DATA");
-  return environment ? environment : "data/mnist";
-}
-
 /// mpirun gives its processes a terminal of its own even where its output goes to a file: no telling from here.
 bool shows_to_a_person() { return isatty(STDOUT_FILENO) && launched_as().kind == LaunchedAs::Kind::alone; }
 
@@ -79,37 +72,6 @@ void show_report(std::ostream& out, const Pipeline& pipeline, const Trace& trace
       << board(pipeline.schedule()) << "\nwhere a step's time went:\n"
       << to_table(account(trace));
 }
-
-/// Every process reads its files before the ranks start: where one finds them wanting, nobody waits for it in vain.
-struct Images {
-  ImageSet train;
-  std::optional<ImageSet> test;
-
-  explicit Images(const TrainFlags& flags) : train(load_mnist(data_directory(flags), MnistPart::train)) {
-    if (flags.evaluates()) test = load_mnist(data_directory(flags), MnistPart::test);
-  }
-};
-
-struct Loaders {
-  Loader train;
-  std::optional<Loader> test;
-
-  Loaders(Images images, const Pipeline& pipeline, const TrainFlags& flags)
-      : train(std::move(images.train), options(pipeline, flags)) {
-    LoaderOptions in_order = options(pipeline, flags);
-    in_order.shuffle = in_order.drop_last = false;
-    if (images.test) test.emplace(std::move(*images.test), in_order);
-  }
-
-  static LoaderOptions options(const Pipeline& pipeline, const TrainFlags& flags) {
-    LoaderOptions reading;
-    reading.batch_size = flags.job.batch_size;
-    reading.shuffle = flags.shuffle;
-    reading.seed = flags.job.seed;
-    reading.drop_last = flags.drop_last;
-    return for_this_process(pipeline, reading);
-  }
-};
 
 void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
   if (flags.report) show_report(out, pipeline, trace);
@@ -124,20 +86,27 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
   }
 }
 
-int train(const TrainFlags& flags) {
+int train(TrainFlags flags) {
   check(flags);
   const bool json_on_stdout = flags.json == "-";
   std::ostream& out = json_on_stdout ? std::cerr : std::cout;
-  auto model = make_model(flags.job);
+  auto model = make_model(flags.job.network);
   const OptimizerFactory optimizer = make_optimizer(flags.job);
-  Images images(flags);
+  DataSets sets = read_data(flags.data, flags.job.network, flags.evaluates());
+  std::optional<Vocabulary> vocabulary;
+  if (sets.text) {
+    vocabulary = sets.text->vocabulary;
+    flags.job.network.vocabulary = vocabulary->size();
+    model = make_model(flags.job.network);
+  }
 
   World world(world_options(flags.job));
   if (flags.shows_steps()) require_full_steps(flags.job, world);
-  Pipeline pipeline(world, *model, cross_entropy, pipeline_options(flags.job));
+  Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
-  Loaders loaders(std::move(images), pipeline, flags);
+  Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network,
+                                 {.batch_size = flags.job.batch_size, .seed = flags.job.seed}, pipeline);
   Trainer trainer(pipeline, trainer_options(flags));
 
   std::ofstream json_file;
@@ -157,6 +126,11 @@ int train(const TrainFlags& flags) {
   trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 
+  if (!flags.save_weights.empty()) {
+    const auto state = pipeline.state();
+    if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+  }
+
   if (!flags.shows_steps()) return 0;
   const Trace trace = pipeline.trace();
   if (world.is_main()) show_steps(flags, out, pipeline, trace);
@@ -169,12 +143,10 @@ void add_train(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("train", "train a model as a pipeline");
   auto flags = std::make_shared<TrainFlags>();
   flags->job.add_to(*verb);
-  verb->add_option("--data", flags->data, "directory of the MNIST files (default: $PENSTOCK_DATA, else data/mnist)");
+  flags->data.add_to(*verb->add_option_group("Data"));
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
   verb->add_option("--steps", flags->steps,
                    "stop after so many steps; then there is no evaluation (default: no limit)");
-  verb->add_flag("--shuffle,!--no-shuffle", flags->shuffle, "order of samples by seed and epoch, or as stored");
-  verb->add_flag("--drop-last", flags->drop_last, "leave out a short last batch");
   verb->add_option("--lr-schedule", flags->lr_schedule, "constant, linear (falls to 0) or cosine, after the warm-up")
       ->check(CLI::IsMember({"constant", "linear", "cosine"}))
       ->capture_default_str();
@@ -187,11 +159,13 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
       ->capture_default_str();
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
+  verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
   verb->footer("Example:\n"
                "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
+               "  penstock train --model resnet18 --stem cifar --width 16 --augment --optimizer adam --lr 1e-3 --stages 2\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   verb->callback([flags, &exit_code] { exit_code = run_verb([&] {
     obey_plan(flags->job);

@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/types.h>
 
 #include "penstock/base/split.h"
+#include "penstock/data/sample_source.h"
+#include "penstock/data/text.h"
+#include "penstock/data/transforms.h"
 
 namespace penstock {
 
@@ -15,24 +19,27 @@ namespace penstock {
 struct ImageSet {
   torch::Tensor images;
   torch::Tensor labels;
-  double mean = 0;  // (pixel / 255 - mean) / std
-  double std = 1;
+  std::vector<double> mean = {0};  // (pixel / 255 - mean) / std; one number for all channels, or one for each
+  std::vector<double> std = {1};
 
   std::int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
 };
 
-enum class MnistPart { train, test };
+enum class DataPart { train, test };
 
 /// MNIST from the four IDX files in `directory` (gzip or plain; `directory` itself or its `mnist` folder), with the
 /// tutorials' normalisation: mean 0.1307, std 0.3081. Throws DataError naming the file and what is wrong with it.
-ImageSet load_mnist(const std::string& directory, MnistPart part);
+ImageSet load_mnist(const std::string& directory, DataPart part);
 
-/// One batch. `targets` always covers the whole (global) batch; `inputs` covers it too, or only the rows of one
-/// replica's share where the loader was asked for a share.
-struct Batch {
-  torch::Tensor inputs;   // [rows, C, H, W] float32
-  torch::Tensor targets;  // [rows of the whole batch] int64
-};
+/// CIFAR-10 from the binary version's records (a label byte, then 32 x 32 pixels of red, of green and of blue): every
+/// data_batch*.bin, or test_batch*.bin, of `directory` or its folder `cifar10` or `cifar-10-batches-bin`, in the order
+/// of their names; so parts of the set do as well as the whole. With its channels' means .4914 .4822 .4465 and standard
+/// deviations .2023 .1994 .2010. Throws like load_mnist.
+ImageSet load_cifar10(const std::string& directory, DataPart part);
+
+/// Images as samples: normalised, and transformed by (seed, epoch, sample). Throws ConfigError when the set is not what
+/// ImageSet says.
+std::shared_ptr<const SampleSource> image_source(ImageSet set, const ImageTransforms& transforms = {});
 
 struct LoaderOptions {
   std::int64_t batch_size = 32;  // global: replicas do not change it
@@ -40,6 +47,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   bool drop_last = false;        // the short last batch is kept by default
   Part share = {};               // inputs of this part of every batch alone; the default is the whole batch
+  ImageTransforms transforms = {};  // of an ImageSet
   bool inputs = true;            // false: a process that never looks at inputs gets none (0 rows)
   int prefetch = 2;              // batches prepared ahead, on a thread of the loader's own; 0: none
 };
@@ -50,6 +58,8 @@ class Loader {
  public:
   /// Throws ConfigError when the options cannot be, or the set is not what ImageSet says.
   Loader(ImageSet set, const LoaderOptions& options);
+  /// The same for samples of any kind: text_windows(), or a source of one's own.
+  Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options);
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
@@ -83,6 +93,9 @@ class Loader::Iterator {
   Batch current_;
   bool done_ = false;
 };
+
+/// For a test set: in the order as stored, to the last sample, without random transforms. Sizes stay.
+LoaderOptions for_test(LoaderOptions options);
 
 /// The training half of MNIST as a loader: what a first program needs.
 Loader mnist(const std::string& directory, const LoaderOptions& options = {});

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 
 #include <zlib.h>
 
 #include "penstock/base/error.h"
+#include "penstock/data/whole_file.h"
 
 namespace penstock {
 namespace {
@@ -161,22 +157,8 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
 }
 
 IdxArray read_idx(const std::string& path, const IdxLimits& limits) {
-  std::error_code code;
-  const bool regular = std::filesystem::is_regular_file(path, code);
-  require<DataError>(!code, "cannot open '", path, "': ", code.message());
-  require<DataError>(regular, "cannot open '", path, "': it is no regular file");
-  const auto size = std::filesystem::file_size(path, code);
-  require<DataError>(!code, "cannot open '", path, "': ", code.message());
-  const std::size_t cap = limits.max_bytes + 4 + 4 * 255;  // the longest header
-  require<DataError>(size <= cap, "'", path, "' has ", size, " bytes: more than the ", cap, " that are accepted");
-
-  std::ifstream file(path, std::ios::binary);
-  require<DataError>(file.good(), "cannot open '", path, "': ", std::strerror(errno));
-  std::vector<std::uint8_t> raw(static_cast<std::size_t>(size));
-  file.read(reinterpret_cast<char*>(raw.data()), static_cast<std::streamsize>(raw.size()));
-  require<DataError>(static_cast<std::size_t>(file.gcount()) == raw.size(), "cannot read '", path, "': got ",
-                     file.gcount(), " of its ", raw.size(), " bytes");
-  return parse_idx(raw, path, limits);
+  constexpr std::size_t longest_header = 4 + 4 * 255;
+  return parse_idx(read_whole_file(path, limits.max_bytes + longest_header), path, limits);
 }
 
 }  // namespace penstock

@@ -60,8 +60,8 @@ IdxArray read_with_rank(const std::string& path, std::size_t rank) {
 
 }  // namespace
 
-ImageSet load_mnist(const std::string& directory, MnistPart part) {
-  const Paths paths = find_mnist(directory, part == MnistPart::train ? kTrain : kTest);
+ImageSet load_mnist(const std::string& directory, DataPart part) {
+  const Paths paths = find_mnist(directory, part == DataPart::train ? kTrain : kTest);
   const IdxArray images = read_with_rank(paths.images, 3);
   const IdxArray labels = read_with_rank(paths.labels, 1);
   const std::int64_t count = images.shape[0];
@@ -71,8 +71,8 @@ ImageSet load_mnist(const std::string& directory, MnistPart part) {
                      images.shape[1], " x ", images.shape[2]);
 
   ImageSet set;
-  set.mean = kMnistMean;
-  set.std = kMnistStd;
+  set.mean = {kMnistMean};
+  set.std = {kMnistStd};
   set.images = torch::empty({count, 1, images.shape[1], images.shape[2]}, torch::kUInt8);
   std::memcpy(set.images.data_ptr<std::uint8_t>(), images.bytes.data(), images.bytes.size());
   set.labels = torch::empty({count}, torch::kInt64);
@@ -86,7 +86,7 @@ ImageSet load_mnist(const std::string& directory, MnistPart part) {
 }
 
 Loader mnist(const std::string& directory, const LoaderOptions& options) {
-  return Loader(load_mnist(directory, MnistPart::train), options);
+  return Loader(load_mnist(directory, DataPart::train), options);
 }
 
 }  // namespace penstock

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -14,34 +12,9 @@
 namespace penstock {
 namespace {
 
-/// What each of the 256 pixel values becomes: (pixel / 255 - mean) / std, in float and in this order.
-/// A table instead of tensor arithmetic: the loader's thread then runs no kernel that could start a second pool of
-/// threads or disturb the ranks' thread settings, and the values cannot depend on vector width or thread count.
-std::array<float, 256> normalisation(const ImageSet& set) {
-  const auto mean = static_cast<float>(set.mean);
-  const auto std = static_cast<float>(set.std);
-  std::array<float, 256> table{};
-  for (std::size_t pixel = 0; pixel < table.size(); ++pixel) {
-    table[pixel] = (static_cast<float>(pixel) / 255.0f - mean) / std;
-  }
-  return table;
-}
-
-ImageSet check(ImageSet set) {
-  require<ConfigError>(set.images.defined() && set.labels.defined(), "an image set needs images and labels");
-  require<ConfigError>(set.images.dim() == 4 && set.images.scalar_type() == torch::kUInt8,
-                       "images must be [N, C, H, W] of uint8, not ", set.images.dim(), "-dimensional ",
-                       set.images.dtype().name());
-  require<ConfigError>(set.labels.dim() == 1 && set.labels.scalar_type() == torch::kInt64,
-                       "labels must be [N] of int64, not ", set.labels.dim(), "-dimensional ",
-                       set.labels.dtype().name());
-  require<ConfigError>(set.images.size(0) == set.labels.size(0), set.images.size(0), " images and ", set.labels.size(0),
-                       " labels: each image needs one");
-  require<ConfigError>(set.size() > 0, "an image set of 0 samples gives no batches");
-  require<ConfigError>(set.std > 0, "the standard deviation of an image set must be above 0, not ", set.std);
-  set.images = set.images.to(torch::kCPU).contiguous();
-  set.labels = set.labels.to(torch::kCPU).contiguous();
-  return set;
+std::shared_ptr<const SampleSource> check(std::shared_ptr<const SampleSource> source) {
+  require<ConfigError>(source != nullptr && source->size() > 0, "a loader of 0 samples gives no batches");
+  return source;
 }
 
 LoaderOptions check(const LoaderOptions& options, std::int64_t samples) {
@@ -59,22 +32,24 @@ LoaderOptions check(const LoaderOptions& options, std::int64_t samples) {
 }  // namespace
 
 struct Loader::State {
-  State(ImageSet the_set, const LoaderOptions& the_options)
-      : set(check(std::move(the_set))), options(check(the_options, set.size())), pixels(normalisation(set)) {}
+  State(std::shared_ptr<const SampleSource> the_source, const LoaderOptions& the_options)
+      : source(check(std::move(the_source))), options(check(the_options, source->size())) {}
 
   std::int64_t batches() const {
-    const std::int64_t whole = set.size() / options.batch_size;
-    return whole + (!options.drop_last && set.size() % options.batch_size != 0 ? 1 : 0);
+    const std::int64_t whole = source->size() / options.batch_size;
+    return whole + (!options.drop_last && source->size() % options.batch_size != 0 ? 1 : 0);
   }
 
   /// Starts the next epoch. The previous one's thread is stopped first.
   void start_epoch() {
     prefetcher.reset();
-    order.clear();
     if (options.shuffle) {
-      order = permutation(set.size(), {.seed = options.seed, .epoch = static_cast<std::uint64_t>(epoch)});
+      order = permutation(source->size(), {.seed = options.seed, .epoch = static_cast<std::uint64_t>(epoch)});
+    } else if (order.empty()) {
+      order.resize(static_cast<std::size_t>(source->size()));
+      std::iota(order.begin(), order.end(), std::int64_t{0});
     }
-    ++epoch;
+    running = static_cast<std::uint64_t>(epoch++);
     ++epochs_started;
     prefetcher.emplace([this, batch = std::int64_t{0}]() mutable -> std::optional<Batch> {
       if (batch == batches()) return std::nullopt;
@@ -82,43 +57,28 @@ struct Loader::State {
     }, static_cast<std::size_t>(options.prefetch));
   }
 
-  /// The sample at `position` of the epoch.
-  std::int64_t sample(std::int64_t position) const {
-    return order.empty() ? position : order[static_cast<std::size_t>(position)];
-  }
-
   Batch make(std::int64_t index) const {
-    const std::int64_t begin = index * options.batch_size;
-    const std::int64_t count = std::min(options.batch_size, set.size() - begin);
-    const RowRange share = options.inputs ? split(count, options.share) : RowRange{};
-    const std::int64_t pixels_each = set.images.numel() / set.size();
-
-    Batch batch;
-    batch.inputs = torch::empty({share.size(), set.images.size(1), set.images.size(2), set.images.size(3)},
-                                torch::kFloat32);
-    batch.targets = torch::empty({count}, torch::kInt64);
-    const auto* image = set.images.const_data_ptr<std::uint8_t>();
-    auto* input = batch.inputs.data_ptr<float>();
-    for (std::int64_t row = share.begin; row < share.end; ++row) {
-      const std::uint8_t* from = image + sample(begin + row) * pixels_each;
-      input = std::transform(from, from + pixels_each, input, [this](std::uint8_t pixel) { return pixels[pixel]; });
-    }
-    const auto* label = set.labels.const_data_ptr<std::int64_t>();
-    auto* target = batch.targets.data_ptr<std::int64_t>();
-    for (std::int64_t row = 0; row < count; ++row) target[row] = label[sample(begin + row)];
-    return batch;
+    const auto begin = static_cast<std::size_t>(index * options.batch_size);
+    const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), order.size() - begin);
+    return source->make({.samples = std::span(order).subspan(begin, count),
+                         .inputs = options.inputs ? split(static_cast<std::int64_t>(count), options.share) : RowRange{},
+                         .seed = options.seed,
+                         .epoch = running});
   }
 
-  ImageSet set;
+  std::shared_ptr<const SampleSource> source;
   LoaderOptions options;
-  std::array<float, 256> pixels;
   std::int64_t epoch = 0;  // the next to start
+  std::uint64_t running = 0;
   std::uint64_t epochs_started = 0;
-  std::vector<std::int64_t> order;              // of the running epoch; empty: as stored
+  std::vector<std::int64_t> order;              // of the running epoch
   std::optional<Prefetcher<Batch>> prefetcher;  // last: its thread reads all of the above
 };
 
-Loader::Loader(ImageSet set, const LoaderOptions& options) : state_(std::make_unique<State>(std::move(set), options)) {}
+Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options)
+    : state_(std::make_unique<State>(std::move(source), options)) {}
+Loader::Loader(ImageSet set, const LoaderOptions& options)
+    : Loader(image_source(std::move(set), options.transforms), options) {}
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
@@ -130,7 +90,7 @@ void Loader::set_epoch(std::int64_t epoch) {
 
 std::int64_t Loader::batches_per_epoch() const { return state_->batches(); }
 
-std::int64_t Loader::samples() const { return state_->set.size(); }
+std::int64_t Loader::samples() const { return state_->source->size(); }
 
 Loader::Iterator Loader::begin() {
   state_->start_epoch();
@@ -148,6 +108,12 @@ Loader::Iterator& Loader::Iterator::operator++() {
   done_ = !next;
   current_ = next ? std::move(*next) : Batch{};
   return *this;
+}
+
+LoaderOptions for_test(LoaderOptions options) {
+  options.shuffle = options.drop_last = false;
+  options.transforms = {.resize = options.transforms.resize};
+  return options;
 }
 
 }  // namespace penstock

@@ -55,13 +55,18 @@ struct PipelineOptions {
   /// Before the update, gradients are scaled down to this global 2-norm where theirs is larger; none: they are not
   /// looked at. Infinity measures the norm and leaves them as they are.
   std::optional<double> clip_norm = std::nullopt;
-  /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
-  bool recompute = false;
-  Precision precision = Precision::fp32;
   /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
   /// shape is an error. None: shapes are not looked at, and may change from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
-  std::string cut = "parameters";        // for networks without annotations: plan/cut.h
+  /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
+  bool recompute = false;
+  Precision precision = Precision::fp32;
+  /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
+  /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
+  /// differs from run to run; numbers do not depend on the cut.
+  std::string cut = "parameters";
+  /// Inputs of some samples, a batch as a rule: what "time" measures with. Looked at in the first process alone.
+  std::vector<torch::Tensor> sample = {};
   std::uint64_t seed = 0;                // of the initial weights
 };
 

@@ -1,5 +1,6 @@
 #include "penstock/runtime/pipeline.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -9,8 +10,10 @@
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/gather.h"
+#include "penstock/runtime/inferences.h"
+#include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
-#include "penstock/runtime/rank_runner.h"
+#include "penstock/runtime/time_cut.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -31,7 +34,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
         plans_({.options = options, .ranks = world.stages()}),
-        staged_(cut_network(network, options, plans_.training().stage_count())),
+        staged_(cut_network(network, with_cut_decided(network), plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
     const double clip_norm = options_.clip_norm.value_or(1);
@@ -49,6 +52,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       if (member.collects) node_trains = std::move(trains);
     });
     lower(node_trains);
+    inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
+                                                   schedule().rank_of(StageId(staged_.stage_count() - 1))});
   }
 
   void set_trainable(const std::string& name, bool trains) {
@@ -134,14 +139,27 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     // One step runs, one waits behind it; whoever submits a third waits for the first.
     if (before_last_) before_last_->wait_until_done();
     before_last_ = std::exchange(last_, job->state);
-    for (std::size_t local = 0; local < runners_.size(); ++local)
-      world_.post(world_.local_ranks()[local],
-                  [self = shared_from_this(), job, runner = runners_[local].get()] { runner->run(*job); });
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
     return StepResult(job->state);
   }
 
+  InferResult infer(const Tensors& inputs, const InferOptions& options) {
+    auto job = std::make_shared<StepJob>(inferences_->make_job(next_step_, inputs, options, post_while_alive()));
+    ++next_step_;
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
+    for (int r = 0; r < world_.replicas(); ++r)
+      job->plans.push_back(plans_.for_forward(inferences_->micro_batches(*job, Replica(r))));
+    inferences_->add(*job);
+    before_last_ = std::exchange(last_, job->state);
+    post_to_runners([job](RankRunner& runner) { runner.run(*job); });
+    return InferResult(job->state, job->inference->state);
+  }
+
+  std::shared_ptr<InferenceSession::State> open_session() { return inferences_->open_session(post_while_alive()); }
+
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
+    inferences_->finish();
     if (before_last_) before_last_->wait_until_done();
     if (last_) last_->wait_until_done();
   }
@@ -182,6 +200,20 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
     return all;
+  }
+
+  void load_state(const std::map<std::string, torch::Tensor>& state) {
+    drain();
+    const GatherTag tag{id_, ++gatherings_};
+    std::string complaint;
+    world_.run_on_local_ranks([&](const Member& member) {
+      std::vector<Stage::Held> own;
+      for (const auto& stage : runner_of(member)->stages())
+        own.insert(own.end(), stage->state().begin(), stage->state().end());
+      const std::string result = load_values(member, tag, own, state);
+      if (member.collects) complaint = result;
+    });
+    require<ConfigError>(complaint.empty(), complaint);
   }
 
   Trace trace() {
@@ -242,8 +274,41 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
   std::unique_ptr<RankRunner>& runner_of(const Member& member) { return runners_[local_index(member)]; }
 
+  /// Queues work for every local rank, behind what was submitted before.
+  void post_to_runners(const std::function<void(RankRunner&)>& work) {
+    for (std::size_t local = 0; local < runners_.size(); ++local)
+      world_.post(world_.local_ranks()[local],
+                  [self = shared_from_this(), work, runner = runners_[local].get()] { work(*runner); });
+  }
+
+  PostToRunners post_while_alive() {
+    return [weak = weak_from_this()](const std::function<void(RankRunner&)>& work) {
+      const auto self = weak.lock();
+      if (self) self->post_to_runners(work);
+      return self != nullptr;
+    };
+  }
+
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
+
+  /// The options, with the cut "time" measured. Once world_, id_ and plans_ are there.
+  const PipelineOptions& with_cut_decided(Cell& network) {
+    if (options_.cut != "time") return options_;
+    const Graph graph = trace_graph(network, options_.inputs);
+    const bool is_annotated =
+        std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
+    Tensors micro_batch;
+    for (const torch::Tensor& input : options_.sample) {
+      require<ConfigError>(input.dim() >= 1 && input.size(0) >= 1, "PipelineOptions::sample has no rows: give it some");
+      const std::int64_t parts = std::int64_t{options_.micro_batches} * world_.replicas();
+      micro_batch.push_back(input.narrow(0, 0, std::max<std::int64_t>(1, input.size(0) / parts)));
+    }
+    options_.sample.clear();
+    if (!is_annotated)
+      options_.cut = agree_on_fastest_cut(world_, id_, graph, micro_batch, plans_.training().rank_of_stage);
+    return options_;
+  }
 
   BatchLayout layout_of(std::int64_t samples) const {
     return BatchLayout({.samples = samples, .replicas = world_.replicas(), .micro_batches = options_.micro_batches});
@@ -304,6 +369,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
   std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
+  std::optional<Inferences> inferences_;
   std::uint64_t next_step_ = 0;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
@@ -340,6 +406,14 @@ StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& 
   return impl_->submit({inputs}, targets, false, metrics);
 }
 
+InferResult Pipeline::infer(const Tensors& inputs, const InferOptions& options) {
+  return impl_->infer(inputs, options);
+}
+InferResult Pipeline::infer(const torch::Tensor& inputs, const InferOptions& options) {
+  return impl_->infer({inputs}, options);
+}
+InferenceSession Pipeline::open_session() { return InferenceSession(impl_->open_session()); }
+
 RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_rows(samples); }
 bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }
 const World& Pipeline::world() const { return impl_->world(); }
@@ -371,6 +445,7 @@ void Pipeline::sync_ties() { impl_->sync_ties(); }
 
 std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->local_state(); }
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
+void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });

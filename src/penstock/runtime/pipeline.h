@@ -18,6 +18,7 @@
 
 #include "penstock/base/split.h"
 #include "penstock/model/model.h"
+#include "penstock/runtime/infer.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/result.h"
@@ -73,6 +74,14 @@ class Pipeline {
   StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
                       const std::vector<Metric>& metrics = {});
 
+  /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
+  /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may
+  /// be under way before this waits. An open session's calls see what its calls before them left in the layers' memory.
+  InferResult infer(const Tensors& inputs, const InferOptions& options = {});
+  InferResult infer(const torch::Tensor& inputs, const InferOptions& options = {});
+  /// A session for sequences that are fed piece by piece.
+  InferenceSession open_session();
+
   /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
   RowRange share_rows(std::int64_t samples) const;
   /// Whether any rank of this process looks at the network's inputs.
@@ -95,6 +104,10 @@ class Pipeline {
   void sync_ties();
   /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
   std::map<std::string, torch::Tensor> state();
+  /// Gives every parameter and buffer the value that `state` has for it, on all ranks; optimisers keep what they have.
+  /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what differs.
+  /// Collective: every process passes the same.
+  void load_state(const std::map<std::string, torch::Tensor>& state);
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
   Trace trace();
   /// Forgets what was recorded, on this process: after warm-up steps.

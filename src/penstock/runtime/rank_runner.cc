@@ -13,6 +13,17 @@
 namespace penstock {
 namespace {
 
+RankUse use_of(const RankStep& step, int peak_activations) {
+  RankUse use{0, 0, 0, peak_activations};
+  for (const Span& span : step.spans) {
+    if (span.activity != Activity::compute && span.activity != Activity::update) continue;
+    if (use.begin_ns == 0) use.begin_ns = span.begin_ns;
+    use.end_ns = span.end_ns;
+    use.busy_ns += span.end_ns - span.begin_ns;
+  }
+  return use;
+}
+
 Message message_of(std::vector<double> numbers) {
   return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0};
 }
@@ -69,27 +80,33 @@ void RankRunner::run(const StepJob& job) {
   try {
     run_or_throw(job);
   } catch (const std::exception& error) {
-    Transport& transport = endpoint();
-    if (!transport.aborted())
-      transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
-                          to_string(current_), " of step ", job.step, ": ", reason_of(error)));
-    failure = std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
+    failure = failed(error, say(to_string(current_), " of step ", job.step));
+    if (job.inference) job.inference->state->fail(failure);
   }
   job_ = nullptr;
   stash_.clear();
   inbox_.clear();
   outbox_.clear();
+  outputs_.clear();
   // The parts of a step hand their gradients on.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) gradients_.clear();
   job.state->rank_done(failure);
 }
 
+std::exception_ptr RankRunner::failed(const std::exception& error, const std::string& doing) {
+  Transport& transport = endpoint();
+  if (!transport.aborted())
+    transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ", doing,
+                        ": ", reason_of(error)));
+  return std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
+}
+
 void RankRunner::run_or_throw(const StepJob& job) {
   const RunPlan& plan = *job.plans[replica_.index()];
   job_ = &job;
   if (job.part == StepPart::reduce || job.part == StepPart::update) return run_later_part(plan);
-  loss_ = 0;
+  loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
   gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
@@ -100,7 +117,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (job.learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
   const bool has_last_stage = is_local(staged_.parts.back().id);
-  if (has_last_stage)
+  if (has_last_stage && !job.inference)
     scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);
   stash_.set_bound(plan.peak_activations[rank_.index()]);
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
@@ -112,7 +129,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
-  collect_result();
+  if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
+  if (!job.inference) collect_result();
 }
 
 // What follows forward_backward where a step is taken in parts. Unrecorded: the trace shows whole steps.
@@ -199,7 +217,7 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 }
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
-  const RowRange rows = job_->layout.rows(replica_, micro_batch);
+  const RowRange rows = job_->layout.rows(share_of_batch(), micro_batch);
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
   for (int input : stage.part().graph_inputs)
@@ -209,8 +227,12 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
   const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16});
-  Stage::Forwarded done =
-      stage.forward(arrivals, [&](const Tensors& outputs) { return finish_forward(outputs, micro_batch); });
+  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+  Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
+    if (!job_->inference) return finish_forward(outputs, micro_batch);
+    outputs_.push_back(outputs);
+    return torch::Tensor();
+  });
   for (std::size_t p = 0; p < done.sends.size(); ++p) {
     const Port& port = stage.part().sends[p];
     if (setting_.boundary_shape) check_boundary(stage, port, done.sends[p]);
@@ -218,7 +240,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   }
   if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));
   const bool is_last_stage = stage.id() == staged_.parts.back().id;
-  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(replica_)) tell_result();
+  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) tell_result();
 }
 
 void RankRunner::check_boundary(const Stage& stage, const Port& port, const Message& message) const {
@@ -236,14 +258,19 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
   const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size());
   const AutocastGuard in_fp32({.enabled = false});
-  const bool is_short = setting_.precision != Precision::fp32 && outputs.front().scalar_type() == torch::kBFloat16;
-  const torch::Tensor output = is_short ? outputs.front().to(torch::kFloat32) : outputs.front();
-  torch::Tensor sum = setting_.loss.sum(output, target);
+  Tensors in_full = outputs;
+  for (torch::Tensor& output : in_full)
+    if (setting_.precision != Precision::fp32 && output.defined() && output.scalar_type() == torch::kBFloat16)
+      output = output.to(torch::kFloat32);
+  torch::Tensor sum = setting_.loss(in_full, target);
   const double factor = scale_.factor[micro_batch.index()];
-  if (factor > 0) loss_ += factor * sum.item<double>();
+  if (factor > 0) {
+    loss_ += factor * sum.item<double>();
+    loss_sum_ += sum.item<double>();
+  }
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < metric_sums_.size(); ++i)
-    metric_sums_[i] += job_->metrics[i].count(output, target);
+    metric_sums_[i] += job_->metrics[i].count(in_full.front(), target);
   return sum;
 }
 
@@ -288,7 +315,8 @@ Message RankRunner::take_message(const MessageKey& key) {
 
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
 void RankRunner::tell_result() {
-  std::vector<double> numbers{loss_, scale_.total_weight};
+  if (job_->inference) return tell_outputs();
+  std::vector<double> numbers{loss_, scale_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
   if (member().is_alone) {
@@ -309,8 +337,9 @@ void RankRunner::collect_result() {
     const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
     total.loss += numbers[0];
     total.weight = numbers[1];
+    total.loss_sum += numbers[2];
     for (std::size_t i = 0; i < total.metrics.size(); ++i)
-      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 2];
+      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 3];
   }
   job_->state->set_numbers(std::move(total));
 }

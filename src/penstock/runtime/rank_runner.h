@@ -11,7 +11,9 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "penstock/model/sequence_memory.h"
 #include "penstock/runtime/batch_layout.h"
+#include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/plans.h"
@@ -32,13 +34,14 @@ struct StepJob {
   StepPart part = StepPart::whole;
   double gradient_divisor = 1;      // of the part `reduce`
   BatchLayout layout;
-  std::vector<std::shared_ptr<const RunPlan>> plans;  // by replica
-  Tensors inputs;                                     // by graph input: the whole batch, or from first_input_row on
+  std::vector<std::shared_ptr<const RunPlan>> plans = {};  // by replica
+  Tensors inputs = {};                                // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
-  torch::Tensor targets;                              // the whole batch's
-  std::vector<Metric> metrics;
-  std::optional<double> learning_rate;                // from this step on; none: as it was
-  std::shared_ptr<StepState> state;
+  torch::Tensor targets = {};                         // the whole batch's
+  std::vector<Metric> metrics = {};
+  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
+  std::shared_ptr<StepState> state = nullptr;
+  std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
 };
 
 /// What a rank needs to know of its pipeline.
@@ -80,6 +83,10 @@ class RankRunner {
 
   /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
   void run(const StepJob& job);
+  /// Receives the outputs of step `step` that other ranks sent to this process. Never throws, as run().
+  void fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state);
+  /// Frees what the layers remember of an inference session.
+  void forget_session(std::uint64_t session) { sessions_.erase(session); }
 
   // The hands.
   void begin(const Instruction& instruction);
@@ -111,6 +118,12 @@ class RankRunner {
   torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
   void post_message(const MessageKey& key, Message message);
   Message take_message(const MessageKey& key);
+  /// The part of a batch that is this replica's.
+  Replica share_of_batch() const;
+  SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
+  /// Ends the world for what went wrong in `doing`, and returns what to tell whoever waits.
+  std::exception_ptr failed(const std::exception& error, const std::string& doing);
+  void tell_outputs();
   void tell_result();
   void collect_result();
   void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
@@ -146,8 +159,12 @@ class RankRunner {
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run
   LossScale scale_;
   double loss_ = 0;
+  double loss_sum_ = 0;  // before weights and reduction
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
+  std::vector<Tensors> outputs_;  // of an inference, by micro-batch
+  /// What layers remember, by inference session; by stage and micro-batch.
+  std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };
 
 }  // namespace penstock

@@ -1,13 +1,20 @@
 #include "penstock/runtime/result.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "penstock/base/error.h"
 #include "penstock/runtime/step_state.h"
 
 namespace penstock {
 
-const Metric correct{"correct", [](const torch::Tensor& output, const torch::Tensor& target) {
-                       return static_cast<double>(output.argmax(1).eq(target).sum().item<std::int64_t>());
-                     }};
+const Metric correct = correct_along(1);
+
+Metric correct_along(int class_dimension) {
+  return {"correct", [class_dimension](const torch::Tensor& output, const torch::Tensor& target) {
+            return static_cast<double>(output.argmax(class_dimension).eq(target).sum().item<std::int64_t>());
+          }};
+}
 
 void StepState::set_numbers(StepNumbers numbers) {
   {
@@ -23,6 +30,16 @@ void StepState::set_gradient_norm(double norm) {
     gradient_norm_ = norm;
   }
   changed_.notify_all();
+}
+
+void StepState::add_use(const RankUse& use) {
+  std::lock_guard lock(mutex_);
+  uses_.push_back(use);
+}
+
+std::vector<RankUse> StepState::uses() {
+  std::lock_guard lock(mutex_);
+  return uses_;
 }
 
 void StepState::rank_done(std::exception_ptr error) {
@@ -61,11 +78,34 @@ bool StepState::ready() {
   return numbers_ || error_;
 }
 
+bool StepState::is_done() {
+  std::lock_guard lock(mutex_);
+  return running_ == 0 || error_;
+}
+
 double StepResult::loss() const { return state_->numbers().loss; }
 double StepResult::gradient_norm() const { return state_->gradient_norm(); }
+double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
 bool StepResult::ready() const { return state_->ready(); }
 void StepResult::wait() const { state_->wait_until_done(); }
+
+StepUse StepResult::use() const {
+  state_->wait_until_done();
+  StepUse total;
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0, busy = 0;
+  const std::vector<RankUse> uses = state_->uses();
+  for (const RankUse& use : uses) {
+    total.peak_activations = std::max(total.peak_activations, use.peak_activations);
+    busy += use.busy_ns;
+    if (use.busy_ns == 0) continue;  // it had nothing to do: idle all the time
+    begin = std::min(begin, use.begin_ns);
+    end = std::max(end, use.end_ns);
+  }
+  if (busy > 0)
+    total.idle = 1 - static_cast<double>(busy) / (static_cast<double>(end - begin) * static_cast<double>(uses.size()));
+  return total;
+}
 
 }  // namespace penstock

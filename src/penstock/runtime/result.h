@@ -16,8 +16,18 @@ struct Metric {
   std::function<double(const torch::Tensor& output, const torch::Tensor& target)> count;
 };
 
-/// Samples whose largest logit is the target's.
+/// Samples whose largest logit is the target's. Output [n, classes, ...], target [n, ...].
 extern const Metric correct;
+/// The same with the classes along another dimension of the output: 2 for tokens, [n, T, V].
+Metric correct_along(int class_dimension);
+
+/// What the ranks of this process did in a training step.
+struct StepUse {
+  /// The share of their time that they were idle, from the begin of the first compute word to the end of the last word.
+  /// Under threads, where all ranks are here: the bubble of the makespan.
+  double idle = 0;
+  int peak_activations = 0;  // most live micro-batches of a rank, since the pipeline was made
+};
 
 /// Shared by the ranks that write it and the caller who asks. Thread-safe.
 class StepState;
@@ -31,6 +41,8 @@ class StepResult {
   double loss() const;
   /// What a mean of the loss divides by: samples, or tokens that count.
   double weight() const;
+  /// The sum of all samples' losses, whatever the reduction: over several batches, all sums over all weights.
+  double loss_sum() const;
   /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
   /// and for an evaluation.
   double gradient_norm() const;
@@ -40,6 +52,8 @@ class StepResult {
   bool ready() const;
   /// Waits until every local rank is through with the step, not only until the loss is known.
   void wait() const;
+  /// Waits as wait() does.
+  StepUse use() const;
 
  private:
   std::shared_ptr<StepState> state_;

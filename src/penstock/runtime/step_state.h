@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -12,7 +13,16 @@ namespace penstock {
 struct StepNumbers {
   double loss = 0;
   double weight = 0;
+  double loss_sum = 0;
   std::vector<double> metrics;
+};
+
+/// What one rank did in a training step.
+struct RankUse {
+  std::int64_t begin_ns = 0;  // of its first compute word
+  std::int64_t end_ns = 0;    // of its last compute or update word
+  std::int64_t busy_ns = 0;   // with these
+  int peak_activations = 0;
 };
 
 class StepState {
@@ -22,6 +32,7 @@ class StepState {
   void set_numbers(StepNumbers numbers);
   /// Of all gradients, as every rank knows it.
   void set_gradient_norm(double norm);
+  void add_use(const RankUse& use);
   /// One local rank is through; with an error if it failed. The first error is kept.
   void rank_done(std::exception_ptr error);
 
@@ -29,12 +40,17 @@ class StepState {
   double gradient_norm();
   void wait_until_done();
   bool ready();
+  /// Every local rank is through, or one has failed.
+  bool is_done();
+  /// Of all local ranks; after wait_until_done().
+  std::vector<RankUse> uses();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<StepNumbers> numbers_;
   std::optional<double> gradient_norm_;
+  std::vector<RankUse> uses_;
   std::exception_ptr error_;
   int running_;
 };

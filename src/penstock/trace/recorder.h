@@ -61,6 +61,8 @@ class Recorder {
 
   /// The kept steps, oldest first. The open step is not among them.
   std::vector<RankStep> steps() const;
+  /// The step that was closed last. There must be one.
+  const RankStep& newest() const { return ring_[(next_ + ring_.size() - 1) % ring_.size()]; }
   /// Forgets all steps, and keeps their memory.
   void clear();
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 #include <string>
 
 #include "penstock/train/hooks.h"
+#include "penstock/train/line_format.h"
 
 namespace penstock {
 namespace {
@@ -15,21 +15,22 @@ using Clock = std::chrono::steady_clock;
 constexpr int bar_width = 30;
 constexpr std::chrono::milliseconds between_redraws{100};
 
-template <class... Values>
-std::string format(const char* pattern, Values... values) {
-  char line[256];
-  std::snprintf(line, sizeof(line), pattern, values...);
-  return line;
-}
-
 class ConsoleHook : public Hook {
  public:
   ConsoleHook(std::ostream& out, const ConsoleOptions& options) : out_(out), options_(options) {}
 
-  void on_step(const StepReport& report) override {
-    if (options_.log_every > 0 && report.step % options_.log_every == 0)
-      print(format("epoch: %lld step: %lld, loss is %.9g", static_cast<long long>(report.epoch),
-                   static_cast<long long>(report.step), report.loss));
+  void after_step(const StepReport& report) override {
+    seconds_since_line_ += report.seconds;
+    ++steps_since_line_;
+    if (options_.log_every > 0 && report.step % options_.log_every == 0) {
+      std::string line = format_line("epoch: %lld step: %lld, loss is %.9g", static_cast<long long>(report.epoch),
+                                     static_cast<long long>(report.step), report.loss);
+      if (options_.with_times)
+        line += format_line(", %.4g s per step", seconds_since_line_ / static_cast<double>(steps_since_line_));
+      print(line);
+      seconds_since_line_ = 0;
+      steps_since_line_ = 0;
+    }
     if (!options_.is_terminal) return;
     // The first step pays for everything that is set up once: it would spoil the rate.
     if (report.step > 0) {
@@ -46,9 +47,20 @@ class ConsoleHook : public Hook {
     }
   }
 
-  void on_evaluation(const EvaluationReport& report) override {
-    print(format("epoch: %lld test: loss %.6g, accuracy %.4f", static_cast<long long>(report.epoch), report.loss,
-                 report.accuracy));
+  void after_epoch(const EpochReport& report) override {
+    if (!options_.with_times) return;
+    const auto samples = static_cast<double>(report.samples), targets = static_cast<double>(report.targets);
+    print(format_line("epoch: %lld train: loss %.6g, %.0f samples in %.3g s, ", static_cast<long long>(report.epoch),
+                      report.loss, samples, report.seconds) +
+          rates(samples, targets, report.seconds));
+  }
+
+  void after_test(const EvaluationReport& report) override {
+    std::string line = format_line("epoch: %lld test: loss %.6g", static_cast<long long>(report.epoch), report.loss);
+    if (report.accuracy) line += format_line(", accuracy %.4f", *report.accuracy);
+    for (const Counted& metric : report.metrics)
+      if (metric.name != correct.name) line += ", " + metric.name + format_line(" %.6g", metric.mean);
+    print(line);
   }
 
   void on_end() override { clear(); }
@@ -68,12 +80,12 @@ class ConsoleHook : public Hook {
     const std::int64_t done = report.step + 1;
     const auto filled = static_cast<std::size_t>(bar_width * done / std::max<std::int64_t>(report.steps_in_epoch, 1));
     const std::string bar = std::string(filled, '#') + std::string(bar_width - filled, '.');
-    std::string line = format("\r\x1b[K[%s] %lld/%lld", bar.c_str(), static_cast<long long>(done),
+    std::string line = format_line("\r\x1b[K[%s] %lld/%lld", bar.c_str(), static_cast<long long>(done),
                               static_cast<long long>(report.steps_in_epoch));
     if (timed_steps_ > 0 && seconds_ > 0) {
       const double left = seconds_ / static_cast<double>(timed_steps_) *
                           static_cast<double>(report.steps_in_epoch - done);
-      line += format("  %.0f samples/s  %lld s left", static_cast<double>(samples_) / seconds_,
+      line += format_line("  %.0f samples/s  %lld s left", static_cast<double>(samples_) / seconds_,
                      static_cast<long long>(std::ceil(left)));
     }
     out_ << line << std::flush;
@@ -88,6 +100,8 @@ class ConsoleHook : public Hook {
   double seconds_ = 0;
   std::int64_t samples_ = 0;
   std::int64_t timed_steps_ = 0;
+  double seconds_since_line_ = 0;
+  std::int64_t steps_since_line_ = 0;
 };
 
 }  // namespace

@@ -1,55 +1,131 @@
-// What one is told while a Trainer runs: derive from Hook, or use the ready ones.
+// Ready hooks. Those that write do so only in the process in which they are added: the main one, as a rule.
 #pragma once
 
 #include <cstdint>
 #include <iosfwd>
+#include <limits>
 #include <memory>
-#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/result.h"
+#include "penstock/train/hook.h"
 
 namespace penstock {
-
-/// One training step, when its loss is known.
-struct StepReport {
-  std::int64_t epoch = 0;           // 0-based
-  std::int64_t step = 0;            // within the epoch, 0-based
-  std::int64_t steps_in_epoch = 0;
-  std::int64_t samples = 0;         // of this batch, over all replicas
-  double loss = 0;
-  double seconds = 0;               // since the step before it (or the start)
-  std::optional<double> learning_rate = {};  // none where the Trainer does not set it
-  std::optional<double> gradient_norm = {};  // before clipping; none where the pipeline does not clip
-};
-
-/// A pass over a test set.
-struct EvaluationReport {
-  std::int64_t epoch = 0;    // after which it was made
-  std::int64_t samples = 0;
-  double loss = 0;           // mean over the samples, whatever the pipeline's reduction
-  double accuracy = 0;       // share of samples whose largest logit is the target's
-};
-
-/// Called on every process, in the order in which the hooks were given. The library itself prints nothing.
-class Hook {
- public:
-  virtual ~Hook() = default;
-  virtual void on_step(const StepReport&) {}
-  virtual void on_evaluation(const EvaluationReport&) {}
-  /// After the last step, also of a training that ends with an error.
-  virtual void on_end() {}
-};
 
 struct ConsoleOptions {
   std::int64_t log_every = 10;  // steps between two loss lines, counted within the epoch from 0; 0: none
   bool is_terminal = false;     // true: a progress bar below the lines; false: no carriage return, no escape
+  bool with_times = false;      // seconds per step in the loss lines, and a line with the rate after each epoch
 };
 
 /// `epoch: 0 step: 10, loss is 2.27094173` and, after an evaluation, `epoch: 0 test: loss 0.29, accuracy 0.9183`.
-/// `out` must outlive the hook.
+/// With times: `epoch: 0 step: 10, loss is 2.27094173, 0.0123 s per step` (the mean since the line before) and
+/// `epoch: 0 train: loss 0.51, 8000 samples in 3.2 s, 2500 samples/s`. Where targets hold more numbers than samples,
+/// their rate stands there too, as tokens/s. On a terminal, a bar with the rate and the time left. `out` must outlive
+/// the hook.
 std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options);
 
-/// One JSON object a line: {"epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s"} for every step,
-/// "lr" where the Trainer sets it and "grad_norm" where the pipeline clips,
-/// {"epoch", "test_loss", "test_accuracy", "test_samples"} for every evaluation. `out` must outlive the hook.
+/// One JSON object a line: docs/json_lines.md tells which. `out` must outlive the hook.
 std::unique_ptr<Hook> json_hook(std::ostream& out);
+
+/// Two lines for each epoch, numbers with five digits:
+///   [Epoch 0 / Train]: Loss = 6.1 | LR = 0.001
+///   [Epoch 0 / Test]: Loss = 5.9 | Accuracy = 0.12
+/// LR is the rate that the next epoch has, and stands there where the Trainer sets it. Further metrics follow with
+/// their names, per sample. `out` must outlive the hook.
+std::unique_ptr<Hook> epoch_log_hook(std::ostream& out);
+
+/// `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure at a loss that
+/// is not a number or infinite. `out` must outlive the hook.
+std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every = 1);
+
+/// After each epoch, `epoch: 0, 8000 samples in 3.2 s: 2500 samples/s`, and tokens/s where targets hold more numbers
+/// than samples. The first step of the training, which sets things up, does not count. `out` must outlive the hook.
+std::unique_ptr<Hook> throughput_hook(std::ostream& out);
+
+/// Remembers the losses, for looking at them afterwards.
+class LossHook : public Hook {
+ public:
+  LossHook() : Hook(0) {}
+  void after_epoch(const EpochReport& report) override { train_.push_back(report.loss); }
+  void after_test(const EvaluationReport& report) override { test_.push_back(report.loss); }
+
+  const std::vector<double>& train() const { return train_; }  // by epoch
+  const std::vector<double>& test() const { return test_; }    // by test
+
+ private:
+  std::vector<double> train_, test_;
+};
+
+/// Counts the right answers in tests, and remembers their share: of the whole test set, whatever its batches.
+class AccuracyHook : public Hook {
+ public:
+  explicit AccuracyHook(Metric metric = correct) : Hook(0), metric_(std::move(metric)) {}
+  void attached(Trainer& trainer) override;
+  void after_test(const EvaluationReport& report) override;
+
+  const std::vector<double>& test() const { return test_; }  // by test
+
+ private:
+  Metric metric_;
+  std::vector<double> test_;
+};
+
+/// How long things took, in seconds.
+struct Timing {
+  std::int64_t count = 0;
+  double last = 0;
+  double sum = 0;
+
+  double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+  void add(double seconds);
+};
+
+/// Times steps and epochs of training and tests. A training step lasts from the report of one loss to the next.
+class TimerHook : public Hook {
+ public:
+  TimerHook() : Hook(0) {}
+  void after_step(const StepReport& report) override { train_step_.add(report.seconds); }
+  void after_epoch(const EpochReport& report) override { train_epoch_.add(report.seconds); }
+  void after_test_step(const TestStepReport& report) override { test_step_.add(report.seconds); }
+  void after_test(const EvaluationReport& report) override { test_epoch_.add(report.seconds); }
+
+  const Timing& train_step() const { return train_step_; }
+  const Timing& train_epoch() const { return train_epoch_; }
+  const Timing& test_step() const { return test_step_; }
+  const Timing& test_epoch() const { return test_epoch_; }
+  /// `Train-step: last 0.01 s, mean 0.012 s, 250 times` and so on: a line for each of the four that has happened.
+  std::string table() const;
+
+ private:
+  Timing train_step_, train_epoch_, test_step_, test_epoch_;
+};
+
+struct EarlyStop {
+  std::int64_t patience = 3;   // tests in a row without progress
+  double least_progress = 0;   // a value must be better than the best by more than this
+  bool by_accuracy = false;    // false: the test loss shall fall; true: the accuracy shall rise
+};
+
+/// Stops the training when tests get no better. To be added on every process. It keeps no weights: what remains are
+/// those of the last step.
+class EarlyStopHook : public Hook {
+ public:
+  /// Throws ConfigError for a patience below 1 and a progress that is negative or no number.
+  explicit EarlyStopHook(const EarlyStop& options);
+  void attached(Trainer& trainer) override;
+  void after_test(const EvaluationReport& report) override;
+
+  double best() const { return best_; }
+  std::int64_t best_epoch() const { return best_epoch_; }
+
+ private:
+  EarlyStop options_;
+  Trainer* trainer_ = nullptr;
+  double best_;
+  std::int64_t best_epoch_ = -1;
+  std::int64_t without_progress_ = 0;
+};
 
 }  // namespace penstock

@@ -13,20 +13,27 @@ class JsonHook : public Hook {
  public:
   explicit JsonHook(std::ostream& out) : out_(out) {}
 
-  void on_step(const StepReport& report) override {
+  void after_step(const StepReport& report) override {
     const double rate = report.seconds > 0 ? static_cast<double>(report.samples) / report.seconds : 0;
     Line line{{"epoch", report.epoch}, {"step", report.step}, {"loss", report.loss}};
     if (report.learning_rate) line["lr"] = *report.learning_rate;
     if (report.gradient_norm) line["grad_norm"] = *report.gradient_norm;
     line.update(Line{{"samples", report.samples}, {"step_ms", report.seconds * 1e3}, {"samples_per_s", rate}});
+    if (report.targets > report.samples && report.seconds > 0)
+      line["tokens_per_s"] = static_cast<double>(report.targets) / report.seconds;
+    if (report.bubble) line["bubble"] = *report.bubble;
+    if (report.peak_activations) line["peak_activations"] = *report.peak_activations;
+    if (report.peak_resident_bytes) line["peak_resident_bytes"] = *report.peak_resident_bytes;
     write(line);
   }
 
-  void on_evaluation(const EvaluationReport& report) override {
-    write({{"epoch", report.epoch},
-           {"test_loss", report.loss},
-           {"test_accuracy", report.accuracy},
-           {"test_samples", report.samples}});
+  void after_test(const EvaluationReport& report) override {
+    Line line{{"epoch", report.epoch}, {"test_loss", report.loss}};
+    if (report.accuracy) line["test_accuracy"] = *report.accuracy;
+    for (const Counted& metric : report.metrics)
+      if (metric.name != correct.name) line["test_" + metric.name] = metric.mean;
+    line["test_samples"] = report.samples;
+    write(line);
   }
 
  private:

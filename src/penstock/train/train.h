@@ -1,6 +1,8 @@
-// The door of the room `train`: optimisers, and a Trainer that runs the loop for you.
+// The door of the room `train`: optimisers, a Trainer that runs the loop for you, and text from language models.
 #pragma once
 
+#include "penstock/train/generate.h"
+#include "penstock/train/hook.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/lr_schedule.h"
 #include "penstock/train/optimizers.h"

@@ -1,15 +1,32 @@
 #include "penstock/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "penstock/base/error.h"
+#include "penstock/train/resident_memory.h"
 
 namespace penstock {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
 
 /// A step that was submitted and not reported yet.
 struct Trainer::Pending {
   StepResult result;
   StepReport report;
+};
+
+struct Trainer::Epoch {
+  std::int64_t number = 0;
+  std::int64_t steps = 0;  // that it is to have
+  const std::function<double(const Moment&)>& rate;
+  EpochReport report = {};  // its loss is a sum until the epoch ends
+  double weight = 0;        // of the losses in it
 };
 
 Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(pipeline), options_(options) {
@@ -18,14 +35,32 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(
                        ", but training takes at least 1");
   require<ConfigError>(options.evaluate_every >= 0, "evaluation every ", options.evaluate_every,
                        " epochs: give a number of epochs, or 0 for never");
+  if (options_.metrics.empty()) options_.metrics = {correct_along(pipeline.loss().class_dimension)};
+}
+
+void Trainer::insert(std::unique_ptr<Hook> hook) {
+  Hook& added = *hook;
+  const auto place = std::upper_bound(hooks_.begin(), hooks_.end(), added.priority(),
+                                      [](int priority, const auto& other) { return priority < other->priority(); });
+  hooks_.insert(place, std::move(hook));
+  added.attached(*this);
+}
+
+void Trainer::count(const Metric& metric) {
+  const auto same = [&](const Metric& counted) { return counted.name == metric.name; };
+  if (std::none_of(options_.metrics.begin(), options_.metrics.end(), same)) options_.metrics.push_back(metric);
 }
 
 void Trainer::fit(Loader& train, Loader* test) {
+  stopped_.reset();
+  completed_ = 0;
   const auto end = [this] {
     for (const auto& hook : hooks_) hook->on_end();
   };
   try {
+    for (const auto& hook : hooks_) hook->before_train();
     run_epochs(train, test);
+    for (const auto& hook : hooks_) hook->after_train();
   } catch (...) {
     end();  // a progress bar must not stay in front of the error's message
     throw;
@@ -34,90 +69,143 @@ void Trainer::fit(Loader& train, Loader* test) {
 }
 
 // By the number of epochs or steps before it; null where the optimisers keep their own.
-std::function<double(Trainer::Moment)> Trainer::learning_rate(std::int64_t per_epoch, std::int64_t steps) const {
+std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits) const {
   if (!options_.learning_rate) return nullptr;
   const LearningRatePlan& plan = *options_.learning_rate;
-  const std::int64_t total = plan.by_epoch ? (steps + per_epoch - 1) / per_epoch : steps;
+  const std::int64_t epochs = (limits.steps + limits.per_epoch - 1) / limits.per_epoch;
   const LearningRateSchedule schedule =
-      learning_rate_schedule(plan.schedule, {.rate = plan.rate, .total = total, .warmup = plan.warmup});
-  return [schedule, by_epoch = plan.by_epoch](Moment moment) {
-    return schedule(by_epoch ? moment.epoch : moment.step);
+      learning_rate_schedule(plan.schedule, {.rate = plan.rate, .total = plan.by_epoch ? epochs : limits.steps,
+                                             .warmup = plan.warmup});
+  return [schedule, by_epoch = plan.by_epoch](const Moment& moment) {
+    return schedule(by_epoch ? moment.epoch : moment.completed);
   };
 }
 
 void Trainer::run_epochs(Loader& train, Loader* test) {
-  const std::int64_t per_epoch = train.batches_per_epoch();
-  std::int64_t left = options_.max_steps.value_or(options_.epochs * per_epoch);
-  const std::function<double(Moment)> rate = learning_rate(per_epoch, left);
-  Moment moment;
-  last_report_ = Clock::now();
-  for (std::int64_t epoch = 0; epoch < options_.epochs && left > 0; ++epoch) {
-    std::optional<Pending> pending;
-    train.set_epoch(epoch);
-    moment.epoch = epoch;
-    StepReport step{epoch, 0, std::min(per_epoch, left), 0, 0, 0, {}, {}};
-    for (auto& [inputs, targets] : train) {
-      if (left-- == 0) break;
-      step.samples = targets.size(0);
-      if (rate) {
-        step.learning_rate = rate(moment);
-        pipeline_.set_learning_rate(*step.learning_rate);
-      }
-      ++moment.step;
-      Pending next{pipeline_.train_step(inputs, targets), step};
-      if (pending) report(*pending);
-      pending.emplace(std::move(next));
-      ++step.step;
-    }
-    if (pending) report(*pending);
-    const bool is_last = epoch + 1 == options_.epochs || left <= 0;
-    const bool is_due = options_.evaluate_every > 0 && ((epoch + 1) % options_.evaluate_every == 0 || is_last);
-    if (test && is_due) {
-      EvaluationReport evaluation = evaluate(*test);
-      evaluation.epoch = epoch;
-      for (const auto& hook : hooks_) hook->on_evaluation(evaluation);
-      last_report_ = Clock::now();
-    }
+  Limits limits{train.batches_per_epoch(), 0};
+  limits.steps = std::min(options_.max_steps.value_or(options_.epochs * limits.per_epoch),
+                          options_.epochs * limits.per_epoch);
+  const std::function<double(const Moment&)> rate = learning_rate(limits);
+  for (std::int64_t number = 0; completed_ < limits.steps && !stopped_; ++number) {
+    Epoch epoch{number, std::min(limits.per_epoch, limits.steps - completed_), rate};
+    const Clock::time_point begin = last_report_ = Clock::now();
+    run_epoch(train, epoch);
+    epoch.report.seconds = seconds_since(begin);
+    for (const auto& hook : hooks_) hook->after_epoch(epoch.report);
+
+    const bool is_last = completed_ >= limits.steps || stopped_;
+    const bool is_due = options_.evaluate_every > 0 && ((number + 1) % options_.evaluate_every == 0 || is_last);
+    if (test && is_due) evaluate_after(number, *test);
   }
 }
 
-void Trainer::report(const Pending& pending) {
+void Trainer::run_epoch(Loader& train, Epoch& epoch) {
+  train.set_epoch(epoch.number);
+  Moment moment{epoch.number, 0, epoch.steps, completed_};
+  for (const auto& hook : hooks_) hook->before_epoch(moment);
+  epoch.report.epoch = epoch.number;
+
+  std::optional<Pending> pending;
+  for (auto& [inputs, targets] : train) {
+    if (moment.step == epoch.steps || stopped_) break;
+    StepReport step{.epoch = epoch.number, .step = moment.step, .steps_in_epoch = epoch.steps};
+    step.samples = targets.size(0);
+    step.targets = targets.numel();
+    if (epoch.rate) {
+      step.learning_rate = epoch.rate(moment);
+      pipeline_.set_learning_rate(*step.learning_rate);
+    }
+    for (const auto& hook : hooks_) hook->before_step(moment);
+    Pending next{pipeline_.train_step(inputs, targets), step};
+    ++moment.step;
+    moment.completed = ++completed_;
+    if (pending) report(*pending, epoch);
+    pending.emplace(std::move(next));
+    if (options_.look_ahead) continue;
+    report(*pending, epoch);
+    pending.reset();
+  }
+  if (pending) report(*pending, epoch);
+  if (epoch.weight > 0) epoch.report.loss /= epoch.weight;
+  if (epoch.rate) epoch.report.next_learning_rate = epoch.rate({epoch.number + 1, 0, 0, completed_});
+}
+
+void Trainer::report(const Pending& pending, Epoch& epoch) {
   StepReport report = pending.report;
   report.loss = pending.result.loss();
+  report.weight = pending.result.weight();
   if (pipeline_.options().clip_norm) report.gradient_norm = pending.result.gradient_norm();
-  const Clock::time_point now = Clock::now();
-  report.seconds = std::chrono::duration<double>(now - last_report_).count();
-  last_report_ = now;
-  for (const auto& hook : hooks_) hook->on_step(report);
-  require<Failure>(std::isfinite(report.loss), "the loss is ", report.loss, " at epoch ", report.epoch, ", step ",
-                   report.step, ": training stops; try a lower learning rate, and look at the data of this batch");
+  if (options_.measure) {
+    const StepUse use = pending.result.use();
+    report.bubble = use.idle;
+    report.peak_activations = use.peak_activations;
+    report.peak_resident_bytes = peak_resident_bytes();
+  }
+  report.seconds = seconds_since(last_report_);
+  last_report_ = Clock::now();
+  ++epoch.report.steps;
+  epoch.report.samples += report.samples;
+  epoch.report.targets += report.targets;
+  epoch.report.loss += pending.result.loss_sum();
+  epoch.weight += report.weight;
+  for (const auto& hook : hooks_) hook->after_step(report);
+  require<Failure>(!options_.stop_at_invalid_loss || std::isfinite(report.loss), "the loss is ", report.loss,
+                   " at epoch ", report.epoch, ", step ", report.step,
+                   ": training stops; try a lower learning rate, and look at the data of this batch");
 }
 
-EvaluationReport Trainer::evaluate(Loader& test) {
-  const Loss& loss = pipeline_.loss();
+EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test); }
+
+EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  const std::vector<Metric> metrics = {
-      correct, {"loss", [&loss](const torch::Tensor& output, const torch::Tensor& target) {
-                  return loss.sum(output, target).item<double>();
-                }}};
-  double right = 0, loss_sum = 0, weight = 0;
+  const std::vector<Metric>& metrics = options_.metrics;
+  std::vector<double> sums(metrics.size(), 0.0);
+  double loss_sum = 0, weight = 0;
   EvaluationReport report;
-  std::optional<StepResult> pending;
-  const auto add = [&](const StepResult& result) {
-    right += result.metrics()[0];
-    loss_sum += result.metrics()[1];
-    weight += result.weight();
+  report.epoch = epoch;
+  Moment moment{epoch, 0, test.batches_per_epoch(), completed_};
+  TestStepReport step{epoch, 0, moment.steps_in_epoch, 0, 0};
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point last = begin;
+
+  struct Asked {
+    StepResult result;
+    std::int64_t samples;
   };
+  std::optional<Asked> pending;
+  const auto add = [&](const Asked& asked) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += asked.result.metrics()[i];
+    loss_sum += asked.result.loss_sum();
+    weight += asked.result.weight();
+    report.samples += asked.samples;
+    step.samples = asked.samples;
+    step.seconds = seconds_since(last);
+    last = Clock::now();
+    for (const auto& hook : hooks_) hook->after_test_step(step);
+    ++step.step;
+  };
+  for (const auto& hook : hooks_) hook->before_test(moment);
   test.set_epoch(0);
   for (auto& [inputs, targets] : test) {
-    StepResult next = pipeline_.evaluate(inputs, targets, metrics);
+    for (const auto& hook : hooks_) hook->before_test_step(moment);
+    ++moment.step;
+    Asked next{pipeline_.evaluate(inputs, targets, metrics), targets.size(0)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
-    report.samples += targets.size(0);
   }
   if (pending) add(*pending);
+
   report.loss = weight > 0 ? loss_sum / weight : 0;
-  report.accuracy = report.samples > 0 ? right / static_cast<double>(report.samples) : 0;
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    // Of answers, those that count: masked ones do not, and a sample may ask for several.
+    const double of = metrics[i].name == correct.name ? weight : static_cast<double>(report.samples);
+    const double mean = of > 0 ? sums[i] / of : 0;
+    report.metrics.push_back({metrics[i].name, sums[i], mean});
+    if (metrics[i].name == correct.name) report.accuracy = mean;
+  }
+  report.seconds = seconds_since(begin);
+  for (const auto& hook : hooks_) hook->after_test(report);
+  last_report_ = Clock::now();
   return report;
 }
 

@@ -1,4 +1,9 @@
 // The door of the room `zoo`: ready models.
 #pragma once
 
+#include "penstock/zoo/attention.h"
+#include "penstock/zoo/gpt.h"
 #include "penstock/zoo/mlp.h"
+#include "penstock/zoo/resnet.h"
+#include "penstock/zoo/tied_language_model.h"
+#include "penstock/zoo/unet.h"

@@ -1,0 +1,46 @@
+// Inference through four stages: a head that shares the table of the embedding, three stages away from it.
+//
+//   build/release/examples/tied_inference                          four threads
+//   mpirun -n 4 build/release/examples/tied_inference              four processes: rank 3 alone has the logits
+//   mpirun -n 4 build/release/examples/tied_inference broadcast    every rank has them
+//   ... tied_inference broadcast table                             with another table than one of ones
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <penstock/penstock.h>
+#include <torch/torch.h>
+
+namespace ps = penstock;
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto asked_for = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+
+  ps::TiedLanguageModel net;
+  net.word_embedding.pipeline_stage = 0;
+  net.layer1.pipeline_stage = 1;
+  net.layer2.pipeline_stage = 2;
+  net.head.pipeline_stage = 3;
+
+  ps::World world(argc, argv, {.stages = 4});
+  ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .seed = 1});
+  if (asked_for("table")) {
+    const torch::NoGradGuard no_grad;
+    // Changed where the table is at home; the head's copy follows when it is told to.
+    for (auto& [name, value] : pipeline.local_state())
+      if (name == "word_embedding.table") value.copy_(torch::arange(32 * 32).view({32, 32}) % 37 * 0.01);
+    pipeline.sync_ties();
+  }
+
+  const torch::Tensor tokens = torch::arange(0, 32, 4).view({8, 1});
+  const ps::InferResult result = pipeline.infer({tokens}, {.broadcast = asked_for("broadcast")});
+  if (!result.has_outputs()) {
+    std::cout << "rank " << world.local_ranks().front().value() << ": not on this rank\n";
+    return 0;
+  }
+  const torch::Tensor logits = result.output();
+  std::cout << "logits of shape " << logits.sizes() << ", from " << logits.min().item<float>() << " to "
+            << logits.max().item<float>() << "\n" << logits << "\n";
+}

@@ -1,0 +1,41 @@
+// A U-Net that gives grey pictures their colours, as a pipeline of three stages. What the way down has seen goes from the
+// first stage straight to the last one, past the stage between them, and so do the gradients on their way back.
+//
+//   build/release/examples/unet_skip [STEPS]
+//   mpirun -n 3 build/release/examples/unet_skip [STEPS]
+#include <iostream>
+
+#include <penstock/penstock.h>
+
+#include "data_folder.h"
+
+namespace ps = penstock;
+
+int main(int argc, char** argv) try {
+  const std::int64_t most_steps = argc > 1 ? std::stoll(argv[1]) : 400;
+
+  ps::Unet net({.in_channels = 1, .out_channels = 3, .width = 8, .levels = 3});
+  ps::World world(argc, argv, {.stages = 3});
+  ps::Pipeline pipeline(world, net, ps::squared_error, {.micro_batches = 4, .cut = "uniform"});
+  pipeline.optimize_with(ps::adam({.learning_rate = 2e-3}));
+
+  if (world.is_main())
+    for (const ps::StagePart& stage : pipeline.stages().parts)
+      for (const ps::Port& port : stage.sends)
+        for (const ps::ValueRef& value : port.values)
+          std::cout << "stage " << stage.id.value() << " hands '" << pipeline.stages().graph.name_of(value)
+                    << "' to stage " << port.peer.value() << "\n";
+
+  ps::Loader pictures(ps::load_cifar10(data_folder(), ps::DataPart::train), {.batch_size = 32});
+  std::int64_t step = 0;
+  while (true)
+    for (auto& [colours, labels] : pictures) {
+      const ps::StepResult result = pipeline.train_step(colours.mean({1}, /*keepdim=*/true), colours);
+      // A mean over pixels; pictures that stay grey would have about 0.1, and untrained colours have 1.
+      if (step % 50 == 0 && world.is_main())
+        std::cout << "step " << step << ", squared error is " << result.loss() << std::endl;
+      if (++step > most_steps) return 0;
+    }
+} catch (const std::exception& error) {
+  return failed(error);
+}

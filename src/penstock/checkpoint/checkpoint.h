@@ -1,0 +1,4 @@
+// The door of the room `checkpoint`: named tensors in files that other programs read too.
+#pragma once
+
+#include "penstock/checkpoint/safetensors.h"

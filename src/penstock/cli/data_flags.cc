@@ -1,0 +1,87 @@
+#include "penstock/cli/data_flags.h"
+
+#include <cstdlib>
+
+#include <CLI/CLI.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/train/trainer.h"
+
+namespace penstock {
+namespace {
+
+ImageSet read_half(const DataFlags& flags, const ModelFlags& model, DataPart part) {
+  const std::string directory = data_directory(flags);
+  ImageSet set = dataset_of(model) == "cifar10" ? load_cifar10(directory, part) : load_mnist(directory, part);
+  if (flags.normalize == "none") {
+    set.mean = {0};
+    set.std = {1};
+  }
+  return set;
+}
+
+}  // namespace
+
+void DataFlags::add_to(CLI::App& app) {
+  app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)");
+  app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored");
+  app.add_flag("--drop-last", drop_last, "leave out a short last batch");
+  app.add_flag("--augment,!--no-augment", augment,
+               "cifar10, training set: crop 32 x 32 out of a border of 4, flip half (by seed, epoch and sample)");
+  app.add_option("--normalize", normalize, "standard: pixel / 255, less the data set's mean, over its deviation; "
+                                           "none: pixel / 255")
+      ->check(CLI::IsMember({"standard", "none"}))
+      ->capture_default_str();
+}
+
+std::string data_directory(const DataFlags& flags) {
+  if (!flags.directory.empty()) return flags.directory;
+  const char* environment = std::getenv("PENSTOCK_DATA");
+  return environment ? environment : "data";
+}
+
+DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_test) {
+  check_model(model);
+  require<ConfigError>(model.model != "unet", "no data set here has images as targets, which --model unet needs: ",
+                       "examples/unet_skip.cc trains one, and penstock bench step measures it");
+  require<ConfigError>(!flags.augment || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
+                       dataset_of(model), ": a mirrored digit is no digit");
+  require<ConfigError>(model.model != "tied-lm",
+                       "no data set here fits --model tied-lm: penstock infer runs it, examples/tied_inference.cc too");
+  DataSets sets;
+  sets.with_test = with_test;
+  if (dataset_of(model) == "text") {
+    sets.text = load_text(data_directory(flags));
+    return sets;
+  }
+  sets.train = read_half(flags, model, DataPart::train);
+  if (with_test) sets.test = read_half(flags, model, DataPart::test);
+  return sets;
+}
+
+Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
+                     const Pipeline& pipeline) {
+  LoaderOptions options;
+  options.batch_size = reading.batch_size;
+  options.seed = reading.seed;
+  options.shuffle = flags.shuffle;
+  options.drop_last = flags.drop_last;
+  if (sets.text) {
+    const std::int64_t length = gpt_options(model).context;
+    options = for_this_process(pipeline, options);
+    // As stored, a text is windows one behind the other.
+    Loaders loaders{Loader(text_windows(sets.text->train, {.length = length, .random = flags.shuffle}), options), {}};
+    if (sets.with_test)
+      loaders.test.emplace(text_windows(sets.text->validation, {.length = length, .random = false}), for_test(options));
+    return loaders;
+  }
+  if (flags.augment) options.transforms = cifar10_augmentation;
+  options.transforms.resize = model.image_size.value_or(0);
+  options = for_this_process(pipeline, options);
+
+  Loaders loaders{Loader(std::move(sets.train), options), {}};
+  if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(options));
+  return loaders;
+}
+
+}  // namespace penstock

@@ -1,0 +1,220 @@
+#include "penstock/cli/model_flags.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/zoo/zoo.h"
+
+namespace penstock {
+namespace {
+
+using Names = std::vector<std::string>;
+
+const Names resnets{"resnet18", "resnet50"};
+const Names image_networks{"resnet18", "resnet50", "unet"};
+const Names networks{"mlp", "resnet18", "resnet50", "unet", "gpt", "tied-lm"};
+
+std::string listed(const Names& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// What the images of a data set are.
+struct Images {
+  std::int64_t channels = 1;
+  std::int64_t side = 28;
+  std::int64_t classes = 10;
+};
+
+Images images_of(const ModelFlags& flags) {
+  Images images = dataset_of(flags) == "mnist" ? Images{1, 28, 10} : Images{3, 32, 10};
+  images.side = flags.image_size.value_or(images.side);
+  return images;
+}
+
+bool is_resnet(const ModelFlags& flags) { return flags.model.starts_with("resnet"); }
+
+std::string hidden_of(const ModelFlags& flags) { return flags.hidden.value_or("512,512"); }
+
+std::int64_t classes_of(const ModelFlags& flags) { return flags.classes.value_or(images_of(flags).classes); }
+
+ResnetOptions resnet_options(const ModelFlags& flags) {
+  ResnetOptions options;
+  options.depth = flags.model == "resnet18" ? 18 : 50;
+  options.classes = classes_of(flags);
+  options.image_channels = images_of(flags).channels;
+  options.width = flags.width.value_or(options.width);
+  if (flags.variant == "v1") options.variant = ResnetVariant::v1;
+  if (flags.stem == "cifar") options.stem = ResnetStem::cifar;
+  options.norm_momentum = flags.norm_momentum.value_or(options.norm_momentum);
+  return options;
+}
+
+UnetOptions unet_options(const ModelFlags& flags) {
+  UnetOptions options;
+  options.in_channels = options.out_channels = images_of(flags).channels;
+  options.width = flags.width.value_or(options.width);
+  return options;
+}
+
+}  // namespace
+
+void ModelFlags::add_to(CLI::App& app) {
+  app.add_option("--model", model, listed(networks))
+      ->check(CLI::IsMember(networks))
+      ->capture_default_str();
+  app.add_option("--dataset", dataset, "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
+      ->check(CLI::IsMember({"mnist", "cifar10", "text"}));
+  app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
+  app.add_option("--classes", classes, "mlp, resnet: logits that come out (default: the data set's classes)");
+  app.add_option("--width", width, "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: of the "
+                                 "residual stream (default: 128)");
+  app.add_option("--image-size", image_size,
+                 "resnet, unet: images are resized to this height and width (default: as the data set has them)");
+  app.add_option("--variant", variant, "resnet: v1 (Bottlenecks halve in the first 1x1, 'same' borders) or v1.5 (in the "
+                                       "3x3; the default)")
+      ->check(CLI::IsMember({"v1", "v1.5"}));
+  app.add_option("--stem", stem, "resnet: imagenet (7x7 and a maximum; the default) or cifar (3x3)")
+      ->check(CLI::IsMember({"imagenet", "cifar"}));
+  app.add_option("--norm-momentum", norm_momentum,
+                 "resnet: share of a micro-batch's statistics in the running ones (default: 0.1)");
+  app.add_option("--layers", layers, "gpt: blocks (default: 4)");
+  app.add_option("--heads", heads, "gpt: of attention, a divisor of the width (default: 4)");
+  app.add_option("--context", context, "gpt: the longest sequence, and the length of those it learns from (default: 64)");
+  app.add_option("--dropout", dropout, "gpt: share of values that are dropped while training (default: 0.1)");
+}
+
+void check_model(const ModelFlags& flags) {
+  const auto belongs_to = [&](const char* flag, bool given, const Names& models) {
+    const bool fits = std::find(models.begin(), models.end(), flags.model) != models.end();
+    require<ConfigError>(!given || fits, flag, " is for ", listed(models), ", not for --model ", flags.model,
+                         ": leave it out");
+  };
+  belongs_to("--hidden", flags.hidden.has_value(), {"mlp"});
+  belongs_to("--classes", flags.classes.has_value(), {"mlp", "resnet18", "resnet50"});
+  belongs_to("--width", flags.width.has_value(), {"resnet18", "resnet50", "unet", "gpt"});
+  belongs_to("--image-size", flags.image_size.has_value(), image_networks);
+  belongs_to("--variant", flags.variant.has_value(), resnets);
+  belongs_to("--stem", flags.stem.has_value(), resnets);
+  belongs_to("--norm-momentum", flags.norm_momentum.has_value(), resnets);
+  belongs_to("--layers", flags.layers.has_value(), {"gpt"});
+  belongs_to("--heads", flags.heads.has_value(), {"gpt"});
+  belongs_to("--context", flags.context.has_value(), {"gpt"});
+  belongs_to("--dropout", flags.dropout.has_value(), {"gpt"});
+  const bool takes_tokens = flags.model == "gpt" || flags.model == "tied-lm";
+  require<ConfigError>(takes_tokens == (dataset_of(flags) == "text") || flags.dataset.empty(), "--dataset ",
+                       flags.dataset, " is not for --model ", flags.model, ": leave it out");
+  if (takes_tokens) return;
+
+  const Images images = images_of(flags);
+  require<ConfigError>(classes_of(flags) >= images.classes, "--classes ", classes_of(flags), ", but ",
+                       dataset_of(flags), " has ", images.classes, ": give as many or more");
+  require<ConfigError>(images.side >= 1, "--image-size ", images.side, ": give 1 or more pixels a side");
+}
+
+std::string dataset_of(const ModelFlags& flags) {
+  if (!flags.dataset.empty()) return flags.dataset;
+  if (flags.model == "mlp") return "mnist";
+  if (flags.model == "gpt") return "text";
+  return flags.model == "tied-lm" ? "none" : "cifar10";
+}
+
+GptOptions gpt_options(const ModelFlags& flags) {
+  GptOptions options;
+  options.vocabulary = flags.vocabulary;
+  options.context = flags.context.value_or(options.context);
+  options.width = flags.width.value_or(options.width);
+  options.layers = flags.layers.value_or(options.layers);
+  options.heads = flags.heads.value_or(options.heads);
+  options.dropout = flags.dropout.value_or(options.dropout);
+  return options;
+}
+
+std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
+  check_model(flags);
+  if (flags.model == "gpt") return std::make_unique<Gpt>(gpt_options(flags));
+  if (flags.model == "tied-lm") return std::make_unique<TiedLanguageModel>();
+  if (is_resnet(flags)) return std::make_unique<Resnet>(resnet_options(flags));
+  if (flags.model == "unet") return std::make_unique<Unet>(unet_options(flags));
+  const Images images = images_of(flags);
+  MlpOptions options;
+  options.inputs = images.channels * images.side * images.side;
+  options.hidden = parse_widths(hidden_of(flags));
+  options.classes = classes_of(flags);
+  return std::make_unique<Mlp>(options);
+}
+
+const Loss& loss_of(const ModelFlags& flags) {
+  if (flags.model == "gpt") return next_token_loss;
+  return flags.model == "unet" ? squared_error : cross_entropy;
+}
+
+RandomBatch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed) {
+  check_model(flags);
+  torch::manual_seed(static_cast<std::int64_t>(seed));
+  if (flags.model == "gpt") {
+    const torch::Tensor tokens = torch::randint(0, flags.vocabulary, {samples, gpt_options(flags).context + 1},
+                                                torch::kInt64);
+    const std::int64_t length = tokens.size(1) - 1;
+    return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous()};
+  }
+  if (flags.model == "tied-lm") {
+    const std::int64_t vocabulary = TiedLanguageModelOptions().vocabulary;
+    return {torch::randint(0, vocabulary, {samples, 1}, torch::kInt64),
+            torch::randint(0, vocabulary, {samples}, torch::kInt64)};
+  }
+  const Images images = images_of(flags);
+  const torch::Tensor inputs = torch::randn({samples, images.channels, images.side, images.side});
+  if (flags.model == "unet") return {inputs, inputs};
+  return {inputs, torch::randint(0, classes_of(flags), {samples}, torch::kInt64)};
+}
+
+std::string describe(const ModelFlags& flags) {
+  if (is_resnet(flags)) {
+    const ResnetOptions options = resnet_options(flags);
+    return say(flags.model, " ", flags.variant.value_or("v1.5"), ", stem ", flags.stem.value_or("imagenet"), ", width ",
+               options.width, ", ", options.classes, " classes, on ", dataset_of(flags), " of ", images_of(flags).side,
+               " x ", images_of(flags).side);
+  }
+  if (flags.model == "unet") return say("unet of width ", unet_options(flags).width, " on ", dataset_of(flags));
+  if (flags.model == "gpt") {
+    const GptOptions options = gpt_options(flags);
+    return say("gpt of ", options.layers, " layers, width ", options.width, ", ", options.heads, " heads, context ",
+               options.context, ", ", options.vocabulary, " characters");
+  }
+  if (flags.model == "tied-lm") return flags.model;
+  return say(flags.model, " ", hidden_of(flags));
+}
+
+nlohmann::ordered_json settings_of(const ModelFlags& flags) {
+  nlohmann::ordered_json settings{{"model", flags.model}, {"dataset", dataset_of(flags)}};
+  if (flags.model == "tied-lm") return settings;
+  if (flags.model == "gpt") {
+    const GptOptions options = gpt_options(flags);
+    settings.update({{"layers", options.layers},
+                     {"width", options.width},
+                     {"heads", options.heads},
+                     {"context", options.context},
+                     {"dropout", options.dropout},
+                     {"vocabulary", options.vocabulary}});
+    return settings;
+  }
+  if (flags.model == "mlp") settings["hidden"] = parse_widths(hidden_of(flags));
+  if (flags.model != "unet") settings["classes"] = classes_of(flags);
+  if (is_resnet(flags)) {
+    const ResnetOptions options = resnet_options(flags);
+    settings["variant"] = flags.variant.value_or("v1.5");
+    settings["stem"] = flags.stem.value_or("imagenet");
+    settings["width"] = options.width;
+    settings["norm_momentum"] = options.norm_momentum;
+  }
+  if (flags.model == "unet") settings["width"] = unet_options(flags).width;
+  settings["image_size"] = images_of(flags).side;
+  return settings;
+}
+
+}  // namespace penstock

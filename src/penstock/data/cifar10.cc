@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "penstock/base/error.h"
+#include "penstock/data/data.h"
+#include "penstock/data/whole_file.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kSide = 32;
+constexpr std::size_t kPixels = 3 * kSide * kSide;  // the red plane, the green, the blue
+constexpr std::size_t kRecord = 1 + kPixels;        // a label before them
+constexpr int kClasses = 10;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // the whole set has 184 MB in 6 files
+
+/// Files of `folder` called `stem`*.bin, by name: data_batch_1.bin before data_batch_2.bin.
+std::vector<std::string> find_batches(const std::filesystem::path& folder, const std::string& stem) {
+  std::vector<std::string> found;
+  std::error_code code;  // unreadable counts as absent: the caller says what was looked for
+  for (std::filesystem::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(stem) && name.ends_with(".bin")) found.push_back(at->path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::string> find_cifar10(const std::string& directory, DataPart part) {
+  const std::string stem = part == DataPart::train ? "data_batch" : "test_batch";
+  const std::filesystem::path root(directory);
+  for (const auto& folder : {root, root / "cifar10", root / "cifar-10-batches-bin"})
+    if (std::vector<std::string> found = find_batches(folder, stem); !found.empty()) return found;
+  throw DataError(say("no CIFAR-10 in '", directory, "' or its folders cifar10 and cifar-10-batches-bin: files '", stem,
+                      "*.bin' of the binary version are wanted (scripts/fetch_data.sh cifar10 fetches them)"));
+}
+
+/// The records of one file, one after the other.
+std::vector<std::uint8_t> read_records(const std::string& path) {
+  std::vector<std::uint8_t> bytes = read_whole_file(path, kMaxBytes);
+  require<DataError>(!bytes.empty(), "'", path, "' has no records: it is empty");
+  require<DataError>(bytes.size() % kRecord == 0, "'", path, "' has ", bytes.size(), " bytes, which is ",
+                     bytes.size() / kRecord, " records of ", kRecord, " and ", bytes.size() % kRecord,
+                     " bytes more: the copy is incomplete, fetch it again");
+  return bytes;
+}
+
+}  // namespace
+
+ImageSet load_cifar10(const std::string& directory, DataPart part) {
+  const std::vector<std::string> paths = find_cifar10(directory, part);
+  std::vector<std::vector<std::uint8_t>> files;
+  std::size_t count = 0;
+  for (const std::string& path : paths) {
+    files.push_back(read_records(path));
+    count += files.back().size() / kRecord;
+  }
+
+  ImageSet set;
+  set.mean = {0.4914, 0.4822, 0.4465};
+  set.std = {0.2023, 0.1994, 0.2010};
+  set.images = torch::empty({static_cast<std::int64_t>(count), 3, kSide, kSide}, torch::kUInt8);
+  set.labels = torch::empty({static_cast<std::int64_t>(count)}, torch::kInt64);
+  auto* image = set.images.data_ptr<std::uint8_t>();
+  auto* label = set.labels.data_ptr<std::int64_t>();
+  for (std::size_t f = 0; f < files.size(); ++f)
+    for (std::size_t at = 0; at < files[f].size(); at += kRecord) {
+      const std::uint8_t* record = files[f].data() + at;
+      require<DataError>(record[0] < kClasses, "'", paths[f], "' says that sample ", at / kRecord, " is of class ",
+                         int{record[0]}, ": classes are below ", kClasses);
+      *label++ = record[0];
+      std::memcpy(image, record + 1, kPixels);
+      image += kPixels;
+    }
+  return set;
+}
+
+}  // namespace penstock

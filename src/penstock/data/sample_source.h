@@ -1,0 +1,37 @@
+// What a Loader reads from, whatever kind of samples it has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <torch/types.h>
+
+#include "penstock/base/split.h"
+
+namespace penstock {
+
+/// One batch. `targets` always covers the whole (global) batch; `inputs` covers it too, or only the rows of one
+/// replica's share where the loader was asked for a share.
+struct Batch {
+  torch::Tensor inputs;   // images: [rows, C, H, W] float32; text: [rows, T] int64
+  torch::Tensor targets;  // [rows of the whole batch] int64; text: [rows of the whole batch, T] int64
+};
+
+/// Samples by number. Implementations are immutable: a loader's thread asks while others look.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+
+  virtual std::int64_t size() const = 0;
+
+  struct Request {
+    std::span<const std::int64_t> samples;  // of the whole batch, each 0..size()-1
+    RowRange inputs;                        // for these of them inputs are wanted
+    std::uint64_t seed = 0;                 // random choices go by (seed, epoch, sample) alone
+    std::uint64_t epoch = 0;
+  };
+  /// Runs plain loops rather than tensor arithmetic, which could start a second pool of threads on a loader's thread.
+  virtual Batch make(const Request& request) const = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,99 @@
+#include "penstock/data/text.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "penstock/base/error.h"
+#include "penstock/data/whole_file.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t least_bytes = 20;
+constexpr std::size_t most_bytes = std::size_t{1} << 31;
+constexpr const char* known_name = "tinyshakespeare.txt";
+
+/// Empty where there is none.
+fs::path find_in(const fs::path& folder) {
+  std::error_code code;  // unreadable counts as absent: the caller says what was looked for
+  if (fs::is_regular_file(folder / known_name, code)) return folder / known_name;
+  std::vector<fs::path> texts;
+  for (const auto& entry : fs::directory_iterator(folder, code))
+    if (entry.path().extension() == ".txt" && entry.is_regular_file(code)) texts.push_back(entry.path());
+  return texts.size() == 1 ? texts.front() : fs::path();
+}
+
+fs::path find_text(const fs::path& path) {
+  std::error_code code;
+  if (fs::is_regular_file(path, code)) return path;
+  for (const fs::path& folder : {path, path / "text"})
+    if (const fs::path found = find_in(folder); !found.empty()) return found;
+  throw DataError(say("no text in '", path.string(), "': a file is wanted, or a folder that holds, or whose folder "
+                      "'text' holds, ", known_name, " or a single .txt file"));
+}
+
+torch::Tensor tensor_of(const std::vector<std::int64_t>& tokens) {
+  torch::Tensor tensor = torch::empty({static_cast<std::int64_t>(tokens.size())}, torch::kInt64);
+  std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<std::int64_t>());
+  return tensor;
+}
+
+std::string shown(unsigned char byte) {
+  const bool is_printable = byte > 0x20 && byte < 0x7f;
+  return is_printable ? say("'", static_cast<char>(byte), "'") : say("byte ", int{byte});
+}
+
+}  // namespace
+
+Vocabulary Vocabulary::of(std::string_view text) {
+  std::array<bool, 256> occurs{};
+  for (const char byte : text) occurs[static_cast<unsigned char>(byte)] = true;
+  Vocabulary made;
+  made.token_.fill(-1);
+  for (std::size_t byte = 0; byte < occurs.size(); ++byte) {
+    if (!occurs[byte]) continue;
+    made.token_[byte] = static_cast<std::int16_t>(made.bytes_.size());
+    made.bytes_ += static_cast<char>(byte);
+  }
+  return made;
+}
+
+std::vector<std::int64_t> Vocabulary::encode(std::string_view text) const {
+  std::vector<std::int64_t> tokens;
+  tokens.reserve(text.size());
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    require<DataError>(!bytes_.empty() && token_[byte] >= 0, "the text has ", shown(byte),
+                       ", which is not among the ", size(), " characters that the model knows");
+    tokens.push_back(token_[byte]);
+  }
+  return tokens;
+}
+
+std::string Vocabulary::decode(const std::vector<std::int64_t>& tokens) const {
+  std::string text;
+  for (const std::int64_t token : tokens) {
+    require<ConfigError>(token >= 0 && token < size(), "token ", token, " of a vocabulary of ", size(),
+                         ": they count from 0");
+    text += bytes_[static_cast<std::size_t>(token)];
+  }
+  return text;
+}
+
+TextSet load_text(const std::string& path) {
+  const fs::path file = find_text(path);
+  const std::vector<std::uint8_t> bytes = read_whole_file(file.string(), most_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  require<DataError>(text.size() >= least_bytes, "'", file.string(), "' has ", text.size(),
+                     " bytes: a text of at least ", least_bytes, " is needed to learn from");
+  TextSet set{Vocabulary::of(text), {}, {}};
+  const torch::Tensor tokens = tensor_of(set.vocabulary.encode(text));
+  const std::int64_t trained = tokens.size(0) - tokens.size(0) / 10;
+  set.train = tokens.narrow(0, 0, trained);
+  set.validation = tokens.narrow(0, trained, tokens.size(0) - trained);
+  return set;
+}
+
+}  // namespace penstock

@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/data/text.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::int64_t ignored_target = -100;
+
+/// One number from all three: splitmix64's mixer over each in turn.
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample) {
+  std::uint64_t state = 0;
+  for (const std::uint64_t part : {seed, epoch, sample}) {
+    state = (state ^ part) + 0x9e3779b97f4a7c15ULL;
+    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    state = (state ^ (state >> 27)) * 0x94d049bb133111ebULL;
+    state ^= state >> 31;
+  }
+  return state;
+}
+
+class TextWindows : public SampleSource {
+ public:
+  TextWindows(torch::Tensor tokens, const WindowOptions& options) : options_(options) {
+    require<ConfigError>(tokens.defined() && tokens.dim() == 1 && tokens.scalar_type() == torch::kInt64,
+                         "a text is [N] of int64");
+    tokens_ = tokens.to(torch::kCPU).contiguous();
+    require<ConfigError>(options.length >= 1 && options.length < tokens_.size(0), "windows of ", options.length,
+                         " tokens out of ", tokens_.size(0), ": give 1 to ", tokens_.size(0) - 1);
+  }
+
+  std::int64_t size() const override {
+    const std::int64_t targets = tokens_.size(0) - 1;
+    return options_.random ? targets / options_.length : (targets + options_.length - 1) / options_.length;
+  }
+
+  Batch make(const Request& request) const override {
+    const auto count = static_cast<std::int64_t>(request.samples.size());
+    Batch batch{torch::empty({request.inputs.size(), options_.length}, torch::kInt64),
+                torch::empty({count, options_.length}, torch::kInt64)};
+    auto* input = batch.inputs.data_ptr<std::int64_t>();
+    auto* target = batch.targets.data_ptr<std::int64_t>();
+    for (std::int64_t row = 0; row < count; ++row) {
+      const std::int64_t begin = begin_of(request, request.samples[static_cast<std::size_t>(row)]);
+      if (row >= request.inputs.begin && row < request.inputs.end) input = copy(begin, 0, input);
+      target = copy(begin + 1, ignored_target, target);
+    }
+    return batch;
+  }
+
+ private:
+  std::int64_t begin_of(const Request& request, std::int64_t sample) const {
+    if (!options_.random) return sample * options_.length;
+    // Of 2^64 numbers the remainder favours small places by less than anyone can measure.
+    const auto places = static_cast<std::uint64_t>(tokens_.size(0) - options_.length);
+    const std::uint64_t number = mixed(request.seed, request.epoch, static_cast<std::uint64_t>(sample));
+    return static_cast<std::int64_t>(number % places);
+  }
+
+  /// One window, filled up with `filling` behind the end of the text. Returns what follows it.
+  std::int64_t* copy(std::int64_t begin, std::int64_t filling, std::int64_t* out) const {
+    const std::int64_t there = std::clamp(tokens_.size(0) - begin, std::int64_t{0}, options_.length);
+    out = std::copy_n(tokens_.const_data_ptr<std::int64_t>() + begin, there, out);
+    return std::fill_n(out, options_.length - there, filling);
+  }
+
+  torch::Tensor tokens_;
+  WindowOptions options_;
+};
+
+}  // namespace
+
+std::shared_ptr<const SampleSource> text_windows(torch::Tensor tokens, const WindowOptions& options) {
+  return std::make_shared<TextWindows>(std::move(tokens), options);
+}
+
+}  // namespace penstock

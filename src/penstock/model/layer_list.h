@@ -1,0 +1,132 @@
+// The front end for networks that exist already as a torch module: its parts, in the order in which they run.
+//
+//   auto network = layer_list(resnet, {"conv1", "bn1", "relu", "maxpool", "layer1", "layer2", cut_here, "layer3",
+//                                      "layer4", "avgpool", {[](auto x) { return x.flatten(1); }, "behind"}, "fc"});
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "penstock/model/cell.h"
+
+namespace penstock {
+
+/// A border between two stages in an execution sequence. With one, the layers before it are annotated with stage 0 and
+/// those behind it with stage 1, and so on.
+struct CutMarker {};
+inline constexpr CutMarker cut_here{};
+
+namespace traits {
+
+template <class F>
+concept TakesTensors = std::invocable<F&, const torch::Tensor&> ||
+                       std::invocable<F&, const torch::Tensor&, const torch::Tensor&> ||
+                       std::invocable<F&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&>;
+
+template <class F>
+constexpr int arity_of() {
+  if constexpr (std::invocable<F&, const torch::Tensor&>)
+    return 1;
+  else if constexpr (std::invocable<F&, const torch::Tensor&, const torch::Tensor&>)
+    return 2;
+  else
+    return 3;
+}
+
+template <class F>
+auto call_with(F& f, const Tensors& x) {
+  if constexpr (arity_of<F>() == 1)
+    return f(x[0]);
+  else if constexpr (arity_of<F>() == 2)
+    return f(x[0], x[1]);
+  else
+    return f(x[0], x[1], x[2]);
+}
+
+}  // namespace traits
+
+/// One entry of an execution sequence: the name of a submodule, a function before or behind one, or a cut marker.
+class Execution {
+ public:
+  /// The name of any submodule that can be called: "fc", "layer1.0.conv1". A name that stands there twice is one layer
+  /// that is called twice, with one set of values.
+  Execution(const char* name) : name_(name) {}                      // NOLINT: sequences are written as plain names
+  Execution(std::string name) : name_(std::move(name)) {}           // NOLINT
+  Execution(CutMarker) : kind_(Kind::cut) {}                        // NOLINT
+  /// A function of one, two or three tensors that gives one tensor or a tuple of them. "behind": it runs behind the
+  /// entry before it, on that one's stage; "front": in front of the next name, on that one's stage. Functions have no
+  /// parameters: what trains belongs into a module. Several at one place run in the order in which they stand.
+  template <traits::TakesTensors F>
+  Execution(F function, std::string place = "behind")  // NOLINT
+      : kind_(Kind::function),
+        place_(std::move(place)),
+        function_([function](const Tensors& x) mutable { return traits::as_tensors(traits::call_with(function, x)); }),
+        takes_(traits::arity_of<F>()),
+        gives_(traits::output_count<decltype(traits::call_with(function, Tensors()))>) {}
+
+ private:
+  friend class ListedLayers;
+  enum class Kind { name, function, cut };
+
+  Kind kind_ = Kind::name;
+  std::string name_;
+  std::string place_;
+  TensorFunction function_;
+  int takes_ = 1;
+  int gives_ = 1;
+};
+
+using ExecutionSequence = std::vector<Execution>;
+
+/// How to call a kind of module that layer_list finds by name: torch registers modules without their types.
+struct CallableKind {
+  std::function<bool(const torch::nn::Module&)> fits;  // exactly this kind: a derived one may compute something else
+  std::function<BuiltLayer(const std::shared_ptr<torch::nn::Module>&)> call;
+  std::vector<int> takes;  // numbers of tensors
+  int gives = 1;
+};
+
+template <class M>
+CallableKind callable_kind() {
+  CallableKind kind;
+  kind.fits = [](const torch::nn::Module& module) { return typeid(module) == typeid(M); };
+  kind.call = [](const std::shared_ptr<torch::nn::Module>& module) {
+    return traits::erase<M>(std::dynamic_pointer_cast<M>(module));
+  };
+  if constexpr (traits::TakesOne<M>) kind.takes.push_back(1);
+  if constexpr (traits::TakesTwo<M>) kind.takes.push_back(2);
+  if constexpr (traits::TakesThree<M>) kind.takes.push_back(3);
+  kind.gives = traits::outputs_of<M>();
+  return kind;
+}
+
+/// layer_list, below, with the kinds of modules that are not torch's own. `kinds` are looked at first.
+std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& module, const ExecutionSequence& sequence,
+                                  std::vector<CallableKind> kinds);
+
+/// A Cell that runs the named parts of `module`, which may be a std::shared_ptr or torch's holder of one, in the order
+/// of `sequence`, each on what the one before it gave. Without a sequence: all parts in the order in which they were
+/// registered, containers (Sequential, ModuleList, ModuleDict) unrolled.
+///
+/// The parts of a Sequential can always be called, and so can torch's own kinds of modules; name your own kinds,
+/// `layer_list<BlockImpl>(net, ...)`. Every part needs a clone(): derive it from torch::nn::Cloneable. The pipeline
+/// starts from a copy of the values that the parts have now, and trains what they train; a parameter that two parts share
+/// is tied. Layers keep their full names.
+///
+/// Where layers are cut automatically, a function is a layer of its own.
+///
+/// Throws PlanError that names the entry for: an unknown name (with the nearest), a container or a kind of module that
+/// cannot be called, a part inside another part, a tensor that belongs to two parts, a part on both sides of a marker,
+/// a place other than "front" and "behind", "behind" before the first name, "front" behind the last one, a marker at
+/// either end or behind another one, and a part or function that takes another number of values than it would get.
+/// Warns about parameters that no entry names.
+template <class... Kinds, class Module>
+std::unique_ptr<Cell> layer_list(const Module& module, const ExecutionSequence& sequence = {}) {
+  return list_layers(traits::module_pointer(module), sequence, {callable_kind<Kinds>()...});
+}
+
+}  // namespace penstock

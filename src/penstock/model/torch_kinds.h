@@ -1,0 +1,10 @@
+// The modules of torch that can be called with tensors alone. Inside this room only.
+#pragma once
+
+#include "penstock/model/layer_list.h"
+
+namespace penstock {
+
+const std::vector<CallableKind>& torch_kinds();
+
+}  // namespace penstock

@@ -1,0 +1,105 @@
+#include "penstock/runtime/infer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/infer_state.h"
+#include "penstock/runtime/step_state.h"
+
+namespace penstock {
+
+void InferState::add_part(Replica replica, Tensors outputs) {
+  {
+    std::lock_guard lock(mutex_);
+    parts_.emplace(replica, std::move(outputs));
+    if (static_cast<int>(parts_.size()) < expected_.parts) return;
+    if (parts_.size() == 1) {
+      outputs_ = std::move(parts_.begin()->second);
+    } else {
+      std::vector<Tensors> in_order;
+      for (auto& [from, part] : parts_) in_order.push_back(std::move(part));
+      outputs_ = join_rows(in_order);
+    }
+    parts_.clear();
+  }
+  changed_.notify_all();
+}
+
+void InferState::fail(std::exception_ptr error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  changed_.notify_all();
+}
+
+void InferState::fetch() {
+  std::function<void(std::shared_ptr<InferState>)> fetch;
+  {
+    std::lock_guard lock(mutex_);
+    fetch = std::exchange(expected_.fetch, nullptr);
+  }
+  if (fetch) fetch(shared_from_this());
+}
+
+const Tensors& InferState::outputs() {
+  fetch();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return outputs_ || error_; });
+  if (error_) std::rethrow_exception(error_);
+  return *outputs_;
+}
+
+bool InferState::ready() {
+  fetch();
+  std::lock_guard lock(mutex_);
+  return outputs_ || error_;
+}
+
+Tensors join_rows(const std::vector<Tensors>& parts) {
+  const torch::NoGradGuard no_grad;
+  std::vector<Tensors> columns;  // by output
+  for (const Tensors& part : parts) {
+    columns.resize(std::max(columns.size(), part.size()));
+    for (std::size_t i = 0; i < part.size(); ++i)
+      if (part[i].defined()) columns[i].push_back(part[i].detach());
+  }
+  Tensors joined;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    for (const torch::Tensor& part : columns[i])
+      require<PlanError>(part.dim() > 0, "output ", i,
+                         " of the network is a single number: inference joins the rows of micro-batches along "
+                         "dimension 0, so return a value for each row");
+    if (columns[i].empty())
+      joined.emplace_back();
+    else
+      joined.push_back(columns[i].size() == 1 ? columns[i].front().clone() : torch::cat(columns[i], 0));
+  }
+  return joined;
+}
+
+InferenceSession::State::~State() {
+  if (forget) forget(id);
+}
+
+void InferenceSession::restart() {
+  state_->rows.reset();
+  if (state_->forget) state_->forget(state_->id);
+}
+
+bool InferResult::has_outputs() const { return state_->comes_here(); }
+
+const Tensors& InferResult::outputs() const {
+  require<ConfigError>(has_outputs(), state_->not_here());
+  return state_->outputs();
+}
+
+bool InferResult::ready() const { return has_outputs() ? state_->ready() : step_->is_done(); }
+
+void InferResult::wait() const {
+  step_->wait_until_done();
+  if (has_outputs()) state_->outputs();
+}
+
+}  // namespace penstock

@@ -1,0 +1,80 @@
+// One inference as its ranks see it, and the meeting point of those ranks and whoever asks for the outputs.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "penstock/base/ids.h"
+#include "penstock/runtime/infer.h"
+
+namespace penstock {
+
+class Inferences;
+
+class InferState : public std::enable_shared_from_this<InferState> {
+ public:
+  struct Expected {
+    int parts = 0;         // replicas whose outputs come here; 0: none do
+    std::string not_here;  // what to say then
+    /// Makes this process receive what others send; empty where nothing is sent here.
+    std::function<void(std::shared_ptr<InferState>)> fetch;
+  };
+  explicit InferState(Expected expected) : expected_(std::move(expected)) {}
+
+  bool comes_here() const { return expected_.parts > 0; }
+  /// Whether any of them is made by another process. Before the first fetch().
+  bool is_sent_here() const { return expected_.fetch != nullptr; }
+  const std::string& not_here() const { return expected_.not_here; }
+
+  /// One replica's outputs, empty for one without rows.
+  void add_part(Replica replica, Tensors outputs);
+  void fail(std::exception_ptr error);
+
+  /// Has the outputs of other processes received, once. They wait at their rank until then, so that this rank goes on
+  /// with its next work meanwhile.
+  void fetch();
+  const Tensors& outputs();
+  bool ready();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Expected expected_;
+  std::map<Replica, Tensors> parts_;
+  std::optional<Tensors> outputs_;
+  std::exception_ptr error_;
+};
+
+/// One inference, as every local rank gets it. Immutable.
+struct Inference {
+  bool broadcast = false;
+  ReplicaInput replicas = ReplicaInput::share;
+  std::optional<std::uint64_t> session;
+  std::shared_ptr<InferState> state;
+};
+
+struct InferenceSession::State {
+  std::uint64_t id = 0;
+  std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none: there was none yet
+  ReplicaInput replicas = ReplicaInput::share;      // as those calls had it
+  int micro_batches = 0;
+  const Inferences* pipeline = nullptr;             // of the pipeline it was opened in: to compare
+  std::function<void(std::uint64_t)> forget;        // frees the memory on this process's ranks
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+};
+
+/// Parts of every output one below the other; a single one is copied, so that nobody else holds it. Parts without
+/// outputs are left out. Throws PlanError for an output that has no dimension 0.
+Tensors join_rows(const std::vector<Tensors>& parts);
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+#include "penstock/runtime/inferences.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+std::shared_ptr<InferenceSession::State> Inferences::open_session(const PostToRunners& post) {
+  auto session = std::make_shared<InferenceSession::State>();
+  session->id = next_session_++;
+  session->pipeline = this;
+  session->forget = [post](std::uint64_t id) { post([id](RankRunner& runner) { runner.forget_session(id); }); };
+  sessions_.push_back(session);
+  return session;
+}
+
+StepJob Inferences::make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options,
+                             const PostToRunners& post) {
+  const std::int64_t rows = rows_of(inputs);
+  const int wanted = options.micro_batches == 0 ? setting_.micro_batches : options.micro_batches;
+  require<ConfigError>(wanted >= 1 && wanted <= setting_.micro_batches, "inference in ", options.micro_batches,
+                       " micro-batches, but the pipeline was made for ", setting_.micro_batches, ": ask for 1 to ",
+                       setting_.micro_batches);
+  if (options.session) join_session(*options.session->state_, rows, options);
+  const int sharers = options.replicas == ReplicaInput::each ? 1 : world_.replicas();
+  StepJob job{.step = step,
+              .training = false,
+              .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
+              .inputs = inputs};
+  job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
+                            std::make_shared<InferState>(expected_outputs(step, options, post))};
+  if (options.session) job.inference->session = options.session->state_->id;
+  return job;
+}
+
+int Inferences::micro_batches(const StepJob& job, Replica replica) const {
+  return job.layout.micro_batches(job.inference->replicas == ReplicaInput::each ? Replica(0) : replica);
+}
+
+void Inferences::add(const StepJob& job) {
+  while (under_way_.size() >= most_under_way()) finish_oldest();
+  const auto& outputs = job.inference->state;
+  under_way_.emplace_back(job.state, outputs->is_sent_here() ? outputs : nullptr);
+}
+
+void Inferences::finish() {
+  while (!under_way_.empty()) finish_oldest();
+}
+
+std::int64_t Inferences::rows_of(const Tensors& inputs) const {
+  require<ConfigError>(static_cast<int>(inputs.size()) == setting_.inputs, "the network takes ", setting_.inputs,
+                       " inputs, not ", inputs.size());
+  std::vector<std::int64_t> rows;
+  for (const torch::Tensor& input : inputs)
+    rows.push_back(input.defined() && input.dim() >= 1 ? input.size(0) : 0);
+  require<ConfigError>(rows.front() >= 1, "inference needs at least one row, along dimension 0 of the inputs");
+  for (std::int64_t other : rows)
+    require<ConfigError>(other == rows.front(), "the inputs have ", rows.front(), " and ", other, " rows");
+  return rows.front();
+}
+
+// Every call of a session must find its rows where the call before left them.
+void Inferences::join_session(InferenceSession::State& session, std::int64_t rows, const InferOptions& options) const {
+  require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
+  if (!session.rows) {
+    session.rows = rows;
+    session.replicas = options.replicas;
+    session.micro_batches = options.micro_batches;
+  }
+  require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows, " rows, but this call has ",
+                       rows, ": restart() it, or open another one");
+  require<ConfigError>(session.replicas == options.replicas && session.micro_batches == options.micro_batches,
+                       "this inference session was begun with other replicas or micro_batches (",
+                       session.micro_batches, ", now ", options.micro_batches,
+                       "): restart() it, or open another one");
+}
+
+InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options,
+                                                  const PostToRunners& post) const {
+  InferState::Expected expected;
+  const Member member = world_.member(world_.local_ranks().front());
+  const bool holds_last = member.is_alone || member.pipeline_rank() == setting_.last;
+  if (!holds_last && !options.broadcast) {
+    const int first = member.rank_of(setting_.last, Replica(0)).value(), count = world_.replicas();
+    expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first,
+                            count > 1 ? say(" to ", first + count - 1) : std::string(), ", and this is rank ",
+                            member.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
+    return expected;
+  }
+  expected.parts = options.replicas == ReplicaInput::each ? 1 : world_.replicas();
+  if (member.is_alone || (holds_last && expected.parts == 1)) return expected;
+  expected.fetch = [post, step, replicas = options.replicas](std::shared_ptr<InferState> state) {
+    const bool posted = post([state, step, replicas](RankRunner& runner) {
+      runner.fetch_outputs(step, replicas, *state);
+    });
+    if (!posted)
+      state->fail(std::make_exception_ptr(
+          ConfigError("the pipeline that made these outputs is gone: ask for them while it is there")));
+  };
+  return expected;
+}
+
+std::size_t Inferences::most_under_way() {
+  std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
+  return std::max(2 * static_cast<std::size_t>(world_.stages()), sessions_.size());
+}
+
+void Inferences::finish_oldest() {
+  const auto [step, outputs] = std::move(under_way_.front());
+  under_way_.pop_front();
+  step->wait_until_done();
+  if (outputs) outputs->outputs();
+}
+
+}  // namespace penstock

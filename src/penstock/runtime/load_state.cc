@@ -1,0 +1,68 @@
+#include "penstock/runtime/load_state.h"
+
+#include <set>
+#include <sstream>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/text_message.h"
+
+namespace penstock {
+namespace {
+
+/// Lines: "+name" for what this rank holds and finds, "!complaint" for what it does not.
+std::string findings(const std::vector<Stage::Held>& own, const std::map<std::string, torch::Tensor>& state) {
+  std::string lines;
+  for (const Stage::Held& held : own) {
+    const auto found = state.find(held.name);
+    if (found == state.end()) {
+      lines += say("!the network has '", held.name, "' of shape ", held.value.sizes(),
+                   ", which the state does not have\n");
+      continue;
+    }
+    const torch::Tensor& value = found->second;
+    const bool fits = value.defined() && value.sizes() == held.value.sizes() && value.dtype() == held.value.dtype();
+    lines += fits ? say("+", held.name, "\n")
+                  : say("!'", held.name, "' is ", held.value.dtype().name(), " of shape ", held.value.sizes(),
+                        " in the network and ", value.defined() ? value.dtype().name() : "nothing", " of shape ",
+                        value.defined() ? value.sizes() : at::IntArrayRef(), " in the state\n");
+  }
+  return lines;
+}
+
+/// What rank 0 makes of all ranks' lines.
+std::string verdict(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
+  std::set<std::string> used;
+  std::istringstream all(lines);
+  for (std::string line; std::getline(all, line);) {
+    if (line.starts_with('!')) return line.substr(1);
+    used.insert(line.substr(1));
+  }
+  for (const auto& [name, value] : state)
+    if (!used.contains(name)) return say("the state has '", name, "', which the network does not have");
+  return "";
+}
+
+}  // namespace
+
+std::string load_values(const Member& member, const GatherTag& tag, const std::vector<Stage::Held>& own,
+                        const std::map<std::string, torch::Tensor>& state) {
+  Transport& endpoint = *member.endpoint;
+  const Tag ask{tag.pipeline, Traffic::control, tag.round, 3, 0, 0};
+  const Tag answer{tag.pipeline, Traffic::control, tag.round, 4, 0, 0};
+  std::string result = findings(own, state);
+  if (member.rank == WorldRank(0)) {
+    for (int r = 1; r < member.world_size(); ++r)
+      result += text_of(endpoint.receive(WorldRank(r), ask, "what fits of a state"));
+    result = verdict(result, state);
+    for (int r = 1; r < member.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
+  } else {
+    endpoint.send(WorldRank(0), ask, text_message(result));
+    result = text_of(endpoint.receive(WorldRank(0), answer, "whether a state fits"));
+  }
+  if (!result.empty()) return result;
+  const torch::NoGradGuard no_grad;
+  for (const Stage::Held& held : own) torch::Tensor(held.value).copy_(state.at(held.name));
+  return result;
+}
+
+}  // namespace penstock

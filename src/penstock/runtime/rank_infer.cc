@@ -1,0 +1,72 @@
+// What a rank does for inference beyond a forward pass: memory of sequences, and the way of the outputs.
+#include "penstock/base/error.h"
+#include "penstock/runtime/rank_runner.h"
+
+namespace penstock {
+namespace {
+
+Tag tag_of_outputs(const RankSetting& setting, std::uint64_t step, Replica from) {
+  return {setting.pipeline, Traffic::result, step, from.value(), 0, 0};
+}
+
+Message message_of(const Tensors& outputs) {
+  Message message;
+  for (const torch::Tensor& output : outputs) message.parcels.push_back({output, false});
+  return message;
+}
+
+Tensors outputs_in(const Message& message) {
+  Tensors outputs;
+  // What arrived is read-only, and may be a part of something larger.
+  for (const Parcel& parcel : message.parcels)
+    outputs.push_back(parcel.tensor.defined() ? parcel.tensor.clone() : parcel.tensor);
+  return outputs;
+}
+
+}  // namespace
+
+Replica RankRunner::share_of_batch() const {
+  return job_->inference && job_->inference->replicas == ReplicaInput::each ? Replica(0) : replica_;
+}
+
+SequenceMemory* RankRunner::memory_of(const Stage& stage, MicroBatch micro_batch) {
+  if (!job_->inference || !job_->inference->session) return nullptr;
+  return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
+}
+
+// A replica's outputs go to every process that is to have them, as soon as its last F is done. None of those waits for
+// them at its rank: they lie there until somebody asks (fetch_outputs), so that several inferences can be under way.
+void RankRunner::tell_outputs() {
+  const Inference& inference = *job_->inference;
+  const bool is_each = inference.replicas == ReplicaInput::each;
+  Tensors joined = join_rows(outputs_);
+  outputs_.clear();
+  if (member().is_alone) {
+    if (!is_each || replica_ == Replica(0)) inference.state->add_part(replica_, std::move(joined));
+    return;
+  }
+  for (WorldRank to(0); to.value() < member().world_size(); to = to.next()) {
+    const bool is_last = to.value() / member().replicas == rank_.value();
+    const bool is_ours = to.value() % member().replicas == replica_.value();
+    if (to != member().rank && (inference.broadcast || is_last) && (!is_each || is_ours))
+      endpoint().send(to, tag_of_outputs(setting_, job_->step, replica_), message_of(joined));
+  }
+  inference.state->add_part(replica_, std::move(joined));
+}
+
+void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {
+  try {
+    const Rank last = placement_.rank_of(staged_.parts.back().id);
+    for (Replica from(0); from.value() < member().replicas; from = from.next()) {
+      const WorldRank rank = member().rank_of(last, from);
+      if (rank == member().rank) continue;
+      if (replicas == ReplicaInput::each && from != replica_) continue;
+      const Message message = endpoint().receive(rank, tag_of_outputs(setting_, step, from), "the outputs");
+      state.add_part(from, outputs_in(message));
+    }
+  } catch (const std::exception& error) {
+    state.fail(failed(error, say("the outputs of step ", step)));
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,38 @@
+#include <cmath>
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "penstock/train/hooks.h"
+#include "penstock/train/trainer.h"
+
+namespace penstock {
+
+EarlyStopHook::EarlyStopHook(const EarlyStop& options)
+    : options_(options),
+      best_(options.by_accuracy ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity()) {
+  require<ConfigError>(options.patience >= 1, "early stop after ", options.patience,
+                       " tests without progress: give 1 or more");
+  require<ConfigError>(options.least_progress >= 0 && std::isfinite(options.least_progress), "a least progress of ",
+                       options.least_progress, ": give 0 or more");
+}
+
+void EarlyStopHook::attached(Trainer& trainer) {
+  trainer_ = &trainer;
+  if (options_.by_accuracy) trainer.count(correct);
+}
+
+void EarlyStopHook::after_test(const EvaluationReport& report) {
+  const double value = options_.by_accuracy ? report.accuracy.value_or(0) : report.loss;
+  const double gain = options_.by_accuracy ? value - best_ : best_ - value;
+  if (gain > options_.least_progress) {
+    best_ = value;
+    best_epoch_ = report.epoch;
+    without_progress_ = 0;
+    return;
+  }
+  if (++without_progress_ < options_.patience) return;
+  trainer_->stop(say("the test ", options_.by_accuracy ? "accuracy" : "loss", " has been no better than ", best_,
+                     " of epoch ", best_epoch_, " for ", without_progress_, " tests"));
+}
+
+}  // namespace penstock

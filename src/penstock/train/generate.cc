@@ -1,0 +1,130 @@
+#include "penstock/train/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "penstock/base/error.h"
+#include "penstock/base/split.h"
+
+namespace penstock {
+namespace {
+
+void check(const std::vector<Tokens>& prompts, const GenerateOptions& options) {
+  require<ConfigError>(!prompts.empty(), "nothing to continue: give at least one prompt");
+  for (const Tokens& prompt : prompts)
+    require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one token to begin with");
+  require<ConfigError>(options.tokens >= 0, "generate ", options.tokens, " tokens: give 0 or more");
+  require<ConfigError>(options.context >= 2, "a context of ", options.context, " tokens: generation needs 2 or more");
+  const SamplingOptions& sampling = options.sampling;
+  require<ConfigError>(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "a temperature of ",
+                       sampling.temperature, ": give 0 (always the likeliest token) or more");
+  require<ConfigError>(sampling.top_k >= 0, "top-k of ", sampling.top_k, ": give 0 (all tokens) or more");
+}
+
+/// The prompts of one session, on their way.
+class Choir {
+ public:
+  Choir(Pipeline& pipeline, std::vector<Tokens> prompts, std::uint64_t first_prompt, const GenerateOptions& options)
+      : pipeline_(pipeline), options_(options), first_prompt_(first_prompt), session_(pipeline.open_session()) {
+    for (Tokens& prompt : prompts) {
+      ends_.push_back(static_cast<std::int64_t>(prompt.size()) + options.tokens);
+      rows_.push_back(std::move(prompt));
+    }
+    known_ = size_of(*std::min_element(rows_.begin(), rows_.end(), [](const Tokens& a, const Tokens& b) {
+      return a.size() < b.size();
+    }));
+  }
+
+  bool is_done() const { return known_ >= *std::max_element(ends_.begin(), ends_.end()); }
+
+  /// Gives the pipeline what all rows know and it does not.
+  void submit() {
+    const bool is_full = known_ - begin_ > options_.context;
+    if (is_full) {
+      begin_ = fed_ = known_ - options_.context / 2;
+      if (result_) session_.restart();
+    }
+    const std::int64_t length = known_ - fed_;
+    torch::Tensor tokens = torch::empty({static_cast<std::int64_t>(rows_.size()), length}, torch::kInt64);
+    auto* out = tokens.data_ptr<std::int64_t>();
+    for (const Tokens& row : rows_) out = std::copy_n(row.begin() + fed_, length, out);
+    fed_ = known_;
+    result_ = pipeline_.infer(tokens, {.broadcast = true, .micro_batches = 1, .session = session_});
+  }
+
+  /// Waits for what was submitted, and adds the token that follows to every row that has none there.
+  void advance() {
+    const torch::Tensor& output = result_->output();
+    require<ConfigError>(output.dim() == 3 && output.size(0) == static_cast<std::int64_t>(rows_.size()),
+                         "generation needs logits of [n, T, V], but the network's first output is ", output.sizes());
+    const torch::Tensor logits =
+        output.select(1, output.size(1) - 1).to(torch::kCPU, torch::kFloat32).contiguous();
+    const auto width = static_cast<std::size_t>(logits.size(1));
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      if (size_of(rows_[row]) > known_) continue;  // still inside its prompt
+      const std::span<const float> of_row(logits.const_data_ptr<float>() + row * width, width);
+      const double number = uniform_number(
+          {.seed = options_.seed, .prompt = first_prompt_ + row, .position = static_cast<std::uint64_t>(known_)});
+      rows_[row].push_back(sample_token(of_row, options_.sampling, number));
+    }
+    ++known_;
+  }
+
+  /// Rows go on until the last of them is done: what is beyond a row's own end goes.
+  void give(std::vector<Tokens>& sequences) {
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      rows_[row].resize(static_cast<std::size_t>(ends_[row]));
+      sequences.push_back(std::move(rows_[row]));
+    }
+  }
+
+ private:
+  static std::int64_t size_of(const Tokens& row) { return static_cast<std::int64_t>(row.size()); }
+
+  Pipeline& pipeline_;
+  const GenerateOptions& options_;
+  std::uint64_t first_prompt_;
+  InferenceSession session_;
+  std::vector<Tokens> rows_;
+  std::vector<std::int64_t> ends_;
+  std::int64_t known_ = 0;  // so many tokens every row has
+  std::int64_t fed_ = 0;    // so many of them the pipeline has seen
+  std::int64_t begin_ = 0;  // the first of them that the session remembers
+  std::optional<InferResult> result_;
+};
+
+}  // namespace
+
+Generated generate(Pipeline& pipeline, const std::vector<Tokens>& prompts, const GenerateOptions& options) {
+  check(prompts, options);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto count = static_cast<std::int64_t>(prompts.size());
+  const int sessions = static_cast<int>(std::min<std::int64_t>(count, pipeline.options().micro_batches));
+  std::vector<Choir> choirs;
+  for (int i = 0; i < sessions; ++i) {
+    const RowRange rows = split(count, {.index = i, .of = sessions});
+    choirs.emplace_back(pipeline, std::vector<Tokens>(prompts.begin() + rows.begin, prompts.begin() + rows.end),
+                        static_cast<std::uint64_t>(rows.begin), options);
+  }
+  const auto submit = [](Choir& choir) {
+    if (!choir.is_done()) choir.submit();
+  };
+  std::for_each(choirs.begin(), choirs.end(), submit);
+  // Round after round: while one choir's token is drawn, the others are in the pipeline.
+  while (std::any_of(choirs.begin(), choirs.end(), [](const Choir& choir) { return !choir.is_done(); }))
+    for (Choir& choir : choirs) {
+      if (choir.is_done()) continue;
+      choir.advance();
+      submit(choir);
+    }
+
+  Generated generated;
+  for (Choir& choir : choirs) choir.give(generated.sequences);
+  generated.tokens = count * options.tokens;
+  generated.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return generated;
+}
+
+}  // namespace penstock

@@ -1,0 +1,106 @@
+"""The flags of networks for images and of their data, as their user sees them.
+
+Usage: image_models_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
+"""
+
+import json
+import os
+import random
+import sys
+
+sys.dont_write_bytecode = True
+import program_runs
+from program_runs import ProgramRuns, of_mpi
+
+SMALL = ["--model", "resnet18", "--stem", "cifar", "--width", "2"]
+
+
+class ImageModels(ProgramRuns):
+    def setUp(self):
+        super().setUp()
+        # As in the binary version: a label, then 32 x 32 pixels of three colours. What a class looks like can be told.
+        chance = random.Random(1)
+        os.mkdir(self.path("cifar10"))
+        for name, samples in (("data_batch_1.bin", 40), ("data_batch_2.bin", 10), ("test_batch.bin", 12)):
+            with open(self.path(f"cifar10/{name}"), "wb") as file:
+                for sample in range(samples):
+                    label = sample % 10
+                    file.write(bytes([label]) + bytes(min(255, 20 * label + chance.randrange(60)) for _ in range(3072)))
+
+    def job(self, *flags):
+        return ["train", "--data", self.folder, *SMALL, "--batch-size", "16", "--micro-batches", "2", "--lr", "0.1",
+                "--log-every", "1", *flags]
+
+    def test_a_resnet_is_trained_and_evaluated(self):
+        code, out, err = self.run_program(*self.job("--stages", "2", "--epochs", "2"))
+        self.assertEqual(code, 0, err)
+        lines = out.splitlines()
+        self.assertEqual(len(lines), 2 * (4 + 1))
+        self.assertRegex(lines[4], r"^epoch: 0 test: loss \d+\.\d+, accuracy 0\.\d{4}$")
+        self.assertIn("resnet18 v1.5, stem cifar, width 2, 10 classes, on cifar10 of 32 x 32: 2 ranks", err)
+        self.assertIn("stage 0: head.conv1 head.bn1 ", err)
+
+    def test_stages_do_not_change_a_bit(self):
+        for flags in ([], ["--augment"], ["--image-size", "20", "--augment"]):
+            alone = self.output_of(*self.job(*flags))
+            for variant in (["--stages", "2"], ["--stages", "3", "--schedule", "gpipe"],
+                            ["--stages", "2", "--chunks", "2"]):
+                self.assertEqual(self.output_of(*self.job(*flags, *variant)), alone, (flags, variant))
+
+    @of_mpi
+    def test_processes_see_the_same_images(self):
+        job = self.job("--augment", "--stages", "2")
+        self.assertEqual(self.output_of(*job, ranks=4), self.output_of(*job, "--replicas", "2"))
+
+    def test_flags_of_the_data_do_something(self):
+        plain = self.output_of(*self.job())
+        for flags in (["--augment"], ["--normalize", "none"], ["--image-size", "16"], ["--variant", "v1"],
+                      ["--dataset", "mnist", "--data", program_runs.DATA, "--steps", "4"]):
+            self.assertNotEqual(self.output_of(*self.job(*flags)), plain, flags)
+        self.assertEqual(self.output_of(*self.job("--no-augment", "--normalize", "standard")), plain)
+        # The first loss is before any update of the running statistics, the evaluation after all of them.
+        momentum = self.output_of(*self.job("--norm-momentum", "0.01"))
+        self.assertEqual(momentum.splitlines()[:4], plain.splitlines()[:4])
+        self.assertNotEqual(momentum.splitlines()[4], plain.splitlines()[4])
+
+    def test_mnist_without_normalisation(self):
+        job = self.train("--steps", "3", "--log-every", "1")
+        self.assertNotEqual(self.output_of(*job, "--normalize", "none", "--no-shuffle", "--drop-last"),
+                            self.output_of(*job, "--no-shuffle", "--drop-last"))
+
+    def test_a_test_set_is_never_augmented(self):
+        job = self.job("--lr", "0", "--no-shuffle", "--norm-momentum", "0")
+        def tests(flags):
+            return [line for line in self.output_of(*job, *flags).splitlines() if "test" in line]
+        self.assertEqual(tests(["--augment"]), tests([]))
+
+    def test_flags_of_other_models_are_refused(self):
+        for words, message in (
+                (["--model", "resnet50", "--hidden", "8"], "--hidden is for mlp, not for --model resnet50"),
+                (["--model", "mlp", "--stem", "cifar"], "--stem is for resnet18, resnet50, not for --model mlp"),
+                (["--model", "unet", "--classes", "10"], "--classes is for mlp, resnet18, resnet50, not for --model unet"),
+                (["--model", "mlp", "--image-size", "32"], "--image-size is for resnet18, resnet50, unet, not for"),
+                (["--model", "resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: give as many or more"),
+                (["--model", "resnet18", "--image-size", "0"], "--image-size 0: give 1 or more pixels a side"),
+                (["--model", "resnet18", "--width", "0"], "a ResNet of width 0: it needs at least 1 channel"),
+                (["--model", "mlp", "--augment"], "--augment is for cifar10, not for mnist"),
+                (["--model", "unet"], "no data set here has images as targets"),
+                (["--model", "resnet18"], f"no CIFAR-10 in '{program_runs.DATA}'")):
+            self.assertIn(message, self.complaint_of("train", "--data", program_runs.DATA, *words))
+
+    def test_bench_step_takes_every_model(self):
+        def settings(*flags):
+            return json.loads(self.output_of("bench", "step", *flags, "--batch-size", "8", "--micro-batches", "2",
+                                             "--steps", "1", "--warm-up", "0", "--stages", "2", "--json", "-"))
+        resnet = settings("--model", "resnet50", "--width", "4", "--variant", "v1", "--classes", "1000")
+        self.assertEqual([resnet[name] for name in ("model", "dataset", "classes", "variant", "stem", "width",
+                                                    "norm_momentum", "image_size")],
+                         ["resnet50", "cifar10", 1000, "v1", "imagenet", 4, 0.1, 32])
+        unet = settings("--model", "unet", "--width", "2", "--image-size", "20")
+        self.assertEqual([unet[name] for name in ("model", "dataset", "width", "image_size")],
+                         ["unet", "cifar10", 2, 20])
+        self.assertEqual(settings("--dataset", "cifar10", "--hidden", "8")["dataset"], "cifar10")
+
+
+if __name__ == "__main__":
+    program_runs.main()

@@ -1,0 +1,129 @@
+#include "penstock/data/image_writer.h"
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+using Numbers = std::vector<float>;
+
+/// "name number number ..." a line.
+std::map<std::string, Numbers> goldens() {
+  std::map<std::string, Numbers> all;
+  std::ifstream file(GOLDEN_FILE);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    for (float number = 0; words >> number;) all[name].push_back(number);
+  }
+  return all;
+}
+
+/// The golden file's image of 3 x 4 x 5 as a set of one.
+ImageSet golden_set() {
+  const Numbers pixels = goldens().at("image");
+  ImageSet set;
+  set.images = torch::empty({1, 3, 4, 5}, torch::kUInt8);
+  std::copy(pixels.begin(), pixels.end(), set.images.data_ptr<std::uint8_t>());
+  set.labels = torch::zeros({1}, torch::kInt64);
+  return set;
+}
+
+Numbers written(const ImageSet& set, const ImageTransforms& transforms, const SampleKey& key = {}) {
+  const ImageWriter writer(set, transforms);
+  Numbers out(static_cast<std::size_t>(writer.channels() * writer.height() * writer.width()));
+  EXPECT_EQ(writer.write(key, out.data()), out.data() + out.size());
+  return out;
+}
+
+void expect_near(const Numbers& got, const Numbers& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-5) << "number " << i;
+}
+
+/// A seed with which the first sample of the first epoch is treated so.
+std::uint64_t seed_for(const ImageTransforms& transforms, const ImageChoice& wanted) {
+  std::uint64_t seed = 0;
+  while (!(choose(transforms, {.seed = seed}) == wanted)) ++seed;
+  return seed;
+}
+
+TEST(ImageWriter, every_transform_as_the_independent_program_has_it) {
+  const auto golden = goldens();
+  ImageSet set = golden_set();
+  const ImageTransforms crop{.pad = 2}, flip{.flip = true};
+  expect_near(written(set, crop, {.seed = seed_for(crop, {3, 1, false})}), golden.at("crop"));
+  expect_near(written(set, flip, {.seed = seed_for(flip, {0, 0, true})}), golden.at("flip"));
+  expect_near(written(set, {.resize = 6}), golden.at("enlarge"));
+  expect_near(written(set, {.resize = 2}), golden.at("shrink"));
+
+  set.mean = {0.4914, 0.4822, 0.4465};
+  set.std = {0.2023, 0.1994, 0.2010};
+  expect_near(written(set, {}), golden.at("normalise"));
+  const ImageTransforms all{.pad = 2, .flip = true, .resize = 6};
+  expect_near(written(set, all, {.seed = seed_for(all, {3, 1, true})}), golden.at("all"));
+}
+
+TEST(ImageWriter, an_image_of_the_right_size_is_not_interpolated) {
+  ImageSet set = golden_set();
+  set.images = set.images.narrow(3, 0, 4).contiguous();
+  EXPECT_EQ(written(set, {.resize = 4}), written(set, {}));
+}
+
+TEST(Choose, is_a_function_of_seed_epoch_and_sample) {
+  const ImageTransforms wide{.pad = 1000, .flip = true};
+  const ImageChoice one = choose(wide, {.seed = 1, .epoch = 2, .sample = 3});
+  EXPECT_EQ(one, choose(wide, {.seed = 1, .epoch = 2, .sample = 3}));
+  EXPECT_NE(one, choose(wide, {.seed = 2, .epoch = 2, .sample = 3}));
+  EXPECT_NE(one, choose(wide, {.seed = 1, .epoch = 3, .sample = 3}));
+  EXPECT_NE(one, choose(wide, {.seed = 1, .epoch = 2, .sample = 4}));
+  EXPECT_NE(choose(wide, {.seed = 1, .epoch = 0}), choose(wide, {.seed = 0, .epoch = 1}));
+}
+
+TEST(Choose, covers_every_place_and_flips_half) {
+  constexpr int samples = 9000;
+  std::map<std::int64_t, int> rows, columns;
+  int flips = 0;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    const ImageChoice choice = choose(cifar10_augmentation, {.seed = 7, .epoch = 1, .sample = sample});
+    ++rows[choice.row];
+    ++columns[choice.column];
+    flips += choice.flip;
+  }
+  for (const auto& places : {rows, columns}) {
+    EXPECT_EQ(places.size(), 9U);
+    EXPECT_EQ(places.rbegin()->first, 8);
+    for (const auto& [place, count] : places) EXPECT_NEAR(count, samples / 9, 150) << place;
+  }
+  EXPECT_NEAR(flips, samples / 2, 200);
+}
+
+TEST(Choose, one_transform_less_leaves_the_choices_of_the_other) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const ImageChoice both = choose({.pad = 4, .flip = true}, {.seed = seed});
+    const ImageChoice crop = choose({.pad = 4}, {.seed = seed});
+    EXPECT_EQ(crop, (ImageChoice{both.row, both.column, false}));
+    EXPECT_EQ(choose({.flip = true}, {.seed = seed}).flip, both.flip);
+  }
+}
+
+TEST(ImageWriter, refuses_what_cannot_be) {
+  const auto refusal = [](const ImageTransforms& transforms) {
+    return complaint<ConfigError>([&] { ImageWriter(golden_set(), transforms); });
+  };
+  EXPECT_EQ(refusal({.pad = -1}), "a border of -1 pixels: give 0 (none) to 16384");
+  EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: give 1 to 16384, or 0 to leave them");
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,114 @@
+#include "penstock/data/text.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TextFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("penstock_text_" + std::to_string(::getpid()));
+    fs::create_directories(folder_ / "text");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+  fs::path folder_;
+};
+
+TEST(Vocabulary, is_the_bytes_that_occur_in_their_order) {
+  const Vocabulary vocabulary = Vocabulary::of("hello\n\xff");
+  EXPECT_EQ(vocabulary.bytes(), "\nehlo\xff");
+  EXPECT_EQ(vocabulary.encode("hole\xff"), (std::vector<std::int64_t>{2, 4, 3, 1, 5}));
+  EXPECT_EQ(vocabulary.decode(vocabulary.encode("hello\n")), "hello\n");
+  EXPECT_EQ(Vocabulary::of(vocabulary.bytes()).encode("\nhell"), vocabulary.encode("\nhell"));
+  EXPECT_EQ(complaint<DataError>([&] { vocabulary.encode("help"); }),
+            "the text has 'p', which is not among the 6 characters that the model knows");
+  EXPECT_TRUE(says(complaint<DataError>([&] { vocabulary.encode("\t"); }), "byte 9"));
+  EXPECT_TRUE(says(complaint<DataError>([] { Vocabulary().encode("x"); }), "the 0 characters"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { vocabulary.decode({6}); }), "token 6 of a vocabulary of 6"));
+}
+
+TEST_F(TextFile, is_found_by_file_or_folder_and_split_at_nine_tenths) {
+  const std::string text = "the quick brown fox jumps over the lazy dog, and so on";
+  const fs::path file = write("text/some.txt", text);
+  for (const fs::path& path : {file, folder_ / "text", folder_}) {
+    const TextSet set = load_text(path.string());
+    EXPECT_EQ(set.train.size(0), 49);
+    EXPECT_EQ(set.validation.size(0), 5);
+    const torch::Tensor whole = torch::cat({set.train, set.validation});
+    const std::vector<std::int64_t> tokens(whole.data_ptr<std::int64_t>(), whole.data_ptr<std::int64_t>() + 54);
+    EXPECT_EQ(set.vocabulary.decode(tokens), text);
+  }
+  write("text/other.txt", text);
+  EXPECT_TRUE(says(complaint<DataError>([&] { load_text(folder_.string()); }), "no text in", "single .txt file"));
+  write("text/tinyshakespeare.txt", text);
+  EXPECT_EQ(load_text(folder_.string()).train.size(0), 49);
+  write("text/tinyshakespeare.txt", "too short");
+  EXPECT_TRUE(says(complaint<DataError>([&] { load_text(folder_.string()); }), "has 9 bytes"));
+  EXPECT_TRUE(says(complaint<DataError>([&] { load_text("/nowhere"); }), "no text in '/nowhere'"));
+}
+
+torch::Tensor count_to(std::int64_t n) { return torch::arange(n); }
+
+Batch make(const SampleSource& source, std::vector<std::int64_t> samples, std::uint64_t epoch = 0,
+           std::optional<RowRange> inputs = {}) {
+  const RowRange all{0, static_cast<std::int64_t>(samples.size())};
+  return source.make({.samples = samples, .inputs = inputs.value_or(all), .seed = 1, .epoch = epoch});
+}
+
+TEST(TextWindows, one_behind_the_other_have_each_token_as_a_target_once) {
+  const auto source = text_windows(count_to(11), {.length = 4, .random = false});
+  ASSERT_EQ(source->size(), 3);
+  const Batch batch = make(*source, {0, 1, 2});
+  EXPECT_TRUE(torch::equal(batch.inputs, torch::tensor({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0}).view({3, 4})));
+  EXPECT_TRUE(torch::equal(batch.targets, torch::tensor({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -100, -100}).view({3, 4})));
+  EXPECT_EQ(text_windows(count_to(9), {.length = 4, .random = false})->size(), 2);
+}
+
+TEST(TextWindows, random_ones_lie_anywhere_and_go_by_seed_epoch_and_sample) {
+  const auto source = text_windows(count_to(101), {.length = 10, .random = true});
+  ASSERT_EQ(source->size(), 10);
+  std::vector<std::int64_t> all(10);
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<bool> begins(91, false);
+  for (std::uint64_t epoch = 0; epoch < 200; ++epoch) {
+    const Batch batch = make(*source, all, epoch);
+    EXPECT_TRUE(torch::equal(batch.inputs + 1, batch.targets));
+    for (std::int64_t row = 0; row < 10; ++row) begins[static_cast<std::size_t>(batch.inputs[row][0].item<std::int64_t>())] = true;
+  }
+  EXPECT_EQ(std::count(begins.begin(), begins.end(), true), 91) << "some places never come";
+
+  const Batch batch = make(*source, all, 3);
+  EXPECT_TRUE(torch::equal(make(*source, {4, 2}, 3).inputs, torch::stack({batch.inputs[4], batch.inputs[2]})));
+  EXPECT_FALSE(torch::equal(make(*source, all, 4).inputs, batch.inputs));
+}
+
+TEST(TextWindows, give_inputs_of_the_share_alone) {
+  const auto source = text_windows(count_to(41), {.length = 10, .random = false});
+  const Batch batch = make(*source, {0, 1, 2, 3}, 0, RowRange{1, 3});
+  EXPECT_EQ(batch.inputs.sizes(), (torch::IntArrayRef{2, 10}));
+  EXPECT_EQ(batch.inputs[0][0].item<int>(), 10);
+  EXPECT_EQ(batch.targets.size(0), 4);
+}
+
+TEST(TextWindows, say_what_cannot_be) {
+  EXPECT_TRUE(says(complaint<ConfigError>([] { text_windows(count_to(10), {.length = 10}); }),
+                   "windows of 10 tokens out of 10: give 1 to 9"));
+  EXPECT_TRUE(says(complaint<ConfigError>([] { text_windows(count_to(10), {.length = 0}); }), "windows of 0"));
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,269 @@
+// A network of torch's own, run by names; and every way in which a sequence of names can go wrong.
+#include "penstock/model/layer_list.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/pipeline.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+/// A kind of module that is not torch's.
+struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
+  BlockImpl() { reset(); }
+  void reset() override {
+    first = register_module("first", torch::nn::Linear(6, 6));
+    second = register_module("second", torch::nn::Linear(6, 6));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + second(torch::tanh(first(x))); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+TORCH_MODULE(Block);
+
+struct NetworkImpl : torch::nn::Cloneable<NetworkImpl> {
+  NetworkImpl() { reset(); }
+  void reset() override {
+    in = register_module("in", torch::nn::Linear(12, 6));
+    relu = register_module("relu", torch::nn::ReLU());
+    body = register_module("body", torch::nn::Sequential());
+    body->push_back("block", Block());
+    body->push_back("mix", torch::nn::Linear(6, 6));
+    list = register_module("list", torch::nn::ModuleList(torch::nn::Linear(6, 6), torch::nn::Sigmoid()));
+    out = register_module("out", torch::nn::Linear(6, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return out(list[1]->as<torch::nn::Sigmoid>()->forward(
+        list[0]->as<torch::nn::Linear>()->forward(body->forward(relu(in(x.flatten(1)))))));
+  }
+  torch::nn::Linear in{nullptr}, out{nullptr};
+  torch::nn::ReLU relu;
+  torch::nn::Sequential body{nullptr};
+  torch::nn::ModuleList list{nullptr};
+};
+TORCH_MODULE(Network);
+
+const auto flat = [](auto x) { return x.flatten(1); };
+const auto twice = [](auto x) { return x * 2; };
+const auto plus_one = [](auto x) { return x + 1; };
+
+using Names = std::vector<std::string>;
+
+Names names(Cell& network) {
+  Names all;
+  for (const Node& node : trace_graph(network).nodes) all.push_back(node.name);
+  return all;
+}
+
+torch::Tensor run(Cell& network, const torch::Tensor& x) { return network(Value(x)).tensor(); }
+
+std::string refusal(const ExecutionSequence& sequence) {
+  return complaint<PlanError>([&] { layer_list(Network(), sequence); });
+}
+
+const ExecutionSequence whole{{flat, "front"}, "in", "relu", "body", "list.0", "list.1", "out"};
+
+TEST(LayerList, runs_the_names_in_their_order_on_the_module_s_values) {
+  Network module;
+  const auto network = layer_list(module, whole);
+  EXPECT_EQ(names(*network), (Names{"in.front", "in", "relu", "body", "list.0", "list.1", "out"}));
+  const torch::Tensor x = torch::randn({5, 3, 4});
+  EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
+  const auto theirs = module->named_parameters();
+  const auto ours = network->named_parameters();
+  EXPECT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, value] : ours) EXPECT_TRUE(torch::equal(value, theirs[name])) << name;
+}
+
+TEST(LayerList, names_reach_into_submodules) {
+  Network module;
+  const auto network =
+      layer_list(module, {{flat, "front"}, "in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"});
+  const torch::Tensor x = torch::randn({5, 12});
+  EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
+  EXPECT_EQ(network->named_parameters().size(), module->named_parameters().size());
+}
+
+TEST(LayerList, without_a_sequence_in_the_order_of_registration_with_containers_unrolled) {
+  Network module;
+  const auto network = layer_list(module);
+  EXPECT_EQ(names(*network),
+            (Names{"in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"}));
+  const torch::Tensor x = torch::randn({5, 12});
+  EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
+}
+
+TEST(LayerList, takes_a_sequential_and_kinds_that_torch_does_not_know) {
+  torch::nn::Sequential modules(torch::nn::Linear(4, 6), Block());
+  const torch::Tensor x = torch::randn({5, 4});
+  EXPECT_TRUE(torch::equal(run(*layer_list(modules), x), modules->forward(x)));
+
+  struct Holder : torch::nn::Module {
+    Block block = register_module("block", Block());
+  };
+  const auto holder = std::make_shared<Holder>();
+  const torch::Tensor y = torch::randn({5, 6});
+  EXPECT_TRUE(torch::equal(run(*layer_list<BlockImpl>(holder, {"block"}), y), holder->block->forward(y)));
+  EXPECT_TRUE(torch::equal(run(*layer_list<BlockImpl>(holder), y), holder->block->forward(y)));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(holder, {"block"}); }), "'block' is a ", "BlockImpl",
+                   "layer_list<Kind>"));
+}
+
+TEST(LayerList, is_a_copy_that_trains_what_the_module_trains) {
+  Network module;
+  module->in->weight.requires_grad_(false);
+  const auto network = layer_list(module, whole);
+  World world({.stages = 2});
+  Pipeline pipeline(world, *network, squared_error, {.micro_batches = 2, .cut = "body"});
+  const torch::Tensor before = module->out->weight.detach().clone();
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  const torch::Tensor x = torch::randn({5, 12}), target = torch::randn({5, 3});
+  const double loss = pipeline.train_step(x, target).loss();
+  EXPECT_NEAR(loss, torch::mse_loss(module->forward(x), target).item<double>(), 1e-6);
+  EXPECT_TRUE(torch::equal(module->out->weight, before));
+  const auto state = pipeline.state();
+  for (const auto& item : module->named_parameters())
+    EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "in.weight") << item.key();
+}
+
+// The traps.
+
+TEST(LayerList, a_name_twice_is_one_layer_called_twice) {
+  torch::nn::Sequential module;
+  module->push_back("a", torch::nn::Linear(4, 4));
+  module->push_back("bend", torch::nn::Tanh());
+  const auto network = layer_list(module, {"a", "bend", "a"});
+  EXPECT_EQ(names(*network), (Names{"a", "bend", "a_2"}));
+  EXPECT_EQ(network->named_parameters().size(), 2U);
+  const torch::Tensor x = torch::randn({5, 4});
+  torch::nn::AnyModule a = *module->begin();
+  EXPECT_TRUE(torch::equal(run(*network, x), a.forward(torch::tanh(a.forward(x)))));
+}
+
+TEST(LayerList, one_module_under_two_names_is_one_layer_too) {
+  torch::nn::Linear shared(4, 4);
+  torch::nn::Sequential module(shared, torch::nn::Tanh(), shared);
+  const auto network = layer_list(module, {"0", "1", "2"});
+  EXPECT_EQ(names(*network), (Names{"0", "1", "0_2"}));
+  EXPECT_EQ(network->named_parameters().size(), 2U);
+}
+
+TEST(LayerList, functions_at_both_sides_of_a_name_run_both_in_order) {
+  torch::nn::Sequential module;
+  module->push_back("a", torch::nn::Identity());
+  module->push_back("b", torch::nn::Identity());
+  // (x*2 + 1) through a, *2, and then in front of b +1.
+  const auto network = layer_list(
+      module, {{twice, "front"}, {plus_one, "front"}, "a", {plus_one, "front"}, {twice, "behind"}, "b", {twice}});
+  EXPECT_EQ(names(*network), (Names{"a.front", "a.front_2", "a", "a.behind", "b.front", "b", "b.behind"}));
+  EXPECT_EQ(run(*network, torch::tensor({3.0})).item<double>(), (((3 * 2 + 1) * 2) + 1) * 2);
+}
+
+TEST(LayerList, functions_go_to_the_stage_of_the_name_that_they_belong_to) {
+  torch::nn::Sequential module;
+  for (const char* name : {"a", "b", "c"}) module->push_back(name, torch::nn::Linear(2, 2));
+  const auto network = layer_list(module, {"a", {twice, "front"}, cut_here, {plus_one, "behind"}, "b", cut_here, "c"});
+  std::vector<int> stages;
+  for (const Node& node : trace_graph(*network).nodes) stages.push_back(node.stage.value_or(-1));
+  EXPECT_EQ(names(*network), (Names{"a", "a.behind", "b.front", "b", "c"}));
+  EXPECT_EQ(stages, (std::vector<int>{0, 0, 1, 1, 2}));
+  World world({.stages = 3});
+  Pipeline pipeline(world, *network, squared_error);
+  EXPECT_EQ(pipeline.describe_stages(), (Names{"stage 0: a a.behind", "stage 1: b.front b", "stage 2: c"}));
+}
+
+TEST(LayerList, functions_of_several_values) {
+  torch::nn::Sequential module;
+  module->push_back("a", torch::nn::Identity());
+  const auto halves = [](const torch::Tensor& x) { return std::make_tuple(x.narrow(1, 0, 1), x.narrow(1, 1, 1)); };
+  const auto difference = [](const torch::Tensor& x, const torch::Tensor& y) { return x - y; };
+  const auto network = layer_list(module, {"a", halves, difference});
+  EXPECT_EQ(run(*network, torch::tensor({{5.0, 3.0}})).item<double>(), 2);
+
+  const std::string text = complaint<PlanError>([&] { layer_list(module, {"a", halves, twice}); });
+  EXPECT_TRUE(says(text, "'a.behind' takes 1 value, but 'a.behind' gives 2 values", "put a function")) << text;
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(module, {"a", difference}); }),
+                   "'a.behind' takes 2 values, but 'a' gives 1 value"));
+}
+
+TEST(LayerList, values_that_a_module_cannot_take) {
+  struct Recurrent : torch::nn::Module {
+    torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(4, 4));
+    torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
+  };
+  const auto module = std::make_shared<Recurrent>();
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(module, {"lstm", "out"}); }),
+                   "'out' takes 1 value, but 'lstm' gives 3 values"));
+  const auto output = [](const torch::Tensor& x, const torch::Tensor&, const torch::Tensor&) { return x; };
+  const torch::Tensor x = torch::randn({5, 3, 4});
+  EXPECT_TRUE(torch::equal(run(*layer_list(module, {"lstm", output, "out"}), x),
+                           module->out(std::get<0>(module->lstm(x)))));
+}
+
+TEST(LayerList, places_that_cannot_be) {
+  EXPECT_TRUE(says(refusal({{flat, "before"}, "in"}), "'before'", "\"front\"", "\"behind\""));
+  EXPECT_TRUE(says(refusal({{flat, "behind"}, "in"}), "begins with a function", "give it the place \"front\""));
+  EXPECT_TRUE(says(refusal({"in", {flat, "front"}}), "\"front\" ends the sequence", "give it the place \"behind\""));
+}
+
+TEST(LayerList, names_that_cannot_be) {
+  EXPECT_EQ(refusal({"in", "rely"}),
+            "the sequence names 'rely', but no submodule is called that: did you mean 'relu'?");
+  EXPECT_TRUE(says(refusal({"in", "body.mux"}), "'body.mix'"));
+  EXPECT_TRUE(says(refusal({"in", "list"}), "'list' is a ", "ModuleList", "'list.0'"));
+  EXPECT_EQ(refusal({"body", "body.mix"}),
+            "the sequence names 'body' and 'body.mix', which is inside it: name one of the two");
+  EXPECT_EQ(refusal({"body.mix", "body"}),
+            "the sequence names 'body' and 'body.mix', which is inside it: name one of the two");
+}
+
+TEST(LayerList, markers_that_cannot_be) {
+  EXPECT_TRUE(says(refusal({cut_here, "in", "out"}), "before the first name"));
+  EXPECT_TRUE(says(refusal({"in", cut_here, cut_here, "out"}), "behind another one"));
+  EXPECT_TRUE(says(refusal({"in", "out", cut_here}), "ends with cut_here"));
+  EXPECT_TRUE(says(refusal({"list.0", cut_here, "out", "list.0"}), "'list.0' is called on stage 0 and on stage 1"));
+}
+
+TEST(LayerList, a_parameter_of_two_parts_is_tied) {
+  struct Tied : torch::nn::Module {
+    Tied() { decode->weight = encode->weight; }
+    torch::nn::Linear encode = register_module("encode", torch::nn::Linear(4, 4));
+    torch::nn::Linear decode = register_module("decode", torch::nn::Linear(4, 4));
+  };
+  const auto module = std::make_shared<Tied>();
+  const auto network = layer_list(module, {"encode", cut_here, "decode"});
+  const torch::Tensor x = torch::randn({5, 4}), target = torch::randn({5, 4});
+  EXPECT_TRUE(torch::equal(run(*network, x), module->decode(module->encode(x))));
+
+  World world({.stages = 2});
+  Pipeline pipeline(world, *network, squared_error);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+  pipeline.train_step(x, target).wait();
+  torch::mse_loss(module->decode(module->encode(x)), target).backward();
+  const torch::Tensor expected = (module->encode->weight - 0.5 * module->encode->weight.grad()).detach();
+  EXPECT_TRUE(torch::allclose(pipeline.state().at("encode.weight"), expected, 1e-5, 1e-6));
+}
+
+TEST(LayerList, a_module_that_cannot_be_copied) {
+  struct Plain : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& x) { return x; }
+  };
+  struct Holder : torch::nn::Module {
+    std::shared_ptr<Plain> plain = register_module("plain", std::make_shared<Plain>());
+  };
+  const auto network = layer_list<Plain>(std::make_shared<Holder>(), {"plain"});
+  EXPECT_TRUE(says(complaint<PlanError>([&] { run(*network, torch::ones({1})); }), "'plain' cannot be copied",
+                   "torch::nn::Cloneable"));
+}
+
+TEST(LayerList, leaves_out_what_is_not_named_with_a_warning) {
+  testing::internal::CaptureStderr();
+  layer_list(Network(), {"in", "relu", "list.1", "out"});
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(says(told, "leaves out 'body.block.first.weight' and 7 more parameters", "neither run nor trained")) << told;
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,127 @@
+// Several inputs and outputs, masked targets and losses of one's own: the same for every cut, and the plain loop's.
+#include <gtest/gtest.h>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+namespace {
+
+/// A picture and a class number go in, the number only far down; logits and a reconstruction come out.
+struct TwoInTwoOut : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
+  Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
+  Layer kind = add("kind", [] { return torch::nn::Embedding(3, 8); });
+  Layer third = add("third", [] { return torch::nn::Linear(8, 8); });
+  Layer logits = add("logits", [] { return torch::nn::Linear(8, 4); });
+  Layer again = add("again", [] { return torch::nn::Linear(8, 6); });
+  Values forward_many(Values x) override {
+    const Value features = relu(second(relu(first(x[0]))));
+    const Value last = relu(third(features + kind(x[1])));
+    return {logits(last), again(features)};
+  }
+};
+
+const Loss both_outputs{"both_outputs",
+                        nullptr,
+                        [](const torch::Tensor& target) { return static_cast<double>(target.size(0)); },
+                        [](const std::vector<torch::Tensor>& outputs, const torch::Tensor& target) {
+                          return torch::nn::functional::cross_entropy(
+                                     outputs[0], target,
+                                     torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) +
+                                 outputs[1].square().sum() * 0.1;
+                        }};
+
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> state;
+};
+
+struct Case {
+  int stages = 1;
+  int replicas = 1;
+  int micro_batches = 4;
+  std::string schedule = "1f1b";
+};
+
+Trained train_two(const Case& one) {
+  World world({.stages = one.stages, .replicas = one.replicas});
+  TwoInTwoOut network;
+  PipelineOptions options;
+  options.inputs = 2;
+  options.micro_batches = one.micro_batches;
+  options.schedule = one.schedule;
+  options.cut = "uniform";
+  Pipeline pipeline(world, network, both_outputs, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  torch::manual_seed(1);
+  const Tensors inputs{torch::randn({10, 6}), torch::arange(10) % 3};
+  Trained trained;
+  for (int step = 0; step < 3; ++step)
+    trained.losses.push_back(pipeline.train_step(inputs, torch::arange(10) % 4).loss());
+  trained.state = pipeline.state();
+  return trained;
+}
+
+TEST(SeveralInputsAndOutputs, AreTheSameForEveryCut) {
+  const Trained alone = train_two({});
+  for (const Case& one : {Case{2}, {3}, {4}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {4, 1, 4, "gpipe"}}) {
+    const Trained cut = train_two(one);
+    EXPECT_EQ(alone.losses, cut.losses) << one.stages;
+    for (const auto& [name, value] : alone.state) EXPECT_TRUE(value.equal(cut.state.at(name))) << name;
+  }
+  const Trained shared = train_two({3, 2, 2});
+  for (const auto& [name, value] : alone.state)
+    EXPECT_LT((value - shared.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
+}
+
+TEST(SeveralInputsAndOutputs, AnotherNumberOfInputsIsRefused) {
+  World world({.stages = 2});
+  TwoInTwoOut network;
+  Pipeline pipeline(world, network, both_outputs, {.inputs = 2, .cut = "uniform"});
+  EXPECT_THROW(pipeline.evaluate(torch::randn({4, 6}), torch::zeros({4}, torch::kInt64)), ConfigError);
+}
+
+struct Tokens : Cell {
+  Layer embed = add("embed", [] { return torch::nn::Embedding(7, 5); });
+  Layer body = add("body", [] { return torch::nn::Linear(5, 5); });
+  Layer head = add("head", [] { return torch::nn::Linear(5, 7); });
+  Value forward(Value x) override { return transpose(head(relu(body(embed(x)))), 1, 2); }
+};
+
+/// 8 sequences of 4 tokens: the first two targets of some are masked, all of the third micro-batch's.
+std::pair<torch::Tensor, torch::Tensor> masked_batch() {
+  const torch::Tensor tokens = torch::arange(32).view({8, 4}) % 7;
+  torch::Tensor targets = (tokens + 1) % 7;
+  targets.narrow(0, 0, 3).narrow(1, 0, 2).fill_(-100);
+  targets.narrow(0, 4, 2).fill_(-100);
+  return {tokens, targets};
+}
+
+TEST(MaskedTargets, CountNothing) {
+  const auto [tokens, targets] = masked_batch();
+  Tokens standalone;
+  std::vector<torch::Tensor> parameters;
+  std::map<std::string, torch::Tensor> plain;
+  for (const auto& [name, value] : standalone.named_parameters()) {
+    parameters.push_back(value);
+    plain[name] = value;
+  }
+  torch::optim::SGD optimizer(parameters, 0.5);
+  const torch::Tensor loss = torch::nn::functional::cross_entropy(standalone(Value(tokens)).tensor(), targets);
+  loss.backward();
+  optimizer.step();
+  for (const int replicas : {1, 2}) {
+    World world({.stages = 3, .replicas = replicas});
+    Tokens network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4 / replicas, .cut = "uniform"});
+    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
+    const StepResult result = pipeline.train_step(tokens, targets);
+    EXPECT_NEAR(result.loss(), loss.item<double>(), 1e-6);
+    EXPECT_EQ(result.weight(), 18);
+    for (const auto& [name, value] : pipeline.state())
+      EXPECT_LT((value - plain.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test

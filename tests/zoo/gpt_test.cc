@@ -1,0 +1,162 @@
+#include "penstock/zoo/gpt.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/pipeline.h"
+#include "penstock/train/train.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+constexpr GptOptions small{.vocabulary = 11, .context = 8, .width = 12, .layers = 2, .heads = 3, .dropout = 0};
+
+torch::Tensor tokens_of(std::int64_t rows, std::int64_t length) {
+  torch::manual_seed(3);
+  return torch::randint(0, 11, {rows, length}, torch::kInt64);
+}
+
+std::map<std::string, torch::Tensor> values_of(Gpt& gpt) {
+  std::map<std::string, torch::Tensor> values;
+  for (const auto& [name, value] : gpt.named_parameters(4)) values[name] = value;
+  return values;
+}
+
+/// The model as the papers write it, in plain operations, for one sequence after the other.
+torch::Tensor plain(const torch::Tensor& tokens, const std::map<std::string, torch::Tensor>& p, std::int64_t heads) {
+  const std::int64_t length = tokens.size(1), width = p.at("norm.weight").size(0);
+  const auto norm = [&](const torch::Tensor& x, const std::string& name) {
+    return torch::layer_norm(x, {width}, p.at(name + ".weight"), p.at(name + ".bias"));
+  };
+  const auto linear = [&](const torch::Tensor& x, const std::string& name) {
+    return torch::matmul(x, p.at(name + ".weight").t()) + p.at(name + ".bias");
+  };
+  std::vector<torch::Tensor> rows;
+  for (std::int64_t row = 0; row < tokens.size(0); ++row) {
+    torch::Tensor x = p.at("token_embedding.weight").index_select(0, tokens[row]) +
+                      p.at("position_embedding.weight").narrow(0, 0, length);
+    for (int block = 0; p.contains("block" + std::to_string(block) + ".attention.qkv.weight"); ++block) {
+      const std::string name = "block" + std::to_string(block);
+      const auto parts = linear(norm(x, name + ".attention.norm"), name + ".attention.qkv").chunk(3, 1);
+      std::vector<torch::Tensor> mixed;
+      for (std::int64_t head = 0; head < heads; ++head) {
+        const std::int64_t size = width / heads;
+        const auto of_head = [&](const torch::Tensor& part) { return part.narrow(1, head * size, size); };
+        torch::Tensor scores = torch::matmul(of_head(parts[0]), of_head(parts[1]).t()) / std::sqrt(double(size));
+        scores.masked_fill_(torch::ones({length, length}, torch::kBool).triu(1), -1e30);
+        mixed.push_back(torch::matmul(scores.softmax(1), of_head(parts[2])));
+      }
+      x = x + linear(torch::cat(mixed, 1), name + ".attention.projection");
+      const torch::Tensor up = linear(norm(x, name + ".feed_forward.norm"), name + ".feed_forward.up");
+      x = x + linear(torch::gelu(up, "tanh"), name + ".feed_forward.down");
+    }
+    const auto head = p.contains("head.weight") ? p.at("head.weight") : p.at("token_embedding.weight");
+    rows.push_back(torch::matmul(norm(x, "norm"), head.t()));
+  }
+  return torch::stack(rows);
+}
+
+TEST(Gpt, computes_what_the_plain_formulas_say) {
+  for (const bool tied : {true, false}) {
+    GptOptions options = small;
+    options.tied_head = tied;
+    Gpt gpt(options);
+    const auto values = values_of(gpt);
+    EXPECT_EQ(values.contains("head.weight"), !tied);
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor logits = gpt(Value(tokens_of(3, 8))).tensor();
+    ASSERT_EQ(logits.sizes(), (torch::IntArrayRef{3, 8, 11}));
+    EXPECT_TRUE(torch::allclose(logits, plain(tokens_of(3, 8), values, 3), 1e-4, 1e-5));
+  }
+}
+
+TEST(Gpt, starts_as_gpt_2_does) {
+  Gpt gpt({.vocabulary = 50, .context = 30, .width = 64, .layers = 2, .heads = 2, .dropout = 0});
+  const auto values = values_of(gpt);
+  const auto deviation = [&](const std::string& name) { return values.at(name).std().item<double>(); };
+  EXPECT_NEAR(deviation("token_embedding.weight"), 0.02, 0.002);
+  EXPECT_NEAR(deviation("block1.feed_forward.up.weight"), 0.02, 0.002);
+  EXPECT_NEAR(deviation("block1.feed_forward.down.weight"), 0.01, 0.001);
+  EXPECT_NEAR(deviation("block0.attention.projection.weight"), 0.01, 0.001);
+  EXPECT_EQ(values.at("block0.attention.qkv.bias").abs().max().item<float>(), 0);
+}
+
+TEST(Gpt, refuses_what_cannot_be) {
+  EXPECT_EQ(complaint<ConfigError>([] { Gpt({.width = 10, .heads = 3}); }),
+            "a GPT of width 10 with 3 heads: give a number of heads that divides the width");
+  EXPECT_EQ(complaint<ConfigError>([] { Gpt({.layers = 0}); }), "a GPT with layers = 0: give at least 1");
+  Gpt gpt(small);
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { gpt(Value(tokens_of(1, 9))); }), "a sequence of 9 tokens",
+                   "context is 8"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { gpt.block(2); }), "block 2 of a GPT of 2 layers"));
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> state;
+  torch::Tensor logits;
+};
+
+Outcome train(int stages, const std::string& schedule, bool tied) {
+  GptOptions options = small;
+  options.tied_head = tied;
+  options.dropout = 0.2;
+  Gpt gpt(options);
+  World world({.stages = stages});
+  Pipeline pipeline(world, gpt, next_token_loss,
+                    {.micro_batches = 4, .schedule = schedule, .clip_norm = 1.0, .seed = 6});
+  pipeline.optimize_with(adamw({.learning_rate = 1e-2, .weight_decay = 0.1}));
+  Outcome run;
+  for (const std::int64_t length : {8, 5, 7}) {
+    torch::Tensor tokens = tokens_of(5, length + 1), targets = tokens.narrow(1, 1, length).clone();
+    targets.index_put_({0}, -100);  // a row that does not count
+    run.losses.push_back(pipeline.train_step(tokens.narrow(1, 0, length), targets).loss());
+  }
+  run.state = pipeline.state();
+  run.logits = pipeline.infer(tokens_of(5, 8)).output();
+  return run;
+}
+
+TEST(Gpt, trains_to_the_same_bits_on_any_number_of_stages) {
+  for (const bool tied : {true, false}) {
+    const Outcome alone = train(1, "1f1b", tied);
+    EXPECT_LT(alone.losses.back(), alone.losses.front());
+    for (const auto& [stages, schedule] :
+         {std::pair{2, "1f1b"}, {3, "gpipe"}, {4, "1f1b"}, {2, "zb-h1"}, {2, "interleaved"}, {2, "zb-v"}}) {
+      const Outcome cut = train(stages, schedule, tied);
+      EXPECT_EQ(alone.losses, cut.losses) << stages << " " << schedule;
+      EXPECT_TRUE(torch::equal(alone.logits, cut.logits)) << stages << " " << schedule;
+      ASSERT_EQ(alone.state.size(), cut.state.size());
+      for (const auto& [name, value] : alone.state)
+        EXPECT_TRUE(torch::equal(value, cut.state.at(name))) << stages << " " << schedule << " " << name;
+    }
+  }
+}
+
+TEST(Gpt, continues_a_sequence_piece_by_piece) {
+  torch::Tensor first;
+  for (const int stages : {1, 2, 4}) {
+    Gpt gpt(small);
+    World world({.stages = stages});
+    Pipeline pipeline(world, gpt, next_token_loss, {.micro_batches = 2, .seed = 6});
+    const torch::Tensor tokens = tokens_of(3, 8), whole = pipeline.infer(tokens).output();
+    const InferenceSession session = pipeline.open_session();
+    std::vector<torch::Tensor> pieces;
+    std::int64_t at = 0;
+    for (const std::int64_t length : {3, 1, 2, 1, 1}) {
+      pieces.push_back(pipeline.infer(tokens.narrow(1, at, length), {.session = session}).output());
+      at += length;
+    }
+    const torch::Tensor joined = torch::cat(pieces, 1);
+    EXPECT_TRUE(torch::allclose(joined, whole, 1e-4, 1e-5)) << stages;
+    if (stages == 1) first = joined;
+    EXPECT_TRUE(torch::equal(joined, first)) << stages;
+    const InferResult beyond = pipeline.infer(tokens.narrow(1, 0, 1), {.session = session});
+    EXPECT_TRUE(says(complaint<RankFailure>([&] { beyond.outputs(); }), "a sequence of 9 tokens", "context is 8"));
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test
