@@ -254,5 +254,37 @@ TEST(Recompute, GivesTheSameBitsBesideLayersThatWorkInPlace) {
               "the input changes inside the segment");
 }
 
+/// One value that is read before, twice inside and behind a segment.
+struct ReadOften : Cell {
+  struct Middle : Cell {
+    Layer a = add("a", [] { return torch::nn::Linear(8, 8); });
+    Layer b = add("b", [] { return torch::nn::Linear(8, 8); });
+    Values forward_many(Values v) override {
+      Value y = a(v[0]);
+      y = y * tanh(v[1]);
+      y = b(y);
+      return {y * tanh(v[1])};
+    }
+  } middle;
+  Layer in = add("in", [] { return torch::nn::Linear(8, 8); });
+  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
+  ReadOften() { add("middle", middle); }
+  Value forward(Value x) override {
+    x = in(x);
+    Value y = tanh(x);
+    y = middle(Values{y, x}).front();
+    return head(y * tanh(x));
+  }
+};
+
+TEST(Recompute, AddsGradientsInTheOrderOfTheEngine) {
+  torch::manual_seed(3);
+  const torch::Tensor inputs = torch::randn({64, 8});
+  const Trained kept = train<ReadOften>({.options = options_of("gpipe", 2)}, inputs);
+  expect_same(kept, train<ReadOften>({.options = options_of("gpipe", 2)}, inputs,
+                                     [](ReadOften& network) { network.middle.recompute = true; }),
+              "the middle alone");
+}
+
 }  // namespace
 }  // namespace penstock::test

@@ -151,7 +151,8 @@ std::string toml_value(const CLI::Option& option, const std::string& text) {
 
 void add_config_flags(CLI::App& verb) {
   verb.add_option("--config", "a TOML file with these flags as its keys; flags on the command line win");
-  verb.add_flag("--print-config", "print all flags with their values as such a file, and end");
+  const std::string description = "print all flags with their values as such a file, and end";
+  verb.add_flag("--print-config", description);
 }
 
 ConfiguredLine::ConfiguredLine(const CommandLine& line) : words_(line.words, line.words + line.count) {}
