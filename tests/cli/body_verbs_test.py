@@ -275,7 +275,8 @@ class BodyVerbs(ProgramRuns):
         out = self.output_of(*self.train("--stages", "2", "--log-every", "1", "--json", "steps.json"))
         lines = [json.loads(line) for line in self.read("steps.json").splitlines()]
         *steps, evaluation = lines
-        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s"])
+        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s", "bubble",
+                                          "peak_activations", "peak_resident_bytes"])
         self.assertEqual([step["step"] for step in steps], list(range(52)))
         self.assertEqual([step["samples"] for step in steps], [32] * 51 + [2])
         shown = [f"epoch: 0 step: {step['step']}, loss is {step['loss']:.9g}" for step in steps]

@@ -217,7 +217,8 @@ TEST(Fit, hooks_are_called_by_priority_and_then_in_their_order) {
   std::vector<std::string> lines;
   class Named : public Hook {
    public:
-    Named(std::vector<std::string>& all, const std::string& name, int priority) : Hook(priority), all_(all), name_(name) {}
+    Named(std::vector<std::string>& all, const std::string& name, int priority)
+        : Hook(priority), all_(all), name_(name) {}
     void before_train() override { all_.push_back(name_); }
 
    private:
@@ -257,7 +258,8 @@ TEST(Fit, a_hook_can_stop_it_and_reach_the_pipeline) {
   trainer.add_hook(std::make_unique<Notes>(lines, "a"));
   trainer.add_hook(std::make_unique<Steering>());
   const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());
-  Loader train(random_images(100), in_order(10)), test(random_images(7), in_order(4)), again(random_images(100), in_order(10));
+  Loader train(random_images(100), in_order(10)), again(random_images(100), in_order(10));
+  Loader test(random_images(7), in_order(4));
   trainer.fit(train, &test);
   EXPECT_EQ(trainer.stopped(), "enough");
   // One step was under way.

@@ -26,10 +26,12 @@ struct DataFlags {
 /// --data, else $PENSTOCK_DATA, else what the repository ships: data.
 std::string data_directory(const DataFlags& flags);
 
-/// A model's data set as stored.
+/// A model's data set as stored: images, or a text with its vocabulary.
 struct DataSets {
   ImageSet train;
   std::optional<ImageSet> test;
+  std::optional<TextSet> text;
+  bool with_test = false;
 };
 
 /// Every process reads its files before the ranks start: where one finds them wanting, nobody waits for it in vain.
@@ -46,6 +48,10 @@ struct ReadingOptions {
   std::int64_t batch_size = 32;
   std::uint64_t seed = 0;
 };
+
+/// Inputs of the first samples, as the network gets them, on every process alike: for the cut "time".
+torch::Tensor sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+                        const ReadingOptions& reading);
 
 /// Loaders for this process of `pipeline`. The test set is read in order, to its last sample, and never augmented.
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,

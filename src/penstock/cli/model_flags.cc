@@ -15,6 +15,7 @@ using Names = std::vector<std::string>;
 
 const Names resnets{"resnet18", "resnet50"};
 const Names image_networks{"resnet18", "resnet50", "unet"};
+const Names networks{"mlp", "resnet18", "resnet50", "unet", "gpt", "tied-lm"};
 
 std::string listed(const Names& names) {
   std::string text;
@@ -63,14 +64,15 @@ UnetOptions unet_options(const ModelFlags& flags) {
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
-  app.add_option("--model", model, "mlp, resnet18, resnet50 or unet")
-      ->check(CLI::IsMember({"mlp", "resnet18", "resnet50", "unet"}))
+  app.add_option("--model", model, listed(networks))
+      ->check(CLI::IsMember(networks))
       ->capture_default_str();
-  app.add_option("--dataset", dataset, "mnist or cifar10 (default: mnist for mlp, cifar10 for the others)")
-      ->check(CLI::IsMember({"mnist", "cifar10"}));
+  app.add_option("--dataset", dataset, "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
+      ->check(CLI::IsMember({"mnist", "cifar10", "text"}));
   app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
   app.add_option("--classes", classes, "mlp, resnet: logits that come out (default: the data set's classes)");
-  app.add_option("--width", width, "resnet, unet: channels of the first layers (default: 64, unet 16)");
+  app.add_option("--width", width, "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: of the "
+                                 "residual stream (default: 128)");
   app.add_option("--image-size", image_size,
                  "resnet, unet: images are resized to this height and width (default: as the data set has them)");
   app.add_option("--variant", variant, "resnet: v1 (Bottlenecks halve in the first 1x1, 'same' borders) or v1.5 (in the "
@@ -80,6 +82,10 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"imagenet", "cifar"}));
   app.add_option("--norm-momentum", norm_momentum,
                  "resnet: share of a micro-batch's statistics in the running ones (default: 0.1)");
+  app.add_option("--layers", layers, "gpt: blocks (default: 4)");
+  app.add_option("--heads", heads, "gpt: of attention, a divisor of the width (default: 4)");
+  app.add_option("--context", context, "gpt: the longest sequence, and the length of those it learns from (default: 64)");
+  app.add_option("--dropout", dropout, "gpt: share of values that are dropped while training (default: 0.1)");
 }
 
 void check_model(const ModelFlags& flags) {
@@ -90,11 +96,19 @@ void check_model(const ModelFlags& flags) {
   };
   belongs_to("--hidden", flags.hidden.has_value(), {"mlp"});
   belongs_to("--classes", flags.classes.has_value(), {"mlp", "resnet18", "resnet50"});
-  belongs_to("--width", flags.width.has_value(), image_networks);
+  belongs_to("--width", flags.width.has_value(), {"resnet18", "resnet50", "unet", "gpt"});
   belongs_to("--image-size", flags.image_size.has_value(), image_networks);
   belongs_to("--variant", flags.variant.has_value(), resnets);
   belongs_to("--stem", flags.stem.has_value(), resnets);
   belongs_to("--norm-momentum", flags.norm_momentum.has_value(), resnets);
+  belongs_to("--layers", flags.layers.has_value(), {"gpt"});
+  belongs_to("--heads", flags.heads.has_value(), {"gpt"});
+  belongs_to("--context", flags.context.has_value(), {"gpt"});
+  belongs_to("--dropout", flags.dropout.has_value(), {"gpt"});
+  const bool takes_tokens = flags.model == "gpt" || flags.model == "tied-lm";
+  require<ConfigError>(takes_tokens == (dataset_of(flags) == "text") || flags.dataset.empty(), "--dataset ",
+                       flags.dataset, " is not for --model ", flags.model, ": leave it out");
+  if (takes_tokens) return;
 
   const Images images = images_of(flags);
   require<ConfigError>(classes_of(flags) >= images.classes, "--classes ", classes_of(flags), ", but ",
@@ -104,11 +118,26 @@ void check_model(const ModelFlags& flags) {
 
 std::string dataset_of(const ModelFlags& flags) {
   if (!flags.dataset.empty()) return flags.dataset;
-  return flags.model == "mlp" ? "mnist" : "cifar10";
+  if (flags.model == "mlp") return "mnist";
+  if (flags.model == "gpt") return "text";
+  return flags.model == "tied-lm" ? "none" : "cifar10";
+}
+
+GptOptions gpt_options(const ModelFlags& flags) {
+  GptOptions options;
+  options.vocabulary = flags.vocabulary;
+  options.context = flags.context.value_or(options.context);
+  options.width = flags.width.value_or(options.width);
+  options.layers = flags.layers.value_or(options.layers);
+  options.heads = flags.heads.value_or(options.heads);
+  options.dropout = flags.dropout.value_or(options.dropout);
+  return options;
 }
 
 std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   check_model(flags);
+  if (flags.model == "gpt") return std::make_unique<Gpt>(gpt_options(flags));
+  if (flags.model == "tied-lm") return std::make_unique<TiedLanguageModel>();
   if (is_resnet(flags)) return std::make_unique<Resnet>(resnet_options(flags));
   if (flags.model == "unet") return std::make_unique<Unet>(unet_options(flags));
   const Images images = images_of(flags);
@@ -119,11 +148,25 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   return std::make_unique<Mlp>(options);
 }
 
-const Loss& loss_of(const ModelFlags& flags) { return flags.model == "unet" ? squared_error : cross_entropy; }
+const Loss& loss_of(const ModelFlags& flags) {
+  if (flags.model == "gpt") return next_token_loss;
+  return flags.model == "unet" ? squared_error : cross_entropy;
+}
 
 RandomBatch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed) {
   check_model(flags);
   torch::manual_seed(static_cast<std::int64_t>(seed));
+  if (flags.model == "gpt") {
+    const torch::Tensor tokens = torch::randint(0, flags.vocabulary, {samples, gpt_options(flags).context + 1},
+                                                torch::kInt64);
+    const std::int64_t length = tokens.size(1) - 1;
+    return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous()};
+  }
+  if (flags.model == "tied-lm") {
+    const std::int64_t vocabulary = TiedLanguageModelOptions().vocabulary;
+    return {torch::randint(0, vocabulary, {samples, 1}, torch::kInt64),
+            torch::randint(0, vocabulary, {samples}, torch::kInt64)};
+  }
   const Images images = images_of(flags);
   const torch::Tensor inputs = torch::randn({samples, images.channels, images.side, images.side});
   if (flags.model == "unet") return {inputs, inputs};
@@ -138,11 +181,28 @@ std::string describe(const ModelFlags& flags) {
                " x ", images_of(flags).side);
   }
   if (flags.model == "unet") return say("unet of width ", unet_options(flags).width, " on ", dataset_of(flags));
+  if (flags.model == "gpt") {
+    const GptOptions options = gpt_options(flags);
+    return say("gpt of ", options.layers, " layers, width ", options.width, ", ", options.heads, " heads, context ",
+               options.context, ", ", options.vocabulary, " characters");
+  }
+  if (flags.model == "tied-lm") return flags.model;
   return say(flags.model, " ", hidden_of(flags));
 }
 
 nlohmann::ordered_json settings_of(const ModelFlags& flags) {
   nlohmann::ordered_json settings{{"model", flags.model}, {"dataset", dataset_of(flags)}};
+  if (flags.model == "tied-lm") return settings;
+  if (flags.model == "gpt") {
+    const GptOptions options = gpt_options(flags);
+    settings.update({{"layers", options.layers},
+                     {"width", options.width},
+                     {"heads", options.heads},
+                     {"context", options.context},
+                     {"dropout", options.dropout},
+                     {"vocabulary", options.vocabulary}});
+    return settings;
+  }
   if (flags.model == "mlp") settings["hidden"] = parse_widths(hidden_of(flags));
   if (flags.model != "unet") settings["classes"] = classes_of(flags);
   if (is_resnet(flags)) {

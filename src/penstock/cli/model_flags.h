@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "penstock/model/model.h"
+#include "penstock/zoo/gpt.h"
 
 namespace penstock {
 
@@ -25,6 +26,11 @@ struct ModelFlags {
   std::optional<std::string> variant;
   std::optional<std::string> stem;
   std::optional<double> norm_momentum;
+  std::optional<std::int64_t> layers;
+  std::optional<std::int64_t> heads;
+  std::optional<std::int64_t> context;
+  std::optional<double> dropout;
+  std::int64_t vocabulary = 65;  // of gpt: no flag, but what the text has
 
   void add_to(CLI::App& app);
 };
@@ -33,9 +39,11 @@ struct ModelFlags {
 /// be. The functions below check too.
 void check_model(const ModelFlags& flags);
 
-/// "mnist" or "cifar10": as given, or the model's own.
+/// "mnist", "cifar10" or "text": as given, or the model's own; "none" for a model that no data set here fits.
 std::string dataset_of(const ModelFlags& flags);
 
+/// Of gpt.
+GptOptions gpt_options(const ModelFlags& flags);
 std::unique_ptr<Cell> make_model(const ModelFlags& flags);
 /// What training it minimises.
 const Loss& loss_of(const ModelFlags& flags);

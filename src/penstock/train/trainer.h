@@ -56,8 +56,8 @@ class Trainer {
   void fit(Loader& train, Loader* test = nullptr);
   void fit(Loader& train, Loader& test) { fit(train, &test); }
 
-  /// One pass over `test`, forward only, through the pipeline. Exact over uneven batches, micro-batches and replicas, and
-  /// the same on every process.
+  /// One pass over `test`, forward only, through the pipeline. Exact over uneven batches, micro-batches and replicas,
+  /// and the same on every process.
   EvaluationReport evaluate(Loader& test);
 
   /// For hooks: no further step is submitted, and fit() returns after the epoch's report and test as if it had been the

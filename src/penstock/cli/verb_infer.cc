@@ -1,0 +1,241 @@
+#include <fstream>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/cli/body_verbs.h"
+#include "penstock/cli/config_file.h"
+#include "penstock/cli/data_flags.h"
+#include "penstock/cli/job_flags.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/cli/weight_file.h"
+#include "penstock/train/train.h"
+#include "penstock/transport/launch_environment.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t most_shown = 1024;  // numbers; of larger outputs the first rows and columns
+constexpr std::int64_t rows_shown = 4, columns_shown = 8;
+
+struct InferFlags {
+  JobFlags job;
+  std::string data;
+  std::string weights;
+  std::int64_t rows = 8;
+  bool broadcast = false;
+  std::string replica_input = "share";
+  std::optional<std::int64_t> generate;
+  std::vector<std::string> prompts;
+  double temperature = 1;
+  std::int64_t top_k = 0;
+  std::string json;
+};
+
+void check(const InferFlags& flags) {
+  require<ConfigError>(flags.rows >= 1, "--rows ", flags.rows, ": give at least 1");
+  require<ConfigError>(!flags.generate || flags.job.network.model == "gpt", "--generate is for --model gpt, not for ",
+                       flags.job.network.model, ": leave it out");
+  require<ConfigError>(flags.generate || flags.prompts.empty(), "--prompt without --generate: how many characters are "
+                       "to follow it?");
+  require<ConfigError>(!flags.generate || !flags.prompts.empty(), "--generate without --prompt: give the text to go on "
+                       "from");
+  if (!flags.json.empty()) require_place_for(flags.json);
+}
+
+/// The characters of the weights, of the text that there is, or else of what a keyboard has.
+Vocabulary vocabulary_of(const InferFlags& flags, const std::optional<Vocabulary>& saved) {
+  if (saved) return *saved;
+  DataFlags data;
+  data.directory = flags.data;
+  try {
+    return load_text(data_directory(data)).vocabulary;
+  } catch (const DataError&) {
+    if (!flags.data.empty()) throw;
+  }
+  std::string keyboard = "\n";
+  for (char c = ' '; c <= '~'; ++c) keyboard += c;
+  return Vocabulary::of(keyboard);
+}
+
+/// "[[0.1, 0.2, ...], ...]": all of a small tensor, the first corner of a large one.
+void show(std::ostream& out, const torch::Tensor& value, bool is_whole) {
+  if (value.dim() == 0) {
+    const torch::Tensor number = value.to(torch::kFloat64);
+    out << (value.is_floating_point() ? say(number.item<double>()) : say(value.item<std::int64_t>()));
+    return;
+  }
+  const std::int64_t size = value.size(0), most = value.dim() == 1 ? columns_shown : rows_shown;
+  const std::int64_t shown = is_whole ? size : std::min(size, most);
+  out << "[";
+  for (std::int64_t i = 0; i < shown; ++i) {
+    if (i > 0) out << (value.dim() == 1 ? ", " : ",\n ");
+    show(out, value[i], is_whole);
+  }
+  out << (shown < size ? ", ...]" : "]");
+}
+
+std::string name_of(const torch::Tensor& value) { return torch::toString(value.scalar_type()); }
+
+std::string shape_of(const torch::Tensor& value) {
+  std::string text;
+  for (const std::int64_t size : value.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + (value.dim() == 1 ? ",)" : ")");
+}
+
+Json numbers_of(const torch::Tensor& value) {
+  if (value.dim() > 0) {
+    Json list = Json::array();
+    for (std::int64_t i = 0; i < value.size(0); ++i) list.push_back(numbers_of(value[i]));
+    return list;
+  }
+  if (value.is_floating_point()) return value.item<double>();
+  return value.item<std::int64_t>();
+}
+
+/// What a process has to say, under its rank where there are several: one block, so that others' lines stay outside.
+class Report {
+ public:
+  explicit Report(const World& world)
+      : rank_(world.local_ranks().front().value()), is_one_of_many_(launched_as().size > 1) {}
+
+  std::ostream& line() { return text_ << (is_one_of_many_ ? say("rank ", rank_, ": ") : std::string()); }
+  std::ostream& text() { return text_; }
+  Json json{};
+
+  /// JSON goes to a file of this process's own: FILE for the main one, FILE.rankN for the others.
+  void give(const InferFlags& flags, bool is_main) {
+    Json all{{"rank", rank_}};
+    all.update(json);
+    const bool on_stdout = flags.json == "-";
+    if (on_stdout) {
+      std::cout << all.dump() + "\n" << std::flush;
+      std::cerr << text_.str() << std::flush;
+      return;
+    }
+    std::cout << text_.str() << std::flush;
+    if (!flags.json.empty()) write_text(is_main ? flags.json : say(flags.json, ".rank", rank_), all.dump() + "\n");
+  }
+
+ private:
+  int rank_;
+  bool is_one_of_many_;
+  std::ostringstream text_;
+};
+
+void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
+  const RandomBatch batch = random_batch(flags.job.network, flags.rows, flags.job.seed);
+  const InferResult result = pipeline.infer(
+      batch.inputs, {.broadcast = flags.broadcast,
+                     .replicas = flags.replica_input == "each" ? ReplicaInput::each : ReplicaInput::share});
+  result.wait();
+  report.json["outputs"] = nullptr;
+  if (!result.has_outputs()) {
+    report.line() << "not on this rank (--broadcast brings it here)\n";
+    return;
+  }
+  report.json["outputs"] = Json::array();
+  for (const torch::Tensor& output : result.outputs()) {
+    const torch::Tensor value = output.to(torch::kCPU);
+    report.line() << name_of(value) << " " << shape_of(value) << "\n";
+    show(report.text(), value, value.numel() <= most_shown);
+    report.text() << "\n";
+    report.json["outputs"].push_back(
+        {{"shape", std::vector<std::int64_t>(value.sizes().begin(), value.sizes().end())},
+         {"dtype", name_of(value)},
+         {"values", numbers_of(value)}});
+  }
+}
+
+void infer_text(Pipeline& pipeline, const InferFlags& flags, const Vocabulary& vocabulary, Report& report) {
+  std::vector<Tokens> prompts;
+  for (const std::string& prompt : flags.prompts) prompts.push_back(vocabulary.encode(prompt));
+  const Generated generated = generate(pipeline, prompts,
+                                       {.tokens = *flags.generate,
+                                        .context = gpt_options(flags.job.network).context,
+                                        .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
+                                        .seed = flags.job.seed});
+  report.json["texts"] = Json::array();
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::string text = vocabulary.decode(generated.sequences[i]);
+    report.line() << "prompt " << i << "\n";
+    report.text() << text << "\n";
+    report.json["texts"].push_back(text);
+  }
+  report.json.update({{"tokens", generated.tokens},
+                      {"seconds", generated.seconds},
+                      {"tokens_per_s", generated.tokens_per_second()}});
+  if (pipeline.world().is_main())
+    log(LogLevel::info, say(generated.tokens, " characters in ", generated.seconds, " s: ",
+                            generated.tokens_per_second(), " a second"));
+}
+
+int infer(InferFlags flags) {
+  check(flags);
+  SavedWeights weights;
+  ModelFlags& network = flags.job.network;
+  Vocabulary vocabulary;
+  if (!flags.weights.empty()) weights = read_weights(flags.weights, network);
+  if (network.model == "gpt") {
+    vocabulary = vocabulary_of(flags, weights.vocabulary);
+    network.vocabulary = vocabulary.size();
+  }
+  const auto model = make_model(network);
+  World world(world_options(flags.job));
+  Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
+  if (!flags.weights.empty()) pipeline.load_state(weights.state);
+  if (world.is_main()) log(LogLevel::info, say(describe(network), ": ", world.describe()));
+
+  Report report(world);
+  if (flags.generate)
+    infer_text(pipeline, flags, vocabulary, report);
+  else
+    infer_batch(pipeline, flags, report);
+  report.give(flags, world.is_main());
+  return 0;
+}
+
+}  // namespace
+
+void add_infer(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("infer", "run a network forward through the pipeline; continue texts");
+  auto flags = std::make_shared<InferFlags>();
+  flags->job.add_network_to(*verb);
+  flags->job.add_pipeline_to(*verb);
+  verb->add_option("--weights", flags->weights, "a .safetensors file, of train --save-weights (default: fresh ones)");
+  verb->add_option("--data", flags->data, "gpt: the text whose characters it knows (default: as for train)");
+  verb->add_option("--rows,--batch-size", flags->rows, "of random input")->capture_default_str();
+  verb->add_flag("--broadcast", flags->broadcast, "every rank gets the outputs, not the last stage's alone");
+  verb->add_option("--replica-input", flags->replica_input,
+                   "share: each replica computes its share of the rows; each: each computes all")
+      ->check(CLI::IsMember({"share", "each"}))
+      ->capture_default_str();
+  verb->add_option("--generate", flags->generate, "gpt: so many characters after each prompt");
+  verb->add_option("--prompt", flags->prompts, "gpt: text to go on from; may be given several times")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  verb->add_option("--temperature", flags->temperature, "of the sampling; 0: always the likeliest character")
+      ->capture_default_str();
+  verb->add_option("--top-k", flags->top_k, "sample among so many of the likeliest characters; 0: among all")
+      ->capture_default_str();
+  verb->add_option("--json", flags->json, "one JSON object, to this file (other processes: FILE.rankN) or - (stdout)");
+  verb->footer("Example:\n"
+               "  penstock infer --model tied-lm --stages 4 --broadcast\n"
+               "  penstock infer --model gpt --weights shakespeare.safetensors --stages 2 --generate 200 "
+               "--prompt ROMEO: --prompt JULIET:");
+  add_config_flags(*verb);
+  verb->callback([flags, verb, &exit_code] {
+    if (print_config_instead(*verb)) return;
+    exit_code = run_verb([&] {
+      obey_plan(flags->job);
+      return infer(*flags);
+    });
+  });
+}
+
+}  // namespace penstock

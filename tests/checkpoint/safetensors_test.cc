@@ -1,0 +1,131 @@
+#include "penstock/checkpoint/safetensors.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Safetensors : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("penstock_safetensors_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+    path_ = (folder_ / "weights.safetensors").string();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string bytes() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  void put(const std::string& header, const std::string& data) const {
+    std::string length(8, '\0');
+    const std::uint64_t size = header.size();
+    std::memcpy(length.data(), &size, sizeof(size));
+    put(length + header + data);
+  }
+  std::string refusal() const {
+    return complaint<DataError>([&] { read_safetensors(path_); });
+  }
+
+  fs::path folder_;
+  std::string path_;
+};
+
+TEST_F(Safetensors, gives_back_what_was_written) {
+  torch::manual_seed(1);
+  WeightFile file;
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kFloat16, torch::kBFloat16})
+    file.tensors[torch::toString(type)] = torch::randn({2, 3}).to(type);
+  for (const auto type : {torch::kInt64, torch::kInt32, torch::kInt16, torch::kInt8, torch::kUInt8, torch::kBool})
+    file.tensors[torch::toString(type)] = torch::randint(0, 2, {5}).to(type);
+  file.tensors["a.number"] = torch::tensor(7.5);
+  file.tensors["none of them"] = torch::empty({0, 4});
+  file.tensors["strided \"\xc3\xa4\""] = torch::arange(6).view({2, 3}).t();
+  file.metadata = {{"model", "gpt"}, {"vocabulary", "\n !\"'"}};
+  write_safetensors(path_, file);
+  const WeightFile read = read_safetensors(path_);
+  EXPECT_EQ(read.metadata, file.metadata);
+  ASSERT_EQ(read.tensors.size(), file.tensors.size());
+  for (const auto& [name, tensor] : file.tensors) {
+    EXPECT_EQ(read.tensors.at(name).dtype(), tensor.dtype()) << name;
+    EXPECT_TRUE(torch::equal(read.tensors.at(name), tensor)) << name;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "something is left over";
+}
+
+TEST_F(Safetensors, has_the_bytes_of_the_format) {
+  write_safetensors(path_, {{{"w", torch::tensor({1.0F, 2.0F})}}});
+  const std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  const std::string all = bytes();
+  EXPECT_EQ(static_cast<unsigned char>(all[0]) % 8, 0) << "the data is not aligned";
+  EXPECT_EQ(all.substr(8, header.size()), header);
+  EXPECT_EQ(all.substr(all.size() - 8), std::string("\0\0\x80\x3f\0\0\0\x40", 8));
+}
+
+TEST_F(Safetensors, refuses_files_that_are_not_exactly_so) {
+  const std::string entry = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  put(entry, "12345678");
+  EXPECT_EQ(refusal(), "[no error]");
+  struct Case {
+    std::string header, data, words;
+  };
+  for (const Case& one : {
+           Case{entry, "1234567", "promises 8 bytes of data and holds 7"},
+           {entry, "123456789", "promises 8 bytes of data and holds 9"},
+           {"nonsense", "", "no JSON object"},
+           {"[]", "", "no JSON object"},
+           {R"({"w":3})", "", "is no object"},
+           {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no proper \"dtype\""},
+           {R"({"w":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}})", "12345678", "of dtype C64"},
+           {R"({"w":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "12345678", "no proper \"shape\""},
+           {R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "has -2 where"},
+           {R"({"w":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "12345678", "has 2.0 where"},
+           {R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678", "takes 12 bytes, but has 8"},
+           {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "12345678", "before its begin"},
+           {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "12345678", "1 data_offsets"},
+           {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "12345678", "begins at 4"},
+           {R"({"w":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,8]}})", "12345678",
+            "more elements than there can be"},
+           {R"({"w":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "12345678", "neither 0 nor 1"},
+           {R"({"__metadata__":{"n":3}})", "", "'n' is no text"},
+           {R"({"__metadata__":3})", "", "__metadata__ is no object"},
+       }) {
+    put(one.header, one.data);
+    EXPECT_TRUE(says(refusal(), one.words, path_)) << one.header << ": " << refusal();
+  }
+  put("123");
+  EXPECT_TRUE(says(refusal(), "it has 3 bytes"));
+  put(std::string(8, '\xff') + "{}");
+  EXPECT_TRUE(says(refusal(), "claims a header of 18446744073709551615"));
+  fs::remove(path_);
+  EXPECT_TRUE(says(refusal(), "cannot open"));
+}
+
+TEST_F(Safetensors, leaves_what_was_there_when_it_cannot_write) {
+  put("as it was");
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { write_safetensors(path_, {{{"w", torch::Tensor()}}}); }),
+                   "'w' has no value"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+                     write_safetensors(path_, {{{"w", torch::zeros({1}, torch::kComplexFloat)}}});
+                   }),
+                   "'w' is of ComplexFloat"));
+  EXPECT_EQ(bytes(), "as it was");
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { write_safetensors((folder_ / "no" / "w").string(), {}); }),
+                   "no such folder"));
+}
+
+}  // namespace
+}  // namespace penstock::test
