@@ -151,6 +151,15 @@ class Lines(ProgramRuns):
         if program_runs.MPIRUN:
             self.assertEqual(self.output_of(*job, "--stages", "2", "--cut", "time", ranks=2), self.output_of(*job))
 
+    def test_a_uniform_cut_of_any_number_of_layers_into_any_number_of_chunks(self):
+        # Ten layers in six stages.
+        job = ["train", "--data", self.small_set, "--hidden", "20x4", *STEPS]
+        code, out, err = self.run_program(*job, "--stages", "2", "--chunks", "3", "--cut", "uniform")
+        self.assertEqual(code, 0, err)
+        self.assertEqual([len(line.split(": ")[-1].split()) for line in err.splitlines() if "stage" in line][1:],
+                         [1, 1, 2, 2, 2, 2])
+        self.assertEqual(out, self.output_of(*job))
+
     def test_json_tells_bubble_and_memory(self):
         lines = [json.loads(line) for line in
                  self.output_of(*self.train(*STEPS, "--stages", "2", "--json", "-")).splitlines()]

@@ -62,14 +62,13 @@ class LossHook : public Hook {
 /// Counts the right answers in tests, and remembers their share: of the whole test set, whatever its batches.
 class AccuracyHook : public Hook {
  public:
-  explicit AccuracyHook(Metric metric = correct) : Hook(0), metric_(std::move(metric)) {}
+  AccuracyHook() : Hook(0) {}
   void attached(Trainer& trainer) override;
   void after_test(const EvaluationReport& report) override;
 
   const std::vector<double>& test() const { return test_; }  // by test
 
  private:
-  Metric metric_;
   std::vector<double> test_;
 };
 
