@@ -8,6 +8,7 @@ if(PENSTOCK_TORCH OR PENSTOCK_TESTS OR PENSTOCK_FUZZ)
   find_package(ZLIB REQUIRED)
 endif()
 if(PENSTOCK_TORCH)
+  find_package(tomlplusplus 3.2 REQUIRED)
   include(${CMAKE_CURRENT_LIST_DIR}/find_torch.cmake)
   # The second Python is the one that scripts/bootstrap.sh makes where there is no LibTorch.
   penstock_find_torch(torch_problem PYTHONS python3 ${PROJECT_SOURCE_DIR}/build/venv/bin/python)

@@ -14,8 +14,8 @@ inline std::string data_folder() {
   return std::filesystem::is_directory("../shared/data") ? "../shared/data" : "data";
 }
 
-/// Says what went wrong; the exit code. 77 is for data that is not there: a test is skipped then.
+/// Says what went wrong; the exit code.
 inline int failed(const std::exception& error) {
   std::cerr << error.what() << "\n";
-  return dynamic_cast<const penstock::DataError*>(&error) ? 77 : 1;
+  return dynamic_cast<const penstock::Misuse*>(&error) ? 2 : 1;
 }

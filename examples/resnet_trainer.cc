@@ -43,15 +43,18 @@ int main(int argc, char** argv) try {
   options.epochs = epochs;
   options.learning_rate = ps::LearningRatePlan{.schedule = "linear", .rate = 1e-3, .warmup = 1};
   ps::Trainer trainer(pipeline, options);
+  const ps::AccuracyHook& accuracy = trainer.add_hook(std::make_unique<ps::AccuracyHook>());
+  const ps::TimerHook& timer = trainer.add_hook(std::make_unique<ps::TimerHook>());
   std::ofstream curve;
   if (world.is_main()) {
-    trainer.add_hook(ps::console_hook(std::cout, {.log_every = 20}));
+    trainer.add_hook(ps::epoch_log_hook(std::cout));
     if (argc > 4) {
       curve.open(argv[4]);
       trainer.add_hook(ps::json_hook(curve));
     }
   }
-  trainer.fit(train, &test);
+  trainer.fit(train, test);
+  if (world.is_main()) std::cout << "accuracy at the end: " << accuracy.test().back() << "\n" << timer.table();
 } catch (const std::exception& error) {
   return failed(error);
 }

@@ -134,6 +134,25 @@ class BodyVerbs(ProgramRuns):
             self.assertEqual(self.output_of(*job, *variant), alone, variant)
         self.assertNotEqual(self.output_of(*job, "--micro-batches", "1"), alone, "this does change the last bits")
 
+    def test_recompute_changes_no_bit(self):
+        job = self.train(*STEPS, "--stages", "2")
+        code, out, err = self.run_program(*job, "--recompute")
+        self.assertEqual((code, out), (0, self.output_of(*job)))
+        self.assertIn("4 micro-batches, recomputed; batch 32", err)
+
+    def test_precisions(self):
+        job = self.train(*STEPS)
+        exact = self.losses(self.output_of(*job, "--precision", "fp32"))
+        code, out, err = self.run_program(*job, "--stages", "2", "--precision", "bf16")
+        self.assertIn("4 micro-batches, bf16; batch 32", err)
+        self.assertEqual(self.output_of(*job, "--precision", "bf16", "--recompute"), out)
+        rounded = self.losses(out)
+        self.assertNotEqual(rounded, exact)
+        for step, loss in exact.items():
+            self.assertAlmostEqual(rounded[step], loss, delta=0.05)
+        self.assertIn("fp16 needs its loss scaled", self.complaint_of(*job, "--precision", "fp16"))
+        self.assertIn("fp32 or bf16", self.complaint_of(*job, "--precision", "half"))
+
     def test_a_schedule_file(self):
         shape = ["--stages", "2", "--micro-batches", "4"]
         self.write("x.sched", self.output_of("schedule", "convert", "gpipe", *shape))
@@ -275,7 +294,8 @@ class BodyVerbs(ProgramRuns):
         out = self.output_of(*self.train("--stages", "2", "--log-every", "1", "--json", "steps.json"))
         lines = [json.loads(line) for line in self.read("steps.json").splitlines()]
         *steps, evaluation = lines
-        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s"])
+        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s", "bubble",
+                                          "peak_activations", "peak_resident_bytes"])
         self.assertEqual([step["step"] for step in steps], list(range(52)))
         self.assertEqual([step["samples"] for step in steps], [32] * 51 + [2])
         shown = [f"epoch: 0 step: {step['step']}, loss is {step['loss']:.9g}" for step in steps]

@@ -262,7 +262,8 @@ TEST(LayerList, leaves_out_what_is_not_named_with_a_warning) {
   testing::internal::CaptureStderr();
   layer_list(Network(), {"in", "relu", "list.1", "out"});
   const std::string told = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(says(told, "leaves out 'body.block.first.weight' and 7 more parameters", "neither run nor trained")) << told;
+  EXPECT_TRUE(says(told, "leaves out 'body.block.first.weight' and 7 more parameters", "neither run nor trained"))
+      << told;
 }
 
 }  // namespace

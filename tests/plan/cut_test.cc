@@ -136,5 +136,15 @@ TEST(CutUniformly, last_stages_take_one_more) {
   EXPECT_THROW(cut_uniformly({}, 0), PlanError);
 }
 
+// The ten parts of ResNet-50 with 1000 classes, on two stages: most parameters are at its end, most work is not.
+TEST(Cuts, of_resnet_50) {
+  const Sizes resnet{9'408, 128, 0, 0, 215'808, 1'219'584, 7'098'368, 14'964'736, 0, 2'049'000};
+  EXPECT_EQ(by_parameters(resnet, 2), (Stages{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));  // conv1..layer3 | layer4..fc
+  EXPECT_EQ(plain(cut_uniformly(layers_of(resnet), 2)), (Stages{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  // Sixteen layers on four ranks with two chunks: rank 0 has the first two, and the ninth and tenth.
+  const Stages pairs = plain(cut_uniformly(layers_of(Sizes(16, 1)), 8));
+  EXPECT_EQ(pairs, (Stages{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}));
+}
+
 }  // namespace
 }  // namespace penstock

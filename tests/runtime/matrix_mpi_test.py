@@ -14,12 +14,13 @@ def lines(command):
 
 
 def by_size(case_lines):
-    """(micro-batches, mode) -> the results seen: one, where all schedules agree."""
+    """(micro-batches, precision, mode) -> the results seen: one, where all schedules agree."""
     results = {}
     for line in case_lines:
         name, result = line.split(":")
         words = name.split()
-        results.setdefault((words[words.index("m") + 1], words[-1]), set()).add(result)
+        key = (words[words.index("m") + 1], "bf16" if "bf16" in words else "fp32", words[-1])
+        results.setdefault(key, set()).add(result)
     return results
 
 
@@ -29,7 +30,7 @@ for stages in (2, 3, 4):
     processes = lines(LAUNCH + ["-n", str(stages), program, str(stages)])
     for key, results in by_size(processes).items():
         if results != alone[key]:
-            sys.exit(f"{stages} processes, m = {key[0]}, {key[1]}: {len(results)} different results, one rank gives "
+            sys.exit(f"{stages} processes, m = {', '.join(key)}: {len(results)} different results, one rank gives "
                      f"{alone[key]}")
     cases += len(processes)
     print(f"{stages} processes: {len(processes)} cases equal one rank")

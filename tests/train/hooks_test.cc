@@ -129,7 +129,7 @@ TEST(JsonHook, lines_parse_back) {
                                       {"step_ms", 500.0}, {"samples_per_s", 64.0}}));
   EXPECT_EQ(lines[0].at("loss").get<double>(), 0.1 + 0.2);  // every bit
   EXPECT_EQ(lines[1], (nlohmann::json{{"epoch", 1}, {"test_loss", evaluation.loss},
-                                      {"test_accuracy", evaluation.accuracy}, {"test_samples", 10000}}));
+                                      {"test_accuracy", *evaluation.accuracy}, {"test_samples", 10000}}));
 }
 
 TEST(JsonHook, a_loss_that_is_no_number_is_null) {
@@ -197,7 +197,8 @@ std::string written_by(Make make, Use use) {
 TEST(EpochLogHook, a_line_for_training_and_one_for_the_test) {
   const std::string text = written_by(epoch_log_hook, [](Hook& hook) {
     hook.after_epoch({.epoch = 0, .steps = 3, .samples = 96, .loss = 6.123456, .next_learning_rate = 0.001});
-    hook.after_test({.epoch = 0, .samples = 10, .loss = 5.25, .accuracy = 0.123456, .metrics = {{"correct", 1, 0.123456}}});
+    hook.after_test(
+        {.epoch = 0, .samples = 10, .loss = 5.25, .accuracy = 0.123456, .metrics = {{"correct", 1, 0.123456}}});
     hook.after_epoch({.epoch = 1, .steps = 3, .samples = 96, .loss = 5});
     hook.after_test(without_accuracy());
   });

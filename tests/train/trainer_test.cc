@@ -19,8 +19,8 @@ ImageSet random_images(std::int64_t count) {
   torch::manual_seed(static_cast<std::uint64_t>(count));
   return {.images = torch::randint(0, 256, {count, 1, 4, 4}).to(torch::kUInt8),
           .labels = torch::randint(0, 4, {count}, torch::kInt64),
-          .mean = 0.5,
-          .std = 0.25};
+          .mean = {0.5},
+          .std = {0.25}};
 }
 
 LoaderOptions in_order(std::int64_t batch_size) { return {.batch_size = batch_size, .shuffle = false}; }
@@ -217,7 +217,8 @@ TEST(Fit, hooks_are_called_by_priority_and_then_in_their_order) {
   std::vector<std::string> lines;
   class Named : public Hook {
    public:
-    Named(std::vector<std::string>& all, const std::string& name, int priority) : Hook(priority), all_(all), name_(name) {}
+    Named(std::vector<std::string>& all, const std::string& name, int priority)
+        : Hook(priority), all_(all), name_(name) {}
     void before_train() override { all_.push_back(name_); }
 
    private:
@@ -257,7 +258,8 @@ TEST(Fit, a_hook_can_stop_it_and_reach_the_pipeline) {
   trainer.add_hook(std::make_unique<Notes>(lines, "a"));
   trainer.add_hook(std::make_unique<Steering>());
   const LossHook& losses = trainer.add_hook(std::make_unique<LossHook>());
-  Loader train(random_images(100), in_order(10)), test(random_images(7), in_order(4)), again(random_images(100), in_order(10));
+  Loader train(random_images(100), in_order(10)), again(random_images(100), in_order(10));
+  Loader test(random_images(7), in_order(4));
   trainer.fit(train, &test);
   EXPECT_EQ(trainer.stopped(), "enough");
   // One step was under way.
@@ -348,7 +350,7 @@ TEST(Evaluate, counts_metrics_of_one_s_own) {
   const Metric zeros{"zeros", [](const torch::Tensor&, const torch::Tensor& target) {
                        return target.eq(0).sum().item<double>();
                      }};
-  Trainer trainer(job.pipeline, {.metrics = {zeros}});
+  Trainer trainer(job.pipeline, {.metrics = std::vector{zeros}});
   Loader test(random_images(37), in_order(10));
   const EvaluationReport report = trainer.evaluate(test);
   EXPECT_FALSE(report.accuracy.has_value());
@@ -362,6 +364,20 @@ TEST(Evaluate, counts_metrics_of_one_s_own) {
   EXPECT_EQ(both.metrics.size(), 2U);
   EXPECT_EQ(accuracy.test(), (std::vector<double>{both.accuracy.value_or(-1)}));
   EXPECT_EQ(both.accuracy, plain_evaluation(job.pipeline, random_images(37)).accuracy);
+}
+
+TEST(Predict, gives_the_outputs_of_the_whole_set_in_its_order) {
+  for (const int replicas : {1, 2}) {
+    Job job({.world = {.stages = 2, .replicas = replicas}, .pipeline = {.micro_batches = 3}});
+    Trainer trainer(job.pipeline);
+    Loader batches(random_images(37), in_order(10)), whole(random_images(37), in_order(37));
+    const Tensors outputs = trainer.predict(batches);
+    ASSERT_EQ(outputs.size(), 1U);
+    EXPECT_EQ(outputs[0].sizes(), (std::vector<std::int64_t>{37, 4}));
+    const torch::Tensor targets = whole.begin()->targets;
+    const double right = outputs[0].argmax(1).eq(targets).sum().item<double>();
+    EXPECT_EQ(right / 37, plain_evaluation(job.pipeline, random_images(37)).accuracy);
+  }
 }
 
 TEST(Evaluate, twice_gives_the_same_and_changes_nothing) {

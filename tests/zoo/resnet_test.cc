@@ -105,6 +105,17 @@ TEST(Resnet, same_padding_puts_the_larger_half_last) {
   EXPECT_EQ(padded.sum().item<double>(), 224 * 223);
 }
 
+TEST(Resnet, blocks_may_begin_by_doing_nothing) {
+  for (const int depth : {18, 50}) {
+    Resnet network({.depth = depth, .classes = 2, .width = 2, .last_norm = 0});
+    const auto parameters = parameters_of(network);
+    const std::string last = depth == 18 ? "bn2" : "bn3";
+    EXPECT_TRUE(parameters.at("layer3.block1." + last + ".weight").eq(0).all().item<bool>());
+    EXPECT_TRUE(parameters.at("layer3.block1.bn1.weight").eq(1).all().item<bool>());
+    EXPECT_TRUE(parameters.at("layer3.block0.shortcut_bn.weight").eq(1).all().item<bool>());
+  }
+}
+
 TEST(Resnet, refuses_options_that_cannot_be) {
   const auto refusal = [](const ResnetOptions& options) {
     return complaint<ConfigError>([&] { Resnet network(options); });

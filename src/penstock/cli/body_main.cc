@@ -5,6 +5,7 @@
 
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/config_file.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/known_verbs.h"
 #include "penstock/cli/rank_complaint.h"
@@ -23,7 +24,17 @@ int run(const CommandLine& line) {
   add_infer(program, exit_code);
   add_bench(program, exit_code);
   add_doctor(program, exit_code);
-  const int code = run_program(program, line, [&] { require_known_verb(program, line); }, complain_as_rank);
+  ConfiguredLine configured(line);
+  CommandLine words = line;
+  const auto before = [&] {
+    require_known_verb(program, line);
+    configured.read_file(program);
+    words = configured.words();
+  };
+  const auto complain_with_place = [&](ExitCode exit, const std::string& message) {
+    return complain_as_rank(exit, configured.place_of(message) + message);
+  };
+  const int code = run_program(program, words, before, complain_with_place);
   return code == 0 ? exit_code : code;
 }
 

@@ -20,11 +20,35 @@ ImageSet read_half(const DataFlags& flags, const ModelFlags& model, DataPart par
   return set;
 }
 
+LoaderOptions reading_as(const DataFlags& flags, const ReadingOptions& reading) {
+  LoaderOptions options;
+  options.batch_size = reading.batch_size;
+  options.seed = reading.seed;
+  options.shuffle = flags.shuffle;
+  options.drop_last = flags.drop_last;
+  return options;
+}
+
+LoaderOptions with_transforms(LoaderOptions options, const DataFlags& flags, const ModelFlags& model) {
+  if (flags.augment) options.transforms = cifar10_augmentation;
+  options.transforms.resize = model.image_size.value_or(0);
+  return options;
+}
+
+Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+                    const LoaderOptions& options) {
+  if (!sets.text) return Loader(sets.train, with_transforms(options, flags, model));
+  // As stored, a text is windows one behind the other.
+  const std::int64_t length = gpt_options(model).context;
+  return Loader(text_windows(sets.text->train, {.length = length, .random = flags.shuffle}), options);
+}
+
 }  // namespace
 
 void DataFlags::add_to(CLI::App& app) {
   app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)");
-  app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored");
+  app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored")
+      ->default_str("true");
   app.add_flag("--drop-last", drop_last, "leave out a short last batch");
   app.add_flag("--augment,!--no-augment", augment,
                "cifar10, training set: crop 32 x 32 out of a border of 4, flip half (by seed, epoch and sample)");
@@ -59,28 +83,23 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   return sets;
 }
 
+torch::Tensor sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+                        const ReadingOptions& reading) {
+  LoaderOptions options = reading_as(flags, reading);
+  options.shuffle = false;
+  options.prefetch = 0;
+  Loader loader = train_loader(sets, flags, model, options);
+  return loader.begin()->inputs;
+}
+
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
                      const Pipeline& pipeline) {
-  LoaderOptions options;
-  options.batch_size = reading.batch_size;
-  options.seed = reading.seed;
-  options.shuffle = flags.shuffle;
-  options.drop_last = flags.drop_last;
-  if (sets.text) {
-    const std::int64_t length = gpt_options(model).context;
-    options = for_this_process(pipeline, options);
-    // As stored, a text is windows one behind the other.
-    Loaders loaders{Loader(text_windows(sets.text->train, {.length = length, .random = flags.shuffle}), options), {}};
-    if (sets.with_test)
-      loaders.test.emplace(text_windows(sets.text->validation, {.length = length, .random = false}), for_test(options));
-    return loaders;
-  }
-  if (flags.augment) options.transforms = cifar10_augmentation;
-  options.transforms.resize = model.image_size.value_or(0);
-  options = for_this_process(pipeline, options);
-
-  Loaders loaders{Loader(std::move(sets.train), options), {}};
-  if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(options));
+  const LoaderOptions options = for_this_process(pipeline, reading_as(flags, reading));
+  Loaders loaders{train_loader(sets, flags, model, options), {}};
+  if (sets.text && sets.with_test)
+    loaders.test.emplace(text_windows(sets.text->validation, {.length = gpt_options(model).context, .random = false}),
+                         for_test(options));
+  if (sets.test) loaders.test.emplace(std::move(*sets.test), for_test(with_transforms(options, flags, model)));
   return loaders;
 }
 

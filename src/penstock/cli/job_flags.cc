@@ -25,6 +25,12 @@ std::string is_not_negative(const std::string& text) {
   return text.starts_with('-') ? say(text, " is below 0") : std::string();
 }
 
+std::string is_precision(const std::string& text) {
+  if (text == "fp32" || text == "bf16") return "";
+  return say(text, " is not fp32 or bf16",
+             text == "fp16" ? ": fp16 needs its loss scaled, which Penstock does not do; bf16 does not need it" : "");
+}
+
 int chunks_of(const Pipeline& pipeline) {
   return pipeline.schedule().stage_count() / pipeline.schedule().rank_count();
 }
@@ -65,7 +71,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
-  add(where->add_option("--cut", cut, "parameters, uniform, or the first layer of each further stage: layer3 or 4")
+  add(where->add_option("--cut", cut, "parameters, uniform, time (measured on the first samples), or the first layer of each further "
+                               "stage: layer3 or 4")
           ->capture_default_str());
   CLI::Option* from_file = where->add_option("--plan", plan, "all of these from a file that penstock plan wrote");
   for (CLI::Option* option : in_plan) from_file->excludes(option);
@@ -75,6 +82,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "threads", "mpi"}))
       ->capture_default_str();
   where->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
+  where->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
+      ->capture_default_str();
   where->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
       ->capture_default_str();
 }
@@ -91,6 +100,12 @@ void JobFlags::add_training_to(CLI::App& app) {
   how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
   how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "")->capture_default_str();
+  how->add_flag("--recompute", recompute,
+                "run layers again in the backward pass instead of keeping their activations: less memory, more time");
+  how->add_option("--precision", precision,
+                  "fp32, or bf16: layers compute in bf16; weights, gradients and the loss are fp32")
+      ->check(is_precision)
+      ->capture_default_str();
   how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
 }
 
@@ -173,7 +188,10 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
   options.clip_norm = flags.clip_norm;
+  options.recompute = flags.recompute;
+  if (flags.precision == "bf16") options.precision = Precision::bf16;
   options.cut = flags.cut;
+  options.device = flags.device;
   options.seed = flags.seed;
   return options;
 }
@@ -208,8 +226,11 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"cut", flags.cut},
                    {"transport", world.transport()},
                    {"threads", world.threads()},
+                   {"device", flags.device},
                    {"batch_size", flags.batch_size},
                    {"reduction", flags.reduction},
+                   {"recompute", flags.recompute},
+                   {"precision", flags.precision},
                    {"optimizer", flags.optimizer},
                    {"lr", flags.learning_rate},
                    {"momentum", flags.momentum},
@@ -223,7 +244,8 @@ std::string banner(const JobFlags& flags, const Pipeline& pipeline) {
   const RowRange share = split(flags.batch_size, {.index = 0, .of = world.replicas()});
   return say(describe(flags.network), ": ", world.describe(), "; ", pipeline.options().schedule,
              chunks > 1 ? say(" with ", chunks, " chunks per rank, ") : std::string(", "), flags.micro_batches,
-             " micro-batch", flags.micro_batches == 1 ? "" : "es", "; batch ", flags.batch_size,
+             " micro-batch", flags.micro_batches == 1 ? "" : "es", flags.recompute ? ", recomputed" : "",
+             flags.precision == "fp32" ? "" : ", " + flags.precision, "; batch ", flags.batch_size,
              world.replicas() > 1 ? say(" in all, ", share.size(), " per replica") : std::string());
 }
 

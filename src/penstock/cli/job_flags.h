@@ -34,9 +34,12 @@ struct JobFlags {
   double momentum = 0;
   double weight_decay = 0;
   std::optional<double> clip_norm;
+  bool recompute = false;
+  std::string precision = "fp32";
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";
+  std::string device = "cpu";
   double deadline_s = 60;
 
   void add_to(CLI::App& app);  // all three

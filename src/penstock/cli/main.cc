@@ -1,6 +1,9 @@
 // The program `penstock`: the verbs that need no LibTorch, and the way to those that do.
+#include <algorithm>
+
 #include "penstock/cli/body_launcher.h"
 #include "penstock/cli/exit_codes.h"
+#include "penstock/cli/keep_rank.h"
 #include "penstock/cli/known_verbs.h"
 #include "penstock/cli/rank_complaint.h"
 #include "penstock/cli/verbs.h"
@@ -14,8 +17,21 @@ void add_body_verb(CLI::App& program, const char* name) {
   program.add_subcommand(verb->name, verb->purpose);
 }
 
-int run(const CommandLine& line) {
+/// The program of `launch`, word by word: none of them may be taken for one of ours. Leaves the words before it.
+std::optional<std::vector<std::string>> cut_off_program(CommandLine& line) {
+  if (line.count < 2 || std::string_view(line.words[1]) != "launch") return std::nullopt;
+  char** const end = line.words + line.count;
+  char** const dashes = std::find_if(line.words, end, [](const char* word) { return std::string_view(word) == "--"; });
+  if (dashes == end) return std::nullopt;
+  line.count = static_cast<int>(dashes - line.words);
+  return std::vector<std::string>(dashes + 1, end);
+}
+
+int run(CommandLine line) {
+  const auto program_to_launch = cut_off_program(line);
+  int exit_code = 0;
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
+  program.require_subcommand(0, 1);  // a second name of a verb is a word out of place
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   program.footer("'penstock VERB --help' tells more, with an example.");
   add_body_verb(program, "train");
@@ -25,12 +41,15 @@ int run(const CommandLine& line) {
   add_simulate_verb(program);
   add_plan_verb(program);
   add_trace_verb(program);
+  add_launch_verb(program, program_to_launch, exit_code);
   add_body_verb(program, "doctor");
   const auto find_verb = [&] {
     if (line.count > 1 && is_body_verb(line.words[1])) become_body(line);
+    if (line.count > 1 && std::string_view(line.words[1]) == keep_rank_verb) keep_rank(line);
     require_known_verb(program, line);
   };
-  return run_program(program, line, find_verb, complain_as_rank);
+  const int code = run_program(program, line, find_verb, complain_as_rank);
+  return code == 0 ? exit_code : code;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/config_file.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/trace/trace.h"
@@ -54,7 +55,9 @@ int bench_step(BenchFlags& flags) {
   const OptimizerFactory optimizer = make_optimizer(flags.job);
   World world(world_options(flags.job));
   require_full_steps(flags.job, world);
-  Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
+  PipelineOptions options = pipeline_options(flags.job);
+  options.sample = {random_batch(flags.job.network, flags.job.batch_size, flags.job.seed).inputs};
+  Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
   const std::vector<double> times = time_steps(pipeline, flags);
@@ -151,7 +154,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
   step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
                "--json -");
-  step->callback([flags, &exit_code] { exit_code = run_verb([&] { return bench_step(*flags); }); });
+  add_config_flags(*step);
+  step->callback([flags, step, &exit_code] {
+    if (!print_config_instead(*step)) exit_code = run_verb([&] { return bench_step(*flags); });
+  });
 
   CLI::App* all =
       verb->add_subcommand("schedules", "every schedule on one network: what it promises, simulates and does");

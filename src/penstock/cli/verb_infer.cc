@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
@@ -227,10 +228,14 @@ void add_infer(CLI::App& app, int& exit_code) {
                "  penstock infer --model tied-lm --stages 4 --broadcast\n"
                "  penstock infer --model gpt --weights shakespeare.safetensors --stages 2 --generate 200 "
                "--prompt ROMEO: --prompt JULIET:");
-  verb->callback([flags, &exit_code] { exit_code = run_verb([&] {
-    obey_plan(flags->job);
-    return infer(*flags);
-  }); });
+  add_config_flags(*verb);
+  verb->callback([flags, verb, &exit_code] {
+    if (print_config_instead(*verb)) return;
+    exit_code = run_verb([&] {
+      obey_plan(flags->job);
+      return infer(*flags);
+    });
+  });
 }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -8,7 +9,9 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
+#include "penstock/cli/dump.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
@@ -30,6 +33,12 @@ struct TrainFlags {
   std::string trace;
   std::string svg;
   bool report = false;
+  std::string dump;
+  bool verbose = false;
+  std::string log_style = "steps";
+  std::string log_level = "info";
+  std::string invalid_loss = "stop";
+  std::optional<std::int64_t> patience;
   std::string save_weights;
   std::string lr_schedule = "constant";
   std::int64_t warmup = 0;
@@ -49,6 +58,8 @@ void check(const TrainFlags& flags) {
                        ": give a number of steps, or 0 for never");
   require<ConfigError>(flags.evaluate_every >= 0, "eval-every = ", flags.evaluate_every,
                        ": give a number of epochs, or 0 for never");
+  require<ConfigError>(flags.log_style != "monitor" || flags.invalid_loss == "stop",
+                       "--log-style monitor stops at an invalid loss: leave --invalid-loss out, or take another style");
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
 }
@@ -59,6 +70,8 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
   options.max_steps = flags.steps;
   options.evaluate_every = flags.evaluate_every;
+  options.stop_at_invalid_loss = flags.invalid_loss == "stop";
+  options.measure = !flags.json.empty();
   options.learning_rate = LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup,
                                            flags.lr_by == "epoch"};
   return options;
@@ -66,6 +79,35 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
 
 /// mpirun gives its processes a terminal of its own even where its output goes to a file: no telling from here.
 bool shows_to_a_person() { return isatty(STDOUT_FILENO) && launched_as().kind == LaunchedAs::Kind::alone; }
+
+LogLevel log_level_called(const std::string& name) {
+  if (name == "debug") return LogLevel::debug;
+  if (name == "info") return LogLevel::info;
+  if (name == "warning") return LogLevel::warning;
+  return name == "error" ? LogLevel::error : LogLevel::off;
+}
+
+/// What the main process writes for people.
+void add_lines(Trainer& trainer, const TrainFlags& flags, std::ostream& out, bool with_bar) {
+  const bool is_steps = flags.log_style == "steps", with_times = flags.log_style == "times";
+  const std::int64_t every = is_steps || with_times ? flags.log_every : 0;
+  if (flags.log_style == "epochs") trainer.add_hook(epoch_log_hook(out));
+  if (flags.log_style == "monitor" && flags.log_every > 0) trainer.add_hook(loss_monitor_hook(out, flags.log_every));
+  if (flags.log_style != "epochs" || with_bar)
+    trainer.add_hook(console_hook(out, {.log_every = every,
+                                        .is_terminal = with_bar,
+                                        .with_times = with_times,
+                                        .tests = flags.log_style != "epochs"}));
+}
+
+/// Collective.
+void show_parameters(const TrainFlags& flags, Pipeline& pipeline) {
+  if (!flags.verbose) return;
+  const auto state = pipeline.state();
+  if (!pipeline.world().is_main()) return;
+  std::istringstream lines(parameters_text(pipeline, state));
+  for (std::string line; std::getline(lines, line);) log(LogLevel::info, line);
+}
 
 void show_report(std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
   out << "\nschedule " << pipeline.options().schedule << ", a column per unit of time:\n"
@@ -88,6 +130,7 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
 
 int train(TrainFlags flags) {
   check(flags);
+  set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
   std::ostream& out = json_on_stdout ? std::cerr : std::cout;
   auto model = make_model(flags.job.network);
@@ -102,19 +145,21 @@ int train(TrainFlags flags) {
 
   World world(world_options(flags.job));
   if (flags.shows_steps()) require_full_steps(flags.job, world);
-  Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
+  const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
+  PipelineOptions options = pipeline_options(flags.job);
+  if (options.cut == "time") options.sample = {sample_of(sets, flags.data, flags.job.network, reading)};
+  Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
-  Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network,
-                                 {.batch_size = flags.job.batch_size, .seed = flags.job.seed}, pipeline);
+  Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, pipeline);
   Trainer trainer(pipeline, trainer_options(flags));
 
   std::ofstream json_file;
   if (world.is_main()) {
     log(LogLevel::info, banner(flags.job, pipeline));
     for (const std::string& line : pipeline.describe_stages()) log(LogLevel::info, line);
-    const bool with_bar = !json_on_stdout && shows_to_a_person();
-    trainer.add_hook(console_hook(out, {.log_every = flags.log_every, .is_terminal = with_bar}));
+    if (!flags.dump.empty()) dump(pipeline, flags.dump);
+    add_lines(trainer, flags, out, !json_on_stdout && shows_to_a_person());
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
@@ -123,7 +168,10 @@ int train(TrainFlags flags) {
       trainer.add_hook(json_hook(json_file));
     }
   }
+  show_parameters(flags, pipeline);
+  if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
   trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
+  if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 
   if (!flags.save_weights.empty()) {
@@ -156,21 +204,44 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"epoch", "step"}))
       ->capture_default_str();
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
+  verb->add_option("--log-style", flags->log_style,
+                   "steps: 'epoch: 0 step: 10, loss is ...'; times: with seconds per step, and each epoch's rate; "
+                   "monitor: counted from 1, each --log-every'th; epochs: '[Epoch 0 / Train]: Loss = ...' alone")
+      ->check(CLI::IsMember({"steps", "times", "monitor", "epochs"}))
+      ->capture_default_str();
+  verb->add_option("--log-level", flags->log_level, "of the lines on standard error: debug to off")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  verb->add_flag("--verbose", flags->verbose, "tell how many parameters each rank holds");
+  verb->add_option("--invalid-loss", flags->invalid_loss,
+                   "stop: a loss that is not a number or infinite ends training with exit code 1; go-on: it does not")
+      ->check(CLI::IsMember({"stop", "go-on"}))
+      ->capture_default_str();
+  verb->add_option("--patience", flags->patience,
+                   "stop after so many evaluations in a row without a lower test loss (default: never)");
   verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
       ->capture_default_str();
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
+  verb->add_option("--dump", flags->dump,
+                   "write what is decided before training to this directory: graph.txt, stages.txt, schedule.sched and "
+                   "schedule.svg");
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
   verb->footer("Example:\n"
                "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
-               "  penstock train --model resnet18 --stem cifar --width 16 --augment --optimizer adam --lr 1e-3 --stages 2\n"
+               "  penstock train --model resnet18 --stem cifar --width 16 --augment --optimizer adam --lr 1e-3\n"
+               "  penstock train --config run.toml --epochs 3\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
-  verb->callback([flags, &exit_code] { exit_code = run_verb([&] {
-    obey_plan(flags->job);
-    return train(*flags);
-  }); });
+  add_config_flags(*verb);
+  verb->callback([flags, verb, &exit_code] {
+    if (print_config_instead(*verb)) return;
+    exit_code = run_verb([&] {
+      obey_plan(flags->job);
+      return train(*flags);
+    });
+  });
 }
 
 }  // namespace penstock

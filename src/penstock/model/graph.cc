@@ -73,6 +73,7 @@ Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values
   node.outputs = layer->factory.outputs;
   node.stage = layer->stage.value();
   if (!node.stage && found.from_cell && !layer->is_parameter) node.stage = found.from_cell->value();
+  node.recompute = found.recompute;
   for (const auto& [name, to] : layer->ties) {
     const ParameterOfLayer home = home_of(to.layer, to.name);
     const bool taken = home.layer == layer || std::any_of(node.ties.begin(), node.ties.end(), [&](const auto& tie) {
@@ -82,7 +83,6 @@ Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values
                        "' twice: two parameters of one layer cannot be tied");
     node.ties[name] = {home.layer, find(*home.layer, say("'", found.path, ".", name, "'")).path, home.name};
   }
-  node.recompute = found.recompute;
   return add(std::move(node), arguments);
 }
 

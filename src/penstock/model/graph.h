@@ -30,8 +30,8 @@ struct Node {
   std::vector<ValueRef> inputs;
   int outputs = 1;
   std::optional<int> stage;                  // as annotated on the layer, or on a Cell around the call
-  std::map<std::string, HomeParameter> ties = {};  // by parameter of the layer: those that are not its own
   std::optional<bool> recompute = std::nullopt;  // likewise
+  std::map<std::string, HomeParameter> ties = {};  // by parameter of the layer: those that are not its own
 
   bool is_parameter() const { return layer && layer->is_parameter; }
   bool is_layer() const { return layer != nullptr; }

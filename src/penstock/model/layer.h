@@ -50,14 +50,6 @@ class StageAnnotation {
   std::shared_ptr<std::optional<int>> stage_;  // shared by the copies of a Layer
 };
 
-struct LayerRecord;
-
-/// A parameter of a layer: the one that others are tied to.
-struct ParameterOfLayer {
-  std::shared_ptr<LayerRecord> layer;
-  std::string name;  // within its module
-};
-
 /// Whether the activations of a Layer or Cell are computed again for the backward pass instead of being kept:
 /// `net.block1.recompute = true;`. Unset: as the Cell around it, or as PipelineOptions::recompute says.
 class RecomputeAnnotation {
@@ -78,6 +70,14 @@ class RecomputeAnnotation {
  private:
   friend class Layer;
   std::shared_ptr<std::optional<bool>> flag_;  // shared by the copies of a Layer
+};
+
+struct LayerRecord;
+
+/// A parameter of a layer: the one that others are tied to.
+struct ParameterOfLayer {
+  std::shared_ptr<LayerRecord> layer;
+  std::string name;  // within its module
 };
 
 /// What the copies of a Layer share.

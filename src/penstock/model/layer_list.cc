@@ -271,8 +271,8 @@ class ListedLayers : public Folder {
       require<PlanError>(!only_lists(*submodule.module), "'", submodule.name, "' is a ", submodule.module->name(),
                          ", which has no forward: name what is inside it, '", submodule.name, ".0' and so on");
       throw PlanError(say("'", submodule.name, "' is a ", submodule.module->name(),
-                          ", and a registered module does not tell how to call it: name its kind, layer_list<Kind>(...)",
-                          ", or keep it in a torch::nn::Sequential"));
+                          ", and a registered module does not tell how to call it: name its kind, ",
+                          "layer_list<Kind>(...), or keep it in a torch::nn::Sequential"));
     }
     for (const auto& [other, part] : parts_) refuse_overlap(submodule, part, *other);
     const LayerFactory factory{[submodule, kind = known ? std::optional(*known) : std::nullopt] {

@@ -114,16 +114,16 @@ std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& modu
 ///
 /// The parts of a Sequential can always be called, and so can torch's own kinds of modules; name your own kinds,
 /// `layer_list<BlockImpl>(net, ...)`. Every part needs a clone(): derive it from torch::nn::Cloneable. The pipeline
-/// starts from a copy of the values that the parts have now, and trains what they train; a parameter that two parts share
-/// is tied. Layers keep their full names.
+/// starts from a copy of the values that the parts have now, and trains what they train; a parameter that two parts
+/// share is tied. Layers keep their full names.
 ///
 /// Where layers are cut automatically, a function is a layer of its own.
 ///
 /// Throws PlanError that names the entry for: an unknown name (with the nearest), a container or a kind of module that
-/// cannot be called, a part inside another part, a tensor that belongs to two parts, a part on both sides of a marker,
-/// a place other than "front" and "behind", "behind" before the first name, "front" behind the last one, a marker at
-/// either end or behind another one, and a part or function that takes another number of values than it would get.
-/// Warns about parameters that no entry names.
+/// cannot be called, a part inside another part, a part on both sides of a marker, a place other than "front" and
+/// "behind", "behind" before the first name, "front" behind the last one, a marker at either end or behind another one,
+/// and a part or function that takes another number of values than it would get. Warns about parameters that no entry
+/// names.
 template <class... Kinds, class Module>
 std::unique_ptr<Cell> layer_list(const Module& module, const ExecutionSequence& sequence = {}) {
   return list_layers(traits::module_pointer(module), sequence, {callable_kind<Kinds>()...});

@@ -19,6 +19,9 @@ Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains);
 /// Whether any parameter that trains may be used on more than one stage.
 bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains);
 
+/// That `name` is a parameter of the network, or a layer or Cell with parameters. Throws ConfigError.
+void require_parameters(const StagedGraph& staged, const std::string& name, std::uint64_t seed);
+
 /// The cut in one line: what ranks compare.
 std::string outline(const StagedGraph& staged);
 

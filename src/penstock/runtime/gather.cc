@@ -46,6 +46,10 @@ std::vector<RankStep> unpack(const std::string& bytes) {
   return steps;
 }
 
+torch::Tensor copy_on_cpu(const torch::Tensor& tensor) {
+  return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
+}
+
 Tag tag_of(const GatherTag& tag) { return {tag.pipeline, Traffic::control, tag.round, 2, 0, 0}; }
 
 }  // namespace
@@ -74,13 +78,13 @@ std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const 
     Message message;
     for (const auto& [name, tensor] : own) {
       names += name + "\n";
-      message.parcels.push_back({tensor.detach().clone(), false});
+      message.parcels.push_back({copy_on_cpu(tensor), false});
     }
     message.parcels.insert(message.parcels.begin(), text_message(names).parcels.front());
     endpoint.send(WorldRank(0), tag_of(tag), std::move(message));
     return all;
   }
-  for (const auto& [name, tensor] : own) all[name] = tensor.detach().clone();
+  for (const auto& [name, tensor] : own) all[name] = copy_on_cpu(tensor);
   for (int r = 1; r < member.world_size(); ++r) {
     const Message message = endpoint.receive(WorldRank(r), tag_of(tag), "the parameters");
     std::istringstream names(text_of(message));

@@ -5,9 +5,9 @@
 namespace penstock {
 namespace {
 
-/// True when nobody else can see the memory of `tensor`, and it is laid out as `like` is.
+/// True when nobody else can see the memory of `tensor`, and it is of the type and laid out as `like` is.
 bool is_our_own(const torch::Tensor& tensor, const torch::Tensor& like) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.strides() == like.strides() &&
+  return tensor.scalar_type() == like.scalar_type() && tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.strides() == like.strides() &&
          static_cast<std::size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
 }
 
@@ -30,7 +30,10 @@ std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
   return static_cast<std::size_t>(found - leaves_.begin());
 }
 
-void Gradients::begin_step() { written_.assign(written_.size(), false); }
+void Gradients::begin_step() {
+  written_.assign(written_.size(), false);
+  ++step_;
+}
 
 void Gradients::add(std::size_t use, torch::Tensor gradient) {
   const torch::NoGradGuard no_grad;
@@ -49,6 +52,7 @@ void Gradients::add(std::size_t use, torch::Tensor gradient) {
 
 void Gradients::add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b) {
   const torch::NoGradGuard no_grad;
+  if (a.scalar_type() != leaves_[use].scalar_type()) return add(use, torch::mm(a, b));
   torch::Tensor& buffer = buffers_[use];
   if (!buffer.defined()) buffer = torch::empty_like(leaves_[use]);
   if (written_[use])

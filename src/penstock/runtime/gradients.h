@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ class Gradients {
   std::optional<std::size_t> use_of(const torch::Tensor& leaf) const;
 
   void begin_step();
+  /// How often that was called: what is computed once per step is known by this number.
+  std::uint64_t step() const { return step_; }
   /// Adds one micro-batch's gradient of one use.
   void add(std::size_t use, torch::Tensor gradient);
   /// Adds a b, two matrices, without the product in between.
@@ -51,6 +54,7 @@ class Gradients {
   Tensors leaves_;   // by use
   Tensors buffers_;  // by use
   std::vector<bool> written_;
+  std::uint64_t step_ = 0;
 };
 
 }  // namespace penstock

@@ -63,7 +63,7 @@ Tensors join_rows(const std::vector<Tensors>& parts) {
   for (const Tensors& part : parts) {
     columns.resize(std::max(columns.size(), part.size()));
     for (std::size_t i = 0; i < part.size(); ++i)
-      if (part[i].defined()) columns[i].push_back(part[i].detach());
+      if (part[i].defined()) columns[i].push_back(part[i].detach().cpu());
   }
   Tensors joined;
   for (std::size_t i = 0; i < columns.size(); ++i) {

@@ -60,6 +60,9 @@ struct PipelineOptions {
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
   /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
   bool recompute = false;
+  /// Where stages compute: "cpu"; "cuda", the ranks of a host going round its GPUs; "cuda:1"; "auto", a GPU where there is
+  /// one. First weights are made on the CPU: they are the same on every device.
+  std::string device = "cpu";
   Precision precision = Precision::fp32;
   /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
   /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut

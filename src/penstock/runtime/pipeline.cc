@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
+#include "penstock/runtime/device.h"
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
@@ -20,6 +21,7 @@ namespace penstock {
 namespace {
 
 const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
+const char* to_string(Precision precision) { return precision == Precision::fp32 ? "fp32" : "bf16"; }
 const char* to_string(WeightGradients mode) { return mode == WeightGradients::stream ? "stream" : "fused"; }
 
 }  // namespace
@@ -45,15 +47,30 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed});
-      auto trains = compare_ranks(
-          member, {id_, fingerprint(), runner->trainable_nodes(), staged_.graph.nodes.size()});
+          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed,
+                      options_.precision,
+                      device_of(options_.device,
+                                member.is_alone ? member.rank.value() : local_rank_of(member.rank.value()))});
+      auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
-    plans_.set_cut(links_of(staged_, node_trains), world.replicas() > 1 || has_ties(staged_, node_trains));
-    full_plan_ = plans_.for_training(options_.micro_batches);
+    lower(node_trains);
     inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
                                                    schedule().rank_of(StageId(staged_.stage_count() - 1))});
+  }
+
+  void set_trainable(const std::string& name, bool trains) {
+    require<ConfigError>(next_part_ == StepPart::whole, trains ? "unfreeze" : "freeze", " before the last step's ",
+                         "update: call step() first");
+    require_parameters(staged_, name, options_.seed);
+    drain();
+    std::vector<bool> node_trains;
+    world_.run_on_local_ranks([&](const Member& member) {
+      runner_of(member)->set_trainable(name, trains);
+      auto all = compare(member);
+      if (member.collects) node_trains = std::move(all);
+    });
+    lower(node_trains);
   }
 
   void optimize_with(const OptimizerFactory& factory) {
@@ -244,6 +261,17 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   const Schedule& schedule() const { return full_plan_->schedule; }
 
  private:
+  /// Whether each node's parameters train, on any rank.
+  std::vector<bool> compare(const Member& member) {
+    return compare_ranks(
+        member, {id_, fingerprint(), runner_of(member)->trainable_nodes(), staged_.graph.nodes.size()});
+  }
+
+  void lower(const std::vector<bool>& node_trains) {
+    plans_.set_cut(links_of(staged_, node_trains), world_.replicas() > 1 || has_ties(staged_, node_trains));
+    full_plan_ = plans_.for_training(options_.micro_batches);
+  }
+
   std::size_t local_index(const Member& member) const {
     return static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value());
   }
@@ -330,6 +358,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"reduction", to_string(options_.reduction)},
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
             {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
+            {"precision", to_string(options_.precision)},
+            {"device", options_.device},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};
   }
@@ -427,6 +457,8 @@ void Pipeline::clear_trace() {
 void Pipeline::set_learning_rate(double rate) {
   impl_->set_learning_rate(rate);
 }
+void Pipeline::freeze(const std::string& name) { impl_->set_trainable(name, false); }
+void Pipeline::unfreeze(const std::string& name) { impl_->set_trainable(name, true); }
 std::vector<Pipeline::Peak> Pipeline::peak_activations() { return impl_->peak_activations(); }
 
 }  // namespace penstock

@@ -116,6 +116,13 @@ class Pipeline {
   /// that is negative or not finite.
   void set_learning_rate(double rate);
 
+  /// Freezes a parameter, or all of a layer or Cell, by full name: its values stay as they are to the last bit, and
+  /// nothing is computed for its gradient. The schedule is lowered again, without the messages that no longer carry a
+  /// gradient. An optimiser keeps the state of what is frozen until unfreeze(). Collective; waits for what was
+  /// submitted. Throws ConfigError for a name that the network does not have, and between the parts of a step.
+  void freeze(const std::string& name);
+  void unfreeze(const std::string& name);
+
   struct Peak {
     WorldRank rank;
     int measured = 0;   // most live micro-batches since the pipeline was made

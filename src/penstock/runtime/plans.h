@@ -45,10 +45,11 @@ class Plans {
   /// The generator's name or the file.
   const std::string& source() const { return source_; }
   /// What the stages hand to each other, and whether gradients have to be summed over replicas or ties: known once the
-  /// model is cut, before the first for_*.
+  /// model is cut, before the first for_*. What was lowered before is forgotten.
   void set_cut(Links links, bool reduce) {
     links_ = std::move(links);
     reduce_ = reduce;
+    known_.clear();
   }
 
   /// The plan of a training step of `micro_batches` <= m; 0 runs no micro-batch but takes part in REDUCE and STEP.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/autocast.h"
 #include "penstock/runtime/reason.h"
 
 namespace penstock {
@@ -37,7 +38,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, con
       replica_(setting.member.replica()) {
   for (Order& order : placement_.orders) order.clear();
   for (const StagePart& part : staged_.parts)
-    if (is_local(part.id)) stages_.push_back(std::make_unique<Stage>(staged_, part, setting.seed));
+    if (is_local(part.id)) stages_.push_back(std::make_unique<Stage>(staged_, part, StageSetting{setting.seed, setting.device}));
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
@@ -48,13 +49,30 @@ std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
 }
 
 void RankRunner::make_optimizers(const OptimizerFactory& factory) {
+  make_optimizer_ = factory;
   optimizers_.clear();
+  optimized_.clear();
+  add_optimizers();
+}
+
+// For what no optimiser knows. A tied parameter is known on every stage that uses it.
+void RankRunner::add_optimizers() {
+  std::set<std::string> known = optimized_;
   for (const auto& stage : stages_) {
     std::vector<NamedParameter> parameters;
-    for (const TrainedParameter& parameter : stage->gradients().parameters())
+    for (const TrainedParameter& parameter : stage->gradients().parameters()) {
+      if (known.contains(parameter.name)) continue;
       parameters.push_back({parameter.name, parameter.value});
-    if (!parameters.empty()) optimizers_[stage->id()] = factory(parameters);
+      optimized_.insert(parameter.name);
+    }
+    if (!parameters.empty()) optimizers_.emplace(stage->id(), make_optimizer_(parameters));
   }
+}
+
+void RankRunner::set_trainable(const std::string& name, bool trains) {
+  for (const auto& each : stages_) each->set_trainable(name, trains);
+  gradients_.clear();
+  if (make_optimizer_) add_optimizers();
 }
 
 void RankRunner::run(const StepJob& job) {
@@ -208,6 +226,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
+  const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16, .device = setting_.device.type()});
   const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
   Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
     if (!job_->inference) return finish_forward(outputs, micro_batch);
@@ -237,8 +256,13 @@ void RankRunner::check_boundary(const Stage& stage, const Port& port, const Mess
 
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
-  const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size());
-  torch::Tensor sum = setting_.loss(outputs, target);
+  const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size()).to(setting_.device);
+  const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
+  Tensors in_full = outputs;
+  for (torch::Tensor& output : in_full)
+    if (setting_.precision != Precision::fp32 && output.defined() && output.scalar_type() == torch::kBFloat16)
+      output = output.to(torch::kFloat32);
+  torch::Tensor sum = setting_.loss(in_full, target);
   const double factor = scale_.factor[micro_batch.index()];
   if (factor > 0) {
     loss_ += factor * sum.item<double>();
@@ -246,7 +270,7 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   }
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < metric_sums_.size(); ++i)
-    metric_sums_[i] += job_->metrics[i].count(outputs.front(), target);
+    metric_sums_[i] += job_->metrics[i].count(in_full.front(), target);
   return sum;
 }
 
@@ -455,8 +479,8 @@ void RankRunner::measure_norm() {
 
 void RankRunner::update(Stage& stage) {
   finish_ties();
-  const auto optimizer = optimizers_.find(stage.id());
-  if (optimizer == optimizers_.end()) return;
+  const auto [first, end] = optimizers_.equal_range(stage.id());
+  if (first == end) return;
   const Tensors gradients = std::move(gradients_of(stage));
   gradients_.erase(stage.id());
   // As torch's clip_grad_norm_ has it.
@@ -468,7 +492,7 @@ void RankRunner::update(Stage& stage) {
     // Not in place: replicas in one process share what REDUCE gave them.
     value.mutable_grad() = scale < 1 && gradients[i].defined() ? gradients[i].mul(scale) : gradients[i];
   }
-  optimizer->second->step();
+  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
 }
 
 }  // namespace penstock

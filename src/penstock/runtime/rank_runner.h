@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ struct RankSetting {
   std::optional<double> clip_norm;
   std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
+  Precision precision = Precision::fp32;
+  c10::Device device = c10::kCPU;
 };
 
 /// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.
@@ -64,6 +67,9 @@ class RankRunner {
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
   void make_optimizers(const OptimizerFactory& factory);
+  /// Freezes the parameters called `name`, or "`name`.something", or lets them train again, with the optimiser state
+  /// that they had.
+  void set_trainable(const std::string& name, bool trains);
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
   /// The most live micro-batches so far.
@@ -104,6 +110,7 @@ class RankRunner {
   static MessageKey key_of(const Instruction& message);
   Tag tag_of(const MessageKey& key) const;
 
+  void add_optimizers();
   void run_or_throw(const StepJob& job);
   void run_later_part(const RunPlan& plan);
   void forward(Stage& stage, MicroBatch micro_batch);
@@ -135,7 +142,9 @@ class RankRunner {
   Rank rank_;
   Replica replica_;
   std::vector<std::unique_ptr<Stage>> stages_;
-  std::map<StageId, std::unique_ptr<Optimizer>> optimizers_;
+  OptimizerFactory make_optimizer_;
+  std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several where parameters came to train later
+  std::set<std::string> optimized_;                                // names of all that they know
   Recorder recorder_;
   Recorder unshown_{1};
   Stash<Activations> stash_;

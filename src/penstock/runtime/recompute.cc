@@ -89,6 +89,13 @@ Tensors copies_of(const Tensors& tensors) {
   return copies;
 }
 
+c10::DeviceType device_of(const Tensors& values, const Tensors& parameters) {
+  for (const Tensors* tensors : {&values, &parameters})
+    for (const torch::Tensor& tensor : *tensors)
+      if (tensor.defined()) return tensor.device().type();
+  return c10::DeviceType::CPU;
+}
+
 torch::Tensor leaf_over(const torch::Tensor& value, bool wants_gradient) {
   return value.defined() ? value.detach().requires_grad_(wants_gradient) : value;
 }
@@ -138,7 +145,6 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
   memory->slots = passage.slots.size();
   memory->buffers = copies_of(buffers_);
   memory->place = passage.place;
-  memory->autocast = Autocast::current();
 
   Tensors originals;
   std::vector<std::int64_t> versions_inside;
@@ -152,6 +158,7 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
     slot = to_work_on(input, leaf_over(slot, memory->wants.back()));
     versions_inside.push_back(version_of(slot));
   }
+  memory->autocast = Autocast::current(device_of(originals, parameters_));
   // This run's graph is dropped, and so is what its layers kept for W.
   std::vector<Kept> dropped(passage.kept.size());
   for (Kept& kept : dropped) kept = c10::make_intrusive<KeptForWeights>();

@@ -42,7 +42,7 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
     if (Replica(r) != group.own) {
       Message message = group.endpoint.receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
                                                "the gradients of REDUCE");
-      part = message.parcels[0].tensor;
+      part = message.parcels[0].tensor.to(flat.device());
       part_present = message.parcels[1].tensor;
     }
     sum = sum.defined() ? sum.add_(part) : part.clone();

@@ -18,6 +18,13 @@ class SplitConvolution : public SplitLayer {
       : SplitLayer(call, parameters, gradients), window_(std::move(window)) {}
 
  private:
+  torch::Tensor compute(const torch::Tensor& input, const WeightAndBias& parameters) const override {
+    const torch::Tensor y =
+        at::convolution(batched(input), parameters.weight, parameters.bias, window_.stride, window_.padding,
+                        window_.dilation, /*transposed=*/false, no_output_padding(), window_.groups);
+    return input.dim() == weight().dim() ? y : y.squeeze(0);
+  }
+
   torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
     const torch::Tensor x = batched(kept.input);
     const auto [dx, dw, db] = backward(x, batched(kept.output_gradient), {true, false, false});
@@ -45,11 +52,13 @@ class SplitConvolution : public SplitLayer {
 
   std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> backward(const torch::Tensor& x, const torch::Tensor& dy,
                                                                    std::array<bool, 3> wanted) const {
-    const std::vector<std::int64_t> no_output_padding(window_.stride.size(), 0);
-    return at::convolution_backward(dy, x, weight(), at::OptionalIntArrayRef(weight().sizes().slice(0, 1)),
-                                    window_.stride, window_.padding, window_.dilation, /*transposed=*/false,
-                                    no_output_padding, window_.groups, wanted);
+    const at::OptionalIntArrayRef bias_sizes(weight().sizes().slice(0, 1));
+    return at::convolution_backward(dy, x, parameters_for(x).weight, bias_sizes, window_.stride, window_.padding,
+                                    window_.dilation, /*transposed=*/false, no_output_padding(), window_.groups,
+                                    wanted);
   }
+
+  std::vector<std::int64_t> no_output_padding() const { return std::vector<std::int64_t>(window_.stride.size(), 0); }
 
   Window window_;
 };

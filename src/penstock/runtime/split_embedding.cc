@@ -12,6 +12,12 @@ class SplitEmbedding : public SplitLayer {
       : SplitLayer(call, {module.weight, {}}, gradients), padding_(module.options.padding_idx().value_or(-1)) {}
 
  private:
+  bool follows_autocast() const override { return false; }
+
+  torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
+    return torch::embedding(parameters.weight, x, padding_);
+  }
+
   torch::Tensor input_gradient_of(const KeptForWeights&) const override { return {}; }
 
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {

@@ -3,6 +3,7 @@
 #include <torch/autograd.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/autocast.h"
 #include "penstock/runtime/split_layers.h"
 
 namespace penstock {
@@ -13,10 +14,12 @@ struct SplitNode : torch::autograd::Function<SplitNode> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor&, const Kept& kept) {
     context->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    const torch::Tensor used = kept->layer->as_computed(input);
     // Detached: W must not keep alive the graph that led here.
-    kept->input = input.detach();
-    kept->version = input._version();
-    return kept->layer->run(input);
+    kept->input = used.detach();
+    kept->version = used._version();
+    kept->input_type = input.scalar_type();
+    return kept->layer->run(used);
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
@@ -53,7 +56,32 @@ torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Kept& kept) 
 
 torch::Tensor SplitLayer::input_gradient(const KeptForWeights& kept) const {
   require_unchanged(kept);
-  return input_gradient_of(kept);
+  const torch::Tensor gradient = input_gradient_of(kept);
+  return gradient.defined() ? gradient.to(kept.input_type) : gradient;
+}
+
+torch::Tensor SplitLayer::as_computed(const torch::Tensor& input) const {
+  const Autocast autocast = Autocast::current(input.device().type());
+  return autocast.enabled && follows_autocast() && input.scalar_type() == torch::kFloat32 ? input.to(autocast.type)
+                                                                                         : input;
+}
+
+torch::Tensor SplitLayer::run(const torch::Tensor& input) const {
+  // Without autocast an input of another type is an error, as torch has it.
+  if (!Autocast::current(input.device().type()).enabled) return call_.layer.forward({input}).front();
+  const WeightAndBias& parameters = parameters_for(input);
+  return parameters.weight.is_same(weight()) ? call_.layer.forward({input}).front() : compute(input, parameters);
+}
+
+const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) const {
+  const c10::ScalarType type = tensor.scalar_type();
+  if (!follows_autocast() || type == weight().scalar_type()) return parameters_;
+  if (cast_in_step_ != gradients_.step() || !cast_.weight.defined() || cast_.weight.scalar_type() != type) {
+    const auto cast = [type](const torch::Tensor& value) { return value.defined() ? value.detach().to(type) : value; };
+    cast_ = {cast(parameters_.weight), cast(parameters_.bias)};
+    cast_in_step_ = gradients_.step();
+  }
+  return cast_;
 }
 
 void SplitLayer::weight_gradients(std::span<const Kept> kept) const {

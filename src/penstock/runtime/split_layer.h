@@ -25,6 +25,7 @@ struct KeptForWeights : torch::CustomClassHolder {
   const SplitLayer* layer = nullptr;  // set by F, as is the input; both outlive the micro-batch
   torch::Tensor input;
   std::int64_t version = 0;           // of the input, as it was when F used it
+  c10::ScalarType input_type = c10::ScalarType::Float;  // as it came: autocast may compute in another
   torch::Tensor output_gradient;      // set by I; undefined when the backward pass did not come by
   bool weights_now = false;           // B: no I and W, but W within I
 
@@ -53,15 +54,17 @@ class SplitLayer {
 
   /// The layer's own forward as a node that splits; `kept` gets what W will need.
   torch::Tensor forward(const torch::Tensor& input, const Kept& kept) const;
-  /// The same without the node.
-  torch::Tensor run(const torch::Tensor& input) const { return call_.layer.forward({input}).front(); }
+  /// The same without the node, for an input of the type it is computed in.
+  torch::Tensor run(const torch::Tensor& input) const;
+  /// `input` in that type: its own, unless autocast says otherwise.
+  torch::Tensor as_computed(const torch::Tensor& input) const;
 
   /// W for one micro-batch or, fused, for several in this order: one product over all of them where shapes allow. Adds
   /// to the gradients that the layer was made with, and clears `kept`. Throws PlanError where an input was changed in
   /// place after F used it.
   void weight_gradients(std::span<const Kept> kept) const;
 
-  /// I: the gradient of `kept.input` from that of the output. Throws as weight_gradients().
+  /// I: the gradient of what came in, from that of the output. Throws as weight_gradients().
   torch::Tensor input_gradient(const KeptForWeights& kept) const;
 
  protected:
@@ -71,7 +74,14 @@ class SplitLayer {
   virtual void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const = 0;
   virtual torch::Tensor input_gradient_of(const KeptForWeights& kept) const = 0;
 
+  /// Whether autocast makes the layer compute in another type than that of its weight.
+  virtual bool follows_autocast() const { return true; }
+  /// The layer's function with these in place of its parameters.
+  virtual torch::Tensor compute(const torch::Tensor& input, const WeightAndBias& parameters) const = 0;
+
   const torch::Tensor& weight() const { return parameters_.weight; }
+  /// The parameters in the type that goes with `tensor`, an input or an output's gradient: cast once per step.
+  const WeightAndBias& parameters_for(const torch::Tensor& tensor) const;
   Gradients& gradients() const { return gradients_; }
   std::size_t weight_use() const { return weight_use_; }
   /// None where there is no bias, or it is frozen.
@@ -85,6 +95,8 @@ class SplitLayer {
   Gradients& gradients_;
   std::size_t weight_use_;
   std::optional<std::size_t> bias_use_;
+  mutable WeightAndBias cast_;
+  mutable std::uint64_t cast_in_step_ = 0;
 };
 
 /// `call` as a SplitLayer that adds to `gradients`, which knows its parameters already; null where its backward pass

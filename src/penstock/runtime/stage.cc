@@ -6,17 +6,33 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/reason.h"
 
 namespace penstock {
+namespace {
 
-Stage::Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed)
-    : graph_(staged.graph), part_(part) {
-  build(staged, seed);
+HomeParameter home_of(const Node& node, const std::string& parameter) {
+  const auto tie = node.ties.find(parameter);
+  return tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, parameter} : tie->second;
+}
+
+std::string advice_for(const c10::Error& error) {
+  const bool is_one_sample = std::string(error.what()).find("more than 1 value per channel") != std::string::npos;
+  return is_one_sample ? ": batch normalisation has nothing to average over in a micro-batch of one sample: take fewer "
+                         "micro-batches or larger batches, and leave out a last batch that is too short"
+                       : "";
+}
+
+}  // namespace
+
+Stage::Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting)
+    : graph_(staged.graph), part_(part), setting_(setting) {
+  build(staged);
   plain_call_ = [this](std::size_t call, Passage& run) { run_call(calls_[call], run); };
   find_segments();
 }
 
-void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
+void Stage::build(const StagedGraph& staged) {
   const auto add_slot = [&](const ValueRef& value) { return slots_.emplace(value, slots_.size()).first->second; };
   for (int input : part_.graph_inputs) arrivals_.push_back({add_slot({-1, input})});
   for (const Port& port : part_.receives)
@@ -26,17 +42,43 @@ void Stage::build(const StagedGraph& staged, std::uint64_t seed) {
     Call call{&node, std::nullopt, std::nullopt, {}, 0};
     for (const ValueRef& input : node.inputs) call.inputs.push_back(slot_of(input));
     if (node.is_layer()) {
-      call.layer = build_node(staged, node, seed);
-      if (auto split = split_layer({node.name, *call.layer}, gradients_)) {
-        call.split = split_.size();
-        split_.push_back(std::move(split));
-      }
+      call.layer = build_node(staged, node);
+      attach(call);
     }
     for (int i = 0; i < node.outputs; ++i) {
       const std::size_t slot = add_slot({n, i});
       if (i == 0) call.first_output = slot;
     }
     calls_.push_back(std::move(call));
+  }
+}
+
+void Stage::attach(Call& call) {
+  for (auto& item : call.layer->module->named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    const std::string name = home_of(*call.node, item.key()).full_name();
+    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->everywhere});
+  }
+  call.split.reset();
+  if (auto split = split_layer({call.node->name, *call.layer}, gradients_)) {
+    call.split = split_.size();
+    split_.push_back(std::move(split));
+  }
+}
+
+void Stage::set_trainable(const std::string& name, bool trains) {
+  gradients_ = {};
+  split_.clear();
+  for (Call& call : calls_) {
+    if (!call.layer) continue;
+    for (auto& item : call.layer->module->named_parameters()) {
+      const std::string full_name = home_of(*call.node, item.key()).full_name();
+      if (full_name != name && !full_name.starts_with(name + ".")) continue;
+      item.value().set_requires_grad(trains);
+      // An optimiser leaves alone what has no gradient.
+      item.value().mutable_grad().reset();
+    }
+    attach(call);
   }
 }
 
@@ -60,8 +102,8 @@ std::size_t Stage::slot_of(const ValueRef& value) const {
 }
 
 // The same values as on every other stage that uses the layer, wherever its home is: they depend on its seed and name.
-BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed) {
-  BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
+  BuiltLayer built = build_layer(node.layer->factory, {.seed = setting_.seed, .layer = node.layer_path});
   const Call* first = nullptr;
   for (const Call& call : calls_)
     if (!first && call.layer && call.node->layer_path == node.layer_path) first = &call;
@@ -69,35 +111,34 @@ BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node, std::u
     share_values(*built.module, *first->layer->module);
   else if (node.layer->standalone)
     copy_values(*built.module, *node.layer->standalone->module);
-  hold(staged, node, *built.module, seed);
+  built.module->to(setting_.device);
+  hold(staged, node, *built.module);
   return built;
 }
 
-void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed) {
+void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module) {
   const auto held = [&](const std::string& name) {
     return std::find_if(state_.begin(), state_.end(), [&](const Held& one) { return one.name == name; });
   };
   for (const auto& tie : node.ties) find_parameter(module, tie.first, node.layer_path);
   for (auto& item : module.named_parameters()) {
     torch::Tensor& leaf = item.value();
-    const auto tie = node.ties.find(item.key());
-    const HomeParameter home =
-        tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, item.key()} : tie->second;
+    const HomeParameter home = home_of(node, item.key());
     const std::string name = home.full_name();
     if (const auto known = held(name); known != state_.end()) {
       tie_values(leaf, known->value);
     } else {
-      if (tie != node.ties.end()) {
+      if (node.ties.contains(item.key())) {
         const BuiltLayer at_home = home.layer->standalone
                                        ? *home.layer->standalone
-                                       : build_layer(home.layer->factory, {.seed = seed, .layer = home.layer_path});
-        torch::Tensor value = find_parameter(*at_home.module, home.name, home.layer_path).detach().clone();
-        value.requires_grad_(find_parameter(*at_home.module, home.name, home.layer_path).requires_grad());
-        tie_values(leaf, value);
+                                       : build_layer(home.layer->factory,
+                                                     {.seed = setting_.seed, .layer = home.layer_path});
+        const torch::Tensor there = find_parameter(*at_home.module, home.name, home.layer_path);
+        torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
+        tie_values(leaf, value.requires_grad_(there.requires_grad()));
       }
       state_.push_back({name, leaf, uses_of(staged, *home.layer, home.name)});
     }
-    if (leaf.requires_grad()) gradients_.add_use({name, leaf, held(name)->everywhere});
   }
   for (auto& item : module.named_buffers()) {
     const std::string name = node.layer_path + "." + item.key();
@@ -149,6 +190,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   Tensors slots(slots_.size());
   auto arrival = arrivals_.begin();
   const auto place = [&](torch::Tensor value) {
+    if (value.defined()) value = value.to(setting_.device);
     // What comes in is shared with its sender. Until it is known that no layer here changes it, work on a copy.
     if (value.defined() && (arrival->copy || !watched_)) value = value.clone();
     slots[arrival->slot] = std::move(value);
@@ -159,7 +201,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
     for (const Parcel& parcel : message.parcels) {
       torch::Tensor leaf;
       if (torch::GradMode::is_enabled() && parcel.requires_grad && parcel.tensor.defined())
-        leaf = parcel.tensor.detach().requires_grad_(true);
+        leaf = parcel.tensor.to(setting_.device).detach().requires_grad_(true);
       place(leaf.defined() ? leaf : parcel.tensor);
       leaves.push_back(std::move(leaf));
     }
@@ -182,7 +224,16 @@ void Stage::run_calls(Passage& run, const RunCall& run_call) {
     for (const auto& each : segments_) each->finish(run);
 }
 
+// What torch says names no layer.
 void Stage::run_call(const Call& call, Passage& run) const {
+  try {
+    run_call_unnamed(call, run);
+  } catch (const c10::Error& error) {
+    throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
+  }
+}
+
+void Stage::run_call_unnamed(const Call& call, Passage& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
@@ -263,9 +314,9 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
       const auto [known, is_new] = root_of.try_emplace(root.unsafeGetTensorImpl(), roots.size());
       if (is_new) {
         roots.push_back(root);
-        root_gradients.push_back(parcel.tensor);
+        root_gradients.push_back(parcel.tensor.to(root.device()));
       } else {
-        root_gradients[known->second] = root_gradients[known->second] + parcel.tensor;
+        root_gradients[known->second] = root_gradients[known->second] + parcel.tensor.to(root.device());
       }
     }
   }

@@ -36,10 +36,15 @@ struct OutputGradients {
 /// What the last stage does with the network's outputs; gives the loss to differentiate, or nothing.
 using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 
+struct StageSetting {
+  std::uint64_t seed = 0;             // of the first weights
+  c10::Device device = c10::kCPU;     // where its layers are, and what they work on
+};
+
 class Stage {
  public:
   /// Builds the layers of `part`, which must outlive this together with `staged`.
-  Stage(const StagedGraph& staged, const StagePart& part, std::uint64_t seed);
+  Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting);
 
   StageId id() const { return part_.id; }
   const StagePart& part() const { return part_; }
@@ -55,6 +60,9 @@ class Stage {
   const std::vector<Held>& state() const { return state_; }
   /// Whether a node of this stage has parameters that want gradients.
   bool trains(int node) const;
+  /// From now on, whether the parameters called `name`, or "`name`.something", want gradients. What was gathered of
+  /// gradients is gone.
+  void set_trainable(const std::string& name, bool trains);
   /// Switches dropout, batch statistics and the like.
   void set_training(bool training);
 
@@ -93,14 +101,17 @@ class Stage {
     bool copy = false;  // a layer here changes it in place: it works on a copy
   };
 
-  void build(const StagedGraph& staged, std::uint64_t seed);
+  void build(const StagedGraph& staged);
   /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
-  BuiltLayer build_node(const StagedGraph& staged, const Node& node, std::uint64_t seed);
-  void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module, std::uint64_t seed);
+  BuiltLayer build_node(const StagedGraph& staged, const Node& node);
+  void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module);
+  /// Notes the parameters of `call` that want gradients, and whether its backward pass splits.
+  void attach(Call& call);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void find_segments();
   void run_call(const Call& call, Passage& run) const;
+  void run_call_unnamed(const Call& call, Passage& run) const;
   /// Each call through `run_call`; those that are to be recomputed as segments, where a graph is kept.
   void run_calls(Passage& run, const RunCall& run_call);
   void run_watching_for_changes(Passage& run);
@@ -108,6 +119,7 @@ class Stage {
 
   const Graph& graph_;
   const StagePart& part_;
+  StageSetting setting_;
   std::vector<Call> calls_;
   std::map<ValueRef, std::size_t> slots_;  // where a value lies while F runs
   std::vector<Arrival> arrivals_;          // graph inputs, then received values by port

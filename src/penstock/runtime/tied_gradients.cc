@@ -27,6 +27,11 @@ Message receive(const TieRoute& route, const Way& way, const char* what) {
   return route.endpoint.receive(route.rank_of(way.from), tag_of(route, way), what);
 }
 
+/// `arrived` where `like` is: between processes tensors arrive on the CPU.
+torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
+  return arrived.defined() ? arrived.to(like.device()) : arrived;
+}
+
 /// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their home on `home` and are used on
 /// `user`, by name: both stages put them in one order.
 template <class Items>
@@ -80,7 +85,7 @@ Tensors sum_tied(const TieRoute& route, const Stage& stage) {
     auto parcel = message.parcels.begin();
     for (std::size_t i : shared(parameters, stage.id(), user))
       for (const ParameterUse& use : parameters[i].everywhere.list)
-        if (use.stage == user) gathered[{i, user}].push_back((parcel++)->tensor);
+        if (use.stage == user) gathered[{i, user}].push_back(here((parcel++)->tensor, parameters[i].value));
   }
   Tensors sums(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -110,7 +115,7 @@ void receive_totals(const TieRoute& route, const Stage& stage, Tensors& totals) 
   for (const StageId home : partners(parameters, stage.id(), false)) {
     const Message message = receive(route, {home, stage.id(), totals_of_uses}, "the sums of tied parameters");
     auto parcel = message.parcels.begin();
-    for (std::size_t i : shared(parameters, home, stage.id())) totals[i] = (parcel++)->tensor;
+    for (std::size_t i : shared(parameters, home, stage.id())) totals[i] = here((parcel++)->tensor, parameters[i].value);
   }
 }
 

@@ -56,6 +56,7 @@ class ConsoleHook : public Hook {
   }
 
   void after_test(const EvaluationReport& report) override {
+    if (!options_.tests) return;
     std::string line = format_line("epoch: %lld test: loss %.6g", static_cast<long long>(report.epoch), report.loss);
     if (report.accuracy) line += format_line(", accuracy %.4f", *report.accuracy);
     for (const Counted& metric : report.metrics)

@@ -18,7 +18,7 @@ EarlyStopHook::EarlyStopHook(const EarlyStop& options)
 
 void EarlyStopHook::attached(Trainer& trainer) {
   trainer_ = &trainer;
-  if (options_.by_accuracy) trainer.count(correct);
+  if (options_.by_accuracy) trainer.count_right_answers();
 }
 
 void EarlyStopHook::after_test(const EvaluationReport& report) {

@@ -17,6 +17,7 @@ struct ConsoleOptions {
   std::int64_t log_every = 10;  // steps between two loss lines, counted within the epoch from 0; 0: none
   bool is_terminal = false;     // true: a progress bar below the lines; false: no carriage return, no escape
   bool with_times = false;      // seconds per step in the loss lines, and a line with the rate after each epoch
+  bool tests = true;            // a line for each evaluation
 };
 
 /// `epoch: 0 step: 10, loss is 2.27094173` and, after an evaluation, `epoch: 0 test: loss 0.29, accuracy 0.9183`.
@@ -36,8 +37,8 @@ std::unique_ptr<Hook> json_hook(std::ostream& out);
 /// their names, per sample. `out` must outlive the hook.
 std::unique_ptr<Hook> epoch_log_hook(std::ostream& out);
 
-/// `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure at a loss that
-/// is not a number or infinite. `out` must outlive the hook.
+/// `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure at a loss
+/// that is not a number or infinite. `out` must outlive the hook.
 std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every = 1);
 
 /// After each epoch, `epoch: 0, 8000 samples in 3.2 s: 2500 samples/s`, and tokens/s where targets hold more numbers
@@ -61,14 +62,13 @@ class LossHook : public Hook {
 /// Counts the right answers in tests, and remembers their share: of the whole test set, whatever its batches.
 class AccuracyHook : public Hook {
  public:
-  explicit AccuracyHook(Metric metric = correct) : Hook(0), metric_(std::move(metric)) {}
+  AccuracyHook() : Hook(0) {}
   void attached(Trainer& trainer) override;
   void after_test(const EvaluationReport& report) override;
 
   const std::vector<double>& test() const { return test_; }  // by test
 
  private:
-  Metric metric_;
   std::vector<double> test_;
 };
 

@@ -98,7 +98,8 @@ class Adam : public Optimizer {
         squares_(zeros_like(parameters_)),
         options_(options),
         decay_(decay) {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) steps_.push_back(torch::zeros({}, torch::kFloat32));
+    for (const torch::Tensor& parameter : parameters_)
+      steps_.push_back(torch::zeros({}, parameter.options().dtype(torch::kFloat32)));
   }
 
   void step() override {

@@ -35,7 +35,10 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(
                        ", but training takes at least 1");
   require<ConfigError>(options.evaluate_every >= 0, "evaluation every ", options.evaluate_every,
                        " epochs: give a number of epochs, or 0 for never");
-  if (options_.metrics.empty()) options_.metrics = {correct_along(pipeline.loss().class_dimension)};
+  if (options_.metrics)
+    metrics_ = *options_.metrics;
+  else
+    count_right_answers();
 }
 
 void Trainer::insert(std::unique_ptr<Hook> hook) {
@@ -48,8 +51,10 @@ void Trainer::insert(std::unique_ptr<Hook> hook) {
 
 void Trainer::count(const Metric& metric) {
   const auto same = [&](const Metric& counted) { return counted.name == metric.name; };
-  if (std::none_of(options_.metrics.begin(), options_.metrics.end(), same)) options_.metrics.push_back(metric);
+  if (std::none_of(metrics_.begin(), metrics_.end(), same)) metrics_.push_back(metric);
 }
+
+void Trainer::count_right_answers() { count(correct_along(pipeline_.loss().class_dimension)); }
 
 void Trainer::fit(Loader& train, Loader* test) {
   stopped_.reset();
@@ -158,7 +163,7 @@ EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test
 
 EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  const std::vector<Metric>& metrics = options_.metrics;
+  const std::vector<Metric> metrics = metrics_;  // a hook may add one meanwhile
   std::vector<double> sums(metrics.size(), 0.0);
   double loss_sum = 0, weight = 0;
   EvaluationReport report;
@@ -207,6 +212,30 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   for (const auto& hook : hooks_) hook->after_test(report);
   last_report_ = Clock::now();
   return report;
+}
+
+Tensors Trainer::predict(Loader& data, const InferOptions& options) {
+  std::vector<Tensors> parts;  // by output
+  std::optional<InferResult> pending;
+  const auto add = [&](const InferResult& result) {
+    if (!result.has_outputs()) return;
+    const Tensors& outputs = result.outputs();
+    parts.resize(outputs.size());
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (outputs[i].defined()) parts[i].push_back(outputs[i]);
+  };
+  data.set_epoch(0);
+  for (auto& [inputs, targets] : data) {
+    require<ConfigError>(inputs.size(0) == targets.size(0), "predict got ", inputs.size(0), " rows of a batch of ",
+                         targets.size(0), ": give it a loader of whole batches, without for_this_process");
+    InferResult next = pipeline_.infer(inputs, options);
+    if (pending) add(*pending);
+    pending.emplace(std::move(next));
+  }
+  if (pending) add(*pending);
+  Tensors whole;
+  for (const Tensors& rows : parts) whole.push_back(rows.empty() ? torch::Tensor() : torch::cat(rows));
+  return whole;
 }
 
 LoaderOptions for_this_process(const Pipeline& pipeline, LoaderOptions options) {

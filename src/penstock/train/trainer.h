@@ -29,7 +29,7 @@ struct TrainerOptions {
   std::optional<std::int64_t> max_steps = {};  // over all epochs; none: no limit
   std::int64_t evaluate_every = 1;        // epochs; 0: never. The last epoch is always evaluated otherwise
   std::optional<LearningRatePlan> learning_rate = {};  // none: the optimiser's own
-  std::vector<Metric> metrics = {};       // what tests count next to the loss; none: right answers
+  std::optional<std::vector<Metric>> metrics = {};  // what tests count next to the loss; none: right answers
   bool stop_at_invalid_loss = true;       // false: a loss that is not a number or infinite is reported like any other
   /// Reads each loss when the next step is under way. False: before the next step is submitted, for hooks that steer
   /// each step by the loss of the one before it; the ranks wait for each other at every step then.
@@ -56,9 +56,14 @@ class Trainer {
   void fit(Loader& train, Loader* test = nullptr);
   void fit(Loader& train, Loader& test) { fit(train, &test); }
 
-  /// One pass over `test`, forward only, through the pipeline. Exact over uneven batches, micro-batches and replicas, and
-  /// the same on every process.
+  /// One pass over `test`, forward only, through the pipeline. Exact over uneven batches, micro-batches and replicas,
+  /// and the same on every process.
   EvaluationReport evaluate(Loader& test);
+
+  /// The network's outputs for all of `data`, in its order, through the pipeline: each output's rows of all batches
+  /// below each other. On the processes that hold the last stage or, with broadcast, on all; empty elsewhere. Every
+  /// process reads whole batches: `data` is not for_this_process(). The targets are not looked at, and no hook is told.
+  Tensors predict(Loader& data, const InferOptions& options = {});
 
   /// For hooks: no further step is submitted, and fit() returns after the epoch's report and test as if it had been the
   /// last one. At most one step is under way then. To be asked for on every process, at the same moment.
@@ -68,6 +73,8 @@ class Trainer {
 
   /// For hooks: counts `metric` in tests too, unless one of its name is counted already.
   void count(const Metric& metric);
+  /// The same for right answers, by the classes of the pipeline's loss.
+  void count_right_answers();
 
   Pipeline& pipeline() const { return pipeline_; }
   const TrainerOptions& options() const { return options_; }
@@ -90,6 +97,7 @@ class Trainer {
   Pipeline& pipeline_;
   TrainerOptions options_;
   std::vector<std::unique_ptr<Hook>> hooks_;
+  std::vector<Metric> metrics_;
   std::optional<std::string> stopped_;
   std::int64_t completed_ = 0;  // training steps that were submitted in this fit()
   Clock::time_point last_report_;

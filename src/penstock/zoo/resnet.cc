@@ -60,9 +60,16 @@ auto convolution(const Channels& channels, const Window& window, ResnetVariant v
   };
 }
 
-auto norm(std::int64_t channels, double momentum) {
-  return [channels, momentum] {
-    return torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(channels).momentum(momentum));
+struct NormStart {
+  double momentum = 0.1;
+  double scale = 1;
+};
+
+auto norm(std::int64_t channels, const NormStart& start) {
+  return [channels, start] {
+    torch::nn::BatchNorm2d made(torch::nn::BatchNorm2dOptions(channels).momentum(start.momentum));
+    torch::nn::init::constant_(made->weight, start.scale);
+    return made;
   };
 }
 
@@ -90,7 +97,7 @@ ResnetHead::ResnetHead(const ResnetOptions& options)
     : options_(check(options)),
       conv1_(add("conv1", convolution({options.image_channels, options.width}, stem_window(options.stem),
                                       options.variant))),
-      bn1_(add("bn1", norm(options.width, options.norm_momentum))) {}
+      bn1_(add("bn1", norm(options.width, {.momentum = options.norm_momentum}))) {}
 
 Value ResnetHead::forward(Value x) {
   x = relu(bn1_(conv1_(padded(x, options_.variant, stem_window(options_.stem)))));
@@ -114,8 +121,10 @@ struct ResidualBlock::Step {
 ResidualBlock::ResidualBlock(const Shape& shape, const ResnetOptions& options) : variant_(options.variant) {
   const auto step = [&](const std::string& convolution_name, const std::string& norm_name, const Channels& channels,
                         const Window& window) {
+    const bool is_last = norm_name == (options.depth == 18 ? "bn2" : "bn3");
     return Step{window, add(convolution_name, convolution(channels, window, options.variant)),
-                add(norm_name, norm(channels.out, options.norm_momentum))};
+                add(norm_name, norm(channels.out, {.momentum = options.norm_momentum,
+                                                   .scale = is_last ? options.last_norm : 1}))};
   };
   if (options.depth == 18) {
     steps_.push_back(step("conv1", "bn1", {shape.in, shape.inside}, {.size = 3, .stride = shape.stride}));

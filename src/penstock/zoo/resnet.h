@@ -29,6 +29,7 @@ struct ResnetOptions {
   ResnetStem stem = ResnetStem::imagenet;
   std::int64_t image_channels = 3;
   std::int64_t width = 64;         // channels after the stem; layer1 to layer4 have 1, 2, 4, 8 times as many inside
+  double last_norm = 1;            // what the last BatchNorm of a block multiplies by at first; 0 keeps deep ones calm
   double norm_momentum = 0.1;      // share of a micro-batch's statistics in BatchNorm's running ones
 };
 
@@ -80,7 +81,7 @@ class ResidualGroup : public Cell {
 /// ResNet-18 and ResNet-50. Images [n, image_channels, H, W] in, logits [n, classes] out. Its parts are there to be
 /// annotated: `net.layer3.pipeline_stage = 1;` places all of layer3; the mean over the image and `flatten` follow what
 /// is before them. Convolutions start from a normal distribution that keeps the variance of gradients (fan-out, for
-/// ReLU), BatchNorms from 1 and 0. ResNet-50 has 25,557,032 parameters for 1000 classes.
+/// ReLU), BatchNorms from 1 (or last_norm) and 0. ResNet-50 has 25,557,032 parameters for 1000 classes.
 ///
 /// BatchNorm takes its statistics over a micro-batch, as a plain loop over micro-batches does. Where an image has come
 /// down to 1 x 1, a micro-batch needs 2 samples while training.

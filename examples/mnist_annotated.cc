@@ -1,0 +1,87 @@
+// The network of the tutorial, its layers annotated with stages, trained on MNIST in a loop of one's own or by a
+// Trainer: the same lines, to the last digit.
+//
+//   build/release/examples/mnist_annotated                  two threads, a loop, 10 epochs
+//   build/release/examples/mnist_annotated --trainer        the same by a Trainer
+//   mpirun -n 2 build/release/examples/mnist_annotated      two processes
+//   mpirun -n 8 build/release/examples/mnist_annotated      4 replicas of the pipeline, 32 samples for each
+//   --steps N stops after N steps, --mean takes the mean over micro-batches instead of the sum, --shuffle shuffles
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <penstock/penstock.h>
+
+#include "data_folder.h"
+
+namespace ps = penstock;
+
+struct Network : ps::Cell {
+  ps::Layer layer1 = add("layer1", [] { return torch::nn::Linear(28 * 28, 512); });
+  ps::Layer relu1 = add("relu1", [] { return torch::nn::ReLU(); });
+  ps::Layer layer2 = add("layer2", [] { return torch::nn::Linear(512, 512); });
+  ps::Layer relu2 = add("relu2", [] { return torch::nn::ReLU(); });
+  ps::Layer layer3 = add("layer3", [] { return torch::nn::Linear(512, 10); });
+
+  ps::Value forward(ps::Value x) override {
+    x = ps::flatten(x);
+    x = relu1(layer1(x));
+    x = relu2(layer2(x));
+    return layer3(x);
+  }
+};
+
+constexpr int epochs = 10;
+
+void train_in_a_loop(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t steps) {
+  for (int epoch = 0; epoch < epochs; ++epoch)
+    for (int step = 0; auto& [images, labels] : train) {
+      if (steps-- == 0) return;
+      const ps::StepResult result = pipeline.train_step(images, labels);
+      if (step % 10 == 0 && pipeline.world().is_main())
+        std::cout << "epoch: " << epoch << " step: " << step << ", loss is " << std::setprecision(9) << result.loss()
+                  << std::endl;
+      ++step;
+    }
+}
+
+void train_by_a_trainer(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t steps) {
+  ps::TrainerOptions options{.epochs = epochs};
+  if (steps >= 0) options.max_steps = steps;
+  ps::Trainer trainer(pipeline, options);
+  if (pipeline.world().is_main()) trainer.add_hook(ps::console_hook(std::cout, {.log_every = 10}));
+  trainer.fit(train);
+}
+
+int main(int argc, char** argv) try {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const auto after_steps = std::find(words.begin(), words.end(), "--steps");
+  const std::int64_t steps = words.end() - after_steps > 1 ? std::stoll(after_steps[1]) : -1;
+
+  Network net;
+  net.layer1.pipeline_stage = 0;
+  net.relu1.pipeline_stage = 0;
+  net.layer2.pipeline_stage = 0;
+  net.relu2.pipeline_stage = 1;
+  net.layer3.pipeline_stage = 1;
+
+  ps::World world(argc, argv, {.stages = 2});  // replicas: as many as there are processes for
+  const ps::Reduction reduction = has("--mean") ? ps::Reduction::mean : ps::Reduction::sum;
+  ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .reduction = reduction, .seed = 1});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
+
+  const std::int64_t batch_size = 32 * world.replicas();
+  ps::Loader train(ps::load_mnist(data_folder(), ps::DataPart::train),
+                   ps::for_this_process(pipeline, {.batch_size = batch_size, .shuffle = has("--shuffle"), .seed = 1}));
+  if (world.is_main())
+    std::cerr << world.describe() << "; batch 32 per replica, " << batch_size << " in all, "
+              << train.batches_per_epoch() << " steps per epoch\n";
+
+  (has("--trainer") ? train_by_a_trainer : train_in_a_loop)(pipeline, train, steps);
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
+}

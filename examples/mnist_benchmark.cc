@@ -1,0 +1,137 @@
+// A perceptron of eight layers of 1024 in two stages, each schedule beside one device: what overlap brings.
+//
+//   build/release/examples/mnist_benchmark [STEPS [FOLDER]]     two threads
+//   examples/run_mnist_benchmark.sh                             two processes
+//     STEPS   measured for each way to run, and then trained; default 20
+//     FOLDER  where pictures of each schedule go, as planned and as measured; none by default
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <penstock/penstock.h>
+
+#include "data_folder.h"
+
+namespace ps = penstock;
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int warm_up = 3;
+
+struct Job {
+  std::int64_t batch_size = 32;
+  int micro_batches = 2;
+  int steps = 20;
+  std::string folder = {};
+};
+
+ps::Mlp network() { return ps::Mlp({.hidden = std::vector<std::int64_t>(8, 1024)}); }
+
+/// The stored order, pixels between 0 and 1, whole batches alone.
+ps::Loader images(std::int64_t batch_size) {
+  ps::ImageSet set = ps::load_mnist(data_folder(), ps::DataPart::train);
+  set.mean = {0};
+  set.std = {1};
+  return ps::Loader(std::move(set), {.batch_size = batch_size, .shuffle = false, .drop_last = true});
+}
+
+/// The median of so many seconds; the first few do not count.
+double median_seconds(int steps, const std::function<void()>& step) {
+  std::vector<double> seconds;
+  for (int i = -warm_up; i < steps; ++i) {
+    const auto begin = Clock::now();
+    step();
+    if (i >= 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + steps / 2, seconds.end());
+  return seconds[static_cast<std::size_t>(steps / 2)];
+}
+
+/// The network as it is, with the same optimiser, on one thread: no Penstock in between.
+double one_device(const Job& job, const ps::Batch& batch) {
+  at::get_num_threads();  // the first use would overwrite the setting
+  at::set_num_threads(1);
+  ps::Mlp net = network();
+  std::vector<ps::NamedParameter> parameters;
+  for (const auto& [name, value] : net.named_parameters()) parameters.push_back({name, value});
+  const auto optimizer = ps::adam({.learning_rate = 1e-3})(parameters);
+  return median_seconds(job.steps, [&] {
+    for (const ps::NamedParameter& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
+    torch::nn::functional::cross_entropy(net(ps::Value(batch.inputs)).tensor(), batch.targets).backward();
+    optimizer->step();
+  });
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  std::cout << "picture: " << path << "\n";
+}
+
+double as_pipeline(ps::World& world, const std::string& schedule, const Job& job, const ps::Batch& batch) {
+  ps::Mlp net = network();
+  ps::Pipeline pipeline(world, net, ps::cross_entropy,
+                        {.micro_batches = job.micro_batches, .schedule = schedule, .cut = "layer5"});
+  pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
+  const double seconds =
+      median_seconds(job.steps, [&] { pipeline.train_step(batch.inputs, batch.targets).wait(); });
+  const ps::Trace trace = pipeline.trace();
+  if (world.is_main() && !job.folder.empty()) {
+    const std::string name = job.folder + "/" + schedule + "_" + std::to_string(job.micro_batches);
+    write(name + "_planned.svg", ps::schedule_svg(pipeline.schedule(), ps::Costs::unit()));
+    write(name + "_measured.svg", ps::step_svg(trace));
+  }
+  return seconds;
+}
+
+void compare(ps::World& world, const Job& job) {
+  ps::Loader loader = images(job.batch_size);
+  const ps::Batch batch = *loader.begin();
+  const double alone = world.is_main() ? one_device(job, batch) : 0;  // the other process waits for the next pipeline
+  const auto row = [&](const char* name, double seconds) {
+    if (world.is_main())
+      std::printf("%-12s %8.1f ms %10.2f x %10.0f samples/s\n", name, seconds * 1e3, alone / seconds,
+                  static_cast<double>(job.batch_size) / seconds);
+  };
+  if (world.is_main())
+    std::printf("\nbatch %lld in %d micro-batches: a step, how much faster than one device, throughput\n",
+                static_cast<long long>(job.batch_size), job.micro_batches);
+  row("one device", alone);
+  for (const char* schedule : {"sequential", "gpipe", "1f1b"}) row(schedule, as_pipeline(world, schedule, job, batch));
+  std::fflush(stdout);
+}
+
+void train(ps::World& world, int steps) {
+  ps::Mlp net = network();
+  ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 2, .schedule = "gpipe", .cut = "layer5"});
+  pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
+  ps::Loader loader = images(32);
+  auto begin = Clock::now();
+  for (int step = 0; auto& [inputs, targets] : loader) {
+    if (step > steps) break;
+    const double loss = pipeline.train_step(inputs, targets).loss();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (step % 20 == 0 && world.is_main())
+      std::printf("Epoch 0 Iteration %d (%.4f sec): Train loss %.2f\n", step, seconds, loss);
+    begin = Clock::now();
+    ++step;
+  }
+}
+
+int main(int argc, char** argv) try {
+  const int steps = argc > 1 ? std::stoi(argv[1]) : 20;
+  const std::string folder = argc > 2 ? argv[2] : "";
+  ps::World world(argc, argv, {.stages = 2});
+  if (world.is_main()) std::cout << world.describe() << std::endl;
+  compare(world, {.batch_size = 32, .micro_batches = 2, .steps = steps, .folder = folder});
+  compare(world, {.batch_size = 256, .micro_batches = 8, .steps = steps, .folder = folder});
+  if (world.is_main()) std::cout << "\n2 stages, gpipe, batch 32 in 2 micro-batches:" << std::endl;
+  train(world, steps);
+} catch (const std::exception& error) {
+  std::cerr << error.what() << "\n";
+  return 1;
+}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The table of mnist_benchmark with two processes, and its pictures in build/mnist_benchmark.
+#
+#   examples/run_mnist_benchmark.sh [STEPS]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+program=build/release/examples/mnist_benchmark
+[[ -x $program ]] || { echo "run_mnist_benchmark: no $program: run scripts/build.sh first" >&2; exit 2; }
+pictures=build/mnist_benchmark
+mkdir -p "$pictures"
+exec mpirun -n 2 "$program" "${1:-20}" "$pictures"

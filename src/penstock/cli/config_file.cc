@@ -1,0 +1,236 @@
+#include "penstock/cli/config_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <set>
+
+#include <nlohmann/json.hpp>
+#include <toml++/toml.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/nearest.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/transport/launch_environment.h"
+
+namespace penstock {
+namespace {
+
+const std::set<std::string> not_in_files = {"help", "config", "print-config"};
+
+std::string with_dashes(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+/// Of a verb and its groups of options, as --help shows them.
+std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
+  std::vector<const CLI::Option*> options;
+  for (const CLI::App* group : verb.get_subcommands([](const CLI::App* inner) { return inner->get_name().empty(); }))
+    for (const CLI::Option* option : options_of(*group)) options.push_back(option);
+  for (const CLI::Option* option : verb.get_options())
+    if (!option->get_lnames().empty() && !not_in_files.contains(option->get_lnames().front()))
+      options.push_back(option);
+  return options;
+}
+
+/// The option that a name without dashes in front means; null where there is none.
+const CLI::Option* find(const std::vector<const CLI::Option*>& options, const std::string& name) {
+  for (const CLI::Option* option : options)
+    if (std::find(option->get_lnames().begin(), option->get_lnames().end(), name) != option->get_lnames().end())
+      return option;
+  return nullptr;
+}
+
+enum class Kind { flag, whole, number, text };
+
+Kind kind_of(const CLI::Option& option) {
+  if (option.get_expected_min() == 0) return Kind::flag;
+  std::string type = option.get_type_name();
+  type = type.substr(0, type.find(':'));
+  if (type == "INT" || type == "UINT") return Kind::whole;
+  return type == "FLOAT" ? Kind::number : Kind::text;
+}
+
+const char* wanted(Kind kind) {
+  switch (kind) {
+    case Kind::flag: return "true or false";
+    case Kind::whole: return "a whole number";
+    case Kind::number: return "a number";
+    case Kind::text: break;
+  }
+  return "a string in quotes";
+}
+
+std::string shortest(double value) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, end.ptr);
+}
+
+/// The value as a word of a command line; none where it is of another type.
+std::optional<std::string> word_of(const toml::node& value, Kind kind) {
+  if (const auto* boolean = value.as_boolean(); boolean && kind == Kind::flag) return boolean->get() ? "true" : "false";
+  if (const auto* whole = value.as_integer(); whole && (kind == Kind::whole || kind == Kind::number))
+    return std::to_string(whole->get());
+  if (const auto* number = value.as_floating_point(); number && kind == Kind::number) return shortest(number->get());
+  if (const auto* text = value.as_string(); text && kind == Kind::text) return text->get();
+  // `hidden = [512, 512]` reads better than a string, and a name may be a number: `cut = 4`.
+  if (const auto* whole = value.as_integer(); whole && kind == Kind::text) return std::to_string(whole->get());
+  return std::nullopt;
+}
+
+/// The words of a command line that say `name = value`; none where the type is another one.
+std::optional<std::vector<std::string>> words_of(const CLI::Option& option, const std::string& name,
+                                                 const toml::node& value) {
+  const Kind kind = kind_of(option);
+  const std::string flag = "--" + name;  // as it is written: a flag may have a --no- form
+  const auto* list = value.as_array();
+  if (!list) {
+    const auto word = word_of(value, kind);
+    return word ? std::optional(std::vector{flag + "=" + *word}) : std::nullopt;
+  }
+  if (kind != Kind::text) return std::nullopt;
+  const bool takes_several = option.get_items_expected_max() > 1;
+  std::vector<std::string> words;
+  for (const toml::node& item : *list) {
+    const auto word = word_of(item, kind);
+    if (!word) return std::nullopt;
+    if (takes_several || words.empty())
+      words.push_back(flag + "=" + *word);
+    else
+      words.front() += "," + *word;
+  }
+  return words;
+}
+
+/// The flags that the user gives, without dashes.
+std::vector<std::string> given_flags(const std::vector<std::string>& words, std::size_t from) {
+  std::vector<std::string> flags;
+  for (std::size_t i = from; i < words.size(); ++i)
+    if (words[i].starts_with("--")) flags.push_back(words[i].substr(2, words[i].find('=') - 2));
+  return flags;
+}
+
+/// Whether one of the flags given is this option, or excludes it.
+bool is_overruled(const CLI::Option& option, const std::vector<const CLI::Option*>& given) {
+  const auto excluded = option.get_excludes();
+  return std::any_of(given.begin(), given.end(), [&](const CLI::Option* other) {
+    return other == &option ||
+           std::any_of(excluded.begin(), excluded.end(), [&](const CLI::Option* one) { return one == other; });
+  });
+}
+
+/// The value of the last `--config FILE` or `--config=FILE`.
+std::optional<std::string> config_file_in(const std::vector<std::string>& words, std::size_t from) {
+  std::optional<std::string> file;
+  for (std::size_t i = from; i < words.size(); ++i) {
+    if (words[i].starts_with("--config=")) file = words[i].substr(std::string("--config=").size());
+    if (words[i] == "--config" && i + 1 < words.size()) file = words[i + 1];
+  }
+  return file;
+}
+
+std::string toml_value(const CLI::Option& option, const std::string& text) {
+  switch (kind_of(option)) {
+    case Kind::flag: return text == "true" || text == "1" || text == "on" || text == "yes" ? "true" : "false";
+    case Kind::whole: return text;
+    case Kind::number: {
+      // As a file has it, whatever the user's way to write a number.
+      const double number = std::strtod(text.c_str(), nullptr);
+      return shortest(number);
+    }
+    case Kind::text: break;
+  }
+  return nlohmann::json(text).dump();  // the quotes and escapes are TOML's too
+}
+
+}  // namespace
+
+void add_config_flags(CLI::App& verb) {
+  verb.add_option("--config", "a TOML file with these flags as its keys; flags on the command line win");
+  const std::string description = "print all flags with their values as such a file, and end";
+  verb.add_flag("--print-config", description);
+}
+
+ConfiguredLine::ConfiguredLine(const CommandLine& line) : words_(line.words, line.words + line.count) {}
+
+void ConfiguredLine::read_file(const CLI::App& program) {
+  const CLI::App* verb = &program;
+  std::size_t first_flag = 1;
+  for (; first_flag < words_.size(); ++first_flag) {
+    const auto inner = verb->get_subcommands([&](const CLI::App* app) { return app->get_name() == words_[first_flag]; });
+    if (inner.empty()) break;
+    verb = inner.front();
+  }
+  const auto file = config_file_in(words_, first_flag);
+  if (!file || !verb->get_option_no_throw("--config")) return;
+
+  toml::table table;
+  try {
+    table = toml::parse(read_text(*file), *file);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(say(*file, ":", error.source().begin.line, ": ", error.description()));
+  }
+  const auto options = options_of(*verb);
+  std::vector<const CLI::Option*> given;
+  for (const std::string& flag : given_flags(words_, first_flag))
+    if (const CLI::Option* option = find(options, flag)) given.push_back(option);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : options)
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+
+  std::vector<std::string> from_file;
+  for (const auto& [key, value] : table) {
+    const std::string name = with_dashes(std::string(key.str()));
+    const std::string place = say(*file, ":", key.source().begin.line, ": ");
+    const CLI::Option* option = find(options, name);
+    require<ConfigError>(!value.is_table(), place, "a table, [", key.str(), "]: write the keys without tables");
+    require<ConfigError>(option, place, "unknown key '", key.str(), "': did you mean '", nearest(name, names), "'?");
+    const auto words = words_of(*option, name, value);
+    require<ConfigError>(words.has_value(), place, "'", key.str(), "' is of type ", value.type(), ", but --", name,
+                         " takes ", wanted(kind_of(*option)));
+    const std::string flag = "--" + option->get_lnames().front();
+    require<ConfigError>(places_.emplace(flag, place).second, place, "'", key.str(), "' is given a second time: '",
+                         "-' and '_' are one, and so are a flag and its --no- form");
+    if (is_overruled(*option, given)) continue;
+    from_file.insert(from_file.end(), words->begin(), words->end());
+  }
+  words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(first_flag), from_file.begin(), from_file.end());
+}
+
+CommandLine ConfiguredLine::words() {
+  pointers_.clear();
+  for (std::string& word : words_) pointers_.push_back(word.data());
+  return {static_cast<int>(pointers_.size()), pointers_.data()};
+}
+
+std::string ConfiguredLine::place_of(const std::string& message) const {
+  const auto found = places_.find(message.substr(0, message.find(':')));
+  return found == places_.end() ? "" : found->second;
+}
+
+bool print_config_instead(const CLI::App& verb) {
+  if (verb.get_option("--print-config")->count() == 0) return false;
+  if (launched_as().rank != 0) return true;
+  std::ostream& out = std::cout;
+  out << "# penstock " << verb.get_name() << " --config FILE\n";
+  for (const CLI::Option* option : options_of(verb)) {
+    std::vector<std::string> values = option->count() > 0 ? option->reduced_results() : std::vector<std::string>();
+    if (values.empty() && !option->get_default_str().empty()) values.push_back(option->get_default_str());
+    const std::string& name = option->get_lnames().front();
+    if (values.empty() && kind_of(*option) == Kind::flag) values.push_back("false");
+    if (values.empty()) {
+      out << "# " << name << " =\n";
+      continue;
+    }
+    std::string text;
+    for (const std::string& value : values) text += (text.empty() ? "" : ", ") + toml_value(*option, value);
+    out << name << " = " << (option->get_items_expected_max() > 1 ? "[" + text + "]" : text) << "\n";
+  }
+  return true;
+}
+
+}  // namespace penstock

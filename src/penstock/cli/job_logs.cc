@@ -1,0 +1,139 @@
+#include "penstock/cli/job_logs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <regex>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// ".2" of the files of attempt 2 in the layout `worker`.
+std::string attempt_mark(int attempt) { return attempt == 1 ? "" : say(".", attempt); }
+
+/// The attempt that a name in the log folder belongs to; 0: to none.
+int attempt_of(const std::string& name, LogLayout layout) {
+  static const std::regex of_rank("([1-9][0-9]{0,8})");
+  static const std::regex of_worker("(?:launch|worker_[0-9]+)(?:\\.([1-9][0-9]{0,8}))?\\.log");
+  std::smatch parts;
+  if (!std::regex_match(name, parts, layout == LogLayout::rank ? of_rank : of_worker)) return 0;
+  return parts[1].matched ? std::stoi(parts[1]) : 1;
+}
+
+int last_attempt(const fs::path& folder, LogLayout layout) {
+  int last = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    last = std::max(last, attempt_of(entry.path().filename().string(), layout));
+  return last;
+}
+
+/// Makes what marks the attempt as taken; false when another job was quicker.
+bool take(const JobLogs& logs) {
+  if (logs.layout() == LogLayout::rank) return fs::create_directory(logs.journal().parent_path());
+  const int file = ::open(logs.journal().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0 && errno == EEXIST) return false;
+  require<ConfigError>(file >= 0, logs.journal().string(), ": cannot be written: ", std::strerror(errno));
+  ::close(file);
+  return true;
+}
+
+std::optional<Ending> read_ending(const std::string& line) {
+  static const std::regex form("rank ([0-9]{1,9}): (exit code|signal) ([0-9]{1,9})(?: .*)?");
+  std::smatch parts;
+  if (!std::regex_match(line, parts, form)) return std::nullopt;
+  const int number = std::stoi(parts[3]);
+  const bool by_signal = parts[2] == "signal";
+  return Ending{std::stoi(parts[1]), by_signal ? 0 : number, by_signal ? number : 0};
+}
+
+}  // namespace
+
+std::string Ending::told() const {
+  return signal != 0 ? say("signal ", signal, " (", ::strsignal(signal), ")") : say("exit code ", exit_code);
+}
+
+JobLogs::JobLogs(fs::path folder, LogLayout layout, int attempt)
+    : folder_(std::move(folder)), layout_(layout), attempt_(attempt) {}
+
+JobLogs JobLogs::claim(const fs::path& folder, LogLayout layout) {
+  try {
+    fs::create_directories(folder);
+    for (int attempt = last_attempt(folder, layout) + 1;; ++attempt)
+      if (JobLogs logs(folder, layout, attempt); take(logs)) return logs;
+  } catch (const fs::filesystem_error& error) {
+    throw ConfigError(say("no logs can be kept in ", folder.string(), ": ", error.code().message(),
+                          "; name another folder with --log-dir"));
+  }
+}
+
+RankLogs JobLogs::of_rank(int rank) const {
+  if (layout_ == LogLayout::worker) {
+    const fs::path both = folder_ / say("worker_", rank, attempt_mark(attempt_), ".log");
+    return {both, both};
+  }
+  const fs::path own = folder_ / std::to_string(attempt_) / say("rank.", rank);
+  return {own / "stdout", own / "stderr"};
+}
+
+fs::path JobLogs::journal() const {
+  if (layout_ == LogLayout::worker) return folder_ / say("launch", attempt_mark(attempt_), ".log");
+  return folder_ / std::to_string(attempt_) / "launch.log";
+}
+
+std::string JobLogs::shown() const {
+  if (layout_ == LogLayout::rank) return (folder_ / std::to_string(attempt_)).string();
+  return (folder_ / say("worker_N", attempt_mark(attempt_), ".log")).string();
+}
+
+void JobLogs::note(const std::string& line) const {
+  // One write at the file's end: lines of several processes do not mix.
+  const std::string text = line + "\n";
+  const int file = ::open(journal().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const bool written = file >= 0 && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int reason = errno;
+  if (file >= 0) ::close(file);
+  require<Failure>(written, journal().string(), ": cannot be written: ", std::strerror(reason));
+}
+
+void JobLogs::note(const Ending& ending) const { note(say("rank ", ending.rank, ": ", ending.told())); }
+
+std::vector<Ending> JobLogs::endings() const {
+  std::vector<Ending> found;
+  std::ifstream file(journal());
+  for (std::string line; std::getline(file, line);)
+    if (const auto ending = read_ending(line)) found.push_back(*ending);
+  return found;
+}
+
+std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
+  constexpr std::streamoff most_bytes = 65536;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (!file || size <= 0) return {};
+  file.seekg(std::max<std::streamoff>(0, size - most_bytes));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
+  return lines;
+}
+
+int exit_code_of(const std::vector<Ending>& endings) {
+  int worst = 0;
+  for (const Ending& ending : endings) {
+    const bool by_launcher = worst != 0 && (ending.signal == SIGTERM || ending.signal == SIGKILL);
+    if (!by_launcher) worst = std::max(worst, ending.status());
+  }
+  return worst;
+}
+
+}  // namespace penstock

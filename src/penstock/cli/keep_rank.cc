@@ -1,0 +1,165 @@
+#include "penstock/cli/keep_rank.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "penstock/cli/follow_log.h"
+#include "penstock/cli/process_group.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Words of the line, told by their places.
+constexpr const char* layout_names[] = {"rank", "worker"};
+constexpr const char* shown_names[] = {"none", "first"};
+
+template <std::size_t Count>
+int index_of(const char* const (&names)[Count], std::string_view name) {
+  for (std::size_t i = 0; i < Count; ++i)
+    if (name == names[i]) return static_cast<int>(i);
+  throw ConfigError(say("'", name, "': ", keep_rank_verb, " is for penstock launch alone"));
+}
+
+/// What `kept_words` wrote.
+struct KeptRank {
+  JobLogs logs;
+  bool show_first = false;
+  char** program = nullptr;  // ends with a null
+};
+
+KeptRank read_kept_words(const CommandLine& line) {
+  require<ConfigError>(line.count > 7 && std::string_view(line.words[6]) == "--", keep_rank_verb,
+                       " is for penstock launch alone");
+  const auto layout = static_cast<LogLayout>(index_of(layout_names, line.words[3]));
+  const bool show_first = index_of(shown_names, line.words[5]) == 1;
+  return {JobLogs(line.words[2], layout, std::atoi(line.words[4])), show_first, line.words + 7};
+}
+
+int own_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  throw ConfigError("no launcher says which rank this is: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK and SLURM_PROCID "
+                    "are all unset");
+}
+
+/// A new file, to whose end both streams may write.
+int create_log(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+  require<Failure>(file >= 0, path.string(), ": cannot be written: ", std::strerror(errno));
+  return file;
+}
+
+/// In the child: becomes the rank.
+[[noreturn]] void become_rank(char** program, const sigset_t& mask, pid_t parent, int out, int err) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) std::_Exit(1);  // it died before that
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::execvp(program[0], program);
+  const std::string reason = say("penstock: ", program[0], ": cannot be started: ", std::strerror(errno), "\n");
+  if (::write(STDERR_FILENO, reason.data(), reason.size()) < 0) std::_Exit(126);
+  std::_Exit(127);
+}
+
+/// Waits for the rank, copying its logs as they grow.
+int await(pid_t rank, int signals, std::vector<LogFollower>& followers) {
+  const int changes = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  for (const LogFollower& follower : followers) ::inotify_add_watch(changes, follower.path().c_str(), IN_MODIFY);
+  for (int status = 0;;) {
+    const bool ended = ::waitpid(rank, &status, WNOHANG) == rank;
+    for (LogFollower& follower : followers) follower.copy_new(ended);
+    if (ended) return status;
+    pollfd awaited[] = {{signals, POLLIN, 0}, {changes, POLLIN, 0}};
+    // Not every file system tells of changes: where none is told of, look each second.
+    ::poll(awaited, 2, followers.empty() ? -1 : 1000);
+    char events[4096];
+    while (::read(changes, events, sizeof(events)) > 0) {
+    }
+    while (::read(signals, events, sizeof(signalfd_siginfo)) > 0) {
+    }
+  }
+}
+
+std::vector<LogFollower> follow(const RankLogs& logs) {
+  std::vector<LogFollower> followers;
+  followers.emplace_back(logs.out, STDOUT_FILENO, "");
+  if (logs.err != logs.out) followers.emplace_back(logs.err, STDERR_FILENO, "");
+  return followers;
+}
+
+[[noreturn]] void end_as(const Ending& ending) {
+  if (ending.signal != 0) {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_CORE, &none);  // the rank has left one already, where that is wanted
+    ::signal(ending.signal, SIG_DFL);
+    sigset_t own;
+    ::sigemptyset(&own);
+    ::sigaddset(&own, ending.signal);
+    ::raise(ending.signal);
+    ::sigprocmask(SIG_UNBLOCK, &own, nullptr);
+  }
+  std::_Exit(ending.status());
+}
+
+}  // namespace
+
+std::vector<std::string> kept_words(const std::string& self, const JobLogs& logs, bool show_first,
+                                    const std::vector<std::string>& program) {
+  std::vector<std::string> words{self,
+                                 keep_rank_verb,
+                                 fs::absolute(logs.folder()).string(),
+                                 layout_names[static_cast<int>(logs.layout())],
+                                 std::to_string(logs.attempt()),
+                                 shown_names[show_first ? 1 : 0],
+                                 "--"};
+  words.insert(words.end(), program.begin(), program.end());
+  return words;
+}
+
+void keep_rank(const CommandLine& line) {
+  const KeptRank kept = read_kept_words(line);
+  const int rank = own_rank();
+  const RankLogs logs = kept.logs.of_rank(rank);
+  std::error_code problem;
+  fs::create_directories(logs.out.parent_path(), problem);
+  require<Failure>(!problem, logs.out.parent_path().string(), ": cannot be made: ", problem.message());
+  const int out = create_log(logs.out);
+  const int err = logs.err == logs.out ? out : create_log(logs.err);
+
+  // The launcher signals the rank's whole group: we only have to live on until the rank has ended.
+  sigset_t ours, before;
+  ::sigemptyset(&ours);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) ::sigaddset(&ours, signal);
+  ::sigprocmask(SIG_BLOCK, &ours, &before);
+  ::signal(SIGPIPE, SIG_IGN);  // a screen that is gone is no reason to end
+  const int signals = ::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+
+  const pid_t self = ::getpid();
+  const pid_t child = ::fork();
+  require<Failure>(child >= 0, "no process for rank ", rank, ": ", std::strerror(errno));
+  if (child == 0) become_rank(kept.program, before, self, out, err);
+  std::vector<LogFollower> followers;
+  if (kept.show_first && rank == 0) followers = follow(logs);
+  const int status = await(child, signals, followers);
+  const Ending ending{rank, WIFSIGNALED(status) ? 0 : WEXITSTATUS(status), WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+  kept.logs.note(ending);
+  end_as(ending);
+}
+
+}  // namespace penstock

@@ -1,0 +1,167 @@
+#include "penstock/cli/process_group.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr int other_signals[] = {SIGUSR1, SIGUSR2};
+
+/// While it lives, the signals that we pass on wait until we ask for them.
+class WaitingSignals {
+ public:
+  WaitingSignals() {
+    ::sigemptyset(&set_);
+    for (const int signal : ending_signals) add_unless_ignored(signal);
+    for (const int signal : other_signals) add_unless_ignored(signal);
+    ::sigaddset(&set_, SIGCHLD);
+    ::sigprocmask(SIG_BLOCK, &set_, &before_);
+  }
+  WaitingSignals(const WaitingSignals&) = delete;
+  WaitingSignals& operator=(const WaitingSignals&) = delete;
+  ~WaitingSignals() { restore(); }
+
+  void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+  /// The next signal; 0 when none comes within a second.
+  int next() const {
+    const timespec second{1, 0};
+    return std::max(0, ::sigtimedwait(&set_, nullptr, &second));
+  }
+
+ private:
+  /// What nohup or a shell wants us to ignore is no business of the program either.
+  void add_unless_ignored(int signal) {
+    struct sigaction action;
+    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+    ::sigaddset(&set_, signal);
+  }
+
+  sigset_t set_;
+  sigset_t before_;
+};
+
+/// In the child: becomes the program, or says through the pipe why not.
+[[noreturn]] void become(char* const* arguments, const WaitingSignals& signals, pid_t parent, int complaints) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) std::_Exit(1);  // it died before that
+  signals.restore();
+  ::execvp(arguments[0], arguments);
+  const int reason = errno;
+  if (::write(complaints, &reason, sizeof(reason)) < 0) std::_Exit(126);
+  std::_Exit(127);
+}
+
+pid_t start(const std::vector<std::string>& words, const WaitingSignals& signals) {
+  std::vector<char*> arguments = as_arguments(words);
+  int ends[2];
+  require<Failure>(::pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) become(arguments.data(), signals, parent, ends[1]);
+  const int fork_problem = errno;
+  ::close(ends[1]);
+  int reason = child < 0 ? fork_problem : 0;
+  if (child > 0 && ::read(ends[0], &reason, sizeof(reason)) > 0) ::waitpid(child, nullptr, 0);
+  ::close(ends[0]);
+  require<Failure>(reason == 0, words[0], ": cannot be started: ", std::strerror(reason));
+  ::setpgid(child, child);  // both sides do it: whoever comes first
+  return child;
+}
+
+std::vector<pid_t> own_children() {
+  std::ifstream file(say("/proc/self/task/", ::getpid(), "/children"));
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
+/// Kills what the program left behind: orphans become our children, and killing one brings us its own.
+void kill_leftovers() {
+  for (std::vector<pid_t> left = own_children(); !left.empty(); left = own_children())
+    for (const pid_t child : left) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+}
+
+/// Collects ended children; true when `program` is one of them.
+bool has_ended(pid_t program, int& status) {
+  bool ended = false;
+  int one = 0;
+  for (pid_t child = 0; (child = ::waitpid(-1, &one, WNOHANG)) > 0;)
+    if (child == program) {
+      ended = true;
+      status = one;
+    }
+  return ended;
+}
+
+}  // namespace
+
+GroupEnd run_in_own_group(const std::vector<std::string>& words, int patience_s) {
+  const WaitingSignals signals;
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t program = start(words, signals);
+
+  GroupEnd end;
+  int status = 0;
+  std::time_t deadline = 0;
+  while (!has_ended(program, status)) {
+    const int signal = signals.next();
+    for (const int one : other_signals)
+      if (signal == one) ::kill(program, signal);
+    for (const int one : ending_signals)
+      if (signal == one) {
+        if (end.told_to == 0) deadline = std::time(nullptr) + patience_s;
+        end.told_to = signal;
+        ::kill(program, signal == SIGQUIT ? SIGTERM : signal);
+      }
+    if (deadline != 0 && std::time(nullptr) > deadline) ::kill(-program, SIGKILL);
+  }
+  kill_leftovers();
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  if (WIFSIGNALED(status))
+    end.signal = WTERMSIG(status);
+  else
+    end.exit_code = WEXITSTATUS(status);
+  return end;
+}
+
+std::vector<char*> as_arguments(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  return arguments;
+}
+
+std::string find_program(const std::string& name) {
+  const auto usable = [](const std::string& path) {
+    std::error_code ignored;
+    return !std::filesystem::is_directory(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != name.npos) return usable(name) ? name : "";
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (const std::string found = (folder.empty() ? "." : folder) + "/" + name; usable(found)) return found;
+  return "";
+}
+
+}  // namespace penstock

@@ -1,0 +1,210 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "penstock/base/log.h"
+#include "penstock/cli/job_logs.h"
+#include "penstock/cli/job_screen.h"
+#include "penstock/cli/keep_rank.h"
+#include "penstock/cli/launcher_words.h"
+#include "penstock/cli/process_group.h"
+#include "penstock/cli/verbs.h"
+#include "penstock/transport/launch_environment.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// mpirun itself gives ranks a second before it kills them.
+constexpr int patience_s = 15;
+constexpr std::size_t shown_lines = 20;
+
+struct Launch {
+  LaunchSettings settings;
+  std::string hosts;
+  std::string log_folder = "log_output";
+  std::string layout = "rank";
+  std::string tee = "first";
+  int restarts = 0;
+  bool dry_run = false;
+};
+
+std::string own_path() { return fs::read_symlink("/proc/self/exe").string(); }
+
+/// What every rank runs.
+struct Program {
+  std::vector<std::string> words;
+  bool is_ours = false;  // a verb
+};
+
+/// The program behind --, with the path to this one in front of a verb's words.
+Program program_of(const CLI::App& penstock, const Launch& wanted,
+                   const std::optional<std::vector<std::string>>& behind) {
+  require<ConfigError>(behind && !behind->empty(), "which program? Write it behind --: penstock launch -n 2 -- train "
+                                                   "--stages 2, or -- ./my_program");
+  Program program{*behind};
+  std::vector<std::string>& words = program.words;
+  const auto verbs = penstock.get_subcommands([](const CLI::App*) { return true; });
+  program.is_ours = std::any_of(verbs.begin(), verbs.end(),
+                                [&](const CLI::App* verb) { return verb->get_name() == words[0]; });
+  require<ConfigError>(words[0] != "launch", "launch does not start itself: its own flags go before --");
+  if (program.is_ours) words.insert(words.begin(), own_path());
+  // Other hosts may have what this one has not.
+  require<ConfigError>(!wanted.hosts.empty() || !find_program(words[0]).empty(), "there is no program '", words[0],
+                       "' that can be started");
+  return program;
+}
+
+void require_launchable(const Launch& wanted) {
+  const LaunchedAs launched = launched_as();
+  require<ConfigError>(launched.kind == LaunchedAs::Kind::alone, "this is process ", launched.rank, " of ",
+                       launched.size, " started by ", launched.by, ", and each would start a whole job: launch calls "
+                       "mpirun itself, so call launch alone");
+  require<ConfigError>(wanted.restarts >= 0, "--restarts ", wanted.restarts, ", but there can be 0 or more");
+  require<ConfigError>(wanted.dry_run || !find_program(wanted.settings.launcher).empty(), "there is no '",
+                       wanted.settings.launcher, "' that can be started: install Open MPI (Debian: apt install "
+                       "openmpi-bin), or name the program with --launcher");
+}
+
+std::string plural(int count, const char* what) { return say(count, " ", what, count == 1 ? "" : "s"); }
+
+void announce(const Launch& wanted, const LaunchingMachine& machine, const JobLogs& logs) {
+  const int ranks = rank_count(wanted.settings);
+  const auto hosts = static_cast<int>(wanted.settings.hosts.size());
+  std::string where = hosts == 0 ? "" : say(" on ", plural(hosts, "host"));
+  if (is_crowded(wanted.settings, machine))
+    where += hosts == 0 ? say(" share ", plural(machine.cores, "core")) : say(", more than they take");
+  log(LogLevel::info, say(plural(ranks, "rank"), where, "; logs: ", logs.shown()));
+}
+
+/// The last words of the rank that failed first: the last block on the screen.
+void tell_first_failure(const Ending& first, const JobLogs& logs, int ranks) {
+  const RankLogs files = logs.of_rank(first.rank);
+  auto lines = last_lines(files.err, shown_lines);
+  const fs::path& shown = lines.empty() ? files.out : files.err;
+  if (lines.empty()) lines = last_lines(files.out, shown_lines);
+  std::string text = say("rank ", first.rank, " of ", ranks, " failed first: ", first.told());
+  text += lines.empty() ? say("; it wrote nothing (", shown.string(), ")") : say("; ", shown.string(), " ends with");
+  for (const std::string& line : lines) text += "\n  | " + line;
+  complain(ExitCode::failed, text);
+}
+
+/// Says why the attempt failed and returns the exit code.
+int tell_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
+  const std::vector<Ending> endings = logs.endings();
+  const auto first = std::find_if(endings.begin(), endings.end(), [](const Ending& one) { return one.failed(); });
+  if (first != endings.end()) {
+    tell_first_failure(*first, logs, ranks);
+    return exit_code_of(endings);
+  }
+  const std::string how = Ending{0, end.exit_code, end.signal}.told();
+  if (endings.empty())
+    complain(ExitCode::failed, say("the launcher ended with ", how, ", and no rank has noted in ",
+                                   logs.journal().string(), " how it ended: the launcher's own words are above"));
+  else
+    complain(ExitCode::failed, say("the launcher ended with ", how, ", but no rank says that it failed (",
+                                   logs.journal().string(), "): the launcher's own words are above"));
+  return end.status();
+}
+
+std::vector<std::string> job_words(const Launch& wanted, const LaunchingMachine& machine, const JobLogs& logs,
+                                   const Program& program) {
+  std::vector<std::string> words = launcher_words(wanted.settings, machine);
+  const std::vector<std::string> kept = kept_words(own_path(), logs, wanted.tee == "first", program.words);
+  words.insert(words.end(), kept.begin(), kept.end());
+  return words;
+}
+
+/// Returns the job's exit code. `stopped`: a signal ended it, and no other is to follow.
+int attempt(const Launch& wanted, const Program& program, bool& stopped) {
+  const LogLayout layout = wanted.layout == "worker" ? LogLayout::worker : LogLayout::rank;
+  const LaunchingMachine machine = this_machine();
+  if (wanted.dry_run) {
+    std::cout << as_shell_line(job_words(wanted, machine, JobLogs(wanted.log_folder, layout, 1), program)) << "\n";
+    return 0;
+  }
+  require_root_may(wanted.settings, machine);
+  const JobLogs logs = JobLogs::claim(wanted.log_folder, layout);
+  const std::vector<std::string> words = job_words(wanted, machine, logs, program);
+  announce(wanted, machine, logs);
+  logs.note(as_shell_line(words));
+  std::optional<JobScreen> screen;
+  if (wanted.tee == "all") screen.emplace(logs, rank_count(wanted.settings));
+  const GroupEnd end = run_in_own_group(words, patience_s);
+  screen.reset();
+  stopped = end.told_to != 0;
+  int code = 0;
+  if (stopped) {
+    code = 128 + end.told_to;
+    log(LogLevel::info, say("ended by signal ", end.told_to, "; logs: ", logs.shown()));
+  } else if (end.status() != 0 || exit_code_of(logs.endings()) != 0) {
+    code = tell_failure(end, logs, rank_count(wanted.settings));
+  }
+  logs.note(say("job: exit code ", code));
+  return code;
+}
+
+int launch(const Launch& wanted, const Program& program) {
+  bool stopped = false;
+  int code = attempt(wanted, program, stopped);
+  // A misuse does not mend itself; what other programs mean by 2 is not known.
+  const auto worth_it = [&] { return code != 0 && !stopped && !(program.is_ours && code == 2); };
+  for (int left = wanted.restarts; worth_it() && left > 0; --left) {
+    log(LogLevel::info, say("starting again; ", plural(left - 1, "restart"), " left"));
+    code = attempt(wanted, program, stopped);
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& behind, int& exit_code) {
+  CLI::App* verb = program.add_subcommand("launch", "start the ranks of a job through mpirun, with a log for each");
+  auto wanted = std::make_shared<Launch>();
+  verb->add_option("-n,--ranks", wanted->settings.ranks, "how many; by default as many as the hosts take");
+  verb->add_option("--hosts", wanted->hosts, "where: names with the ranks each takes; by default this machine")
+      ->type_name("HOST[:N],...");
+  verb->add_option("--log-dir", wanted->log_folder, "what every rank writes is kept there; nothing is overwritten")
+      ->type_name("DIR")
+      ->capture_default_str();
+  verb->add_option("--log-layout", wanted->layout,
+                   "rank: DIR/ATTEMPT/rank.N/stdout and stderr; worker: DIR/worker_N.log")
+      ->check(CLI::IsMember({"rank", "worker"}))
+      ->capture_default_str();
+  verb->add_option("--tee", wanted->tee, "which ranks are seen on the screen too; all: each line marked with its rank")
+      ->check(CLI::IsMember({"first", "all", "none"}))
+      ->capture_default_str();
+  verb->add_option("--restarts", wanted->restarts, "how often a job that failed is started again, from its beginning")
+      ->type_name("K")
+      ->capture_default_str();
+  verb->add_option("--bind", wanted->settings.bind,
+                   "what a rank is bound to, in the launcher's word (none, core, socket, ...); auto: its share of the "
+                   "cores where there are as many as ranks, else nothing")
+      ->type_name("WORD")
+      ->capture_default_str();
+  verb->add_option("--launcher", wanted->settings.launcher, "Open MPI's mpirun, or Slurm's srun")
+      ->type_name("PROGRAM")
+      ->capture_default_str();
+  verb->add_flag("--dry-run", wanted->dry_run, "print the launcher's command line instead");
+  verb->footer("Behind -- stands the program with its flags: a verb of penstock, or any program.\n"
+               "Example:\n  penstock launch -n 2 -- train --stages 2 --data data/mnist\n"
+               "  penstock launch --hosts a:2,b:2 --log-dir logs -- ./my_program");
+  verb->allow_extras();  // to say what was meant by them
+  verb->callback([&program, &behind, &exit_code, verb, wanted] {
+    set_log_level(LogLevel::info);
+    require<ConfigError>(verb->remaining_size() == 0, "'", verb->remaining_size() ? verb->remaining()[0] : "",
+                         "' is no flag of launch; the program and its own words go behind --: penstock launch -n 2 -- "
+                         "train --stages 2");
+    if (!wanted->hosts.empty()) wanted->settings.hosts = parse_hosts(wanted->hosts);
+    require_launchable(*wanted);
+    rank_count(wanted->settings);
+    exit_code = launch(*wanted, program_of(program, *wanted, behind));
+  });
+}
+
+}  // namespace penstock

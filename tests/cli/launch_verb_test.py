@@ -1,0 +1,392 @@
+"""The verb `launch`, as its user sees it: ranks are small shell scripts, started by the real mpirun where there is one.
+
+Usage: launch_verb_test.py PENSTOCK
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+from program_runs import ENVIRONMENT, WATCHDOG_S, still_running
+
+PROGRAM = ""
+MPIRUN = shutil.which("mpirun")
+
+RANK = "$OMPI_COMM_WORLD_RANK"
+
+# Longer than a test lasts: what ends in time was ended.
+LONG = "sleep 1000"
+
+# Starts the program once for every task, as srun does, and fails as the first that fails.
+SRUN = """\
+#!/bin/sh
+echo "$@" > srun_words
+while [ "${1#--}" != "$1" ]; do
+  case $1 in --ntasks=*) tasks=${1#--ntasks=} ;; esac
+  shift
+done
+code=0
+for task in $(seq 0 $((tasks - 1))); do
+  SLURM_PROCID=$task PMIX_RANK=$task "$@" || code=$?
+done
+exit $code
+"""
+
+
+def of_mpirun(test):
+    return unittest.skipUnless(MPIRUN, "there is no mpirun")(test)
+
+
+class LaunchVerb(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def read(self, *names):
+        with open(self.path(*names)) as file:
+            return file.read()
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        os.chmod(self.path(name), 0o755)
+
+    def launch(self, *words, script=None, environment=ENVIRONMENT, **how):
+        """Exit code, standard output and error. `script`: what every rank runs."""
+        done = subprocess.run(self.command(words, script), cwd=self.folder, text=True, timeout=WATCHDOG_S,
+                              capture_output=True, env=environment, **how)
+        return done.returncode, done.stdout, done.stderr
+
+    def command(self, words, script):
+        return [PROGRAM, "launch", *words, *(["--", "sh", "-c", script] if script else [])]
+
+    def start(self, *words, script, rank_count):
+        """A running job: launch itself, and the processes of its ranks, which have said hello."""
+        hello = self.path("hello")
+        os.mkdir(hello)
+        run = subprocess.Popen(self.command(words, f"echo $$ > {hello}/{RANK}.part; mv {hello}/{RANK}.part "
+                                                   f"{hello}/{RANK}; {script}"),
+                               cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=ENVIRONMENT)
+        self.addCleanup(self.end, run)
+        names = [str(rank) for rank in range(rank_count)]
+        until = time.monotonic() + WATCHDOG_S
+        while sorted(os.listdir(hello)) != names:
+            self.assertLess(time.monotonic(), until, "the ranks do not start")
+            time.sleep(0.01)
+        return run, [int(self.read("hello", name)) for name in names]
+
+    def end(self, run):
+        run.kill()
+        run.wait()
+        run.stdout.close()
+        run.stderr.close()
+
+    def complaint_of(self, *words, **how):
+        code, out, err = self.launch(*words, **how)
+        self.assertEqual((code, out, err.count("\n")), (2, "", 1), err)
+        self.assertTrue(err.startswith("penstock: "), err)
+        return err[len("penstock: "):-1]
+
+    def files(self, *names):
+        folder = self.path(*names)
+        return sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, found in os.walk(folder)
+                      for name in found)
+
+    # Logs
+
+    @of_mpirun
+    def test_every_rank_has_its_logs(self):
+        code, out, err = self.launch("-n", "3", "--log-dir", "logs", script=f"echo out {RANK}; echo err {RANK} >&2")
+        self.assertEqual((code, out), (0, "out 0\n"))
+        self.assertRegex(err, r"^penstock: info: 3 ranks( share \d cores?)?; logs: logs/1\nerr 0\n$")
+        self.assertEqual(self.files("logs"), ["1/launch.log", *(f"1/rank.{rank}/{stream}" for rank in range(3)
+                                                                for stream in ("stderr", "stdout"))])
+        for rank in range(3):
+            self.assertEqual(self.read("logs", "1", f"rank.{rank}", "stdout"), f"out {rank}\n")
+            self.assertEqual(self.read("logs", "1", f"rank.{rank}", "stderr"), f"err {rank}\n")
+        journal = self.read("logs/1/launch.log").splitlines()
+        self.assertRegex(journal[0], r"^mpirun -n 3 .* -- sh -c 'echo out ")
+        self.assertEqual(sorted(journal[1:4]), [f"rank {rank}: exit code 0" for rank in range(3)])
+        self.assertEqual(journal[4:], ["job: exit code 0"])
+
+    @of_mpirun
+    def test_many_lines_come_through_whole(self):
+        counting = f"i=0; while [ $i -lt 10000 ]; do echo rank {RANK} line $i; i=$((i + 1)); done"
+        code, out, _ = self.launch("-n", "2", "--tee", "all", script=counting)
+        self.assertEqual(code, 0)
+        wanted = {rank: [f"rank {rank} line {i}" for i in range(10000)] for rank in (0, 1)}
+        shown = out.splitlines()
+        for rank, lines in wanted.items():
+            self.assertEqual(self.read("log_output", "1", f"rank.{rank}", "stdout").splitlines(), lines)
+            mark = f"[rank {rank}] "
+            self.assertEqual([line for line in shown if line.startswith(mark)], [mark + line for line in lines])
+        self.assertEqual(len(shown), 20000)
+
+    @of_mpirun
+    def test_nothing_is_overwritten(self):
+        for attempt in ("1", "2"):
+            self.launch("-n", "2", script=f"echo attempt {attempt}")
+        self.assertEqual([self.read("log_output", attempt, "rank.1/stdout") for attempt in ("1", "2")],
+                         ["attempt 1\n", "attempt 2\n"])
+
+    @of_mpirun
+    def test_one_file_for_each_worker(self):
+        layout = ("-n", "2", "--log-dir", "logs", "--log-layout", "worker")
+        for attempt in ("first", "second"):
+            code, _, _ = self.launch(*layout, "--tee", "none", script=f"echo {attempt} out; echo {attempt} err >&2")
+            self.assertEqual(code, 0)
+        self.assertEqual(self.files("logs"), ["launch.2.log", "launch.log", "worker_0.2.log", "worker_0.log",
+                                              "worker_1.2.log", "worker_1.log"])
+        self.assertEqual(self.read("logs/worker_1.log"), "first out\nfirst err\n")
+        self.assertEqual(self.read("logs/worker_1.2.log"), "second out\nsecond err\n")
+
+    @of_mpirun
+    def test_what_is_seen_on_the_screen(self):
+        script = f"echo out {RANK}; echo err {RANK} >&2"
+        for tee, out, err in (("none", [], []), ("first", ["out 0"], ["err 0"]),
+                              ("all", ["[rank 0] out 0", "[rank 1] out 1"], ["[rank 0] err 0", "[rank 1] err 1"])):
+            _, shown, remarks = self.launch("-n", "2", "--tee", tee, script=script)
+            self.assertEqual(sorted(shown.splitlines()), out)
+            self.assertEqual(sorted(line for line in remarks.splitlines() if "penstock" not in line), err)
+
+    @of_mpirun
+    def test_standard_input_reaches_rank_0(self):
+        code, out, _ = self.launch("-n", "2", script=f"[ {RANK} = 1 ] || cat", input="said\n")
+        self.assertEqual((code, out), (0, "said\n"))
+
+    # Failures
+
+    @of_mpirun
+    def test_the_first_failure_is_the_last_block(self):
+        script = f"echo starting; [ {RANK} != 1 ] && exec {LONG}; for i in $(seq 30); do echo line $i >&2; done; exit 3"
+        code, _, err = self.launch("-n", "3", script=script)
+        self.assertEqual(code, 3)
+        block = ["penstock: rank 1 of 3 failed first: exit code 3; log_output/1/rank.1/stderr ends with",
+                 *(f"  | line {i}" for i in range(11, 31))]
+        self.assertEqual(err.splitlines()[-21:], block)
+        self.assertEqual(self.read("log_output/1/launch.log").splitlines()[1], "rank 1: exit code 3")
+        self.assertEqual(self.read("log_output/1/launch.log").splitlines()[-1], "job: exit code 3")
+
+    @of_mpirun
+    def test_a_rank_that_writes_to_standard_output_alone(self):
+        code, _, err = self.launch("-n", "2", script=f"[ {RANK} = 0 ] && exec {LONG}; echo said; exit 7")
+        self.assertEqual(code, 7)
+        self.assertTrue(err.endswith("\npenstock: rank 1 of 2 failed first: exit code 7; log_output/1/rank.1/stdout "
+                                     "ends with\n  | said\n"), err)
+
+    @of_mpirun
+    def test_a_rank_that_is_killed(self):
+        run, ranks = self.start("-n", "3", script=LONG, rank_count=3)
+        os.kill(ranks[2], signal.SIGKILL)
+        _, err = run.communicate(timeout=WATCHDOG_S)
+        self.assertEqual(run.returncode, 128 + 9)
+        self.assertTrue(err.endswith("\npenstock: rank 2 of 3 failed first: signal 9 (Killed); it wrote nothing "
+                                     "(log_output/1/rank.2/stdout)\n"), err)
+        self.assertEqual(still_running(ranks), [])
+
+    @of_mpirun
+    def test_a_rank_that_cannot_be_started(self):
+        self.write("broken", "#!/no/such/interpreter\n")
+        code, _, err = self.launch("-n", "2", "--", "./broken")
+        self.assertEqual(code, 127)
+        self.assertRegex(err.splitlines()[-1], r"^  \| penstock: \./broken: cannot be started: No such file")
+
+    @of_mpirun
+    def test_a_host_that_is_not_there(self):
+        code, _, err = self.launch("--hosts", "no-such-host.invalid:2", script="true", environment={
+            **ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": "/bin/false"})
+        self.assertNotEqual(code, 0)
+        self.assertIn("no rank has noted in log_output/1/launch.log how it ended", err.splitlines()[-1])
+
+    # Signals
+
+    @of_mpirun
+    def test_signals_end_the_job(self):
+        for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            run, ranks = self.start("-n", "2", script=f"trap 'echo asked to end; exit 0' TERM; {LONG} & wait",
+                                    rank_count=2)
+            run.send_signal(sent)
+            _, err = run.communicate(timeout=WATCHDOG_S)
+            self.assertEqual(run.returncode, 128 + sent, err)
+            self.assertIn(f"penstock: info: ended by signal {sent.value}", err)
+            self.assertNotIn("failed first", err)
+            self.assertEqual(still_running(ranks), [])
+            self.assertEqual(self.read("log_output/1/rank.1/stdout"), "asked to end\n")
+            shutil.rmtree(self.path("hello"))
+            shutil.rmtree(self.path("log_output"))
+
+    @of_mpirun
+    def test_nothing_outlives_launch(self):
+        run, ranks = self.start("-n", "2", script=LONG, rank_count=2)
+        run.kill()
+        run.wait()
+        self.assertEqual(still_running(ranks), [])
+
+    @of_mpirun
+    def test_nothing_outlives_mpirun(self):
+        run, ranks = self.start("-n", "2", script=LONG, rank_count=2)
+        with open(f"/proc/{run.pid}/task/{run.pid}/children") as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        _, err = run.communicate(timeout=WATCHDOG_S)
+        self.assertEqual(run.returncode, 128 + 9)
+        self.assertIn("the launcher ended with signal 9 (Killed)", err.splitlines()[-1])
+        self.assertEqual(still_running(ranks), [])
+
+    @of_mpirun
+    def test_a_signal_that_is_ignored_stays_so(self):
+        # The way of nohup.
+        run, ranks = self.start("-n", "1", script="while [ ! -e go ]; do sleep 0.01; done", rank_count=1)
+        self.end(run)
+        shutil.rmtree(self.path("hello"))
+        ours = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            run, ranks = self.start("-n", "1", script="while [ ! -e go ]; do sleep 0.01; done", rank_count=1)
+        finally:
+            signal.signal(signal.SIGHUP, ours)
+        run.send_signal(signal.SIGHUP)
+        self.write("go", "")
+        run.communicate(timeout=WATCHDOG_S)
+        self.assertEqual(run.returncode, 0)
+
+    # Restarts
+
+    @of_mpirun
+    def test_restarts(self):
+        # Fails twice, then finds two marks and is content.
+        script = f"[ {RANK} = 1 ] || exit 0; echo x >> tries; [ $(wc -l < tries) = 3 ] || exit 4"
+        code, _, err = self.launch("-n", "2", "--restarts", "5", script=script)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(sorted(os.listdir(self.path("log_output"))), ["1", "2", "3"])
+        self.assertIn("penstock: info: starting again; 4 restarts left\n", err)
+        self.assertIn("penstock: info: starting again; 3 restarts left\n", err)
+        self.assertEqual(err.count("failed first"), 2)
+
+    @of_mpirun
+    def test_restarts_come_to_an_end(self):
+        code, _, err = self.launch("-n", "1", "--restarts", "1", script="exit 4")
+        self.assertEqual((code, err.count("failed first")), (4, 2))
+
+    @of_mpirun
+    def test_a_misuse_is_not_tried_again(self):
+        code, _, err = self.launch("-n", "2", "--restarts", "3", "--", "schedule", "show", "gpype")
+        self.assertEqual(code, 2)
+        self.assertIn("no schedule is called 'gpype'", err.splitlines()[-1])
+        self.assertEqual(os.listdir(self.path("log_output")), ["1"])
+
+    # Ways to start
+
+    @of_mpirun
+    def test_verbs_are_programs(self):
+        code, out, _ = self.launch("-n", "2", "--", "schedule", "show", "1f1b", "--stages", "2", "--micro-batches", "2")
+        self.assertEqual(code, 0)
+        self.assertEqual(out, self.read("log_output/1/rank.1/stdout"))
+        self.assertIn("rank 1 |", out)
+
+    @of_mpirun
+    def test_words_of_the_program_are_its_own(self):
+        words = ["[1,2]", "a b", "", "it's", "--log-dir", "x", "--", "-n"]
+        code, out, _ = self.launch("-n", "1", "--", "printf", "<%s>", *words)
+        self.assertEqual((code, out), (0, "".join(f"<{word}>" for word in words)))
+
+    @of_mpirun
+    def test_two_hosts(self):
+        # Loopback in the place of a network: what would go through ssh runs here.
+        self.write("agent", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n")
+        code, _, err = self.launch("--hosts", "one:2,two:2", script=f"echo rank {RANK} node $OMPI_COMM_WORLD_NODE_RANK",
+                                   environment={**ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": self.path("agent"),
+                                                "OMPI_MCA_orte_keep_fqdn_hostnames": "1"})
+        self.assertEqual(code, 0, err)
+        self.assertIn("penstock: info: 4 ranks on 2 hosts; logs: log_output/1\n", err)
+        said = [self.read("log_output/1", f"rank.{rank}/stdout") for rank in range(4)]
+        self.assertEqual(said, [f"rank {rank} node {rank % 2}\n" for rank in range(4)])
+
+    @of_mpirun
+    def test_one_host_named_twice(self):
+        code, _, err = self.launch("--hosts", "localhost:1,localhost:1", "--tee", "all", script=f"echo {RANK}")
+        self.assertEqual((code, self.files("log_output/1")), (0, ["launch.log", "rank.0/stderr", "rank.0/stdout",
+                                                                  "rank.1/stderr", "rank.1/stdout"]), err)
+
+    def test_srun(self):
+        self.write("srun", SRUN)
+        code, out, err = self.launch("-n", "2", "--launcher", "./srun",
+                                     script="echo task $SLURM_PROCID; exit $PMIX_RANK")
+        self.assertEqual((code, out), (1, "task 0\n"))
+        self.assertEqual(self.read("log_output/1/rank.1/stdout"), "task 1\n")
+        self.assertTrue(err.endswith("penstock: rank 1 of 2 failed first: exit code 1; log_output/1/rank.1/stdout ends "
+                                     "with\n  | task 1\n"), err)
+        self.assertTrue(self.read("srun_words").startswith("--ntasks=2 --mpi=pmix --kill-on-bad-exit=1 "))
+
+    def test_a_dry_run_starts_nothing(self):
+        code, out, err = self.launch("--hosts", "a:2,b:2", "--dry-run", script="touch started")
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"^mpirun -n 4 --host a:2,b:2 .* launch-rank .* -- sh -c 'touch started'\n$")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    # Misuse
+
+    def test_misuse(self):
+        for words, complaint in (
+                (["-n", "2"], "which program? Write it behind --: penstock launch -n 2 -- train --stages 2, or -- "
+                              "./my_program"),
+                (["-n", "2", "--"], "which program?"),
+                (["-n", "2", "train", "--stages", "2"], "'train' is no flag of launch; the program and its own words "
+                                                         "go behind --: penstock launch -n 2 -- train --stages 2"),
+                (["-n", "2", "--colour", "--", "true"], "'--colour' is no flag of launch"),
+                (["--", "true"], "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)"),
+                (["-n", "-1", "--", "true"], "-n -1, but a job has at least 1 rank"),
+                (["-n", "two", "--", "true"], "Could not convert: --ranks = two"),
+                (["--hosts", "a:0", "--", "true"], "hosts 'a:0': '0' is no number of ranks for a; write hosts as "
+                                                   "a:2,b:2"),
+                (["-n", "1", "--log-layout", "flat", "--", "true"], "--log-layout: flat not in {rank,worker}"),
+                (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts -1, but there can be 0 or more"),
+                (["-n", "1", "--", "./nothing"], "there is no program './nothing' that can be started"),
+                (["-n", "1", "--", "launch", "-n", "1"], "launch does not start itself: its own flags go before --"),
+                (["-n", "1", "--log-dir", "/dev/null", "--", "true"], "no logs can be kept in /dev/null: ")):
+            with self.subTest(words=words):
+                if "/dev/null" in words and not MPIRUN:
+                    continue
+                self.assertEqual(self.complaint_of(*words)[:len(complaint)], complaint)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_no_mpirun(self):
+        environment = {**ENVIRONMENT, "PATH": self.folder}
+        self.assertEqual(self.complaint_of("-n", "2", "--", "/bin/true", environment=environment),
+                         "there is no 'mpirun' that can be started: install Open MPI (Debian: apt install "
+                         "openmpi-bin), or name the program with --launcher")
+
+    @of_mpirun
+    @unittest.skipUnless(os.geteuid() == 0, "for root alone")
+    def test_root_is_told_what_to_set(self):
+        environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("OMPI_")}
+        self.assertEqual(self.complaint_of("-n", "2", script="true", environment=environment),
+                         "Open MPI does not start programs as root unless told twice: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user")
+
+    def test_inside_a_job(self):
+        environment = {**ENVIRONMENT, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+        self.assertIn("each would start a whole job", self.complaint_of("-n", "2", script="true",
+                                                                        environment=environment))
+
+    def test_the_verb_around_a_rank_is_for_launch_alone(self):
+        for words in ([], ["x"], ["x", "rank", "1", "first", "--"], ["x", "rank", "1", "some", "--", "true"]):
+            done = subprocess.run([PROGRAM, "launch-rank", *words], capture_output=True, text=True, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("launch-rank is for penstock launch alone", done.stderr)
+
+    def test_help_has_an_example(self):
+        self.assertIn("Example:\n  penstock launch -n 2 -- train", self.launch("--help")[1])
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,80 @@
+#include "penstock/cli/process_group.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr int patience_s = 100;  // longer than a test lasts
+
+GroupEnd run_shell(const std::string& script, int patience = patience_s) {
+  return run_in_own_group({"sh", "-c", script}, patience);
+}
+
+TEST(ProcessGroup, exit_codes_and_signals) {
+  EXPECT_EQ(run_shell("exit 0").status(), 0);
+  EXPECT_EQ(run_shell("exit 77").status(), 77);
+  const GroupEnd killed = run_shell("kill -9 $$");
+  EXPECT_EQ(killed.signal, SIGKILL);
+  EXPECT_EQ(killed.status(), 137);
+}
+
+TEST(ProcessGroup, a_program_that_is_not_there) {
+  EXPECT_THROW(run_in_own_group({"/no/such/program"}, patience_s), Failure);
+}
+
+TEST(ProcessGroup, is_a_group_of_its_own) {
+  const std::string script = "test \"$(cut -d' ' -f5 /proc/self/stat)\" != " + std::to_string(::getpgrp());
+  EXPECT_EQ(run_shell(script).status(), 0);
+}
+
+TEST(ProcessGroup, signals_are_passed_on) {
+  for (const auto& [sent, got] : {std::pair{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}}) {
+    // The program signals us as soon as it is ready to be signalled.
+    const std::string script = std::string("trap 'exit 5' ") + sent + "; kill -" + sent + " $PPID; sleep 100 & wait";
+    const GroupEnd end = run_shell(script);
+    EXPECT_EQ(end.exit_code, 5) << sent;
+    EXPECT_EQ(end.told_to, got);
+  }
+}
+
+TEST(ProcessGroup, signals_that_end_nothing_are_passed_on_too) {
+  const GroupEnd end = run_shell("trap 'exit 6' USR1; kill -USR1 $PPID; sleep 100 & wait");
+  EXPECT_EQ(end.exit_code, 6);
+  EXPECT_EQ(end.told_to, 0);
+}
+
+TEST(ProcessGroup, who_does_not_end_is_killed) {
+  const GroupEnd end = run_shell("trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", 0);
+  EXPECT_EQ(end.signal, SIGKILL);
+  EXPECT_EQ(end.told_to, SIGTERM);
+}
+
+TEST(ProcessGroup, nothing_is_left_behind) {
+  const std::string path = testing::TempDir() + "/left_" + std::to_string(::getpid());
+  ASSERT_EQ(run_shell("setsid sh -c 'echo $$ > " + path + "; exec sleep 100' & while ! test -s " + path +
+                      "; do :; done").status(), 0);
+  pid_t left = 0;
+  std::ifstream(path) >> left;
+  ASSERT_GT(left, 1);
+  EXPECT_EQ(::kill(left, 0), -1) << "process " << left << " is still there";
+  std::filesystem::remove(path);
+}
+
+TEST(ProcessGroup, finding_programs) {
+  EXPECT_EQ(find_program("/bin/sh"), "/bin/sh");
+  EXPECT_TRUE(find_program("sh").ends_with("/sh"));
+  EXPECT_EQ(find_program("no-such-program"), "");
+  EXPECT_EQ(find_program("/bin"), "") << "a folder";
+  EXPECT_EQ(find_program("/etc/passwd"), "") << "not executable";
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,175 @@
+"""Config files, and the other flags of a training that say what is told of it.
+
+Usage: train_flags_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
+"""
+
+import json
+import os
+import re
+import sys
+import xml.etree.ElementTree
+
+sys.dont_write_bytecode = True
+import program_runs
+from program_runs import ProgramRuns, of_mpi
+
+STEPS = ["--micro-batches", "4", "--batch-size", "32", "--steps", "6", "--seed", "3", "--log-every", "1"]
+
+
+class ConfigFiles(ProgramRuns):
+    def config(self, text):
+        self.write("run.toml", text)
+        return ["train", "--config", "run.toml", "--data", self.small_set]
+
+    def test_keys_are_flags(self):
+        expected = self.output_of(*self.train(*STEPS, "--stages", "2", "--no-shuffle", "--lr", "0.5"))
+        for text in ('hidden = [32, 16]\nmicro_batches = 4\nbatch-size = 32\nsteps = 6\nseed = 3\nlog_every = 1\n'
+                     'stages = 2\nshuffle = false\nlr = 5e-1\n',
+                     '# as flags have them\n"hidden" = "32,16"\nmicro-batches = 4\nbatch_size = 32\nsteps = 6\n'
+                     'seed = 3\nlog-every = 1\nstages = 2\nno_shuffle = true\nlr = 0.5\n'):
+            self.assertEqual(self.output_of(*self.config(text)), expected, text)
+
+    def test_flags_win(self):
+        file = self.config("steps = 3\nbatch_size = 100\nno_shuffle = true\nhidden = 8\nlog_every = 1\n")
+        job = ["--batch-size", "32", "--shuffle", "--steps", "2"]
+        expected = self.output_of("train", "--data", self.small_set, "--hidden", "8", "--log-every", "1", *job)
+        self.assertEqual(len(expected.splitlines()), 2)
+        self.assertEqual(self.output_of(*file, *job), expected)
+        self.assertEqual(self.output_of("train", *job, *file[1:]), expected)
+
+    def test_what_cannot_be_is_told_with_its_line(self):
+        for text, complaint in (
+                ("steps = 3\nbatchsize = 4\n", "run.toml:2: unknown key 'batchsize': did you mean 'batch-size'?"),
+                ("config = 'a'\n", "run.toml:1: unknown key 'config'"),
+                ("\nstages = 'two'\n", "run.toml:2: 'stages' is of type string, but --stages takes a whole number"),
+                ("stages = 2.5\n", "run.toml:1: 'stages' is of type floating-point, but --stages takes a whole number"),
+                ("lr = true\n", "run.toml:1: 'lr' is of type boolean, but --lr takes a number"),
+                ("shuffle = 1\n", "run.toml:1: 'shuffle' is of type integer, but --shuffle takes true or false"),
+                ("cut = 1.5\n", "run.toml:1: 'cut' is of type floating-point, but --cut takes a string in quotes"),
+                ("stages = [1, 2]\n", "run.toml:1: 'stages' is of type array"),
+                ("\n\n[parallel]\nstages = 2\n", "run.toml:3: a table, [parallel]: write the keys without tables"),
+                ("batch_size = 1\nbatch-size = 2\n", "'-' and '_' are one"),
+                ("shuffle = true\nno-shuffle = true\n", "'shuffle' is given a second time"),
+                ("steps = = 3\n", "run.toml:1: "),
+                ("model = 'lmp'\n", "run.toml:1: --model: ")):
+            told = self.complaint_of(*self.config(text))
+            self.assertIn(complaint, told, text)
+        self.assertIn("nowhere.toml", self.complaint_of("train", "--config", "nowhere.toml"))
+
+    def test_what_would_run_is_printed_and_runs_when_it_is_fed_back(self):
+        job = self.train(*STEPS, "--stages", "2", "--no-shuffle", "--lr", ".05", "--schedule", "gpipe", "--momentum", "0.9")
+        printed = self.output_of(*job, "--print-config")
+        self.assertIn('\nschedule = "gpipe"\n', printed)
+        self.assertIn("\nshuffle = false\n", printed)
+        self.assertIn("\nlr = 0.05\n", printed)
+        self.assertIn("\nreduction = \"mean\"\n", printed)
+        self.assertIn("\n# clip-norm =\n", printed)
+        self.write("again.toml", printed)
+        self.assertEqual(self.output_of("train", "--config", "again.toml"), self.output_of(*job))
+        self.assertEqual(self.output_of("train", "--config", "again.toml", "--print-config"), printed)
+
+    def test_every_flag_is_a_key(self):
+        """Those that help names, at least once each way."""
+        printed = self.output_of("train", "--print-config")
+        keys = set(re.findall(r"(?m)^(?:# )?([a-z][a-z0-9-]+) =", printed))
+        flags = set(re.findall(r"--([a-z][a-z0-9-]*)", self.output_of("train", "--help").split("Example:")[0]))
+        for flag in flags - {"help", "config", "print-config"}:
+            if not flag.startswith("no-"):
+                self.assertIn(flag, keys)
+
+    def test_bench_step_takes_a_file_too(self):
+        self.write("bench.toml", "hidden = '16x2'\nsteps = 2\nwarm_up = 0\nstages = 2\n")
+        self.assertRegex(self.output_of("bench", "step", "--config", "bench.toml"), "over 2 steps")
+
+    @of_mpi
+    def test_processes_read_it_as_one(self):
+        file = self.config("hidden = '32,16'\nsteps = 3\nstages = 2\nlog_every = 1\n")
+        self.assertEqual(self.output_of(*file, ranks=2), self.output_of(*file))
+        self.assertEqual(self.output_of(*file, "--print-config", ranks=2).count("\nstages = 2\n"), 1)
+
+
+class Lines(ProgramRuns):
+    def test_styles(self):
+        job = self.train("--batch-size", "500", "--epochs", "2", "--lr", "0.001", "--lr-schedule", "linear", "--warmup",
+                         "1", "--log-every", "2")
+        times = self.output_of(*job, "--log-style", "times").splitlines()
+        self.assertRegex(times[0], r"^epoch: 0 step: 0, loss is 2\.\d+, [0-9.e-]+ s per step$")
+        self.assertRegex(times[2], r"^epoch: 0 train: loss 2\.\d+, 1634 samples in [0-9.e-]+ s, [0-9.e+]+ samples/s$")
+        self.assertRegex(times[3], r"^epoch: 0 test: loss 2\.\d+, accuracy 0\.\d+$")
+        self.assertEqual([line.split(", loss")[0] for line in
+                          self.output_of(*job, "--log-style", "monitor").splitlines() if "test" not in line],
+                         ["epoch: 1 step: 2", "epoch: 1 step: 4", "epoch: 2 step: 2", "epoch: 2 step: 4"])
+        epochs = self.output_of(*job, "--log-style", "epochs").splitlines()
+        self.assertEqual(len(epochs), 4)
+        self.assertRegex(epochs[0], r"^\[Epoch 0 / Train\]: Loss = 2\.\d+ \| LR = 0\.001$")
+        self.assertRegex(epochs[1], r"^\[Epoch 0 / Test\]: Loss = 2\.\d+ \| Accuracy = 0\.\d+$")
+        self.assertRegex(epochs[2], r"^\[Epoch 1 / Train\]: Loss = 2\.\d+ \| LR = 0$")
+
+    def test_an_invalid_loss_ends_it_with_1_unless_it_is_to_go_on(self):
+        job = self.train(*STEPS, "--lr", "1e30")
+        code, out, err = self.run_program(*job)
+        self.assertEqual(code, 1)
+        self.assertIn("the loss is", err)
+        code, out, err = self.run_program(*job, "--log-style", "monitor")
+        self.assertEqual(code, 1)
+        self.assertIn("Invalid loss, terminating training", err)
+        self.assertEqual(len(self.output_of(*job, "--invalid-loss", "go-on").splitlines()), 6)
+
+    def test_patience(self):
+        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0", "--log-every",
+                                                      "0", "--patience", "2"))
+        self.assertEqual((code, len(out.splitlines())), (0, 3), err)
+        self.assertIn("stopped early: the test loss has been no better", err)
+
+    def test_log_level(self):
+        self.assertEqual(self.run_program(*self.train(*STEPS, "--log-level", "warning"))[2], "")
+
+    def test_parameters_per_rank_sum_to_the_whole(self):
+        for ranks in (None, 2) if program_runs.MPIRUN else (None,):
+            code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2", "--verbose"), ranks=ranks)
+            self.assertEqual(code, 0, err)
+            held = [int(number) for number in re.findall(r"rank \d: (\d+) parameters", err)]
+            self.assertEqual(len(held), 2)
+            self.assertIn(f"all: {sum(held)} parameters", err)
+            self.assertEqual(sum(held), 784 * 32 + 32 + 32 * 16 + 16 + 16 * 10 + 10)
+
+    def test_dump(self):
+        self.output_of(*self.train(*STEPS, "--stages", "2", "--dump", "a/b"))
+        self.assertEqual(sorted(os.listdir(self.path("a/b"))),
+                         ["graph.txt", "schedule.sched", "schedule.svg", "stages.txt"])
+        self.assertIn("layer2: layer, stage 1, rank 1, takes relu1\n", self.read("a/b/graph.txt"))
+        self.assertIn("stage 0 on rank 0\n  runs: flatten, layer1, relu1\n  takes input 0\n  hands to stage 1: relu1\n",
+                      self.read("a/b/stages.txt"))
+        self.assertIn("ok: 1f1b", self.output_of("schedule", "check", "a/b/schedule.sched"))
+        xml.etree.ElementTree.parse(self.path("a/b/schedule.svg"))
+        self.write("file", "")
+        self.assertEqual(self.run_program(*self.train(*STEPS, "--dump", "file/x"))[0], 2)
+
+    def test_cut_by_measured_time_changes_no_number(self):
+        job = self.train(*STEPS)
+        self.assertEqual(self.output_of(*job, "--stages", "2", "--cut", "time"), self.output_of(*job))
+        if program_runs.MPIRUN:
+            self.assertEqual(self.output_of(*job, "--stages", "2", "--cut", "time", ranks=2), self.output_of(*job))
+
+    def test_a_uniform_cut_of_any_number_of_layers_into_any_number_of_chunks(self):
+        # Ten layers in six stages.
+        job = ["train", "--data", self.small_set, "--hidden", "20x4", *STEPS]
+        code, out, err = self.run_program(*job, "--stages", "2", "--chunks", "3", "--cut", "uniform")
+        self.assertEqual(code, 0, err)
+        self.assertEqual([len(line.split(": ")[-1].split()) for line in err.splitlines() if "stage" in line][1:],
+                         [1, 1, 2, 2, 2, 2])
+        self.assertEqual(out, self.output_of(*job))
+
+    def test_json_tells_bubble_and_memory(self):
+        lines = [json.loads(line) for line in
+                 self.output_of(*self.train(*STEPS, "--stages", "2", "--json", "-")).splitlines()]
+        for line in lines:
+            self.assertEqual(list(line), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s", "bubble",
+                                          "peak_activations", "peak_resident_bytes"])
+            self.assertTrue(0 <= line["bubble"] < 1, line)
+            self.assertEqual(line["peak_activations"], 2)
+            self.assertGreater(line["peak_resident_bytes"], 1 << 20)
+
+
+if __name__ == "__main__":
+    program_runs.main()

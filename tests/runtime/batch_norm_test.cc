@@ -1,0 +1,140 @@
+// Batch normalisation under micro-batches: statistics of each micro-batch, as a plain loop over the same ones has them;
+// running statistics move once per micro-batch, in order.
+#include "tests/runtime/trained.h"
+
+namespace penstock::test {
+namespace {
+
+struct Normed : Cell {
+  Layer conv = add("conv", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 6, 3)); });
+  Layer norm = add("norm", [] { return torch::nn::BatchNorm2d(6); });
+  Layer mix = add("mix", [] { return torch::nn::Linear(24, 8); });
+  Layer norm_1d = add("norm_1d", [] { return torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(8).momentum(0.3)); });
+  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return head(relu(norm_1d(mix(flatten(relu(norm(conv(x))), 1))))); }
+};
+
+/// The same in torch alone.
+struct PlainNormed : torch::nn::Module {
+  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 6, 3)))};
+  torch::nn::BatchNorm2d norm{register_module("norm", torch::nn::BatchNorm2d(6))};
+  torch::nn::Linear mix{register_module("mix", torch::nn::Linear(24, 8))};
+  torch::nn::BatchNorm1d norm_1d{
+      register_module("norm_1d", torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(8).momentum(0.3)))};
+  torch::nn::Linear head{register_module("head", torch::nn::Linear(8, 4))};
+  torch::Tensor forward(const torch::Tensor& x) {
+    return head(torch::relu(norm_1d(mix(torch::relu(norm(conv(x))).flatten(1)))));
+  }
+};
+
+torch::Tensor images(std::int64_t samples = 12) {
+  torch::manual_seed(1);
+  return torch::randn({samples, 2, 4, 4});
+}
+
+PipelineOptions options_of(const std::string& schedule, int micro_batches) {
+  PipelineOptions options;
+  options.schedule = schedule;
+  options.micro_batches = micro_batches;
+  options.cut = "uniform";
+  options.seed = 3;
+  return options;
+}
+
+/// Three steps and an evaluation; gradients of all micro-batches of `share`s, statistics of the first share alone.
+Trained train_plainly(int replicas, int micro_batches) {
+  PlainNormed network;
+  {
+    World world({.stages = 1});
+    Normed initial;
+    Pipeline pipeline(world, initial, cross_entropy, options_of("gpipe", 1));
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, value] : pipeline.state()) {
+      if (torch::Tensor* parameter = network.named_parameters().find(name)) parameter->copy_(value);
+    }
+  }
+  const torch::Tensor inputs = images(), targets = torch::arange(inputs.size(0)) % 4;
+  torch::optim::SGD optimizer(network.parameters(), 0.1);
+  const auto sum_of = [&](const torch::Tensor& x, const torch::Tensor& y) {
+    return torch::nn::functional::cross_entropy(
+        network.forward(x), y, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+  };
+  Trained trained;
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    double loss = 0;
+    std::vector<std::pair<std::string, torch::Tensor>> after_first;
+    const std::int64_t share = inputs.size(0) / replicas;
+    for (int r = 0; r < replicas; ++r) {
+      // Each replica has statistics of its own, which start as the others' do and never meet: these are replica 0's.
+      for (auto& item : network.named_buffers())
+        if (r == 1) after_first.emplace_back(item.key(), item.value().clone());
+      for (int i = 0; i < micro_batches; ++i) {
+        const RowRange rows = split(share, {.index = i, .of = micro_batches});
+        const torch::Tensor part = sum_of(inputs.narrow(0, r * share + rows.begin, rows.size()),
+                                          targets.narrow(0, r * share + rows.begin, rows.size())) /
+                                   static_cast<double>(inputs.size(0));
+        part.backward();
+        loss += part.item<double>();
+      }
+    }
+    for (auto& [name, value] : after_first) network.named_buffers()[name].copy_(value);
+    optimizer.step();
+    trained.losses.push_back(loss);
+  }
+  network.eval();
+  const torch::NoGradGuard no_grad;
+  trained.losses.push_back(sum_of(inputs, targets).item<double>() / static_cast<double>(inputs.size(0)));
+  for (auto& item : network.named_parameters()) trained.state[item.key()] = item.value().detach().clone();
+  for (auto& item : network.named_buffers()) trained.state[item.key()] = item.value().clone();
+  return trained;
+}
+
+TEST(BatchNorm, EqualsAPlainLoopOverTheSameMicroBatches) {
+  for (int m : {1, 3}) {
+    const Trained plain = train_plainly(1, m);
+    for (bool recompute : {false, true}) {
+      PipelineOptions options = options_of("gpipe", m);
+      options.recompute = recompute;
+      const Trained piped = train<Normed>({.stages = 1, .options = options}, images());
+      expect_close(plain, piped, 1e-5);
+      EXPECT_EQ(piped.state.at("norm.num_batches_tracked").item<std::int64_t>(), 3 * m);
+    }
+  }
+}
+
+TEST(BatchNorm, IsTheSameForEveryCutAndSchedule) {
+  const Trained one = train<Normed>({.stages = 1, .options = options_of("gpipe", 4)}, images());
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "sequential"})
+    for (int stages : {2, 3, 4})
+      for (bool recompute : {false, true}) {
+        PipelineOptions options = options_of(schedule, 4);
+        options.recompute = recompute;
+        expect_same(one, train<Normed>({.stages = stages, .options = options}, images()),
+                    say(schedule, " p ", stages, recompute ? " recompute" : ""));
+      }
+}
+
+// The statistics that replicas keep are their own; replica 0's are saved, and each uses its own in evaluation: the loss
+// of an evaluation is left out of the comparison.
+TEST(BatchNorm, OfReplicaZeroIsWhatIsSaved) {
+  Trained plain = train_plainly(2, 3);
+  Trained piped = train<Normed>({.stages = 2, .replicas = 2, .options = options_of("1f1b", 3)}, images());
+  plain.losses.pop_back();
+  piped.losses.pop_back();
+  expect_close(plain, piped, 1e-5);
+}
+
+TEST(BatchNorm, OfOneSampleNamesTheLayerTheStageAndTheMicroBatch) {
+  try {
+    train<Normed>({.stages = 2, .options = options_of("gpipe", 4)}, images(7));  // 2, 2, 2 and 1 samples
+    FAIL() << "no error";
+  } catch (const RankFailure& error) {
+    const std::string message = error.what();
+    for (const char* part : {"stage 1", "1F3", "'norm_1d'", "more than 1 value per channel", "fewer micro-batches"})
+      EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,150 @@
+// Frozen parameters: nothing moves them, nothing is computed or sent for them; frozen from the start or later on.
+#include "tests/runtime/trained.h"
+
+namespace penstock::test {
+namespace {
+
+struct Three : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(8, 8); });
+  Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
+  Layer third = add("third", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return third(relu(second(relu(first(x))))); }
+};
+
+struct FrozenFirst : Cell {
+  Layer first = add("first", [] {
+    torch::nn::Linear linear(8, 8);
+    for (torch::Tensor& parameter : linear->parameters()) parameter.set_requires_grad(false);
+    return linear;
+  });
+  Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
+  Layer third = add("third", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return third(relu(second(relu(first(x))))); }
+};
+
+torch::Tensor rows() {
+  torch::manual_seed(1);
+  return torch::randn({8, 8});
+}
+torch::Tensor targets() { return torch::arange(8) % 4; }
+
+PipelineOptions options_of(const std::string& schedule) {
+  PipelineOptions options;
+  options.micro_batches = 2;
+  options.schedule = schedule;
+  options.cut = "second,third";
+  options.seed = 3;
+  return options;
+}
+
+std::string words_of(const Pipeline& pipeline) { return write_schedule(pipeline.schedule()); }
+
+/// `steps` steps with momentum and weight decay, which would move even what has a gradient of zero.
+void run(Pipeline& pipeline, int steps) {
+  for (int step = 0; step < steps; ++step) pipeline.train_step(rows(), targets()).wait();
+}
+
+void optimize(Pipeline& pipeline) {
+  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = false}));
+}
+
+TEST(FrozenParameters, StayAsTheyAreFromTheStart) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    World world({.stages = 3});
+    FrozenFirst network;
+    Pipeline pipeline(world, network, cross_entropy, options_of(schedule));
+    optimize(pipeline);
+    const auto before = pipeline.state();
+    run(pipeline, 3);
+    const auto after = pipeline.state();
+    EXPECT_TRUE(torch::equal(before.at("first.weight"), after.at("first.weight")));
+    EXPECT_TRUE(torch::equal(before.at("first.bias"), after.at("first.bias")));
+    EXPECT_FALSE(torch::equal(before.at("second.weight"), after.at("second.weight")));
+    // Stage 0 trains nothing: nothing comes back to it.
+    EXPECT_EQ(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+    EXPECT_NE(words_of(pipeline).find("2SEND_B"), std::string::npos) << words_of(pipeline);
+    EXPECT_FALSE(pipeline.local_state().at("first.weight").grad().defined());
+  }
+}
+
+TEST(FrozenParameters, OfAStandaloneNetworkStayFrozen) {
+  World world({.stages = 3});
+  Three network;
+  for (auto& [name, value] : network.named_parameters(3))
+    if (name == "first.weight") value.set_requires_grad(false);
+  Pipeline pipeline(world, network, cross_entropy, options_of("1f1b"));
+  optimize(pipeline);
+  const auto before = pipeline.state();
+  run(pipeline, 2);
+  const auto after = pipeline.state();
+  EXPECT_TRUE(torch::equal(before.at("first.weight"), after.at("first.weight")));
+  EXPECT_FALSE(torch::equal(before.at("first.bias"), after.at("first.bias")));
+}
+
+/// Frozen for the steps 2 and 3 of 5: `stages` decides nothing.
+Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute) {
+  World world({.stages = stages});
+  Three network;
+  PipelineOptions options = options_of(schedule);
+  if (stages == 1) options.cut = "uniform";
+  options.recompute = recompute;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  optimize(pipeline);
+  Trained trained;
+  run(pipeline, 1);
+  const auto before = pipeline.state();
+  pipeline.freeze("first");
+  pipeline.freeze("second.bias");
+  if (stages == 3) {
+    EXPECT_EQ(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+  }
+  run(pipeline, 2);
+  const auto frozen = pipeline.state();
+  for (const char* name : {"first.weight", "first.bias", "second.bias"})
+    EXPECT_TRUE(torch::equal(before.at(name), frozen.at(name))) << name;
+  EXPECT_FALSE(torch::equal(before.at("second.weight"), frozen.at("second.weight")));
+  pipeline.unfreeze("first");
+  pipeline.unfreeze("second");
+  if (stages == 3) {
+    EXPECT_NE(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+  }
+  trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
+  trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
+  trained.state = pipeline.state();
+  EXPECT_FALSE(torch::equal(frozen.at("first.weight"), trained.state.at("first.weight")));
+  return trained;
+}
+
+TEST(FrozenParameters, FreezeAndThawBetweenSteps) {
+  const Trained one = freeze_and_thaw(1, "gpipe", false);
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
+    for (bool recompute : {false, true})
+      expect_same(one, freeze_and_thaw(3, schedule, recompute), say(schedule, recompute ? " recompute" : ""));
+}
+
+TEST(FrozenParameters, ThatWereFrozenFromTheStartCanTrainLater) {
+  World world({.stages = 3});
+  FrozenFirst network;
+  Pipeline pipeline(world, network, cross_entropy, options_of("1f1b"));
+  optimize(pipeline);
+  run(pipeline, 1);
+  const auto before = pipeline.state();
+  pipeline.unfreeze("first");
+  run(pipeline, 1);
+  EXPECT_FALSE(torch::equal(before.at("first.weight"), pipeline.state().at("first.weight")));
+}
+
+TEST(FrozenParameters, AreNamedInFull) {
+  World world({.stages = 1});
+  Three network;
+  PipelineOptions options = options_of("gpipe");
+  options.cut = "uniform";
+  Pipeline pipeline(world, network, cross_entropy, options);
+  optimize(pipeline);
+  for (const char* wrong : {"fourth", "first.weights", "fir", "relu"})
+    EXPECT_THROW(pipeline.freeze(wrong), ConfigError) << wrong;
+  EXPECT_NO_THROW(run(pipeline, 1));
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,82 @@
+// What the tests of the runtime compare: a network trained for three steps, and all that it ends up with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> state;  // parameters and buffers
+};
+
+struct Training {
+  int stages = 1;
+  int replicas = 1;
+  PipelineOptions options = {};
+};
+
+/// `settings` may set annotations.
+template <class Network>
+Trained train(const Training& how, const torch::Tensor& inputs,
+              const std::function<void(Network&)>& settings = [](Network&) {}) {
+  World world({.stages = how.stages, .replicas = how.replicas});
+  Network network;
+  settings(network);
+  Pipeline pipeline(world, network, cross_entropy, how.options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  Trained trained;
+  const torch::Tensor targets = torch::arange(inputs.size(0)) % 4;
+  for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
+  trained.losses.push_back(pipeline.evaluate(inputs, targets).loss());
+  trained.state = pipeline.state();
+  return trained;
+}
+
+inline void expect_same(const Trained& expected, const Trained& got, const std::string& what) {
+  EXPECT_EQ(expected.losses, got.losses) << what;
+  ASSERT_EQ(expected.state.size(), got.state.size()) << what;
+  for (const auto& [name, value] : expected.state)
+    EXPECT_TRUE(torch::equal(value, got.state.at(name))) << what << ": " << name;
+}
+
+/// Norm-wise; `smallest` is the norm below which nothing counts as small, for what starts at zero.
+inline void expect_close(const Trained& expected, const Trained& got, double relative, double smallest = 1e-3) {
+  ASSERT_EQ(expected.losses.size(), got.losses.size());
+  for (std::size_t i = 0; i < expected.losses.size(); ++i)
+    EXPECT_NEAR(expected.losses[i], got.losses[i], relative * (1 + std::abs(expected.losses[i])));
+  for (const auto& [name, value] : expected.state) {
+    const torch::Tensor wanted = value.to(torch::kFloat64), other = got.state.at(name).to(torch::kFloat64);
+    EXPECT_LE((wanted - other).norm().item<double>(), relative * (smallest + wanted.norm().item<double>())) << name;
+  }
+}
+
+/// 1F1B with every B split, each W as many micro-batches behind its I as `lag` says; the rest at the end.
+inline Schedule split_1f1b(const ScheduleShape& shape, int lag) {
+  Schedule schedule = generate("1f1b", shape);
+  schedule.name = "split 1f1b";
+  for (Order& order : schedule.orders) {
+    Order halves;
+    for (const Instruction& word : order) {
+      if (word.op() != Op::backward) {
+        halves.push_back(word);
+        continue;
+      }
+      const int i = word.micro_batch().value();
+      halves.push_back(Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()));
+      if (i >= lag) halves.push_back(Instruction::compute(Op::weight_grad, word.stage(), MicroBatch(i - lag)));
+    }
+    for (int i = std::max(0, shape.micro_batches - lag); i < shape.micro_batches; ++i)
+      halves.push_back(Instruction::compute(Op::weight_grad, order.front().stage(), MicroBatch(i)));
+    order = std::move(halves);
+  }
+  return schedule;
+}
+
+}  // namespace penstock::test
