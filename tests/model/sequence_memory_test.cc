@@ -1,0 +1,47 @@
+#include "penstock/model/sequence_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/random_place.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+TEST(SequenceMemory, is_none_unless_it_is_set) {
+  EXPECT_EQ(SequenceMemory::current(), nullptr);
+  SequenceMemory memory;
+  {
+    const SequenceMemoryGuard guard(&memory);
+    EXPECT_EQ(SequenceMemory::current(), &memory);
+    {
+      const SequenceMemoryGuard none(nullptr);
+      EXPECT_EQ(SequenceMemory::current(), nullptr);
+    }
+    EXPECT_EQ(SequenceMemory::current(), &memory);
+  }
+  EXPECT_EQ(SequenceMemory::current(), nullptr);
+}
+
+TEST(SequenceMemory, has_a_place_for_each_call_that_stays) {
+  SequenceMemory memory;
+  RandomPlace place;
+  const RandomPlaceGuard guard(place);
+  place.call = "block0.mix";
+  auto& first = memory.of_call();
+  EXPECT_TRUE(first.empty());
+  first.push_back(torch::ones({2}));
+  place.call = "block1.mix";
+  EXPECT_TRUE(memory.of_call().empty());
+  place.call = "block0.mix";
+  EXPECT_EQ(&memory.of_call(), &first);
+}
+
+TEST(SequenceMemory, belongs_to_the_calls_of_a_pipeline) {
+  SequenceMemory memory;
+  EXPECT_TRUE(says(complaint<InternalError>([&] { memory.of_call(); }), "outside a pipeline's call"));
+}
+
+}  // namespace
+}  // namespace penstock::test
