@@ -55,7 +55,8 @@ int main(int argc, char** argv) try {
   const ps::Generated written =
       ps::generate(pipeline, prompts, {.tokens = 300, .context = 64, .sampling = {.temperature = 0.8}, .seed = 1});
   if (!world.is_main()) return 0;
-  for (const ps::Tokens& sequence : written.sequences) std::cout << "\n----\n" << text.vocabulary.decode(sequence) << "\n";
+  for (const ps::Tokens& sequence : written.sequences)
+    std::cout << "\n----\n" << text.vocabulary.decode(sequence) << "\n";
   std::cout << "\n" << written.tokens << " tokens, " << written.tokens_per_second() << " a second\n";
 } catch (const std::exception& error) {
   std::cerr << error.what() << "\n";
