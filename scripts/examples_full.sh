@@ -46,7 +46,7 @@ run_resnet_trainer() {
 
 # Tinyshakespeare: the loss on its last tenth, which is not trained on.
 run_char_gpt() {
-  "$programs/char_gpt" 5000 "$curves/char_gpt.json" &&
+  "$programs/char_gpt" 4000 "$curves/char_gpt.json" &&
     falls_below "char_gpt's validation loss" "$(least "$curves/char_gpt.json" test_loss)" 1.7
 }
 

@@ -57,6 +57,20 @@ TEST(CrossEntropy, of_ignored_targets_alone_is_zero_and_so_is_its_gradient) {
   EXPECT_TRUE(torch::equal(output.grad(), torch::zeros({3, 5})));
 }
 
+TEST(NextTokenLoss, is_the_cross_entropy_of_every_position) {
+  torch::manual_seed(3);
+  const torch::Tensor output = torch::randn({4, 6, 5});  // [n, positions, tokens]
+  torch::Tensor target = torch::randint(0, 5, {4, 6}, torch::kInt64);
+  target[0].fill_(-100);
+  EXPECT_EQ(next_token_loss.weight(target), 18);
+  const double expected = F::cross_entropy(output.transpose(1, 2), target).item<double>();
+  EXPECT_NEAR(mean(next_token_loss, output, target), expected, 1e-6);
+  EXPECT_NEAR(mean_of_two(next_token_loss, output, target, 1), expected, 1e-6);
+  EXPECT_EQ(next_token_loss.class_dimension, 2);
+  EXPECT_EQ(complaint<ConfigError>([&] { next_token_loss.sum(output, target.flatten()); }),
+            "next_token_loss compares logits of [4, 6, 5] with targets of [24]: give [n, T, V] and [n, T]");
+}
+
 TEST(SquaredError, equals_torch) {
   torch::manual_seed(3);
   const torch::Tensor output = torch::randn({7, 3}), target = torch::randn({7, 3});

@@ -67,7 +67,8 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--model", model, listed(networks))
       ->check(CLI::IsMember(networks))
       ->capture_default_str();
-  app.add_option("--dataset", dataset, "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
+  app.add_option("--dataset", dataset,
+                 "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}));
   app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
   app.add_option("--classes", classes, "mlp, resnet: logits that come out (default: the data set's classes)");
@@ -84,7 +85,8 @@ void ModelFlags::add_to(CLI::App& app) {
                  "resnet: share of a micro-batch's statistics in the running ones (default: 0.1)");
   app.add_option("--layers", layers, "gpt: blocks (default: 4)");
   app.add_option("--heads", heads, "gpt: of attention, a divisor of the width (default: 4)");
-  app.add_option("--context", context, "gpt: the longest sequence, and the length of those it learns from (default: 64)");
+  app.add_option("--context", context,
+                 "gpt: the longest sequence, and the length of those it learns from (default: 64)");
   app.add_option("--dropout", dropout, "gpt: share of values that are dropped while training (default: 0.1)");
 }
 

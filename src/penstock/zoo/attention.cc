@@ -54,8 +54,9 @@ torch::Tensor next_positions(const torch::Tensor& tokens, std::int64_t context) 
     if (!mine.empty()) past = mine[0].item<std::int64_t>();
     mine = {torch::full({}, past + length, torch::kInt64)};
   }
-  require<ConfigError>(past + length <= context, "a sequence of ", past + length, " tokens, but the model's context is ",
-                       context, ": give shorter ones, or restart the session with the last of them");
+  require<ConfigError>(past + length <= context, "a sequence of ", past + length,
+                       " tokens, but the model's context is ", context,
+                       ": give shorter ones, or restart the session with the last of them");
   return torch::arange(past, past + length, torch::TensorOptions(torch::kInt64).device(tokens.device())).unsqueeze(0);
 }
 

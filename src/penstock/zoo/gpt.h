@@ -24,7 +24,7 @@ struct GptOptions {
 /// LayerNorm and the head:
 ///
 ///   token_embedding position_embedding dropout
-///   block0.attention.norm .qkv .mix .projection .dropout   block0.feed_forward.norm .up .gelu .down .dropout   block1...
+///   block0.attention.norm .qkv .mix .projection .dropout   block0.feed_forward.norm .up .gelu .down .dropout   ...
 ///   norm head
 ///
 /// Weights start as GPT-2's do: normal with deviation 0.02, the projections into the residual stream with
