@@ -82,6 +82,14 @@ class ConfigFiles(ProgramRuns):
         self.assertRegex(self.output_of("bench", "step", "--config", "bench.toml"), "over 2 steps")
 
     @of_mpi
+    def test_every_rank_has_the_losses_in_its_log(self):
+        code, out, err = self.run_program("launch", "-n", "2", "--log-dir", "logs", "--",
+                                          *self.train(*STEPS, "--stages", "2", "--log-ranks", "all"))
+        self.assertEqual(code, 0, err)
+        self.assertIn("loss is", out)
+        self.assertEqual([self.read(f"logs/1/rank.{rank}/stdout") for rank in (0, 1)], [out, out])
+
+    @of_mpi
     def test_processes_read_it_as_one(self):
         file = self.config("hidden = '32,16'\nsteps = 3\nstages = 2\nlog_every = 1\n")
         self.assertEqual(self.output_of(*file, ranks=2), self.output_of(*file))

@@ -14,6 +14,7 @@
 #include <torch/cuda.h>
 #include <torch/version.h>
 
+#include "penstock/base/error.h"
 #include "penstock/cli/body_verbs.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/transport/transport.h"
@@ -38,9 +39,21 @@ double quota_cores() {
   return std::stod(quota) / period;
 }
 
+#ifdef __clang__
+constexpr const char* compiler = "clang " __clang_version__;
+#else
+constexpr const char* compiler = "gcc " __VERSION__;
+#endif
+
 const char* or_unset(const char* variable) {
   const char* value = std::getenv(variable);
   return value ? value : "(unset)";
+}
+
+std::string gpus() {
+  const std::size_t count = torch::cuda::device_count();
+  if (count == 0) return "none that this LibTorch can use: --device auto is the CPU";
+  return say(count, ": with --device cuda or auto the ranks of a host take cuda:0 to cuda:", count - 1, " in turns");
 }
 
 int doctor() {
@@ -49,12 +62,12 @@ int doctor() {
   const LaunchedAs launched = launched_as();
   std::vector<std::string> findings;
 
-  out << "penstock     " << PENSTOCK_VERSION << "\n"
+  out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0\n"
+      << "compiled by  " << compiler << "\n"
       << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
       << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN "
       << (at::hasMKLDNN() ? "yes" : "no") << "\n"
-      << "GPU          "
-      << (torch::cuda::is_available() ? "seen by LibTorch, not used by this version" : "none") << "\n"
+      << "GPU          " << gpus() << "\n"
       << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
       << "cores        " << cores << ", usable here " << usable_cores();
   if (const double quota = quota_cores(); quota > 0) {

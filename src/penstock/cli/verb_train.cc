@@ -36,6 +36,7 @@ struct TrainFlags {
   std::string dump;
   bool verbose = false;
   std::string log_style = "steps";
+  std::string log_ranks = "main";
   std::string log_level = "info";
   std::string invalid_loss = "stop";
   std::optional<std::int64_t> patience;
@@ -87,7 +88,7 @@ LogLevel log_level_called(const std::string& name) {
   return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
-/// What the main process writes for people.
+/// What a process writes for people.
 void add_lines(Trainer& trainer, const TrainFlags& flags, std::ostream& out, bool with_bar) {
   const bool is_steps = flags.log_style == "steps", with_times = flags.log_style == "times";
   const std::int64_t every = is_steps || with_times ? flags.log_every : 0;
@@ -154,12 +155,13 @@ int train(TrainFlags flags) {
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, pipeline);
   Trainer trainer(pipeline, trainer_options(flags));
 
+  if (world.is_main() || flags.log_ranks == "all")
+    add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && shows_to_a_person());
   std::ofstream json_file;
   if (world.is_main()) {
     log(LogLevel::info, banner(flags.job, pipeline));
     for (const std::string& line : pipeline.describe_stages()) log(LogLevel::info, line);
     if (!flags.dump.empty()) dump(pipeline, flags.dump);
-    add_lines(trainer, flags, out, !json_on_stdout && shows_to_a_person());
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
@@ -208,6 +210,10 @@ void add_train(CLI::App& app, int& exit_code) {
                    "steps: 'epoch: 0 step: 10, loss is ...'; times: with seconds per step, and each epoch's rate; "
                    "monitor: counted from 1, each --log-every'th; epochs: '[Epoch 0 / Train]: Loss = ...' alone")
       ->check(CLI::IsMember({"steps", "times", "monitor", "epochs"}))
+      ->capture_default_str();
+  verb->add_option("--log-ranks", flags->log_ranks,
+                   "main: those lines come from one process; all: from each, as `penstock launch` keeps a log for each")
+      ->check(CLI::IsMember({"main", "all"}))
       ->capture_default_str();
   verb->add_option("--log-level", flags->log_level, "of the lines on standard error: debug to off")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
