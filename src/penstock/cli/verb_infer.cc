@@ -152,17 +152,20 @@ void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   }
 }
 
-void infer_text(Pipeline& pipeline, const InferFlags& flags, const Vocabulary& vocabulary, Report& report) {
-  std::vector<Tokens> prompts;
-  for (const std::string& prompt : flags.prompts) prompts.push_back(vocabulary.encode(prompt));
-  const Generated generated = generate(pipeline, prompts,
+struct Prompts {
+  const Vocabulary& vocabulary;
+  std::vector<Tokens> tokens;
+};
+
+void infer_text(Pipeline& pipeline, const InferFlags& flags, const Prompts& prompts, Report& report) {
+  const Generated generated = generate(pipeline, prompts.tokens,
                                        {.tokens = *flags.generate,
                                         .context = gpt_options(flags.job.network).context,
                                         .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
                                         .seed = flags.job.seed});
   report.json["texts"] = Json::array();
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const std::string text = vocabulary.decode(generated.sequences[i]);
+  for (std::size_t i = 0; i < prompts.tokens.size(); ++i) {
+    const std::string text = prompts.vocabulary.decode(generated.sequences[i]);
     report.line() << "prompt " << i << "\n";
     report.text() << text << "\n";
     report.json["texts"].push_back(text);
@@ -185,6 +188,8 @@ int infer(InferFlags flags) {
     vocabulary = vocabulary_of(flags, weights.vocabulary);
     network.vocabulary = vocabulary.size();
   }
+  Prompts prompts{vocabulary, {}};
+  for (const std::string& prompt : flags.prompts) prompts.tokens.push_back(vocabulary.encode(prompt));
   const auto model = make_model(network);
   World world(world_options(flags.job));
   Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
@@ -193,7 +198,7 @@ int infer(InferFlags flags) {
 
   Report report(world);
   if (flags.generate)
-    infer_text(pipeline, flags, vocabulary, report);
+    infer_text(pipeline, flags, prompts, report);
   else
     infer_batch(pipeline, flags, report);
   report.give(flags, world.is_main());
