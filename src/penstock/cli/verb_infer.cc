@@ -45,6 +45,8 @@ void check(const InferFlags& flags) {
                        "to follow it?");
   require<ConfigError>(!flags.generate || !flags.prompts.empty(), "--generate without --prompt: give the text to go on "
                        "from");
+  for (const std::string& prompt : flags.prompts)
+    require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one character to begin with");
   if (!flags.json.empty()) require_place_for(flags.json);
 }
 
@@ -152,9 +154,15 @@ void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   }
 }
 
-void infer_text(Pipeline& pipeline, const InferFlags& flags, const Vocabulary& vocabulary, Report& report) {
+/// The prompts as tokens; before the ranks start, so that one which cannot be is told at once.
+std::vector<Tokens> tokens_of(const InferFlags& flags, const Vocabulary& vocabulary) {
   std::vector<Tokens> prompts;
   for (const std::string& prompt : flags.prompts) prompts.push_back(vocabulary.encode(prompt));
+  return prompts;
+}
+
+void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<Tokens>& prompts,
+                const Vocabulary& vocabulary, Report& report) {
   const Generated generated = generate(pipeline, prompts,
                                        {.tokens = *flags.generate,
                                         .context = gpt_options(flags.job.network).context,
@@ -186,6 +194,7 @@ int infer(InferFlags flags) {
     network.vocabulary = vocabulary.size();
   }
   const auto model = make_model(network);
+  const std::vector<Tokens> prompts = tokens_of(flags, vocabulary);
   World world(world_options(flags.job));
   Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
   if (!flags.weights.empty()) pipeline.load_state(weights.state);
@@ -193,7 +202,7 @@ int infer(InferFlags flags) {
 
   Report report(world);
   if (flags.generate)
-    infer_text(pipeline, flags, vocabulary, report);
+    infer_text(pipeline, flags, prompts, vocabulary, report);
   else
     infer_batch(pipeline, flags, report);
   report.give(flags, world.is_main());
