@@ -55,15 +55,19 @@ class InferVerb(ProgramRuns):
     @of_mpi
     def test_outputs_are_on_the_last_stage_or_everywhere(self):
         flags = ["--model", "tied-lm", "--rows", "5", "--stages", "2"]
-        alone = self.outputs(*flags)[0]["outputs"]
+        def rounded(outputs):
+            # Replicas cut the rows otherwise, which may change the last bits.
+            return outputs and [[[round(number, 5) for number in row] for row in one["values"]] for one in outputs]
+
+        alone = rounded(self.outputs(*flags)[0]["outputs"])
         for replicas, ranks in ((1, 2), (2, 4)):
-            by_rank = {one["rank"]: one["outputs"] for one in self.outputs(*flags, ranks=ranks)}
+            by_rank = {one["rank"]: rounded(one["outputs"]) for one in self.outputs(*flags, ranks=ranks)}
             self.assertEqual(sorted(by_rank), list(range(ranks)))
             for rank, outputs in by_rank.items():
                 self.assertEqual(outputs, alone if rank >= replicas else None, rank)
             for variant in (["--broadcast"], ["--broadcast", "--replica-input", "each"]):
                 everywhere = self.outputs(*flags, *variant, ranks=ranks)
-                self.assertEqual([one["outputs"] for one in everywhere], [alone] * ranks)
+                self.assertEqual([rounded(one["outputs"]) for one in everywhere], [alone] * ranks)
         out = self.output_of("infer", *flags, ranks=2)
         self.assertIn("rank 0: not on this rank", out)
         self.assertIn("rank 1: Float (5, 32)", out)
