@@ -45,6 +45,8 @@ void check(const InferFlags& flags) {
                        "to follow it?");
   require<ConfigError>(!flags.generate || !flags.prompts.empty(), "--generate without --prompt: give the text to go on "
                        "from");
+  for (const std::string& prompt : flags.prompts)
+    require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one character to begin with");
   if (!flags.json.empty()) require_place_for(flags.json);
 }
 
@@ -152,20 +154,23 @@ void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   }
 }
 
-struct Prompts {
-  const Vocabulary& vocabulary;
-  std::vector<Tokens> tokens;
-};
+/// The prompts as tokens; before the ranks start, so that one which cannot be is told at once.
+std::vector<Tokens> tokens_of(const InferFlags& flags, const Vocabulary& vocabulary) {
+  std::vector<Tokens> prompts;
+  for (const std::string& prompt : flags.prompts) prompts.push_back(vocabulary.encode(prompt));
+  return prompts;
+}
 
-void infer_text(Pipeline& pipeline, const InferFlags& flags, const Prompts& prompts, Report& report) {
-  const Generated generated = generate(pipeline, prompts.tokens,
+void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<Tokens>& prompts,
+                const Vocabulary& vocabulary, Report& report) {
+  const Generated generated = generate(pipeline, prompts,
                                        {.tokens = *flags.generate,
                                         .context = gpt_options(flags.job.network).context,
                                         .sampling = {.temperature = flags.temperature, .top_k = flags.top_k},
                                         .seed = flags.job.seed});
   report.json["texts"] = Json::array();
-  for (std::size_t i = 0; i < prompts.tokens.size(); ++i) {
-    const std::string text = prompts.vocabulary.decode(generated.sequences[i]);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::string text = vocabulary.decode(generated.sequences[i]);
     report.line() << "prompt " << i << "\n";
     report.text() << text << "\n";
     report.json["texts"].push_back(text);
@@ -188,9 +193,8 @@ int infer(InferFlags flags) {
     vocabulary = vocabulary_of(flags, weights.vocabulary);
     network.vocabulary = vocabulary.size();
   }
-  Prompts prompts{vocabulary, {}};
-  for (const std::string& prompt : flags.prompts) prompts.tokens.push_back(vocabulary.encode(prompt));
   const auto model = make_model(network);
+  const std::vector<Tokens> prompts = tokens_of(flags, vocabulary);
   World world(world_options(flags.job));
   Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
   if (!flags.weights.empty()) pipeline.load_state(weights.state);
@@ -198,7 +202,7 @@ int infer(InferFlags flags) {
 
   Report report(world);
   if (flags.generate)
-    infer_text(pipeline, flags, prompts, report);
+    infer_text(pipeline, flags, prompts, vocabulary, report);
   else
     infer_batch(pipeline, flags, report);
   report.give(flags, world.is_main());
