@@ -269,6 +269,21 @@ class BodyVerbs(ProgramRuns):
         self.assertEqual(len(self.losses(out)), 4)
         self.assertEqual(out, self.output_of(*three, "--micro-batches", "3"))
 
+    def test_the_size_of_micro_batches_gives_their_number(self):
+        job = self.train("--batch-size", "30", "--steps", "3", "--log-every", "1", "--no-shuffle", "--stages", "2")
+        self.assertEqual(self.output_of(*job, "--micro-batch-size", "8"), self.output_of(*job, "--micro-batches", "4"))
+        self.assertEqual(self.output_of(*job, "--micro-batch-size", "16", "--replicas", "2"),
+                         self.output_of(*job, "--micro-batches", "1", "--replicas", "2"))
+        self.assertIn("excludes", self.complaint_of(*job, "--micro-batch-size", "8", "--micro-batches", "4"))
+
+    def test_the_shape_between_stages_is_held_where_it_is_given(self):
+        job = self.train("--batch-size", "30", "--steps", "2", "--log-every", "1", "--hidden", "20", "--stages", "2",
+                         "--cut", "layer2", "--micro-batches", "2")
+        self.assertEqual(self.output_of(*job, "--boundary-shape", "15,20"), self.output_of(*job))
+        code, _, err = self.run_program(*job, "--boundary-shape", "16,20")
+        self.assertEqual(code, 1)
+        self.assertIn("of shape [15, 20] to stage 1, but the boundary shape is [16, 20]", err)
+
     def test_more_stages_than_layers(self):
         job = self.train(*STEPS)
         code, out, err = self.run_program(*job, "--stages", "7")

@@ -1,5 +1,6 @@
 #include "penstock/cli/job_flags.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -10,6 +11,7 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
@@ -91,6 +93,14 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
 void JobFlags::add_training_to(CLI::App& app) {
   CLI::App* how = app.add_option_group("Training");
   how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
+  how->add_option("--micro-batch-size", micro_batch_size,
+                  "samples of a micro-batch, at most: gives the number of them in place of --micro-batches")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->excludes(app.get_option("--micro-batches"))
+      ->excludes(app.get_option("--plan"));
+  how->add_option("--boundary-shape", boundary_shape,
+                  "the shape of every value between stages, 16,1024 for example; another one is an error")
+      ->delimiter(',');
   how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
       ->check(CLI::IsMember({"mean", "sum"}))
       ->capture_default_str();
@@ -107,6 +117,16 @@ void JobFlags::add_training_to(CLI::App& app) {
       ->check(is_precision)
       ->capture_default_str();
   how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
+}
+
+void obey_micro_batch_size(JobFlags& flags) {
+  if (!flags.micro_batch_size) return;
+  const int processes = launched_as().size;
+  const int inferred = processes > 1 && flags.stages > 0 ? processes / flags.stages : 1;
+  const int replicas = std::max(1, flags.replicas > 0 ? flags.replicas : inferred);
+  const std::int64_t share = split(flags.batch_size, {.index = 0, .of = replicas}).size();
+  const std::int64_t count = (share + *flags.micro_batch_size - 1) / *flags.micro_batch_size;
+  flags.micro_batches = static_cast<int>(std::max<std::int64_t>(1, count));
 }
 
 void obey_plan(JobFlags& flags) {
@@ -192,6 +212,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (flags.precision == "bf16") options.precision = Precision::bf16;
   options.cut = flags.cut;
   options.device = flags.device;
+  if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;
   options.seed = flags.seed;
   return options;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <nlohmann/json_fwd.hpp>
@@ -20,6 +21,8 @@ struct JobFlags {
   int stages = 1;
   int replicas = 0;
   int micro_batches = 4;
+  std::optional<std::int64_t> micro_batch_size;  // in their place
+  std::vector<std::int64_t> boundary_shape;      // empty: any
   std::string schedule;
   int chunks = 0;
   std::string weight_gradients = "stream";
@@ -48,6 +51,8 @@ struct JobFlags {
   void add_training_to(CLI::App& app);
 };
 
+/// Turns --micro-batch-size, where it is given, into the number of micro-batches.
+void obey_micro_batch_size(JobFlags& flags);
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
 void obey_plan(JobFlags& flags);
 /// That the plan was made for this network: every layer that it names is there, on its stage, and it names every layer

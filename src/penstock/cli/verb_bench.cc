@@ -47,6 +47,7 @@ std::vector<double> time_steps(Pipeline& pipeline, const BenchFlags& flags) {
 
 int bench_step(BenchFlags& flags) {
   obey_plan(flags.job);
+  obey_micro_batch_size(flags.job);
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");

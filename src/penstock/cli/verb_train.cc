@@ -245,6 +245,7 @@ void add_train(CLI::App& app, int& exit_code) {
     if (print_config_instead(*verb)) return;
     exit_code = run_verb([&] {
       obey_plan(flags->job);
+      obey_micro_batch_size(flags->job);
       return train(*flags);
     });
   });
