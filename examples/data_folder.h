@@ -14,8 +14,10 @@ inline std::string data_folder() {
   return std::filesystem::is_directory("../shared/data") ? "../shared/data" : "data";
 }
 
-/// Says what went wrong; the exit code.
-inline int failed(const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return dynamic_cast<const penstock::Misuse*>(&error) ? 2 : 1;
+/// Says what went wrong and ends the program, with 2 for misuse and else 1. At once: after a failure a rank may still be
+/// computing, and nothing that it uses may be torn down.
+[[noreturn]] inline int failed(const std::exception& error) {
+  std::cout.flush();
+  std::cerr << error.what() << std::endl;
+  std::_Exit(dynamic_cast<const penstock::Misuse*>(&error) ? 2 : 1);
 }
