@@ -59,6 +59,5 @@ int main(int argc, char** argv) try {
     std::cout << "\n----\n" << text.vocabulary.decode(sequence) << "\n";
   std::cout << "\n" << written.tokens << " tokens, " << written.tokens_per_second() << " a second\n";
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 1;
+  return failed(error);
 }

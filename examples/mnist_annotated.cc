@@ -82,6 +82,5 @@ int main(int argc, char** argv) try {
 
   (has("--trainer") ? train_by_a_trainer : train_in_a_loop)(pipeline, train, steps);
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 1;
+  return failed(error);
 }

@@ -132,6 +132,5 @@ int main(int argc, char** argv) try {
   if (world.is_main()) std::cout << "\n2 stages, gpipe, batch 32 in 2 micro-batches:" << std::endl;
   train(world, steps);
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 1;
+  return failed(error);
 }

@@ -71,6 +71,5 @@ int main(int argc, char** argv) try {
             << ps::board(swapped, {.marked = ps::judge(swapped).cell});
   return equal ? 0 : 1;
 } catch (const std::exception& error) {
-  std::cerr << error.what() << "\n";
-  return 2;
+  return failed(error);
 }

@@ -12,9 +12,11 @@
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 
+#include "data_folder.h"
+
 namespace ps = penstock;
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto asked_for = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
 
@@ -43,4 +45,6 @@ int main(int argc, char** argv) {
   const torch::Tensor logits = result.output();
   std::cout << "logits of shape " << logits.sizes() << ", from " << logits.min().item<float>() << " to "
             << logits.max().item<float>() << "\n" << logits << "\n";
+} catch (const std::exception& error) {
+  return failed(error);
 }
