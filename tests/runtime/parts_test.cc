@@ -62,6 +62,31 @@ TEST(Parts, ShowGradientsByNameAndDivideThem) {
   EXPECT_GT(gradients.at("first.weight").norm().item<double>(), 0);
 }
 
+struct Twice : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
+  Layer twice = add("twice", [] { return torch::nn::Linear(8, 8); });
+  Layer out = add("out", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return out(twice(relu(twice(relu(in(x)))))); }
+};
+
+TEST(Parts, AreNotChangedByALookInBetween) {
+  torch::manual_seed(7);
+  const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
+  std::map<std::string, torch::Tensor> trained[2];
+  for (const bool looks : {false, true}) {
+    World world({.stages = 1, .replicas = 2});
+    Twice network;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .clip_norm = 0.1});
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    const StepResult result = pipeline.forward_backward(inputs, targets);
+    if (looks) EXPECT_TRUE(pipeline.local_gradients().contains("twice.weight"));
+    pipeline.step();
+    EXPECT_GT(result.gradient_norm(), 0.1);
+    trained[looks] = pipeline.state();
+  }
+  expect_equal(trained[false], trained[true]);
+}
+
 TEST(Parts, KeepTheirGradientsOverAnEvaluation) {
   Job undisturbed({2}), evaluated({2});
   for (Job* job : {&undisturbed, &evaluated}) {

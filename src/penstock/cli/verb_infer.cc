@@ -114,14 +114,15 @@ class Report {
   void give(const InferFlags& flags, bool is_main) {
     Json all{{"rank", rank_}};
     all.update(json);
-    const bool on_stdout = flags.json == "-";
-    if (on_stdout) {
-      std::cout << all.dump() + "\n" << std::flush;
+    // A model of bytes may write what is no UTF-8.
+    const std::string line = all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    if (flags.json == "-") {
+      std::cout << line << std::flush;
       std::cerr << text_.str() << std::flush;
       return;
     }
     std::cout << text_.str() << std::flush;
-    if (!flags.json.empty()) write_text(is_main ? flags.json : say(flags.json, ".rank", rank_), all.dump() + "\n");
+    if (!flags.json.empty()) write_text(is_main ? flags.json : say(flags.json, ".rank", rank_), line);
   }
 
  private:

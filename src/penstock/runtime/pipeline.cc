@@ -114,8 +114,11 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     for (int r = 0; r < world_.replicas(); ++r)
       job->plans[static_cast<std::size_t>(r)] = plans_.for_training(job->layout.micro_batches(Replica(r)), part);
     next_part_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
-    if (part == StepPart::update) begun_.reset();
-    start(job);
+    const StepResult result = start(job);
+    if (part != StepPart::update) return;
+    // The step's one result is forward_backward's.
+    if (options_.clip_norm) begun_->state->set_gradient_norm(result.gradient_norm());
+    begun_.reset();
   }
 
   std::map<std::string, torch::Tensor> local_gradients() {
@@ -303,9 +306,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
     Tensors micro_batch;
     for (const torch::Tensor& input : options_.sample) {
-      require<ConfigError>(input.dim() >= 1 && input.size(0) >= 1, "PipelineOptions::sample has no rows: give it some");
       const std::int64_t parts = std::int64_t{options_.micro_batches} * world_.replicas();
-      micro_batch.push_back(input.narrow(0, 0, std::max<std::int64_t>(1, input.size(0) / parts)));
+      const std::int64_t rows = input.defined() && input.dim() >= 1 ? input.size(0) : 0;
+      micro_batch.push_back(rows > 0 ? input.narrow(0, 0, std::max<std::int64_t>(1, rows / parts)) : input);
     }
     options_.sample.clear();
     if (!is_annotated)

@@ -51,6 +51,9 @@ void RankRunner::tell_outputs() {
     if (to != member().rank && (inference.broadcast || is_last) && (!is_each || is_ours))
       endpoint().send(to, tag_of_outputs(setting_, job_->step, replica_), message_of(joined));
   }
+  // What was sent is read later, and the caller may change what is given to it.
+  for (torch::Tensor& output : joined)
+    if (output.defined()) output = output.clone();
   inference.state->add_part(replica_, std::move(joined));
 }
 

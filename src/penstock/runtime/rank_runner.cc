@@ -359,7 +359,7 @@ ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std:
 void RankRunner::reduce(Stage& stage) {
   const auto& parameters = stage.gradients().parameters();
   send_uses(tie_route(job_->step), stage);
-  Tensors sums = stage.gradients().sum_uses();
+  Tensors sums = gradients_of(stage);  // local_gradients() may have summed them already
   if (member().replicas > 1) {
     Tensors own, like;
     for (std::size_t i = 0; i < sums.size(); ++i)

@@ -169,7 +169,7 @@ Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) 
   if (torch::GradMode::is_enabled())
     for (std::size_t i = 0; i < split_.size(); ++i) run.kept.push_back(c10::make_intrusive<KeptForWeights>());
   const RandomPlaceGuard guard(run.place);
-  if (watched_)
+  if (is_watched())
     run_calls(run, plain_call_);
   else
     run_watching_for_changes(run);
@@ -192,7 +192,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   const auto place = [&](torch::Tensor value) {
     if (value.defined()) value = value.to(setting_.device);
     // What comes in is shared with its sender. Until it is known that no layer here changes it, work on a copy.
-    if (value.defined() && (arrival->copy || !watched_)) value = value.clone();
+    if (value.defined() && (arrival->copy || !is_watched())) value = value.clone();
     slots[arrival->slot] = std::move(value);
     ++arrival;
   };
@@ -274,8 +274,8 @@ void Stage::run_watching_for_changes(Passage& run) {
                          " reads afterwards: use a layer that does not work in place");
   });
   const auto at_end = versions();
-  for (Arrival& arrival : arrivals_) arrival.copy = outside[arrival.slot] != at_end[arrival.slot];
-  watched_ = true;
+  for (Arrival& arrival : arrivals_) arrival.copy |= outside[arrival.slot] != at_end[arrival.slot];
+  watched_[training_.value_or(false)] = true;
 }
 
 Stage::Forwarded Stage::leave(const Tensors& slots) const {

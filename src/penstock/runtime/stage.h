@@ -1,6 +1,7 @@
 // One stage: its part of the graph, built; its forward and backward of one micro-batch.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -101,6 +102,7 @@ class Stage {
     bool copy = false;  // a layer here changes it in place: it works on a copy
   };
 
+  bool is_watched() const { return watched_[training_.value_or(false)]; }
   void build(const StagedGraph& staged);
   /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
   BuiltLayer build_node(const StagedGraph& staged, const Node& node);
@@ -123,7 +125,7 @@ class Stage {
   std::vector<Call> calls_;
   std::map<ValueRef, std::size_t> slots_;  // where a value lies while F runs
   std::vector<Arrival> arrivals_;          // graph inputs, then received values by port
-  bool watched_ = false;                   // the first F looks for layers that change their input
+  std::array<bool, 2> watched_{};          // by training: its first F looks for layers that change their input
   std::optional<bool> training_;
   Gradients gradients_;
   std::vector<Held> state_;

@@ -132,15 +132,19 @@ std::string fastest_cut(const Graph& graph, const std::vector<double>& seconds,
 
 std::string agree_on_fastest_cut(const World& world, std::uint32_t pipeline, const Graph& graph, const Tensors& sample,
                                  const std::vector<Rank>& rank_of_stage) {
-  require<ConfigError>(!world.is_main() || static_cast<int>(sample.size()) == graph.inputs,
-                       "cut 'time' measures the layers on PipelineOptions::sample, which holds ", sample.size(),
-                       " tensors, but the network takes ", graph.inputs, ": give it the inputs of some samples");
   // Not one of the preflight's, which uses small numbers.
   const Tag tag{pipeline, Traffic::control, 0, -1, 0, 0};
   std::string agreed;
   world.run_on_local_ranks([&](const Member& member) {
     std::string cut;
     if (member.rank == WorldRank(0)) {
+      // Here, where a complaint ends all ranks: only this one looks at the sample.
+      require<ConfigError>(static_cast<int>(sample.size()) == graph.inputs,
+                           "cut 'time' measures the layers on PipelineOptions::sample, which holds ", sample.size(),
+                           " tensors, but the network takes ", graph.inputs, ": give it the inputs of some samples");
+      for (const torch::Tensor& input : sample)
+        require<ConfigError>(input.defined() && input.dim() >= 1 && input.size(0) >= 1,
+                             "PipelineOptions::sample has no rows: give it some");
       cut = fastest_cut(graph, measure(graph, sample, [&](const Node& node) { told(member, node.name); }),
                         rank_of_stage);
       for (int r = 1; r < member.world_size(); ++r)

@@ -1,11 +1,31 @@
 #include "penstock/runtime/worker.h"
 
 #include <cfenv>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
 
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 
 namespace penstock {
+namespace {
+
+/// The process will end, when it ends, without the destructors of static objects: the thread may be inside a library of
+/// theirs. Handlers run last in, first out, so this one comes before those that were there.
+void end_without_teardown() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ::on_exit(
+        [](int status, void*) {
+          std::fflush(nullptr);
+          std::_Exit(status);
+        },
+        nullptr);
+  });
+}
+
+}  // namespace
 
 Worker::Worker(int threads) : state_(std::make_shared<State>()) {
   thread_ = std::thread([state = state_, threads] { run(state, threads); });
@@ -45,10 +65,12 @@ bool Worker::abandon(std::chrono::milliseconds patience) {
   state_->changed.notify_all();
   const bool ended = state_->changed.wait_for(lock, patience, [&] { return state_->ended; });
   lock.unlock();
-  if (ended)
+  if (ended) {
     thread_.join();
-  else
+  } else {
+    end_without_teardown();
     thread_.detach();
+  }
   return ended;
 }
 
