@@ -9,6 +9,9 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+
+// gcc 12 takes parts of <regex> for uninitialised where sanitizers are on.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <regex>
 
 #include "penstock/base/error.h"
