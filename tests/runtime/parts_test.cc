@@ -79,7 +79,9 @@ TEST(Parts, AreNotChangedByALookInBetween) {
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .clip_norm = 0.1});
     pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
     const StepResult result = pipeline.forward_backward(inputs, targets);
-    if (looks) EXPECT_TRUE(pipeline.local_gradients().contains("twice.weight"));
+    if (looks) {
+      EXPECT_TRUE(pipeline.local_gradients().contains("twice.weight"));
+    }
     pipeline.step();
     EXPECT_GT(result.gradient_norm(), 0.1);
     trained[looks] = pipeline.state();
