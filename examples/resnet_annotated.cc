@@ -2,6 +2,7 @@
 //
 //   build/release/examples/resnet_annotated             images of 224 x 224, 10 epochs: hours on a small machine
 //   build/release/examples/resnet_annotated 32 5        images as they are, 5 steps: seconds
+//   build/release/examples/resnet_annotated 32 250 .001 with another learning rate than the tutorial's .01
 //   mpirun -n 2 build/release/examples/resnet_annotated 32 5
 #include <iostream>
 
@@ -13,6 +14,7 @@ namespace ps = penstock;
 
 int main(int argc, char** argv) try {
   const std::int64_t image_size = argc > 1 ? std::stoll(argv[1]) : 224;
+  const double learning_rate = argc > 3 ? std::stod(argv[3]) : 0.01;
 
   // Blocks that begin as their shortcuts: at 32 x 32 the loss would climb for many steps otherwise.
   ps::Resnet net(
@@ -23,7 +25,7 @@ int main(int argc, char** argv) try {
   ps::World world(argc, argv, {.stages = 2});
   // The loss of a batch is the sum over its 2 micro-batches of their means: 2 ln 10 = 4.6 at first.
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 2, .reduction = ps::Reduction::sum});
-  pipeline.optimize_with(ps::sgd({.learning_rate = 0.01, .momentum = 0.9}));
+  pipeline.optimize_with(ps::sgd({.learning_rate = learning_rate, .momentum = 0.9}));
 
   ps::ImageTransforms transforms = ps::cifar10_augmentation;  // pad 4, crop 32, flip; then to the size that is wanted
   transforms.resize = image_size;
