@@ -301,7 +301,8 @@ class LaunchVerb(unittest.TestCase):
     @of_mpirun
     def test_two_hosts(self):
         # Loopback in the place of a network: what would go through ssh runs here.
-        self.write("agent", "#!/bin/sh\nshift\nexec sh -c \"$*\"\n")
+        # Each host has a folder for temporary files, as two machines have: their daemons would race for one.
+        self.write("agent", "#!/bin/sh\nexport TMPDIR=$0.$1\nmkdir -p $TMPDIR\nshift\nexec sh -c \"$*\"\n")
         code, _, err = self.launch("--hosts", "one:2,two:2", script=f"echo rank {RANK} node $OMPI_COMM_WORLD_NODE_RANK",
                                    environment={**ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": self.path("agent"),
                                                 "OMPI_MCA_orte_keep_fqdn_hostnames": "1"})
