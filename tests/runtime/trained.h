@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "penstock/penstock.h"
+#include "tests/runtime/split_1f1b.h"
 
 namespace penstock::test {
 
@@ -55,28 +56,6 @@ inline void expect_close(const Trained& expected, const Trained& got, double rel
     const torch::Tensor wanted = value.to(torch::kFloat64), other = got.state.at(name).to(torch::kFloat64);
     EXPECT_LE((wanted - other).norm().item<double>(), relative * (smallest + wanted.norm().item<double>())) << name;
   }
-}
-
-/// 1F1B with every B split, each W as many micro-batches behind its I as `lag` says; the rest at the end.
-inline Schedule split_1f1b(const ScheduleShape& shape, int lag) {
-  Schedule schedule = generate("1f1b", shape);
-  schedule.name = "split 1f1b";
-  for (Order& order : schedule.orders) {
-    Order halves;
-    for (const Instruction& word : order) {
-      if (word.op() != Op::backward) {
-        halves.push_back(word);
-        continue;
-      }
-      const int i = word.micro_batch().value();
-      halves.push_back(Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()));
-      if (i >= lag) halves.push_back(Instruction::compute(Op::weight_grad, word.stage(), MicroBatch(i - lag)));
-    }
-    for (int i = std::max(0, shape.micro_batches - lag); i < shape.micro_batches; ++i)
-      halves.push_back(Instruction::compute(Op::weight_grad, order.front().stage(), MicroBatch(i)));
-    order = std::move(halves);
-  }
-  return schedule;
 }
 
 }  // namespace penstock::test

@@ -355,24 +355,26 @@ ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std:
   return group;
 }
 
+// Replaces what `chosen` picks of `gradients`, one per parameter of `stage`, by the sums over the replicas.
+void RankRunner::sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen,
+                              Tensors& gradients) {
+  Tensors own, like;
+  for (const std::size_t i : chosen) {
+    own.push_back(gradients[i]);
+    like.push_back(stage.gradients().parameters()[i].value);
+  }
+  Tensors sums = sum_over_replicas(replica_group(stage, traffic, job_->step), own, like);
+  for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
+}
+
 // Every use of a tied parameter goes home; all others are summed over the replicas here.
 void RankRunner::reduce(Stage& stage) {
   const auto& parameters = stage.gradients().parameters();
   send_uses(tie_route(job_->step), stage);
-  Tensors sums = gradients_of(stage);  // local_gradients() may have summed them already
-  if (member().replicas > 1) {
-    Tensors own, like;
-    for (std::size_t i = 0; i < sums.size(); ++i)
-      if (!parameters[i].everywhere.is_tied()) {
-        own.push_back(sums[i]);
-        like.push_back(parameters[i].value);
-      }
-    Tensors total = sum_over_replicas(replica_group(stage, Traffic::reduce, job_->step), own, like);
-    auto next = total.begin();
-    for (std::size_t i = 0; i < sums.size(); ++i)
-      if (!parameters[i].everywhere.is_tied()) sums[i] = std::move(*next++);
-  }
-  gradients_[stage.id()] = std::move(sums);
+  std::vector<std::size_t> untied;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (!parameters[i].everywhere.is_tied()) untied.push_back(i);
+  sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));  // local_gradients() may have summed the uses
   ties_pending_ = true;
 }
 
@@ -387,14 +389,8 @@ void RankRunner::finish_ties() {
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].everywhere.is_tied() && parameters[i].everywhere.home() == stage->id()) at_home.push_back(i);
     if (at_home.empty()) continue;
-    Tensors own, like;
-    for (const std::size_t i : at_home) {
-      own.push_back(totals[i]);
-      like.push_back(parameters[i].value);
-    }
-    own = sum_over_replicas(replica_group(*stage, Traffic::ties, job_->step), own, like);
-    for (std::size_t k = 0; k < at_home.size(); ++k)
-      gradients_[stage->id()][at_home[k]] = totals[at_home[k]] = std::move(own[k]);
+    sum_replicas(*stage, Traffic::ties, at_home, totals);
+    for (const std::size_t i : at_home) gradients_[stage->id()][i] = totals[i];
     send_totals(route, *stage, totals);
   }
   for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
@@ -403,24 +399,20 @@ void RankRunner::finish_ties() {
 void RankRunner::synchronise(std::uint64_t round) {
   const torch::NoGradGuard no_grad;
   const TieRoute route = tie_route(round);
-  const auto for_each_replica = [&](const auto& use) {
-    for (const auto& stage : stages_) {
-      const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
-      for (std::size_t r = 1; r < group.ranks.size(); ++r) use(*stage, group, group.ranks[r]);
-    }
-  };
   if (replica_ == Replica(0)) {
     for (const auto& stage : stages_) send_values(route, *stage);
     for (const auto& stage : stages_) receive_values(route, *stage);
-    for_each_replica([](const Stage& stage, const ReplicaGroup& group, WorldRank other) {
-      Message message;
-      for (const Stage::Held& held : stage.state()) message.parcels.push_back({held.value.detach().clone(), false});
-      group.endpoint.send(other, group.tag, std::move(message));
-    });
-    return;
   }
   for (const auto& stage : stages_) {
     const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
+    if (replica_ == Replica(0)) {
+      for (std::size_t r = 1; r < group.ranks.size(); ++r) {
+        Message message;
+        for (const Stage::Held& held : stage->state()) message.parcels.push_back({held.value.detach().clone(), false});
+        endpoint().send(group.ranks[r], group.tag, std::move(message));
+      }
+      continue;
+    }
     const Message message = endpoint().receive(group.ranks.front(), group.tag, "the parameters of replica 0");
     for (std::size_t i = 0; i < stage->state().size(); ++i) {
       torch::Tensor value = stage->state()[i].value;

@@ -131,6 +131,7 @@ class RankRunner {
   void reduce(Stage& stage);
   TieRoute tie_route(std::uint64_t round) const;
   ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
+  void sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen, Tensors& gradients);
   void finish_ties();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();

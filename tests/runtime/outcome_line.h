@@ -1,0 +1,33 @@
+// A job's outcome as a line of text: two ways of running the job can be compared by it.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace penstock::test {
+
+/// FNV-1a over the bytes of all tensors.
+inline std::uint64_t digest(const std::map<std::string, torch::Tensor>& state) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const auto& [name, value] : state) {
+    const torch::Tensor flat = value.contiguous();
+    const auto* bytes = static_cast<const unsigned char*>(flat.const_data_ptr());
+    for (std::size_t i = 0; i < flat.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ull;
+  }
+  return hash;
+}
+
+/// "name: loss loss ... digest", every bit of them.
+inline void print_outcome(const std::string& name, const std::vector<double>& losses,
+                          const std::map<std::string, torch::Tensor>& state) {
+  std::printf("%s:", name.c_str());
+  for (double loss : losses) std::printf(" %a", loss);
+  std::printf(" %016llx\n", static_cast<unsigned long long>(digest(state)));
+}
+
+}  // namespace penstock::test
