@@ -70,6 +70,11 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "bits")
           ->check(CLI::IsMember({"stream", "fused"}))
           ->capture_default_str());
+  where->add_option("--kernels", kernels,
+                    "fixed: LibTorch's; tuned: the fastest for each convolution's shape, measured first; changes the last "
+                    "bits")
+      ->check(CLI::IsMember({"fixed", "tuned"}))
+      ->capture_default_str();
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
@@ -205,6 +210,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.chunks = flags.chunks;
   // A plan's words are fused already where they should be.
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
+  if (flags.kernels == "tuned") options.kernels = Kernels::tuned;
   options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
   options.clip_norm = flags.clip_norm;
@@ -244,6 +250,7 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"schedule", pipeline.options().schedule},
                    {"chunks", chunks_of(pipeline)},
                    {"weight_gradients", flags.weight_gradients},
+                   {"kernels", flags.kernels},
                    {"cut", flags.cut},
                    {"transport", world.transport()},
                    {"threads", world.threads()},

@@ -26,6 +26,7 @@ struct JobFlags {
   std::string schedule;
   int chunks = 0;
   std::string weight_gradients = "stream";
+  std::string kernels = "fixed";
   std::optional<double> memory_limit;
   std::string plan;
   std::optional<Plan> planned;  // what is in that file

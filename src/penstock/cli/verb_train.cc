@@ -148,7 +148,8 @@ int train(TrainFlags flags) {
   if (flags.shows_steps()) require_full_steps(flags.job, world);
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
   PipelineOptions options = pipeline_options(flags.job);
-  if (options.cut == "time") options.sample = {sample_of(sets, flags.data, flags.job.network, reading)};
+  if (options.cut == "time" || options.kernels == Kernels::tuned)
+    options.sample = {sample_of(sets, flags.data, flags.job.network, reading)};
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);

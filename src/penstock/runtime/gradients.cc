@@ -7,11 +7,26 @@ namespace {
 
 /// True when nobody else can see the memory of `tensor`, and it is of the type and laid out as `like` is.
 bool is_our_own(const torch::Tensor& tensor, const torch::Tensor& like) {
-  return tensor.scalar_type() == like.scalar_type() && tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.strides() == like.strides() &&
+  return tensor.scalar_type() == like.scalar_type() && tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+         tensor.strides() == like.strides() &&
          static_cast<std::size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
 }
 
 }  // namespace
+
+void add_product_to(torch::Tensor into, bool is_first, const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.scalar_type() != into.scalar_type()) {
+    const torch::Tensor product = torch::mm(a, b);
+    if (is_first)
+      into.copy_(product);
+    else
+      into.add_(product);
+  } else if (is_first) {
+    torch::mm_out(into, a, b);
+  } else {
+    into.addmm_(a, b);
+  }
+}
 
 void Gradients::add_use(TrainedParameter parameter) {
   const torch::Tensor leaf = parameter.value;
@@ -51,14 +66,14 @@ void Gradients::add(std::size_t use, torch::Tensor gradient) {
 }
 
 void Gradients::add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b) {
+  add_by(use, [&](torch::Tensor& buffer, bool is_first) { add_product_to(buffer, is_first, a, b); });
+}
+
+void Gradients::add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write) {
   const torch::NoGradGuard no_grad;
-  if (a.scalar_type() != leaves_[use].scalar_type()) return add(use, torch::mm(a, b));
   torch::Tensor& buffer = buffers_[use];
   if (!buffer.defined()) buffer = torch::empty_like(leaves_[use]);
-  if (written_[use])
-    buffer.addmm_(a, b);
-  else
-    torch::mm_out(buffer, a, b);
+  write(buffer, !written_[use]);
   written_[use] = true;
 }
 

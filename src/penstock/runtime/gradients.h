@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,10 @@
 #include "penstock/model/ties.h"
 
 namespace penstock {
+
+/// Adds the matrix a b to `into`, a matrix of any strides, or writes it where `is_first`; without a product in between
+/// where all are of one type.
+void add_product_to(torch::Tensor into, bool is_first, const torch::Tensor& a, const torch::Tensor& b);
 
 /// One parameter, and every place that uses it. A layer that is called twice uses its parameters twice: each use is a
 /// leaf of its own over the same values, with a gradient buffer of its own, so that the order of summation is fixed.
@@ -40,6 +45,8 @@ class Gradients {
   void add(std::size_t use, torch::Tensor gradient);
   /// Adds a b, two matrices, without the product in between.
   void add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b);
+  /// Lets `write` add to one use's buffer, or fill it whole where it `is_first`.
+  void add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write);
   /// Adds one gradient per leaf; undefined ones add nothing.
   void add_all(Tensors gradients);
 

@@ -40,6 +40,12 @@ enum class Precision {
   bf16  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
 };
 
+/// Which code computes a layer's products where there is a choice. The last bits depend on it.
+enum class Kernels {
+  fixed,  // LibTorch's: nothing is measured
+  tuned   // whatever is the fastest for a layer's shape on this machine, measured on the first process for all
+};
+
 struct PipelineOptions {
   int inputs = 1;                        // tensors that the network takes
   int micro_batches = 1;                 // m per step and replica
@@ -64,11 +70,16 @@ struct PipelineOptions {
   /// one. First weights are made on the CPU: they are the same on every device.
   std::string device = "cpu";
   Precision precision = Precision::fp32;
+  Kernels kernels = Kernels::fixed;
+  /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with the
+  /// same text computes the same bits.
+  std::string kernel_book = "";
   /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
   /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
   /// differs from run to run; numbers do not depend on the cut.
   std::string cut = "parameters";
-  /// Inputs of some samples, a batch as a rule: what "time" measures with. Looked at in the first process alone.
+  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with. Looked at in the first
+  /// process alone.
   std::vector<torch::Tensor> sample = {};
   std::uint64_t seed = 0;                // of the initial weights
 };

@@ -9,12 +9,12 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/runtime/cut_network.h"
+#include "penstock/runtime/decide.h"
 #include "penstock/runtime/device.h"
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
-#include "penstock/runtime/time_cut.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -35,13 +35,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         loss_(std::move(loss)),
         id_(world.next_pipeline()),
         plans_({.options = options, .ranks = world.stages()}),
-        staged_(cut_network(network, with_cut_decided(network), plans_.training().stage_count())),
+        staged_(cut_network(network, decided(network), plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
     const double clip_norm = options_.clip_norm.value_or(1);
     require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
     if (world.is_main())
       for (const std::string& warning : staged_.warnings) warn(warning);
+    const std::shared_ptr<const KernelBook> kernels = kernels_of(options_);
     std::vector<bool> node_trains;
     world_.run_on_local_ranks([&](const Member& member) {
       auto& runner = runner_of(member);
@@ -50,7 +51,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
           RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed,
                       options_.precision,
                       device_of(options_.device,
-                                member.is_alone ? member.rank.value() : local_rank_of(member.rank.value()))});
+                                member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
+                      kernels});
       auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
@@ -298,21 +300,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
 
-  /// The options, with the cut "time" measured. Once world_, id_ and plans_ are there.
-  const PipelineOptions& with_cut_decided(Cell& network) {
-    if (options_.cut != "time") return options_;
-    const Graph graph = trace_graph(network, options_.inputs);
-    const bool is_annotated =
-        std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
-    Tensors micro_batch;
-    for (const torch::Tensor& input : options_.sample) {
-      const std::int64_t parts = std::int64_t{options_.micro_batches} * world_.replicas();
-      const std::int64_t rows = input.defined() && input.dim() >= 1 ? input.size(0) : 0;
-      micro_batch.push_back(rows > 0 ? input.narrow(0, 0, std::max<std::int64_t>(1, rows / parts)) : input);
-    }
-    options_.sample.clear();
-    if (!is_annotated)
-      options_.cut = agree_on_fastest_cut(world_, id_, graph, micro_batch, plans_.training().rank_of_stage);
+  /// The options, with what is to be measured decided. Once world_, id_ and plans_ are there.
+  const PipelineOptions& decided(Cell& network) {
+    decide_by_measuring({world_, id_, network, plans_.training().rank_of_stage}, options_);
     return options_;
   }
 
@@ -362,6 +352,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
             {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
             {"precision", to_string(options_.precision)},
+            {"kernels", kernels_of(options_)->fingerprint()},
             {"device", options_.device},
             {"seed", say(options_.seed)},
             {"threads per rank", say(world_.threads())}};

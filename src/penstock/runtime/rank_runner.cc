@@ -38,7 +38,9 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, con
       replica_(setting.member.replica()) {
   for (Order& order : placement_.orders) order.clear();
   for (const StagePart& part : staged_.parts)
-    if (is_local(part.id)) stages_.push_back(std::make_unique<Stage>(staged_, part, StageSetting{setting.seed, setting.device}));
+    if (is_local(part.id))
+      stages_.push_back(
+          std::make_unique<Stage>(staged_, part, StageSetting{setting.seed, setting.device, setting.kernels}));
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {

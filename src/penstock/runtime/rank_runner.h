@@ -55,6 +55,7 @@ struct RankSetting {
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
   c10::Device device = c10::kCPU;
+  std::shared_ptr<const KernelBook> kernels = nullptr;
 };
 
 /// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.

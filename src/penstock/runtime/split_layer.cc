@@ -26,7 +26,7 @@ struct SplitNode : torch::autograd::Function<SplitNode> {
     auto kept = c10::static_intrusive_pointer_cast<KeptForWeights>(context->saved_data["kept"].toCapsule());
     Tensors gradients(3);
     if (!output_gradients.front().defined()) return gradients;
-    kept->output_gradient = output_gradients.front();
+    kept->output_gradient = kept->layer->arranged(output_gradients.front());
     if (context->needs_input_grad(0)) gradients.front() = kept->layer->input_gradient(*kept);
     if (kept->weights_now) kept->layer->weight_gradients({&kept, 1});
     return gradients;
@@ -62,15 +62,16 @@ torch::Tensor SplitLayer::input_gradient(const KeptForWeights& kept) const {
 
 torch::Tensor SplitLayer::as_computed(const torch::Tensor& input) const {
   const Autocast autocast = Autocast::current(input.device().type());
-  return autocast.enabled && follows_autocast() && input.scalar_type() == torch::kFloat32 ? input.to(autocast.type)
-                                                                                         : input;
+  const bool casts = autocast.enabled && follows_autocast() && input.scalar_type() == torch::kFloat32;
+  return arranged(casts ? input.to(autocast.type) : input);
 }
 
 torch::Tensor SplitLayer::run(const torch::Tensor& input) const {
   // Without autocast an input of another type is an error, as torch has it.
-  if (!Autocast::current(input.device().type()).enabled) return call_.layer.forward({input}).front();
-  const WeightAndBias& parameters = parameters_for(input);
-  return parameters.weight.is_same(weight()) ? call_.layer.forward({input}).front() : compute(input, parameters);
+  const bool is_cast = Autocast::current(input.device().type()).enabled;
+  const WeightAndBias& parameters = is_cast ? parameters_for(input) : parameters_;
+  const bool is_plain = parameters.weight.is_same(weight()) && !has_own_kernel(input);
+  return is_plain ? call_.layer.forward({input}).front() : compute(input, parameters);
 }
 
 const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) const {

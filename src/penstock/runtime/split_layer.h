@@ -15,6 +15,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/runtime/gradients.h"
+#include "penstock/runtime/kernels.h"
 
 namespace penstock {
 
@@ -40,6 +41,7 @@ using Kept = c10::intrusive_ptr<KeptForWeights>;
 struct LayerCall {
   std::string name;  // of its node, for messages
   BuiltLayer layer;
+  std::shared_ptr<const KernelBook> kernels;
 };
 
 struct WeightAndBias {
@@ -56,8 +58,10 @@ class SplitLayer {
   torch::Tensor forward(const torch::Tensor& input, const Kept& kept) const;
   /// The same without the node, for an input of the type it is computed in.
   torch::Tensor run(const torch::Tensor& input) const;
-  /// `input` in that type: its own, unless autocast says otherwise.
+  /// `input` in that type: its own, unless autocast says otherwise; and in the order in memory that the kernels want.
   torch::Tensor as_computed(const torch::Tensor& input) const;
+  /// An input or an output's gradient in the order in memory that the kernels want: itself, as a rule.
+  virtual torch::Tensor arranged(const torch::Tensor& tensor) const { return tensor; }
 
   /// W for one micro-batch or, fused, for several in this order: one product over all of them where shapes allow. Adds
   /// to the gradients that the layer was made with, and clears `kept`. Throws PlanError where an input was changed in
@@ -76,6 +80,8 @@ class SplitLayer {
 
   /// Whether autocast makes the layer compute in another type than that of its weight.
   virtual bool follows_autocast() const { return true; }
+  /// Whether compute() stands for the layer's own forward with its own parameters too.
+  virtual bool has_own_kernel(const torch::Tensor&) const { return false; }
   /// The layer's function with these in place of its parameters.
   virtual torch::Tensor compute(const torch::Tensor& input, const WeightAndBias& parameters) const = 0;
 
@@ -86,6 +92,7 @@ class SplitLayer {
   std::size_t weight_use() const { return weight_use_; }
   /// None where there is no bias, or it is frozen.
   std::optional<std::size_t> bias_use() const { return bias_use_; }
+  const KernelBook& kernels() const { return *call_.kernels; }
 
  private:
   void require_unchanged(const KeptForWeights& kept) const;
@@ -103,5 +110,8 @@ class SplitLayer {
 /// cannot be split: other modules, classes derived from those that can, frozen weights, options that make the gradient
 /// more than a product.
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients);
+
+/// Brings the weights of `module` into the order in memory in which tuned kernels want them. Values stay.
+void arrange_for_kernels(torch::nn::Module& module);
 
 }  // namespace penstock

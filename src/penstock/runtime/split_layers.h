@@ -1,7 +1,10 @@
 // The layers that can be split, one file each. Each function gives null for a layer that is not of its kind.
 #pragma once
 
+#include <algorithm>
 #include <typeinfo>
+
+#include <torch/nn/modules/conv.h>
 
 #include "penstock/runtime/split_layer.h"
 
@@ -23,5 +26,19 @@ const M* splittable(const LayerCall& call) {
 
 /// The tensors below each other: one stays itself, without a copy.
 inline torch::Tensor stacked(const Tensors& rows) { return rows.size() == 1 ? rows.front() : torch::cat(rows); }
+
+/// What the kernels of a convolution of x are chosen by; none where there is no choice.
+std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
+
+/// Rows of a product that make it large: stacking more of them gains nothing, and copies them.
+constexpr std::int64_t enough_rows = 512;
+
+/// Calls `add(begin, end)` for the micro-batches that a fused W stacks, of `count` with `rows` each: as few as have
+/// enough rows together.
+template <class Add>
+void for_each_stack(std::size_t count, std::int64_t rows, Add&& add) {
+  const auto size = static_cast<std::size_t>(rows > 0 ? std::max<std::int64_t>(1, (enough_rows + rows - 1) / rows) : 1);
+  for (std::size_t begin = 0; begin < count; begin += size) add(begin, std::min(count, begin + size));
+}
 
 }  // namespace penstock

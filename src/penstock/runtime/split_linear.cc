@@ -23,16 +23,19 @@ class SplitLinear : public SplitLayer {
   }
 
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
-    const torch::Tensor x = as_rows(inputs, weight().size(1));
-    const torch::Tensor dy = as_rows(output_gradients, weight().size(0));
-    gradients().add_product(weight_use(), dy.t(), x);
-    if (bias_use()) gradients().add(*bias_use(), dy.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
-  }
-
-  static torch::Tensor as_rows(const Tensors& tensors, std::int64_t width) {
-    Tensors rows;
-    for (const torch::Tensor& tensor : tensors) rows.push_back(tensor.reshape({-1, width}));
-    return stacked(rows);
+    Tensors x, dy;
+    for (const torch::Tensor& input : inputs) x.push_back(input.reshape({-1, weight().size(1)}));
+    for (const torch::Tensor& gradient : output_gradients) dy.push_back(gradient.reshape({-1, weight().size(0)}));
+    for_each_stack(x.size(), x.front().size(0), [&](std::size_t begin, std::size_t end) {
+      const auto some = [&](const Tensors& all) {
+        return stacked(Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                               all.begin() + static_cast<std::ptrdiff_t>(end)));
+      };
+      const torch::Tensor rows = some(dy);
+      gradients().add_product(weight_use(), rows.t(), some(x));
+      if (bias_use())
+        gradients().add(*bias_use(), rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
+    });
   }
 };
 

@@ -60,7 +60,7 @@ void Stage::attach(Call& call) {
     gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->everywhere});
   }
   call.split.reset();
-  if (auto split = split_layer({call.node->name, *call.layer}, gradients_)) {
+  if (auto split = split_layer({call.node->name, *call.layer, setting_.kernels}, gradients_)) {
     call.split = split_.size();
     split_.push_back(std::move(split));
   }
@@ -112,6 +112,7 @@ BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
   else if (node.layer->standalone)
     copy_values(*built.module, *node.layer->standalone->module);
   built.module->to(setting_.device);
+  if (setting_.kernels->is_tuned()) arrange_for_kernels(*built.module);
   hold(staged, node, *built.module);
   return built;
 }

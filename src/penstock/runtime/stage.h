@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,7 @@ using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 struct StageSetting {
   std::uint64_t seed = 0;             // of the first weights
   c10::Device device = c10::kCPU;     // where its layers are, and what they work on
+  std::shared_ptr<const KernelBook> kernels = std::make_shared<const KernelBook>();
 };
 
 class Stage {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -10,9 +9,9 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/model/random_place.h"
 #include "penstock/plan/partition.h"
-#include "penstock/transport/text_message.h"
+#include "penstock/runtime/sample_walk.h"
+#include "penstock/runtime/split_layer.h"
 
 namespace penstock {
 namespace {
@@ -33,77 +32,71 @@ Tensors copies_of(const Tensors& values, bool with_gradient) {
   return copies;
 }
 
-/// One node, built.
-struct Runnable {
-  TensorFunction forward;
-  std::vector<torch::Tensor> parameters;
+/// One node with what its backward pass adds to, as a stage runs it.
+class Trial {
+ public:
+  Trial(const SampleCall& call, const std::shared_ptr<const KernelBook>& kernels) : call_(call) {
+    if (!call.layer) return;
+    for (auto& item : call.layer->module->named_parameters())
+      gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
+    if (kernels->is_tuned()) arrange_for_kernels(*call.layer->module);
+    split_ = split_layer({call.node.name, *call.layer, kernels}, gradients_);
+  }
+
+  /// Forward and backward.
+  Tensors run(const Tensors& inputs) {
+    gradients_.begin_step();
+    const auto kept = c10::make_intrusive<KeptForWeights>();
+    kept->weights_now = true;
+    const Tensors outputs = split_        ? Tensors{split_->forward(inputs.front(), kept)}
+                            : call_.layer ? call_.layer->forward(inputs)
+                                          : call_.node.function(inputs);
+    Tensors roots, given, leaves = gradients_.leaves();
+    for (const torch::Tensor& output : outputs)
+      if (output.defined() && output.requires_grad()) {
+        roots.push_back(output);
+        given.push_back(torch::ones_like(output));
+      }
+    std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(leaves),
+                 [](const torch::Tensor& t) { return t.defined() && t.requires_grad(); });
+    if (!roots.empty() && !leaves.empty())
+      torch::autograd::grad(roots, leaves, given, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
+    return outputs;
+  }
+
+ private:
+  const SampleCall& call_;
+  Gradients gradients_;
+  std::unique_ptr<SplitLayer> split_;
 };
 
-Runnable runnable(const Node& node) {
-  if (!node.is_layer()) return {node.function, {}};
-  const BuiltLayer built = build_layer(node.layer->factory, {.seed = 0, .layer = node.layer_path});
-  return {built.forward, built.module->parameters()};
-}
-
-/// Runs forward and backward; `outputs` gets what forward gave.
-void run_once(const Runnable& node, const Tensors& inputs, Tensors& outputs) {
-  outputs = node.forward(inputs);
-  Tensors roots, gradients, leaves;
-  for (const torch::Tensor& output : outputs)
-    if (output.defined() && output.requires_grad()) {
-      roots.push_back(output);
-      gradients.push_back(torch::ones_like(output));
-    }
-  for (const Tensors* some : {&inputs, &node.parameters})
-    std::copy_if(some->begin(), some->end(), std::back_inserter(leaves),
-                 [](const torch::Tensor& t) { return t.defined() && t.requires_grad(); });
-  if (!roots.empty() && !leaves.empty())
-    torch::autograd::grad(roots, leaves, gradients, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
-}
-
-void told(const Member& member, const std::string& layer) {
-  Position position;
-  std::strncpy(position.word, ("time " + layer).c_str(), sizeof(position.word) - 1);
-  member.endpoint->report_progress(position);
-}
-
-std::vector<double> measure(const Graph& graph, const Tensors& sample, const std::function<void(const Node&)>& at) {
+std::vector<double> measure(const Graph& graph, const Tensors& sample, const std::shared_ptr<const KernelBook>& kernels,
+                            const std::function<void(const Node&)>& at) {
   using Clock = std::chrono::steady_clock;
   const torch::AutoGradMode with_graph(true);
-  RandomPlace place;
-  const RandomPlaceGuard guard(place);
-  std::map<ValueRef, torch::Tensor> values;
-  for (std::size_t i = 0; i < sample.size(); ++i) values[{-1, static_cast<int>(i)}] = sample[i];
   std::vector<double> seconds;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    const Node& node = graph.nodes[n];
-    at(node);
-    place.call = node.name;
-    const Runnable built = runnable(node);
-    Tensors inputs, outputs;
-    for (const ValueRef& input : node.inputs) inputs.push_back(values.at(input));
-    const bool reads_sample = std::all_of(node.inputs.begin(), node.inputs.end(),
-                                          [](const ValueRef& input) { return input.is_graph_input(); });
+  walk_sample(graph, sample, [&](const SampleCall& call) {
+    at(call.node);
+    Trial trial(call, kernels);
+    Tensors outputs;
     double best = std::numeric_limits<double>::infinity();
     for (int run = 0; run <= timed_runs; ++run) {
-      const Tensors own = copies_of(inputs, !reads_sample);
+      const Tensors own = copies_of(call.inputs, !call.reads_sample());
       const auto begin = Clock::now();
-      run_once(built, own, outputs);
+      outputs = trial.run(own);
       if (run > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
     }
     seconds.push_back(best);
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const torch::Tensor& output = outputs[i];
-      values[{static_cast<int>(n), static_cast<int>(i)}] = output.defined() ? output.detach() : output;
-    }
-  }
+    return outputs;
+  });
   return seconds;
 }
 
 }  // namespace
 
-std::vector<double> measured_times(const Graph& graph, const Tensors& sample) {
-  return measure(graph, sample, [](const Node&) {});
+std::vector<double> measured_times(const Graph& graph, const Tensors& sample,
+                                   const std::shared_ptr<const KernelBook>& kernels) {
+  return measure(graph, sample, kernels, [](const Node&) {});
 }
 
 std::string fastest_cut(const Graph& graph, const std::vector<double>& seconds,
@@ -130,31 +123,13 @@ std::string fastest_cut(const Graph& graph, const std::vector<double>& seconds,
   return cut;
 }
 
-std::string agree_on_fastest_cut(const World& world, std::uint32_t pipeline, const Graph& graph, const Tensors& sample,
+std::string agree_on_fastest_cut(const Agreement& agreement, const std::shared_ptr<const KernelBook>& kernels,
                                  const std::vector<Rank>& rank_of_stage) {
-  // Not one of the preflight's, which uses small numbers.
-  const Tag tag{pipeline, Traffic::control, 0, -1, 0, 0};
-  std::string agreed;
-  world.run_on_local_ranks([&](const Member& member) {
-    std::string cut;
-    if (member.rank == WorldRank(0)) {
-      // Here, where a complaint ends all ranks: only this one looks at the sample.
-      require<ConfigError>(static_cast<int>(sample.size()) == graph.inputs,
-                           "cut 'time' measures the layers on PipelineOptions::sample, which holds ", sample.size(),
-                           " tensors, but the network takes ", graph.inputs, ": give it the inputs of some samples");
-      for (const torch::Tensor& input : sample)
-        require<ConfigError>(input.defined() && input.dim() >= 1 && input.size(0) >= 1,
-                             "PipelineOptions::sample has no rows: give it some");
-      cut = fastest_cut(graph, measure(graph, sample, [&](const Node& node) { told(member, node.name); }),
-                        rank_of_stage);
-      for (int r = 1; r < member.world_size(); ++r)
-        member.endpoint->send(WorldRank(r), tag, text_message(cut));
-    } else {
-      cut = text_of(member.endpoint->receive(WorldRank(0), tag, "the cut by measured time"));
-    }
-    if (member.collects) agreed = cut;
+  return agreement.on(Agreement::Topic::cut, [&](const Member& member) {
+    return fastest_cut(agreement.graph, measure(agreement.graph, agreement.sample, kernels, [&](const Node& node) {
+                         tell_progress(member, "time " + node.name);
+                       }), rank_of_stage);
   });
-  return agreed;
 }
 
 }  // namespace penstock

@@ -1,0 +1,51 @@
+#include "penstock/runtime/decide.h"
+
+#include <algorithm>
+
+#include "penstock/runtime/time_cut.h"
+#include "penstock/runtime/tune.h"
+
+namespace penstock {
+namespace {
+
+Tensors micro_batch_of(const PipelineOptions& options, int replicas) {
+  Tensors micro_batch;
+  for (const torch::Tensor& input : options.sample) {
+    const std::int64_t parts = std::int64_t{options.micro_batches} * replicas;
+    const std::int64_t rows = input.defined() && input.dim() >= 1 ? input.size(0) : 0;
+    micro_batch.push_back(rows > 0 ? input.narrow(0, 0, std::max<std::int64_t>(1, rows / parts)) : input);
+  }
+  return micro_batch;
+}
+
+bool is_annotated(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
+}
+
+}  // namespace
+
+void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
+  const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_book.empty();
+  if (wants_kernels || options.cut == "time") {
+    const Graph graph = trace_graph(undecided.network, options.inputs);
+    const Tensors sample = micro_batch_of(options, undecided.world.replicas());
+    const Agreement agreement{undecided.world, undecided.pipeline, graph, sample};
+    if (wants_kernels)
+      options.kernel_book =
+          agree_on_kernels(agreement, {.compute_type = options.precision == Precision::bf16 ? torch::kBFloat16
+                                                                                            : torch::kFloat32,
+                                       .fuses_weights = options.weight_gradients == WeightGradients::fused,
+                                       .micro_batches = options.micro_batches})
+              .to_text();
+    if (options.cut == "time" && !is_annotated(graph))
+      options.cut = agree_on_fastest_cut(agreement, kernels_of(options), undecided.rank_of_stage);
+  }
+  options.sample.clear();
+}
+
+std::shared_ptr<const KernelBook> kernels_of(const PipelineOptions& options) {
+  return std::make_shared<const KernelBook>(
+      options.kernels == Kernels::tuned ? KernelBook::from_text(options.kernel_book) : KernelBook::fixed());
+}
+
+}  // namespace penstock

@@ -1,0 +1,91 @@
+#include "penstock/runtime/kernels.h"
+
+#include <array>
+#include <iomanip>
+#include <sstream>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::array<const char*, 3> product_names{"forward", "input_grad", "weight_grad"};
+constexpr std::array<const char*, 3> kernel_names{"library", "columns", "taps"};
+
+template <class Choice>
+Choice named(const std::array<const char*, 3>& names, const std::string& name) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == name) return static_cast<Choice>(i);
+  throw InternalError(say("a book of kernels names '", name, "', which there is not"));
+}
+
+/// Every number of a shape, in one order.
+template <class Shape, class Visit>
+void each_number(Shape& shape, Visit&& visit) {
+  visit(shape.in);
+  visit(shape.out);
+  for (auto* extent : {&shape.image, &shape.moves.kernel, &shape.moves.stride, &shape.moves.padding,
+                       &shape.moves.dilation}) {
+    visit(extent->height);
+    visit(extent->width);
+  }
+}
+
+}  // namespace
+
+KernelBook KernelBook::tuned() {
+  KernelBook book;
+  book.is_tuned_ = true;
+  return book;
+}
+
+void KernelBook::choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel) {
+  convolutions_[{shape, product}] = kernel;
+}
+
+ConvolutionKernel KernelBook::kernel_for(const ConvolutionShape& shape, Product product) const {
+  const auto found = convolutions_.find({shape, product});
+  return found == convolutions_.end() ? ConvolutionKernel::library : found->second;
+}
+
+std::string KernelBook::to_text() const {
+  if (!is_tuned_) return "fixed\n";
+  std::ostringstream text;
+  text << "tuned\n";
+  for (const auto& [key, kernel] : convolutions_) {
+    each_number(key.first, [&](const std::int64_t& number) { text << number << " "; });
+    text << product_names[static_cast<std::size_t>(key.second)] << " "
+         << kernel_names[static_cast<std::size_t>(kernel)] << "\n";
+  }
+  return text.str();
+}
+
+KernelBook KernelBook::from_text(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  std::string first;
+  std::getline(lines, first);
+  if (first == "fixed") return fixed();
+  require<InternalError>(first == "tuned", "a book of kernels begins with '", first, "'");
+  KernelBook book = tuned();
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    ConvolutionShape shape;
+    each_number(shape, [&](std::int64_t& number) { words >> number; });
+    std::string product, kernel;
+    words >> product >> kernel;
+    require<InternalError>(!words.fail(), "a book of kernels has the line '", line, "'");
+    book.choose(shape, named<Product>(product_names, product), named<ConvolutionKernel>(kernel_names, kernel));
+  }
+  return book;
+}
+
+std::string KernelBook::fingerprint() const {
+  if (!is_tuned_) return "fixed";
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char letter : to_text()) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  std::ostringstream digits;
+  digits << std::hex << std::setw(16) << std::setfill('0') << hash;
+  return digits.str();
+}
+
+}  // namespace penstock

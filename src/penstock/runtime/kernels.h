@@ -1,0 +1,57 @@
+// Which code computes a layer's products, where there is a choice: "fixed", LibTorch's own everywhere, or "tuned",
+// whatever was the fastest for the layer's shape on this machine. The last bits depend on it, so every rank goes by one
+// book, and what the book says is part of what a run is compared by.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "penstock/runtime/gemm_convolution.h"
+
+namespace penstock {
+
+/// What is computed of a layer.
+enum class Product {
+  forward,
+  input_grad,
+  weight_grad
+};
+
+/// What choices are known by: everything but the number of samples.
+struct ConvolutionShape {
+  std::int64_t in = 0, out = 0;  // channels
+  Extent image;
+  WindowMoves moves;
+
+  friend auto operator<=>(const ConvolutionShape&, const ConvolutionShape&) = default;
+};
+
+/// A plain value.
+class KernelBook {
+ public:
+  /// LibTorch's kernels, in LibTorch's layouts.
+  static KernelBook fixed() { return {}; }
+  /// Nothing chosen yet. Convolutions keep their images in channels-last order.
+  static KernelBook tuned();
+
+  bool is_tuned() const { return is_tuned_; }
+  void choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel);
+  /// The library's where nothing was chosen.
+  ConvolutionKernel kernel_for(const ConvolutionShape& shape, Product product) const;
+
+  /// 16 hexadecimal digits that differ when the choices do; "fixed" for those.
+  std::string fingerprint() const;
+  /// For the other ranks, and for people: "fixed", or "tuned" and a line per choice.
+  std::string to_text() const;
+  /// from_text(b.to_text()) equals b. Throws InternalError for anything else.
+  static KernelBook from_text(std::string_view text);
+
+  friend bool operator==(const KernelBook&, const KernelBook&) = default;
+
+ private:
+  bool is_tuned_ = false;
+  std::map<std::pair<ConvolutionShape, Product>, ConvolutionKernel> convolutions_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,141 @@
+#include "penstock/runtime/tune.h"
+
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include <torch/nn/modules/conv.h>
+
+#include "penstock/runtime/sample_walk.h"
+#include "penstock/runtime/split_layers.h"
+
+namespace penstock {
+namespace {
+
+constexpr int timed_runs = 3;
+constexpr double hopeless = 2;  // times as slow as the best: no need to look again
+
+double milliseconds(const std::function<void()>& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// One convolution of the network, with what its products take.
+class Candidate {
+ public:
+  Candidate(const torch::nn::Conv2dImpl& module, const ConvolutionShape& shape, const torch::Tensor& x,
+            const TuneOptions& options)
+      : shape_(shape) {
+    const auto arranged = [&](const torch::Tensor& tensor) {
+      return tensor.detach().to(options.compute_type).contiguous(at::MemoryFormat::ChannelsLast);
+    };
+    x_ = arranged(x);
+    weight_ = arranged(module.weight);
+    if (module.bias.defined()) bias_ = module.bias.detach().to(options.compute_type);
+    dy_ = arranged(torch::randn_like(library_forward(x_)));
+    const std::int64_t pixels = dy_.numel() / dy_.size(1);
+    int stack = 1;
+    if (options.fuses_weights) stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
+    stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
+    stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);
+    sum_ = torch::zeros(as_taps(weight_).sizes(), torch::kFloat32);
+  }
+
+  ConvolutionKernel fastest(Product product) const {
+    ConvolutionKernel best = ConvolutionKernel::library;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto kernel : {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::taps}) {
+      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // there is none
+      double own = milliseconds([&] { run(product, kernel); });
+      for (int i = 0; i < timed_runs && own < hopeless * least; ++i)
+        own = std::min(own, milliseconds([&] { run(product, kernel); }));
+      if (own >= least) continue;
+      least = own;
+      best = kernel;
+    }
+    return best;
+  }
+
+ private:
+  torch::Tensor library_forward(const torch::Tensor& x) const {
+    const auto [stride, padding, dilation] = sides();
+    return at::convolution(x, weight_, bias_, stride, padding, dilation, /*transposed=*/false, {0, 0}, /*groups=*/1);
+  }
+
+  void library_backward(const torch::Tensor& x, const torch::Tensor& dy, std::array<bool, 3> wanted) const {
+    const auto [stride, padding, dilation] = sides();
+    at::convolution_backward(dy, x, weight_, at::OptionalIntArrayRef(), stride, padding, dilation,
+                             /*transposed=*/false, {0, 0}, /*groups=*/1, wanted);
+  }
+
+  std::array<std::vector<std::int64_t>, 3> sides() const {
+    const auto both = [](const Extent& extent) { return std::vector<std::int64_t>{extent.height, extent.width}; };
+    return {both(shape_.moves.stride), both(shape_.moves.padding), both(shape_.moves.dilation)};
+  }
+
+  void run(Product product, ConvolutionKernel kernel) const {
+    const bool is_library = kernel == ConvolutionKernel::library;
+    switch (product) {
+      case Product::forward:
+        if (is_library)
+          library_forward(x_);
+        else
+          convolve(x_, weight_, bias_, shape_.moves, kernel);
+        return;
+      case Product::input_grad:
+        if (is_library)
+          library_backward(x_, dy_, {true, false, false});
+        else
+          convolution_input_gradient(dy_, weight_, shape_.image, shape_.moves);
+        return;
+      case Product::weight_grad: {
+        torch::Tensor sum = sum_;
+        if (is_library)
+          library_backward(stacked(stacked_x_), stacked(stacked_dy_), {false, true, false});
+        else
+          add_convolution_weight_gradient(sum, /*is_first=*/false, {stacked_x_, stacked_dy_}, shape_.moves, kernel);
+        return;
+      }
+    }
+  }
+
+  ConvolutionShape shape_;
+  torch::Tensor x_, weight_, bias_, dy_, sum_;
+  Tensors stacked_x_, stacked_dy_;
+};
+
+}  // namespace
+
+KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                const std::function<void(const Node&)>& at) {
+  const torch::NoGradGuard no_grad;
+  KernelBook book = KernelBook::tuned();
+  std::set<ConvolutionShape> seen;
+  walk_sample(graph, sample, [&](const SampleCall& call) {
+    at(call.node);
+    if (!call.layer) return call.node.function(call.inputs);
+    arrange_for_kernels(*call.layer->module);
+    const torch::Tensor& x = call.inputs.front();
+    const auto* module = dynamic_cast<const torch::nn::Conv2dImpl*>(call.layer->module.get());
+    const std::optional<ConvolutionShape> shape = module && x.dim() == 4 ? tunable_shape(*module, x) : std::nullopt;
+    if (shape && seen.insert(*shape).second) {
+      const Candidate candidate(*module, *shape, x, options);
+      for (const Product product : {Product::forward, Product::input_grad, Product::weight_grad})
+        book.choose(*shape, product, candidate.fastest(product));
+    }
+    return call.layer->forward(call.inputs);
+  });
+  return book;
+}
+
+KernelBook agree_on_kernels(const Agreement& agreement, const TuneOptions& options) {
+  return KernelBook::from_text(agreement.on(Agreement::Topic::kernels, [&](const Member& member) {
+    return tune(agreement.graph, agreement.sample, options, [&](const Node& node) {
+             tell_progress(member, "tune " + node.name);
+           }).to_text();
+  }));
+}
+
+}  // namespace penstock
