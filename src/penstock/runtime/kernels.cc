@@ -10,12 +10,13 @@ namespace penstock {
 namespace {
 
 constexpr std::array<const char*, 3> product_names{"forward", "input_grad", "weight_grad"};
-constexpr std::array<const char*, 3> kernel_names{"library", "columns", "taps"};
+constexpr std::array<const char*, 3> convolution_names{"library", "columns", "taps"};
+constexpr std::array<const char*, 2> linear_names{"library", "bias_apart"};
 
-template <class Choice>
-Choice named(const std::array<const char*, 3>& names, const std::string& name) {
+template <class Choice, std::size_t N>
+Choice named(const std::array<const char*, N>& names, const std::string& name) {
   for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i] == name) return static_cast<Choice>(i);
+    if (name == names[i]) return static_cast<Choice>(i);
   throw InternalError(say("a book of kernels names '", name, "', which there is not"));
 }
 
@@ -48,14 +49,22 @@ ConvolutionKernel KernelBook::kernel_for(const ConvolutionShape& shape, Product 
   return found == convolutions_.end() ? ConvolutionKernel::library : found->second;
 }
 
+LinearKernel KernelBook::kernel_for(const LinearShape& shape) const {
+  const auto found = linears_.find(shape);
+  return found == linears_.end() ? LinearKernel::library : found->second;
+}
+
 std::string KernelBook::to_text() const {
   if (!is_tuned_) return "fixed\n";
   std::ostringstream text;
   text << "tuned\n";
+  for (const auto& [shape, kernel] : linears_)
+    text << "linear " << shape.in << " " << shape.out << " " << linear_names[static_cast<std::size_t>(kernel)] << "\n";
   for (const auto& [key, kernel] : convolutions_) {
+    text << "convolution ";
     each_number(key.first, [&](const std::int64_t& number) { text << number << " "; });
     text << product_names[static_cast<std::size_t>(key.second)] << " "
-         << kernel_names[static_cast<std::size_t>(kernel)] << "\n";
+         << convolution_names[static_cast<std::size_t>(kernel)] << "\n";
   }
   return text.str();
 }
@@ -69,12 +78,19 @@ KernelBook KernelBook::from_text(std::string_view text) {
   KernelBook book = tuned();
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
+    std::string layer, product, kernel;
+    words >> layer;
+    if (layer == "linear") {
+      LinearShape shape;
+      words >> shape.in >> shape.out >> kernel;
+      book.choose(shape, named<LinearKernel>(linear_names, kernel));
+      continue;
+    }
     ConvolutionShape shape;
     each_number(shape, [&](std::int64_t& number) { words >> number; });
-    std::string product, kernel;
     words >> product >> kernel;
-    require<InternalError>(!words.fail(), "a book of kernels has the line '", line, "'");
-    book.choose(shape, named<Product>(product_names, product), named<ConvolutionKernel>(kernel_names, kernel));
+    require<InternalError>(layer == "convolution" && !words.fail(), "a book of kernels has the line '", line, "'");
+    book.choose(shape, named<Product>(product_names, product), named<ConvolutionKernel>(convolution_names, kernel));
   }
   return book;
 }

@@ -27,18 +27,33 @@ struct ConvolutionShape {
   friend auto operator<=>(const ConvolutionShape&, const ConvolutionShape&) = default;
 };
 
+/// How y = x w^T + b is computed.
+enum class LinearKernel {
+  library,
+  bias_apart  // the product first, then the bias: at few rows, much faster than a product that adds to the bias
+};
+
+struct LinearShape {
+  std::int64_t in = 0, out = 0;
+
+  friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
+};
+
 /// A plain value.
 class KernelBook {
  public:
   /// LibTorch's kernels, in LibTorch's layouts.
   static KernelBook fixed() { return {}; }
-  /// Nothing chosen yet. Convolutions keep their images in channels-last order.
+  /// Nothing chosen yet. Convolutions keep their images in channels-last order; GELU is runtime/gelu.h's.
   static KernelBook tuned();
 
   bool is_tuned() const { return is_tuned_; }
   void choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel);
   /// The library's where nothing was chosen.
   ConvolutionKernel kernel_for(const ConvolutionShape& shape, Product product) const;
+
+  void choose(const LinearShape& shape, LinearKernel kernel) { linears_[shape] = kernel; }
+  LinearKernel kernel_for(const LinearShape& shape) const;
 
   /// 16 hexadecimal digits that differ when the choices do; "fixed" for those.
   std::string fingerprint() const;
@@ -52,6 +67,7 @@ class KernelBook {
  private:
   bool is_tuned_ = false;
   std::map<std::pair<ConvolutionShape, Product>, ConvolutionKernel> convolutions_;
+  std::map<LinearShape, LinearKernel> linears_;
 };
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "penstock/model/random_place.h"
+#include "penstock/runtime/fast_layers.h"
 
 namespace penstock {
 
@@ -13,7 +14,8 @@ bool SampleCall::reads_sample() const {
                      [](const ValueRef& input) { return input.is_graph_input(); });
 }
 
-void walk_sample(const Graph& graph, const Tensors& sample, const std::function<Tensors(const SampleCall&)>& visit) {
+void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
+                 const std::function<Tensors(const SampleCall&)>& visit) {
   RandomPlace place;
   const RandomPlaceGuard guard(place);
   std::map<ValueRef, torch::Tensor> values;
@@ -23,6 +25,7 @@ void walk_sample(const Graph& graph, const Tensors& sample, const std::function<
     place.call = node.name;
     std::optional<BuiltLayer> layer;
     if (node.is_layer()) layer = build_layer(node.layer->factory, {.seed = 0, .layer = node.layer_path});
+    if (layer && kernels == Kernels::tuned) make_fast(*layer);
     Tensors inputs;
     for (const ValueRef& input : node.inputs) inputs.push_back(values.at(input));
     const Tensors outputs = visit({node, layer ? &*layer : nullptr, inputs});

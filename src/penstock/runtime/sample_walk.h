@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "penstock/model/graph.h"
+#include "penstock/runtime/options.h"
 
 namespace penstock {
 
@@ -18,7 +19,8 @@ struct SampleCall {
 };
 
 /// Calls `visit` for every node of `graph` in order; it returns the node's outputs. Builds all layers, one after the other,
-/// as the rank builds them that is to run them. For the thread that runs it.
-void walk_sample(const Graph& graph, const Tensors& sample, const std::function<Tensors(const SampleCall&)>& visit);
+/// as the rank builds them that is to run them: for tuned kernels, or for fixed ones. For the thread that runs it.
+void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
+                 const std::function<Tensors(const SampleCall&)>& visit);
 
 }  // namespace penstock

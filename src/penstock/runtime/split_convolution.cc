@@ -155,10 +155,4 @@ std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& modul
   return shape_of(module.weight, *window, x);
 }
 
-void arrange_for_kernels(torch::nn::Module& module) {
-  auto* convolution = dynamic_cast<torch::nn::Conv2dImpl*>(&module);
-  if (convolution && convolution->options.groups() == 1)
-    convolution->weight.set_data(convolution->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
-}
-
 }  // namespace penstock

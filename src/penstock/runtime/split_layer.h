@@ -86,6 +86,7 @@ class SplitLayer {
   virtual torch::Tensor compute(const torch::Tensor& input, const WeightAndBias& parameters) const = 0;
 
   const torch::Tensor& weight() const { return parameters_.weight; }
+  const torch::Tensor& bias() const { return parameters_.bias; }
   /// The parameters in the type that goes with `tensor`, an input or an output's gradient: cast once per step.
   const WeightAndBias& parameters_for(const torch::Tensor& tensor) const;
   Gradients& gradients() const { return gradients_; }
@@ -110,8 +111,5 @@ class SplitLayer {
 /// cannot be split: other modules, classes derived from those that can, frozen weights, options that make the gradient
 /// more than a product.
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients);
-
-/// Brings the weights of `module` into the order in memory in which tuned kernels want them. Values stay.
-void arrange_for_kernels(torch::nn::Module& module);
 
 }  // namespace penstock

@@ -14,8 +14,14 @@ class SplitLinear : public SplitLayer {
       : SplitLayer(call, {module.weight, module.bias}, gradients) {}
 
  private:
+  bool has_own_kernel(const torch::Tensor& x) const override {
+    return x.device().is_cpu() && weight().dim() == 2 && bias().defined() &&
+           kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)}) == LinearKernel::bias_apart;
+  }
+
   torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
-    return torch::linear(x, parameters.weight, parameters.bias);
+    return has_own_kernel(x) ? linear_with_bias_apart(x, parameters.weight, parameters.bias)
+                             : torch::linear(x, parameters.weight, parameters.bias);
   }
 
   torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
@@ -40,6 +46,12 @@ class SplitLinear : public SplitLayer {
 };
 
 }  // namespace
+
+torch::Tensor linear_with_bias_apart(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return torch::mm(x.reshape({-1, weight.size(1)}), weight.t()).add_(bias).view(sizes);
+}
 
 std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {
   const auto* module = splittable<torch::nn::LinearImpl>(call);

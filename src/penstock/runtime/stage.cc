@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/fast_layers.h"
 #include "penstock/runtime/reason.h"
 
 namespace penstock {
@@ -112,7 +113,7 @@ BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
   else if (node.layer->standalone)
     copy_values(*built.module, *node.layer->standalone->module);
   built.module->to(setting_.device);
-  if (setting_.kernels->is_tuned()) arrange_for_kernels(*built.module);
+  if (setting_.kernels->is_tuned()) make_fast(built);
   hold(staged, node, *built.module);
   return built;
 }

@@ -39,7 +39,6 @@ class Trial {
     if (!call.layer) return;
     for (auto& item : call.layer->module->named_parameters())
       gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
-    if (kernels->is_tuned()) arrange_for_kernels(*call.layer->module);
     split_ = split_layer({call.node.name, *call.layer, kernels}, gradients_);
   }
 
@@ -75,7 +74,7 @@ std::vector<double> measure(const Graph& graph, const Tensors& sample, const std
   using Clock = std::chrono::steady_clock;
   const torch::AutoGradMode with_graph(true);
   std::vector<double> seconds;
-  walk_sample(graph, sample, [&](const SampleCall& call) {
+  walk_sample(graph, sample, kernels->is_tuned() ? Kernels::tuned : Kernels::fixed, [&](const SampleCall& call) {
     at(call.node);
     Trial trial(call, kernels);
     Tensors outputs;

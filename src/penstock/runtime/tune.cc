@@ -6,6 +6,7 @@
 #include <set>
 
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include "penstock/runtime/sample_walk.h"
 #include "penstock/runtime/split_layers.h"
@@ -106,6 +107,17 @@ class Candidate {
   Tensors stacked_x_, stacked_dy_;
 };
 
+LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& input, const TuneOptions& options) {
+  const auto typed = [&](const torch::Tensor& tensor) { return tensor.detach().to(options.compute_type); };
+  const torch::Tensor x = typed(input), weight = typed(module.weight), bias = typed(module.bias);
+  double library = std::numeric_limits<double>::infinity(), apart = library;
+  for (int i = 0; i <= timed_runs; ++i) {
+    library = std::min(library, milliseconds([&] { torch::linear(x, weight, bias); }));
+    apart = std::min(apart, milliseconds([&] { linear_with_bias_apart(x, weight, bias); }));
+  }
+  return apart < library ? LinearKernel::bias_apart : LinearKernel::library;
+}
+
 }  // namespace
 
 KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
@@ -113,10 +125,10 @@ KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& op
   const torch::NoGradGuard no_grad;
   KernelBook book = KernelBook::tuned();
   std::set<ConvolutionShape> seen;
-  walk_sample(graph, sample, [&](const SampleCall& call) {
+  std::set<LinearShape> seen_linears;
+  walk_sample(graph, sample, Kernels::tuned, [&](const SampleCall& call) {
     at(call.node);
     if (!call.layer) return call.node.function(call.inputs);
-    arrange_for_kernels(*call.layer->module);
     const torch::Tensor& x = call.inputs.front();
     const auto* module = dynamic_cast<const torch::nn::Conv2dImpl*>(call.layer->module.get());
     const std::optional<ConvolutionShape> shape = module && x.dim() == 4 ? tunable_shape(*module, x) : std::nullopt;
@@ -125,6 +137,9 @@ KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& op
       for (const Product product : {Product::forward, Product::input_grad, Product::weight_grad})
         book.choose(*shape, product, candidate.fastest(product));
     }
+    if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(call.layer->module.get());
+        linear && linear->bias.defined() && seen_linears.insert({linear->weight.size(1), linear->weight.size(0)}).second)
+      book.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options));
     return call.layer->forward(call.inputs);
   });
   return book;
