@@ -57,8 +57,8 @@ TEST(LayerCosts, a_layer_may_say_more_of_itself) {
   EXPECT_EQ(costs.contention, 1);
   EXPECT_EQ(read_layer_costs(with("\"link\"", "\"contention\": 1.25, \"link\"")).contention, 1.25);
   EXPECT_EQ(complaint_of(with("\"link\"", "\"contention\": 0, \"link\"")),
-            "the cost file's contention is 0: it is a factor above 0, 1 where ranks do not slow each other down, and at "
-            "most 1e+06");
+            "the cost file's contention is 0: it is a factor above 0, 1 where ranks do not slow each other down, and "
+            "at most 1e+06");
   EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("contention"), std::string::npos);
   EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("update"), std::string::npos);
 }
