@@ -450,6 +450,47 @@ class MindVerbs(unittest.TestCase):
         out = self.output_of("trace", "report", os.path.join(TESTS, "trace/goldens/trace.json"))
         self.assertRegex(out, r"^rank  stages  compute .*\n   0       0 .*\n   1       1 .*\n")
         self.assertRegex(out, r"step 2: measured [0-9.]+ ms, predicted [0-9.]+ ms\nbubble: measured .* \(makespan\);")
+        self.assertRegex(out, r"\n(What would help most: .* would save .*|Nothing was found .*)\.\n$")
+
+    def json_report_of(self, *words):
+        """The report on standard output; what is for people stands beside it."""
+        code, out, err = self.run_program("trace", "report", *words, "--json", "-")
+        self.assertEqual((code, err[:4]), (0, "rank"), err)
+        return json.loads(out)
+
+    def test_trace_report_as_json(self):
+        golden = os.path.join(TESTS, "trace/goldens/trace.json")
+        report = self.json_report_of(golden)
+        self.assertEqual(report["step"], 2)
+        self.assertEqual([rank["stages"] for rank in report["ranks"]], [[0], [1]])
+        for rank in report["ranks"]:
+            parts = sum(value for name, value in rank.items() if name not in ("stages", "total"))
+            self.assertAlmostEqual(parts, rank["total"])
+        saved = [remedy["saved"] for remedy in report["advice"]["remedies"]]
+        self.assertEqual(saved, sorted(saved, reverse=True))
+        self.assertEqual(self.output_of("trace", "report", golden, "--json", "report.json"),
+                         self.output_of("trace", "report", golden))
+        self.assertEqual(json.loads(self.read("report.json")), report)
+
+    def test_trace_report_with_costs(self):
+        layers = [{"name": name, "forward": 1, "input_grad": 1, "weight_grad": 1, "activation_bytes": 0,
+                   "parameter_bytes": 0, "boundary_bytes": 0} for name in ("a", "b", "c")]
+        costs = {"penstock_layer_costs": 1, "time_unit": "ms", "ranks": 2, "samples": 4, "micro_batch_size": 1,
+                 "link": {"bytes_per_unit": 0, "latency": 0}, "layers": layers}
+        golden = os.path.join(TESTS, "trace/goldens/trace.json")
+        self.write("costs.json", json.dumps(costs))
+        self.assertRegex(self.complaint_of("trace", "report", golden, "--costs", "costs.json"),
+                         "the trace does not say which layers its stages have")
+        with open(golden) as file:
+            trace = json.load(file)
+        trace["penstock"]["settings"]["layers"] = "a;b,c"
+        self.write("named.json", json.dumps(trace))
+        report = self.json_report_of("named.json", "--costs", "costs.json")
+        kinds = {remedy["kind"] for remedy in report["advice"]["remedies"]}
+        self.assertNotIn("even_cut", kinds)
+        trace["penstock"]["settings"]["layer_costs"] = json.dumps(costs, indent=2)
+        self.write("told.json", json.dumps(trace))
+        self.assertEqual(self.json_report_of("told.json"), report)
 
     def test_trace_svg(self):
         golden = os.path.join(TESTS, "trace/goldens/trace.json")

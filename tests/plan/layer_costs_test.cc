@@ -48,6 +48,21 @@ TEST(LayerCosts, reads_what_the_form_says) {
   EXPECT_EQ(costs.layers[0], (LayerCost{"a", 1, 0, 2.5, 7, 8, 9}));
 }
 
+TEST(LayerCosts, a_layer_may_say_more_of_itself) {
+  const LayerCosts costs = read_layer_costs(
+      with("_bytes\": 9", "_bytes\": 9, \"weight_grad_fused\": 1.5, \"backward\": 0, \"update\": 4"));
+  EXPECT_EQ(costs.layers[0].weight_grad_fused, 1.5);
+  EXPECT_EQ(costs.layers[0].backward, 0);
+  EXPECT_EQ(costs.layers[0].update, 4);
+  EXPECT_EQ(costs.contention, 1);
+  EXPECT_EQ(read_layer_costs(with("\"link\"", "\"contention\": 1.25, \"link\"")).contention, 1.25);
+  EXPECT_EQ(complaint_of(with("\"link\"", "\"contention\": 0, \"link\"")),
+            "the cost file's contention is 0: it is a factor above 0, 1 where ranks do not slow each other down, and "
+            "at most 1e+06");
+  EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("contention"), std::string::npos);
+  EXPECT_EQ(write_layer_costs(read_layer_costs(smallest)).find("update"), std::string::npos);
+}
+
 TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
   EXPECT_EQ(candidate_micro_batches(read_layer_costs(smallest)), std::vector<int>{3});
   EXPECT_EQ(candidate_micro_batches(read_layer_costs(with("\"link\"", "\"micro_batches\": [1, 10], \"link\""))),
@@ -99,6 +114,7 @@ TEST(LayerCosts, every_value_reads_back) {
     LayerCosts costs = any_costs(9);
     if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.micro_batches.clear();
+    if (*rc::gen::arbitrary<bool>()) costs.contention = *rc::gen::inRange(1, 300) / 100.0;
     costs.layers[0].forward = 1.0 / *rc::gen::inRange(1, 1000);
     costs.layers[0].name = "a \"quoted\" name";
     RC_ASSERT(read_layer_costs(write_layer_costs(costs)) == costs);

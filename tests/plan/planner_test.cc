@@ -110,6 +110,51 @@ TEST(Planner, a_slow_link_moves_the_cut) {
   EXPECT_EQ(planned.plan.stages[0].size(), 3u);
 }
 
+// The first two layers' W's are what takes long: singly they make a stage, in one W over the step they do not.
+TEST(Planner, a_fused_w_has_its_price_and_moves_the_cut) {
+  LayerCosts costs = even_layers();
+  for (LayerCost& layer : costs.layers) layer.weight_grad_fused = 0.5;
+  costs.layers[0].weight_grad = costs.layers[1].weight_grad = 7;
+  const auto planned = [&](WeightMode mode) {
+    return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = mode}).plan;
+  };
+  const Plan stream = planned(WeightMode::stream);
+  EXPECT_EQ(stream.stages[0].size(), 2u);
+  EXPECT_EQ(stream.prediction.makespan, 2 + 4 * 6 + 12 + 4 * 16);  // one F, all F's, one B, all B's
+  const Plan fused = planned(WeightMode::fused);
+  EXPECT_EQ(fused.stages[0].size(), 4u);
+  // Both ways through the ranks take 4 + 4, three more micro-batches 3 * 8, and W 4 * 4 * 0.5.
+  EXPECT_EQ(fused.prediction.makespan, 16 + 3 * 8 + 8);
+  EXPECT_EQ(make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}}).plan, fused);
+}
+
+TEST(Planner, a_b_that_is_not_split_has_its_price_and_moves_the_cut) {
+  LayerCosts costs = even_layers();
+  for (int layer = 0; layer < 2; ++layer) {
+    costs.layers[static_cast<std::size_t>(layer)].backward = 5;
+    costs.layers[static_cast<std::size_t>(layer)].input_grad = 4;
+    costs.layers[static_cast<std::size_t>(layer)].weight_grad = 4;
+  }
+  const auto planned = [&](const char* schedule) {
+    return make_plan(costs, {.schedules = {schedule}, .weight_gradients = WeightMode::stream}).plan;
+  };
+  EXPECT_EQ(planned("gpipe").stages[0].size(), 3u);        // 6 + 6 + 3 and 5 * 3
+  EXPECT_EQ(planned("gpipe").prediction.makespan, 3 + 4 * 5 + 10 + 4 * 12);
+  EXPECT_EQ(planned("1f1b-early").stages[0].size(), 2u);   // 9 + 9 and 6 * 3
+}
+
+// The last layer is updated for as long as all its micro-batches take: the rank that has it is given less.
+TEST(Planner, an_update_counts_and_moves_the_cut) {
+  LayerCosts costs = even_layers();
+  const PlanWishes gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
+  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60);
+  for (LayerCost& layer : costs.layers) layer.update = 2;
+  EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 4u);
+  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60 + 4 * 2);
+  costs.layers[7].update = 48;
+  EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 6u);  // per micro-batch 6 * 3.5, and 2 * 3 + 50 / 4
+}
+
 TEST(Planner, what_does_not_fit_fused_is_fused_in_groups) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 400 + 3 * 40;
@@ -225,6 +270,16 @@ TEST(Planner, the_smallest_cap_is_the_smallest) {
     costs.memory_cap_bytes = smallest - 1;
     RC_ASSERT_THROWS_AS(make_plan(costs), PlanError);
   }));
+}
+
+TEST(PlanReport, contention_is_told_where_there_is_any) {
+  LayerCosts costs = even_layers();
+  const PlanWishes wishes{.schedules = {"gpipe"}, .weight_gradients = {}};
+  EXPECT_FALSE(test::says(explanation(make_plan(costs, wishes)), "alone"));
+  costs.contention = 1.25;
+  EXPECT_TRUE(test::says(explanation(make_plan(costs, wishes)),
+                         " While all ranks compute, words take 1.25 times what they take alone; the costs hold that "
+                         "already."));
 }
 
 TEST(PlanReport, a_table_and_a_paragraph) {

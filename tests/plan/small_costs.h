@@ -28,6 +28,11 @@ inline LayerCosts any_costs(int most_layers) {
   const int n = *rc::gen::inRange(costs.ranks, std::max(costs.ranks, most_layers) + 1);
   for (int layer = 0; layer < n; ++layer)
     costs.layers.push_back({"layer" + std::to_string(layer), some(9), some(9), some(9), some(20), some(40), some(5)});
+  for (LayerCost& layer : costs.layers) {
+    if (*rc::gen::inRange(0, 4) == 0) layer.weight_grad_fused = some(9);
+    if (*rc::gen::inRange(0, 4) == 0) layer.backward = some(18);
+    if (*rc::gen::inRange(0, 4) == 0) layer.update = some(9);
+  }
   return costs;
 }
 

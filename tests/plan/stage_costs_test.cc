@@ -23,6 +23,16 @@ TEST(StageCosts, all_there_is) {
   EXPECT_EQ(costs.weight_share, 0.4);
 }
 
+TEST(StageCosts, a_fused_w_and_a_b_have_costs_of_their_own_where_the_file_says_so) {
+  const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
+  EXPECT_EQ(read_stage_costs(three + "}").weight_grad_fused, std::vector<double>{});
+  EXPECT_EQ(read_stage_costs(three + "}").backward, std::vector<double>{});
+  const Costs costs = read_stage_costs(three + R"(, "weight_grad_fused": [0.5], "backward": [1.5, 2]})");
+  EXPECT_EQ(costs.weight_grad_fused, std::vector<double>{0.5});
+  EXPECT_EQ(costs.backward, (std::vector<double>{1.5, 2}));
+  EXPECT_TRUE(test::says(complaint_about(three + R"(, "backward": []})"), "the cost file has no costs for backward: "));
+}
+
 TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
   const Costs costs =
       read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
@@ -39,7 +49,7 @@ TEST(StageCosts, says_what_is_wrong) {
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "the cost file's penstock_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
             "the cost file has a member 'foward', which is not known; there are penstock_costs, forward, input_grad, "
-            "weight_grad, update, message, weight_share");
+            "weight_grad, update, message, weight_share, weight_grad_fused, backward");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "forward": [2]})"),
             "the cost file has the member 'forward' twice in one object");
   for (const char* no_costs : {R"("forward": [1], "input_grad": [])", R"("forward": [1], "weight_grad": [1])"})

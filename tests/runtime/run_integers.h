@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/runtime/position.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/transport/mailbox.h"
 #include "tests/runtime/integer_hands.h"
@@ -113,10 +114,7 @@ struct ThreadPost {
       : watch(world, rank), noise(seed * 7919u + static_cast<unsigned>(rank.value()) + 1) {}
 
   void begin(const Instruction& word) {
-    Position position;
-    const std::string text = to_string(word);
-    text.copy(position.word, sizeof(position.word) - 1);
-    watch.world.progress[watch.own.index()].report(position);
+    watch.world.progress[watch.own.index()].report(position_of(word));
     noise = noise * 1103515245u + 12345u;
     for (unsigned i = 0; i < (noise >> 16) % 4; ++i) std::this_thread::yield();
     for (unsigned i = 0; i < (noise >> 20) % 512; ++i) spun = spun + i;

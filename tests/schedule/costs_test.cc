@@ -33,6 +33,13 @@ TEST(Costs, one_for_all_stages_or_one_for_each) {
             "there are 2 costs for update and 3 stages: give one for all or one for each");
 }
 
+TEST(Costs, those_of_a_fused_w_and_of_b_may_be_missing) {
+  EXPECT_EQ(refusal({.weight_grad_fused = {1}, .backward = {1, 2, 3}}), "accepted");
+  EXPECT_EQ(refusal({.weight_grad_fused = {1, 2}}),
+            "there are 2 costs for a fused W and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.backward = {-1}}), "a cost for B is -1: costs go from 0 to 1e+15");
+}
+
 TEST(Costs, finite_and_not_negative) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   EXPECT_EQ(refusal({.forward = {1, -1, 1}}), "a cost for F is -1: costs go from 0 to 1e+15");

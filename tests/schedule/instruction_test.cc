@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "penstock/base/error.h"
 #include "penstock/schedule/text.h"
+#include "penstock/schedule/word_text.h"
 
 namespace penstock {
 namespace {
@@ -77,6 +80,16 @@ TEST(Instruction, anything_else_is_refused_with_the_column) {
     } catch (const DataError& error) {
       EXPECT_NE(std::string(error.what()).find(wrong.error), std::string::npos) << error.what();
     }
+}
+
+TEST(Instruction, the_longest_words_have_room) {
+  constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
+  const StageId last(max_stages - 1);
+  const Instruction message = Instruction::message(Op::send_backward, last, StageId(max_stages - 3), MicroBatch(most));
+  EXPECT_EQ(word_text(message).view(), "65535SEND_B2147483647>65533");
+  const Instruction fused = Instruction::fused_weight_grad(last, MicroBatch(most - 1), MicroBatch(most));
+  EXPECT_EQ(word_text(fused).view(), "65535W2147483646-2147483647");
+  EXPECT_EQ(word_text(fused).letters.back(), '\0') << "there is room for an end";
 }
 
 }  // namespace

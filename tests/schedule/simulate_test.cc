@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
+#include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
@@ -84,6 +85,53 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
+/// One rank that runs `words` of four micro-batches.
+Schedule alone(const std::string& words) {
+  return read_schedule("penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 4\nrank_of_stage 0\nrank 0: " +
+                       words + "\n");
+}
+
+// A single W takes 5, one over all four takes 4 * 2 = 8, as 4 and 1 for each micro-batch; so two take 6 and three 7.
+TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
+  const Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .weight_grad_fused = {2}};
+  const std::string before = "0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 ";
+  EXPECT_EQ(simulate(alone(before + "0W0 0W1 0W2 0W3"), costs).makespan, 20);
+  EXPECT_EQ(simulate(alone(before + "0W0-3"), costs).makespan, 8);
+  EXPECT_DOUBLE_EQ(simulate(alone(before + "0W0-1 0W2-3"), costs).makespan, 6 + 6);
+  EXPECT_DOUBLE_EQ(simulate(alone(before + "0W0-2 0W3"), costs).makespan, 7 + 5);
+  Costs with_overhead = costs;
+  with_overhead.overhead = 0.5;
+  EXPECT_EQ(simulate(alone(before + "0W0-3"), with_overhead).makespan, 8 + 9 * 0.5);
+}
+
+TEST(Simulate, a_fused_w_costs_what_its_stage_says) {
+  Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {4, 5}, .weight_grad_fused = {3, 1}};
+  const Schedule fused = fuse_w(split());
+  EXPECT_EQ(simulate(fused, costs).busy, (std::vector<double>{2 * 3, 2 * 1}));
+  EXPECT_EQ(simulate(split(), costs).busy, (std::vector<double>{2 * 3, 2 * 5}));
+  costs.weight_grad_fused = {2};
+  EXPECT_EQ(simulate(fused, costs).busy, (std::vector<double>{4, 4}));
+}
+
+TEST(Simulate, a_b_that_is_not_split_takes_its_own_price) {
+  const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {2}, .backward = {3, 3.5}};
+  const ScheduleShape shape{.ranks = 2, .micro_batches = 3};
+  EXPECT_EQ(simulate(generate("1f1b", shape), costs).busy, (std::vector<double>{3 * 4, 3 * 4.5}));
+  EXPECT_EQ(simulate(generate("1f1b-early", shape), costs).busy, (std::vector<double>{3 * 5, 3 * 5}));
+}
+
+TEST(Simulate, updates_follow_the_words_whether_they_are_lowered_or_not) {
+  const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 7}};
+  const Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
+  // Rank 1 begins at 1, is done at 7 and updates until 14; rank 0 is done at 9 and updates until 10.
+  for (const Schedule& one : {schedule, lower(schedule)}) {
+    EXPECT_EQ(simulate(one, costs).makespan, 14);
+    EXPECT_EQ(simulate(one, costs).busy, (std::vector<double>{6 + 1, 6 + 7}));
+  }
+  const Schedule forward = generate("forward-only", {.ranks = 2, .micro_batches = 2});
+  EXPECT_EQ(simulate(forward, costs).makespan, 3);
+}
+
 // After its I a micro-batch counts for what its W still needs; a context stays one until its W.
 TEST(Simulate, counts_activations_and_contexts) {
   Costs costs;
@@ -156,7 +204,9 @@ TEST(Simulate, lowering_changes_no_figure) {
       const auto quarters = rc::gen::map(rc::gen::inRange(0, 40), [](int n) { return n / 4.0; });
       return *rc::gen::container<std::vector<double>>(static_cast<std::size_t>(stages), quarters);
     };
-    const Costs all{costs(), costs(), costs(), {0}, *rc::gen::inRange(0, 9) / 4.0};
+    Costs all{costs(), costs(), costs(), costs(), *rc::gen::inRange(0, 9) / 4.0};
+    if (*rc::gen::arbitrary<bool>()) all.weight_grad_fused = costs();
+    if (*rc::gen::arbitrary<bool>()) all.backward = costs();
     const SimulateOptions options{.links = links, .keep_slots = false};
     const Simulation plain = simulate(schedule, all, options);
     const Simulation lowered = simulate(lower(schedule, links), all, options);

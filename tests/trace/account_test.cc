@@ -28,13 +28,13 @@ TEST(Account, parts_of_1f1b) {
   const RankAccount& first = result.ranks[0];
   EXPECT_EQ(first.stages, (std::vector<StageId>{StageId(0)}));
   EXPECT_DOUBLE_EQ(first.compute, 12);
-  EXPECT_DOUBLE_EQ(first.wait_warmup, 0);
-  EXPECT_DOUBLE_EQ(first.wait_steady, 3);
-  EXPECT_DOUBLE_EQ(first.wait_drain, 0);
+  EXPECT_DOUBLE_EQ(first.wait_warmup, 2);  // before B0
+  EXPECT_DOUBLE_EQ(first.wait_imbalance, 0);
+  EXPECT_DOUBLE_EQ(first.wait_drain, 1);  // before B3
   const RankAccount& last = result.ranks[1];
   EXPECT_DOUBLE_EQ(last.compute, 12);
   EXPECT_DOUBLE_EQ(last.wait_warmup, 1);
-  EXPECT_DOUBLE_EQ(last.wait_steady, 0);
+  EXPECT_DOUBLE_EQ(last.wait_imbalance, 0);
   EXPECT_DOUBLE_EQ(last.wait_drain, 2);
   EXPECT_DOUBLE_EQ(last.waiting(), 3);
 }
@@ -85,32 +85,111 @@ TEST(Account, communication_has_its_own_part) {
           step.spans[i + 1].begin_ns += 500'000;
   const RankAccount part = account(trace).ranks[0];
   EXPECT_DOUBLE_EQ(part.communication, 0.5);
-  EXPECT_DOUBLE_EQ(part.wait_steady, 2.5);
+  EXPECT_DOUBLE_EQ(part.wait_warmup, 1.5);
+}
+
+TEST(Account, who_is_faster_waits_in_the_steady_phase) {
+  const Costs costs{.forward = {2, 1}, .input_grad = {4, 2}, .weight_grad = {0}};
+  for (const char* name : {"1f1b", "gpipe"}) {
+    const Account result = account(made_trace({.schedule = name, .shape = {.ranks = 2, .micro_batches = 8},
+                                               .costs = costs}));
+    EXPECT_DOUBLE_EQ(result.ranks[0].wait_imbalance, 0) << name;
+    EXPECT_DOUBLE_EQ(result.ranks[1].wait_warmup, 2) << name;
+    EXPECT_GE(result.ranks[1].wait_imbalance, 7) << name;
+  }
+}
+
+//   rank 0 | F0 F1 F2 F3 .... B0-- B1-- B2-- B3--     F = 1, B = 2, and nothing else: 15 units
+//   rank 1 | .. F0 F1 F2 F3 B0-- B1-- B2-- B3-- ..
+TEST(Account, the_phases_of_gpipe) {
+  const Account result = account(made_trace({.schedule = "gpipe"}));
+  EXPECT_DOUBLE_EQ(result.ranks[0].wait_warmup, 3);
+  EXPECT_DOUBLE_EQ(result.ranks[0].wait_drain, 0);
+  EXPECT_DOUBLE_EQ(result.ranks[1].wait_warmup, 1);
+  EXPECT_DOUBLE_EQ(result.ranks[1].wait_drain, 2);
+  for (const RankAccount& rank : result.ranks) EXPECT_DOUBLE_EQ(rank.wait_imbalance, 0);
+}
+
+TEST(Account, a_wait_whose_message_was_on_its_way_is_the_message_s) {
+  const Account result = account(made_trace({.costs = {.message = 0.25}}));
+  EXPECT_DOUBLE_EQ(result.measured_ms, 16);  // four of them stand in the way
+  EXPECT_DOUBLE_EQ(result.ranks[1].wait_warmup, 1);
+  EXPECT_GT(result.ranks[1].wait_message, 0.25);
+  for (const RankAccount& rank : result.ranks)
+    EXPECT_NEAR(rank.waiting() + rank.compute, rank.total, tiny);
+}
+
+TEST(Account, agreeing_with_other_ranks_is_synchronisation) {
+  Trace trace = made_trace({.costs = {.update = {5}}});
+  for (auto& steps : trace.ranks) {
+    Span& step = steps[0].spans.back();
+    const Span norm{Instruction::step_wide(Op::norm, step.instruction.stage()), Activity::update, step.begin_ns,
+                    step.begin_ns + 1'000'000, 0};
+    step.begin_ns = norm.end_ns;
+    steps[0].spans.insert(steps[0].spans.end() - 1, norm);
+  }
+  const Account result = account(trace);
+  EXPECT_DOUBLE_EQ(result.ranks[0].synchronisation, 1);
+  EXPECT_DOUBLE_EQ(result.ranks[0].update, 4);
+  EXPECT_NEAR(result.bubble_measured, 1 - 34.0 / 40, tiny) << "it is busy all the same";
+}
+
+TEST(Account, between_steps_is_what_nobody_had_anything_to_do_in) {
+  Trace trace = made_trace({.steps = 5});
+  EXPECT_DOUBLE_EQ(*account(trace).between_steps_ms, 0.001) << "as made";
+  // Rank 1's steps begin later, and that is no gap; from the third on, steps are late by 3, 7 and 3.
+  for (RankStep& step : trace.ranks[1]) step.begin_ns += 500'000;
+  for (std::size_t i = 2; i < 5; ++i)
+    for (auto& steps : trace.ranks) {
+      const std::int64_t late = i == 2 ? 3'000'000 : i == 3 ? 10'000'000 : 13'000'000;
+      steps[i].begin_ns += late;
+      steps[i].end_ns += late;
+      for (Span& span : steps[i].spans) span.begin_ns += late, span.end_ns += late;
+    }
+  EXPECT_DOUBLE_EQ(*account(trace).between_steps_ms, 3.001) << "the median of 3, 7 and 3";
+  for (auto& steps : trace.ranks) steps[3].step = 99;  // an evaluation pass lay between
+  for (auto& steps : trace.ranks) steps.erase(steps.begin() + 3);
+  EXPECT_DOUBLE_EQ(*account(trace).between_steps_ms, 3.001);
+  EXPECT_FALSE(account(made_trace({})).between_steps_ms.has_value());
+}
+
+/// Where an idle instant belongs to.
+double RankAccount::*phase_at(const RankStep& step, double instant) {
+  double first_f = 1e300, last_f = -1, first_b = 1e300, last_b = -1;
+  for (const Span& span : step.spans) {
+    if (span.activity != Activity::compute) continue;
+    const bool forward = span.instruction.op() == Op::forward;
+    double& first = forward ? first_f : first_b;
+    double& last = forward ? last_f : last_b;
+    first = std::min(first, static_cast<double>(span.begin_ns));
+    last = std::max(last, static_cast<double>(span.end_ns));
+  }
+  if (first_b < last_f)
+    return instant < first_b  ? &RankAccount::wait_warmup
+           : instant < last_f ? &RankAccount::wait_imbalance
+                              : &RankAccount::wait_drain;
+  if (instant < first_f || (instant >= last_f && instant < first_b)) return &RankAccount::wait_warmup;
+  return instant < last_b ? &RankAccount::wait_imbalance : &RankAccount::wait_drain;
 }
 
 /// Where an instant of one rank's step belongs to, told from the definition alone.
 double RankAccount::*part_at(const RankStep& step, double instant) {
-  double first_compute = 1e300, last_compute = -1, first_note = 1e300, last_note = -1;
+  double first_note = 1e300, last_note = -1;
   for (const Span& span : step.spans) {
-    const auto begin = static_cast<double>(span.begin_ns), end = static_cast<double>(span.end_ns);
-    if (span.activity == Activity::compute) {
-      first_compute = std::min(first_compute, begin);
-      last_compute = std::max(last_compute, end);
-    }
-    first_note = std::min(first_note, begin);
-    last_note = std::max(last_note, end);
+    first_note = std::min(first_note, static_cast<double>(span.begin_ns));
+    last_note = std::max(last_note, static_cast<double>(span.end_ns));
   }
-  const auto idle = instant < first_compute  ? &RankAccount::wait_warmup
-                    : instant < last_compute ? &RankAccount::wait_steady
-                                             : &RankAccount::wait_drain;
+  const auto idle = phase_at(step, instant);
   if (instant < first_note || instant > last_note) return idle;
   for (const Span& span : step.spans) {
     if (instant < static_cast<double>(span.begin_ns) || instant >= static_cast<double>(span.end_ns)) continue;
     switch (span.activity) {
       case Activity::compute: return &RankAccount::compute;
-      case Activity::update: return &RankAccount::update;
+      case Activity::update:
+        return span.instruction.op() == Op::step ? &RankAccount::update : &RankAccount::synchronisation;
       case Activity::communicate: return &RankAccount::communication;
-      case Activity::wait: return idle;
+      case Activity::wait:
+        return instant >= static_cast<double>(span.end_ns - span.transit_ns) ? &RankAccount::wait_message : idle;
     }
   }
   return &RankAccount::other;
@@ -122,12 +201,22 @@ Trace any_run() {
   Trace trace = made_trace({.schedule = name,
                             .shape = {.ranks = *rc::gen::inRange(1, 4), .micro_batches = *rc::gen::inRange(1, 5)},
                             .replicas = *rc::gen::inRange(1, 3)});
+  if (*rc::gen::arbitrary<bool>()) {  // clipped
+    trace.schedule = lower(strip(trace.schedule), LowerOptions{.norm = true});
+    for (std::size_t world = 0; world < trace.ranks.size(); ++world) {
+      std::vector<Span>& spans = trace.ranks[world][0].spans;
+      Span norm = spans.back();
+      norm.instruction = Instruction::step_wide(Op::norm, norm.instruction.stage());
+      spans.insert(spans.end() - 1, norm);
+    }
+  }
   for (auto& steps : trace.ranks) {
     RankStep& step = steps[0];
     std::int64_t clock = step.begin_ns = *rc::gen::inRange(0, 40);
     for (Span& span : step.spans) {
       span.begin_ns = clock += *rc::gen::element(0, 0, 0, 3);
       span.end_ns = clock += *rc::gen::inRange(0, 20);
+      if (span.activity == Activity::wait) span.transit_ns = *rc::gen::inRange(0, 25);
     }
     step.end_ns = clock + *rc::gen::inRange(0, 10);
     std::erase_if(step.spans, [](const Span& span) {
@@ -152,11 +241,12 @@ RC_GTEST_PROP(Account, every_instant_is_in_one_part, ()) {
     for (std::int64_t ns = begin; ns < end; ++ns)
       expected.*part_at(trace.ranks[rank][0], static_cast<double>(ns) + 0.5) += 1e-6;
     const RankAccount& part = result.ranks[rank];
-    for (const auto member : {&RankAccount::compute, &RankAccount::update, &RankAccount::communication,
-                              &RankAccount::wait_warmup, &RankAccount::wait_steady, &RankAccount::wait_drain,
-                              &RankAccount::other})
+    for (const auto member : {&RankAccount::compute, &RankAccount::update, &RankAccount::synchronisation,
+                              &RankAccount::communication, &RankAccount::wait_message, &RankAccount::wait_warmup,
+                              &RankAccount::wait_imbalance, &RankAccount::wait_drain, &RankAccount::other})
       RC_ASSERT(std::abs(part.*member - expected.*member) < 1e-9);
-    const double sum = part.compute + part.update + part.communication + part.waiting() + part.other;
+    const double sum = part.compute + part.update + part.synchronisation + part.communication + part.waiting() +
+                       part.other;
     RC_ASSERT(std::abs(sum - part.total) < 1e-9);
     RC_ASSERT(part.total == result.measured_ms);
   }
@@ -210,10 +300,12 @@ TEST(Account, an_empty_trace_is_refused) {
 TEST(AccountTable, reads_well) {
   const Account result = account(made_trace({.costs = {.update = {0.5}}, .steps = 3}));
   EXPECT_EQ(to_table(result),
-            "rank  stages  compute  update  communication  waiting  warm-up  steady  drain  other  total\n"
-            "   0       0    12.00    0.50           0.00     3.00     0.00    3.00   0.00   0.00  15.50\n"
-            "   1       1    12.00    0.50           0.00     3.00     1.00    0.00   2.00   0.00  15.50\n"
-            "times in ms; waiting = warm-up + steady + drain\n"
+            "rank  stages  compute  update   sync  sending  warm-up  imbalance  message  drain  other    total\n"
+            "   0       0    12.00    0.50   0.00     0.00     2.00       0.00     0.00   1.00   0.00    15.50\n"
+            "   1       1    12.00    0.50   0.00     0.00     1.00       0.00     0.00   2.00   0.00    15.50\n"
+            " all           77.4 %   3.2 %  0.0 %    0.0 %    9.7 %      0.0 %    0.0 %  9.7 %  0.0 %  100.0 %\n"
+            "times in ms; warm-up, imbalance, message and drain are waits\n"
+            "between steps: 0.00 ms in which no rank had anything to do\n"
             "step 2: measured 15.50 ms, predicted 15.50 ms\n"
             "bubble: measured 19.4 %, predicted 19.4 % (makespan); measured 19.4 %, predicted 19.4 % (span)\n");
 }

@@ -1,48 +1,133 @@
 #include <iostream>
 #include <memory>
 
+#include <nlohmann/json.hpp>
+
 #include "penstock/base/error.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/plan/plan.h"
 #include "penstock/trace/trace.h"
 
 namespace penstock {
 namespace {
 
-Trace load_trace(const std::string& path) {
+using nlohmann::ordered_json;
+
+/// What `read` makes of the text in the file; complaints about it name the file.
+template <class Read>
+auto load(const std::string& path, Read&& read) {
   const std::string text = read_text(path);
   try {
-    return read_trace(text);
+    return read(text);
   } catch (const DataError& error) {
     throw DataError(path + ": " + error.what());
   }
 }
 
-struct Files {
+Trace load_trace(const std::string& path) { return load(path, read_trace); }
+
+/// The trace itself, and where its report or picture goes.
+struct TraceFiles {
   std::string trace;
   std::string output = "-";
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("trace", trace, "what `penstock train --trace FILE` wrote")->type_name("FILE")->required();
+    verb.add_option("--output", output, "where to write; - is standard output")
+        ->type_name("FILE")
+        ->capture_default_str();
+  }
 };
+
+struct TraceReport {
+  TraceFiles files;
+  std::string costs;
+  std::string json;
+
+  void add_to(CLI::App& verb) {
+    files.add_to(verb);
+    verb.add_option("--costs", costs, "what the layers cost, in place of what the trace says: docs/cost_file.md")
+        ->type_name("FILE");
+    verb.add_option("--json", json, "write the report as JSON; - is standard output")->type_name("FILE");
+  }
+};
+
+ordered_json to_json(const RankAccount& rank) {
+  std::vector<std::int32_t> stages;
+  for (const StageId stage : rank.stages) stages.push_back(stage.value());
+  return {{"stages", stages},
+          {"compute", rank.compute},
+          {"update", rank.update},
+          {"synchronisation", rank.synchronisation},
+          {"sending", rank.communication},
+          {"warm_up", rank.wait_warmup},
+          {"imbalance", rank.wait_imbalance},
+          {"message", rank.wait_message},
+          {"drain", rank.wait_drain},
+          {"other", rank.other},
+          {"total", rank.total}};
+}
+
+ordered_json to_json(const Advice& advice) {
+  ordered_json remedies = ordered_json::array();
+  for (const Remedy& remedy : advice.remedies)
+    remedies.push_back({{"kind", to_string(remedy.kind)},
+                        {"saved", remedy.saved},
+                        {"step_ms", remedy.step_ms},
+                        {"sentence", remedy.sentence}});
+  return {{"step_ms", advice.step_ms}, {"sentence", advice.sentence}, {"remedies", remedies}};
+}
+
+std::string to_json(const Account& account, const Advice& advice) {
+  ordered_json ranks = ordered_json::array();
+  for (const RankAccount& rank : account.ranks) ranks.push_back(to_json(rank));
+  ordered_json document = {{"step", account.step},
+                           {"measured_ms", account.measured_ms},
+                           {"predicted_ms", account.predicted_ms},
+                           {"between_steps_ms", nullptr},
+                           {"bubble_measured", account.bubble_measured},
+                           {"bubble_predicted", account.bubble_predicted},
+                           {"bubble_span_measured", account.bubble_span_measured},
+                           {"bubble_span_predicted", account.bubble_span_predicted},
+                           {"ranks", ranks},
+                           {"advice", to_json(advice)}};
+  if (account.between_steps_ms) document["between_steps_ms"] = *account.between_steps_ms;
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void report_as(const TraceReport& wanted) {
+  const Trace trace = load_trace(wanted.files.trace);
+  std::optional<LayerCosts> costs;
+  if (!wanted.costs.empty()) costs = load(wanted.costs, read_layer_costs);
+  const Account figures = account(trace);
+  const Advice advice = advise(trace, costs);
+  if (!wanted.json.empty()) write_text(wanted.json, to_json(figures, advice));
+  // Where JSON goes to standard output, nothing else may.
+  const std::string text = to_table(figures) + advice.sentence + "\n";
+  if (wanted.json == "-" && wanted.files.output == "-")
+    std::cerr << text;
+  else
+    write_text(wanted.files.output, text);
+}
 
 }  // namespace
 
 void add_trace_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("trace", "where the time of a traced run went, as a table or a picture");
   verb->footer("Example:\n  penstock trace report trace.json");
-  const auto add = [&](const char* name, const char* purpose, const char* example, auto&& text_of) {
-    CLI::App* made = verb->add_subcommand(name, purpose);
-    auto files = std::make_shared<Files>();
-    made->add_option("trace", files->trace, "what `penstock train --trace FILE` wrote")->type_name("FILE")->required();
-    made->add_option("--output", files->output, "where to write; - is standard output")
-        ->type_name("FILE")
-        ->capture_default_str();
-    made->footer(example);
-    made->callback([files, text_of] { write_text(files->output, text_of(load_trace(files->trace))); });
-  };
-  add("report", "predicted against measured: time, bubble, waits", "Example:\n  penstock trace report trace.json",
-      [](const Trace& trace) { return to_table(account(trace)); });
-  add("svg", "the median step above its prediction, as a picture",
-      "Example:\n  penstock trace svg trace.json --output step.svg",
-      [](const Trace& trace) { return step_svg(trace); });
+
+  CLI::App* report = verb->add_subcommand("report", "where the time went, predicted and measured; what would help");
+  auto wanted = std::make_shared<TraceReport>();
+  wanted->add_to(*report);
+  report->footer("Example:\n  penstock trace report trace.json");
+  report->callback([wanted] { report_as(*wanted); });
+
+  CLI::App* svg = verb->add_subcommand("svg", "the median step above its prediction, as a picture");
+  auto files = std::make_shared<TraceFiles>();
+  files->add_to(*svg);
+  svg->footer("Example:\n  penstock trace svg trace.json --output step.svg");
+  svg->callback([files] { write_text(files->output, step_svg(load_trace(files->trace))); });
 }
 
 }  // namespace penstock

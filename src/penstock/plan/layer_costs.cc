@@ -24,6 +24,7 @@ constexpr double most_bytes = 1e14;
 constexpr double most_time = 1e15;         // sums stay far from what a double can hold
 constexpr double least_bandwidth = 1e-6;
 constexpr std::size_t most_layers = 65535;
+constexpr double most_contention = 1e6;
 
 double bytes(const StrictValue& value) {
   const double amount = value.amount();
@@ -46,6 +47,14 @@ double bandwidth(const StrictValue& value) {
   return amount;
 }
 
+double contention(const StrictValue& value) {
+  const double factor = value.amount();
+  require<DataError>(factor > 0 && factor <= most_contention, value.place(), " is ", factor,
+                     ": it is a factor above 0, 1 where ranks do not slow each other down, and at most ",
+                     most_contention);
+  return factor;
+}
+
 std::string name(const StrictValue& value) {
   std::string text = value.text();
   require<DataError>(!text.empty() && text.find_first_of("\r\n") == std::string::npos, value.place(),
@@ -63,14 +72,18 @@ std::string layer_name(const StrictValue& value) {
 
 LayerCost read_layer(const StrictValue& layer) {
   layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
-                         "boundary_bytes"});
-  return {layer_name(layer["name"]),
-          time(layer["forward"]),
-          time(layer["input_grad"]),
-          time(layer["weight_grad"]),
-          bytes(layer["activation_bytes"]),
-          bytes(layer["parameter_bytes"]),
-          bytes(layer["boundary_bytes"])};
+                         "boundary_bytes", "weight_grad_fused", "backward", "update"});
+  LayerCost read{.name = layer_name(layer["name"]),
+                 .forward = time(layer["forward"]),
+                 .input_grad = time(layer["input_grad"]),
+                 .weight_grad = time(layer["weight_grad"]),
+                 .activation_bytes = bytes(layer["activation_bytes"]),
+                 .parameter_bytes = bytes(layer["parameter_bytes"]),
+                 .boundary_bytes = bytes(layer["boundary_bytes"])};
+  if (layer.has("weight_grad_fused")) read.weight_grad_fused = time(layer["weight_grad_fused"]);
+  if (layer.has("backward")) read.backward = time(layer["backward"]);
+  if (layer.has("update")) read.update = time(layer["update"]);
+  return read;
 }
 
 std::vector<LayerCost> read_layers(const StrictValue& list) {
@@ -108,7 +121,7 @@ LayerCosts read_layer_costs(std::string_view text) {
                      " in its one object: docs/cost_file.md tells the form");
   root[version_key].whole(version, version);
   root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
-                        "weight_share", "word_overhead", "memory_cap_bytes", "layers"});
+                        "weight_share", "word_overhead", "memory_cap_bytes", "contention", "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
@@ -121,6 +134,7 @@ LayerCosts read_layer_costs(std::string_view text) {
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
   if (root.has("word_overhead")) costs.word_overhead = time(root["word_overhead"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
+  if (root.has("contention")) costs.contention = contention(root["contention"]);
   costs.layers = read_layers(root["layers"]);
   return costs;
 }
@@ -141,15 +155,21 @@ std::string write_layer_costs(const LayerCosts& costs) {
   if (costs.weight_share != 1) document["weight_share"] = costs.weight_share;
   if (costs.word_overhead != 0) document["word_overhead"] = costs.word_overhead;
   if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);
+  if (costs.contention != 1) document["contention"] = costs.contention;
   document["layers"] = ordered_json::array();
-  for (const LayerCost& layer : costs.layers)
-    document["layers"].push_back({{"name", layer.name},
-                                  {"forward", layer.forward},
-                                  {"input_grad", layer.input_grad},
-                                  {"weight_grad", layer.weight_grad},
-                                  {"activation_bytes", whole(layer.activation_bytes)},
-                                  {"parameter_bytes", whole(layer.parameter_bytes)},
-                                  {"boundary_bytes", whole(layer.boundary_bytes)}});
+  for (const LayerCost& layer : costs.layers) {
+    ordered_json& members = document["layers"].emplace_back();
+    members = {{"name", layer.name},
+               {"forward", layer.forward},
+               {"input_grad", layer.input_grad},
+               {"weight_grad", layer.weight_grad},
+               {"activation_bytes", whole(layer.activation_bytes)},
+               {"parameter_bytes", whole(layer.parameter_bytes)},
+               {"boundary_bytes", whole(layer.boundary_bytes)}};
+    if (layer.weight_grad_fused) members["weight_grad_fused"] = *layer.weight_grad_fused;
+    if (layer.backward) members["backward"] = *layer.backward;
+    if (layer.update != 0) members["update"] = layer.update;
+  }
   std::string text;
   try {
     text = document.dump(2) + "\n";

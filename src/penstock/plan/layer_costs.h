@@ -19,6 +19,11 @@ struct LayerCost {
   double activation_bytes = 0;  // kept from F to I, and a share of it to W
   double parameter_bytes = 0;   // with gradients and optimiser state; whatever the micro-batch
   double boundary_bytes = 0;    // handed to the next layer, and back as a gradient
+  /// W per micro-batch where one W covers the whole step; none: as weight_grad.
+  std::optional<double> weight_grad_fused = {};
+  /// B where it is not split into I and W, and keeps nothing for later; none: input_grad + weight_grad.
+  std::optional<double> backward = {};
+  double update = 0;            // the optimiser's step for this layer: once per step, whatever the micro-batch
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
@@ -41,6 +46,9 @@ struct LayerCosts {
   double weight_share = 1;                     // of activation_bytes: what W still needs when I has run
   double word_overhead = 0;                    // every F, B, I or W takes this besides, whatever its size
   std::optional<double> memory_cap_bytes;      // per rank
+  /// How much slower words run while all ranks compute than alone on the machine. The layers' figures hold it already:
+  /// it is here for people.
+  double contention = 1;
   std::vector<LayerCost> layers;               // in order of execution
 
   friend bool operator==(const LayerCosts&, const LayerCosts&) = default;

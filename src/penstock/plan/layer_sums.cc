@@ -24,17 +24,24 @@ std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<st
 }  // namespace
 
 LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
-    : weight_share_(costs.weight_share), word_overhead_(costs.word_overhead) {
+    : weight_share_(costs.weight_share), word_overhead_(costs.word_overhead), micro_batches_(micro_batches) {
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
-  for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &activation_bytes_, &parameter_bytes_}) sums->push_back(0);
+  for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &weight_grad_fused_, &backward_, &update_,
+                     &activation_bytes_, &parameter_bytes_})
+    sums->push_back(0);
   message_.push_back(0);
   for (const LayerCost& layer : costs.layers) {
     const auto add = [](Sums& sums, double amount) { sums.push_back(sums.back() + amount); };
     add(forward_, layer.forward * mean);
     add(input_grad_, layer.input_grad * mean);
     add(weight_grad_, layer.weight_grad * mean);
+    add(weight_grad_fused_, layer.weight_grad_fused.value_or(layer.weight_grad) * mean);
+    add(backward_, layer.backward.value_or(layer.input_grad + layer.weight_grad) * mean);
+    add(update_, layer.update);
+    has_fused_ = has_fused_ || layer.weight_grad_fused;
+    has_backward_ = has_backward_ || layer.backward;
     add(activation_bytes_, std::ceil(layer.activation_bytes * largest));
     add(parameter_bytes_, layer.parameter_bytes);
     const double bytes = layer.boundary_bytes * mean;
@@ -42,13 +49,41 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
   }
 }
 
+double LayerSums::work(Stretch stretch, const GradientWords& words) const {
+  if (words == GradientWords{}) return forward(stretch) + input_grad(stretch) + weight_grad(stretch);
+  const double b = has_backward_ ? backward(stretch) : input_grad(stretch) + weight_grad(stretch);
+  if (words.unsplit == 1) return forward(stretch) + b;
+  double w = weight_grad(stretch);
+  if (has_fused_ && words.fused > 0) w += words.fused * (weight_grad_fused(stretch) - w);
+  return forward(stretch) + (1 - words.unsplit) * (input_grad(stretch) + w) + words.unsplit * b;
+}
+
+GradientWords gradient_words(const Schedule& schedule) {
+  double unsplit = 0;
+  double split = 0;
+  double singly = 0;  // in W's of one micro-batch, as simulate() prices a W over some of them
+  for (const Order& order : schedule.orders)
+    for (const Instruction& word : order) {
+      if (word.op() == Op::backward) ++unsplit;
+      if (word.op() != Op::weight_grad) continue;
+      const int group = word.last().value() - word.first().value() + 1;
+      split += group;
+      singly += group == 1 ? 1 : static_cast<double>(schedule.micro_batches - group) / (schedule.micro_batches - 1);
+    }
+  return {unsplit > 0 ? unsplit / (unsplit + split) : 0, split > 0 ? 1 - singly / split : 0};
+}
+
 Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages) {
   Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = 0,
               .weight_share = sums.weight_share(), .overhead = sums.word_overhead()};
+  if (sums.has_update()) costs.update.clear();
   for (std::size_t s = 0; s < stages.size(); ++s) {
     costs.forward.push_back(sums.forward(stages[s]));
     costs.input_grad.push_back(sums.input_grad(stages[s]));
     costs.weight_grad.push_back(sums.weight_grad(stages[s]));
+    if (sums.has_fused()) costs.weight_grad_fused.push_back(sums.weight_grad_fused(stages[s]));
+    if (sums.has_backward()) costs.backward.push_back(sums.backward(stages[s]));
+    if (sums.has_update()) costs.update.push_back(sums.update(stages[s]));
     if (s > 0 && rank_of_stage[s] != rank_of_stage[s - 1])
       costs.message = std::max(costs.message, sums.message(stages[s].begin));
   }

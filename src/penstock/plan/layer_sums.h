@@ -10,6 +10,16 @@
 
 namespace penstock {
 
+/// Which words a schedule uses for its gradients, as parts of all: what a micro-batch costs on the whole depends on it.
+struct GradientWords {
+  double unsplit = 0;  // of the backward passes: B; the rest are I and W
+  double fused = 0;    // of the W's time: at the price of a W over the whole step; the rest at that of single ones
+
+  friend auto operator<=>(const GradientWords&, const GradientWords&) = default;
+};
+
+GradientWords gradient_words(const Schedule& schedule);
+
 /// Sums over stretches of layers, each at once. Times grow with the size of a micro-batch; of samples that do not
 /// divide by m the times are those of the mean micro-batch, the bytes those of the largest.
 class LayerSums {
@@ -20,8 +30,22 @@ class LayerSums {
   double forward(Stretch stretch) const { return sum(forward_, stretch); }
   double input_grad(Stretch stretch) const { return sum(input_grad_, stretch); }
   double weight_grad(Stretch stretch) const { return sum(weight_grad_, stretch); }
-  /// F + I + W.
-  double work(Stretch stretch) const { return forward(stretch) + input_grad(stretch) + weight_grad(stretch); }
+  /// One of a W over the whole step; only where has_fused().
+  double weight_grad_fused(Stretch stretch) const { return sum(weight_grad_fused_, stretch); }
+  /// B; only where has_backward().
+  double backward(Stretch stretch) const { return sum(backward_, stretch); }
+  /// Once per step.
+  double update(Stretch stretch) const { return sum(update_, stretch); }
+  /// Whether any layer says what a fused W, or a B that is not split, costs; and whether any update costs something.
+  bool has_fused() const { return has_fused_; }
+  bool has_backward() const { return has_backward_; }
+  bool has_update() const { return update_.back() > 0; }
+  /// What a micro-batch takes on the whole, in F, I and W or B as `words` say, without the update.
+  double work(Stretch stretch, const GradientWords& words) const;
+  /// The same and its part of the update: what a step takes of a rank's time, per micro-batch.
+  double work_and_update(Stretch stretch, const GradientWords& words) const {
+    return work(stretch, words) + update(stretch) / micro_batches_;
+  }
   double activation_bytes(Stretch stretch) const { return sum(activation_bytes_, stretch); }
   double parameter_bytes(Stretch stretch) const { return sum(parameter_bytes_, stretch); }
   double weight_share() const { return weight_share_; }
@@ -36,10 +60,14 @@ class LayerSums {
     return sums[static_cast<std::size_t>(stretch.end)] - sums[static_cast<std::size_t>(stretch.begin)];
   }
 
-  Sums forward_, input_grad_, weight_grad_, activation_bytes_, parameter_bytes_;
+  Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, activation_bytes_,
+      parameter_bytes_;
   std::vector<double> message_;  // by layer
   double weight_share_;
   double word_overhead_;
+  int micro_batches_;
+  bool has_fused_ = false;
+  bool has_backward_ = false;
 };
 
 /// What simulate and the generators take. A message costs what the slowest link that crosses ranks needs: Costs knows

@@ -81,6 +81,9 @@ std::string explanation(const Planned& planned) {
                                      [](const Trial& trial) { return !trial.fits; });
   if (refused > 0) text += say(" ", refused, " did not fit into memory.");
   if (!chosen.is_exact) text += " Its cut is the best that was found, not proven the best.";
+  if (planned.contention != 1)
+    text += say(" While all ranks compute, words take ", fixed(planned.contention, 2),
+                " times what they take alone; the costs hold that already.");
   return text + "\n";
 }
 

@@ -275,6 +275,7 @@ Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes) {
                      best.trial.micro_batches, " micro-batches");
   planned.plan = plan_of(costs, best);
   planned.plan.costs = costs_fingerprint;
+  planned.contention = costs.contention;
   for (Outcome& outcome : outcomes) planned.trials.push_back(std::move(outcome.trial));
   return planned;
 }

@@ -44,6 +44,7 @@ struct Planned {
   Plan plan;
   std::vector<Trial> trials;           // the shortest step first, then what does not fit, the nearest first
   std::vector<std::string> left_out;   // what could not be tried, and why
+  double contention = 1;               // LayerCosts::contention
 };
 
 /// Tries every generator that trains, with 1 to 4 chunks per rank where it takes them, every candidate m, and weight

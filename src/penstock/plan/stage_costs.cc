@@ -26,7 +26,8 @@ Costs read_stage_costs(std::string_view text) {
   require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", stage_costs_version,
                      " in its one object: docs/schedule_format.md tells the form of costs per stage");
   root[version_key].whole(stage_costs_version, stage_costs_version);
-  root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share"});
+  root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
+                        "weight_grad_fused", "backward"});
   Costs costs;
   costs.forward = list_of(root, "forward");
   costs.input_grad = list_of(root, "input_grad");
@@ -34,6 +35,8 @@ Costs read_stage_costs(std::string_view text) {
   if (root.has("update")) costs.update = list_of(root, "update");
   if (root.has("message")) costs.message = root["message"].amount();
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
+  if (root.has("weight_grad_fused")) costs.weight_grad_fused = list_of(root, "weight_grad_fused");
+  if (root.has("backward")) costs.backward = list_of(root, "backward");
   return costs;
 }
 

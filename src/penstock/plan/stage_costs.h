@@ -11,7 +11,8 @@ namespace penstock {
 constexpr int stage_costs_version = 1;
 
 /// {"penstock_costs": 1, "forward": [1, 2], "input_grad": [1, 2], "weight_grad": [1, 2], "update": [0], "message": 0.1}
-/// `update` and `message` may be left out: they are 0 then; so may `weight_share` (Costs). Throws DataError, naming the
+/// `update` and `message` may be left out: they are 0 then; so may `weight_share`,
+/// `weight_grad_fused` and `backward` (Costs). Throws DataError, naming the
 /// member and what is possible, for anything that is not exactly the form.
 Costs read_stage_costs(std::string_view text);
 

@@ -58,14 +58,23 @@ StageCut StageCutter::smallest(const Schedule& schedule) {
   return {CutKind::memory, best.exact, std::move(best.stages)};
 }
 
-double StageCutter::rank_time(const std::vector<Rank>& rank_of_stage, Rank rank,
-                              std::span<const Stretch> stages) const {
+/// Without what these costs do not tell apart: fewer paces are searched.
+StageCutter::Pace StageCutter::pace_of(const Schedule& schedule) const {
+  GradientWords words;
+  if (sums_.has_fused() || sums_.has_backward()) words = gradient_words(schedule);
+  if (!sums_.has_fused()) words.fused = 0;
+  if (!sums_.has_backward() && !sums_.has_fused()) words.unsplit = 0;
+  return {schedule.rank_of_stage, words};
+}
+
+double StageCutter::rank_time(const Pace& pace, Rank rank, std::span<const Stretch> stages) const {
+  const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
   const auto is_elsewhere = [&](std::size_t s) { return s < rank_of_stage.size() && rank_of_stage[s] != rank; };
   double time = 0;
   std::size_t s = 0;
   for (const Stretch& stage : stages) {
     while (rank_of_stage[s] != rank) ++s;
-    time += sums_.work(stage);
+    time += sums_.work_and_update(stage, pace.words);
     if (s > 0 && is_elsewhere(s - 1)) time += sums_.message(stage.begin);
     if (is_elsewhere(s + 1)) time += sums_.message(stage.end);
     ++s;
@@ -73,26 +82,27 @@ double StageCutter::rank_time(const std::vector<Rank>& rank_of_stage, Rank rank,
   return time;
 }
 
-Partition StageCutter::fastest_where(const std::vector<Rank>& rank_of_stage, const std::vector<LiveContexts>* live,
+Partition StageCutter::fastest_where(const Pace& pace, const std::vector<LiveContexts>* live,
                                      const std::vector<Stages>& known) const {
+  const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
   const auto fits = [&](Rank rank, std::span<const Stretch> stages) {
     return !live || memory_bytes(sums_, (*live)[rank.index()], stages) <= *costs_.memory_cap_bytes;
   };
   const auto work = [&](std::span<const Stretch> stages) {
     double sum = 0;
-    for (const Stretch& stage : stages) sum += sums_.work(stage);
+    for (const Stretch& stage : stages) sum += sums_.work_and_update(stage, pace.words);
     return sum;
   };
   PartitionProblem problem{
       .layers = sums_.layers(),
       .rank_of_stage = rank_of_stage,
       .price = [&](Rank rank, std::span<const Stretch> stages) {
-        return fits(rank, stages) ? rank_time(rank_of_stage, rank, stages) : forbidden;
+        return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;
       },
       .least = [&](Rank rank, std::span<const Stretch> stages) {
         return fits(rank, stages) ? work(stages) : forbidden;
       },
-      .share = [&](Stretch stretch) { return sums_.work(stretch); }};
+      .share = [&](Stretch stretch) { return sums_.work_and_update(stretch, pace.words); }};
   Partition fast = found(cheapest_partition(problem, known));
   const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;
   if (ranks == rank_of_stage.size()) return fast;
@@ -100,7 +110,7 @@ Partition StageCutter::fastest_where(const std::vector<Rank>& rank_of_stage, con
   // Among the cuts with ranks that fast, the one whose slowest stage is the fastest.
   const auto slowest = [&](std::span<const Stretch> stages) {
     double time = 0;
-    for (const Stretch& stage : stages) time = std::max(time, sums_.work(stage));
+    for (const Stretch& stage : stages) time = std::max(time, sums_.work(stage, pace.words));
     return time;
   };
   const auto chunks = static_cast<double>(rank_of_stage.size()) / static_cast<double>(ranks);
@@ -111,19 +121,20 @@ Partition StageCutter::fastest_where(const std::vector<Rank>& rank_of_stage, con
   problem.least = [&](Rank rank, std::span<const Stretch> stages) {
     return fits(rank, stages) && work(stages) <= fast.price ? slowest(stages) : forbidden;
   };
-  problem.share = [&](Stretch stretch) { return sums_.work(stretch) / chunks; };
+  problem.share = [&](Stretch stretch) { return sums_.work(stretch, pace.words) / chunks; };
   Partition even = found(cheapest_partition(problem, {fast.stages}));
   return {std::move(even.stages), fast.price, fast.exact && even.exact};
 }
 
-const Partition& StageCutter::fastest_without_cap(const std::vector<Rank>& rank_of_stage) {
-  const auto known = fastest_.find(rank_of_stage);
+const Partition& StageCutter::fastest_without_cap(const Pace& pace) {
+  const auto known = fastest_.find(pace);
   if (known != fastest_.end()) return known->second;
-  return fastest_.emplace(rank_of_stage, fastest_where(rank_of_stage, nullptr, {})).first->second;
+  return fastest_.emplace(pace, fastest_where(pace, nullptr, {})).first->second;
 }
 
 std::optional<StageCut> StageCutter::fastest(const Schedule& schedule) {
-  const Partition& free = fastest_without_cap(schedule.rank_of_stage);
+  const Pace pace = pace_of(schedule);
+  const Partition& free = fastest_without_cap(pace);
   if (!costs_.memory_cap_bytes) return StageCut{CutKind::time, free.exact, free.stages};
   const auto needs = [&](const Stages& stages) {
     const std::vector<double> bytes = memory_bytes(sums_, schedule, stages);
@@ -133,7 +144,7 @@ std::optional<StageCut> StageCutter::fastest(const Schedule& schedule) {
   const StageCut least = smallest(schedule);
   if (needs(least.stages) > *costs_.memory_cap_bytes) return std::nullopt;
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
-  const Partition within = fastest_where(schedule.rank_of_stage, &live, {least.stages});
+  const Partition within = fastest_where(pace, &live, {least.stages});
   return StageCut{CutKind::time, within.exact, within.stages};
 }
 

@@ -18,9 +18,10 @@ struct StageCut {
 
 /// Cuts for one m. Remembers what it has searched for.
 ///
-/// The time of a rank is F + I + W of its stages for one micro-batch, and what its stages wait for besides: the message
-/// that brings each stage's input from another rank, and the one that brings its gradient. (Messages occupy no rank,
-/// but a chain of ranks that wait for each other moves at that pace.)
+/// The time of a rank is what its stages take for one micro-batch in the words of the schedule (F, I and W or B, a
+/// fused W at its own price), their update divided by m, and what its stages wait for besides: the message that brings
+/// each stage's input from another rank, and the one that brings its gradient. (Messages occupy no rank, but a chain of
+/// ranks that wait for each other moves at that pace.)
 class StageCutter {
  public:
   /// Both must outlive the cutter.
@@ -34,14 +35,23 @@ class StageCutter {
 
  private:
   std::optional<StageCut> fastest(const Schedule& schedule);
-  const Partition& fastest_without_cap(const std::vector<Rank>& rank_of_stage);
-  Partition fastest_where(const std::vector<Rank>& rank_of_stage, const std::vector<LiveContexts>* live,
+  /// What the time of a rank depends on.
+  struct Pace {
+    std::vector<Rank> rank_of_stage;
+    GradientWords words;
+
+    friend auto operator<=>(const Pace&, const Pace&) = default;
+  };
+
+  Pace pace_of(const Schedule& schedule) const;
+  const Partition& fastest_without_cap(const Pace& pace);
+  Partition fastest_where(const Pace& pace, const std::vector<LiveContexts>* live,
                           const std::vector<Stages>& known) const;
-  double rank_time(const std::vector<Rank>& rank_of_stage, Rank rank, std::span<const Stretch> stages) const;
+  double rank_time(const Pace& pace, Rank rank, std::span<const Stretch> stages) const;
 
   const LayerCosts& costs_;
   const LayerSums& sums_;
-  std::map<std::vector<Rank>, Partition> fastest_;
+  std::map<Pace, Partition> fastest_;
   std::map<int, std::vector<StageCut>> fixed_;  // by number of stages
 };
 

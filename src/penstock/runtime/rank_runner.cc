@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/autocast.h"
+#include "penstock/runtime/position.h"
 #include "penstock/runtime/reason.h"
 
 namespace penstock {
@@ -162,10 +162,7 @@ std::vector<std::pair<std::string, torch::Tensor>> RankRunner::gradients() {
 
 void RankRunner::begin(const Instruction& instruction) {
   current_ = instruction;
-  Position position;
-  const std::string word = to_string(instruction);
-  std::strncpy(position.word, word.c_str(), sizeof(position.word) - 1);
-  endpoint().report_progress(position);
+  endpoint().report_progress(position_of(instruction));
 }
 
 std::int64_t RankRunner::receive(const Instruction& instruction) {

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-/// Per stage, in any one unit of time. A list of one value counts for all stages.
+/// Per stage, in any one unit of time. A list of one value counts for all stages; the last two lists may be empty.
 struct Costs {
   std::vector<double> forward = {1};       // F
   std::vector<double> input_grad = {1};    // I
@@ -16,6 +16,9 @@ struct Costs {
   /// and 0.43 for its smaller models). 1: I frees nothing.
   double weight_share = 0.5;
   double overhead = 0;                     // per F, B, I or W besides, once for a fused W: what fusing saves
+  /// W, per micro-batch, where one W covers all m; empty: as weight_grad. A W over fewer of them lies between.
+  std::vector<double> weight_grad_fused = {};
+  std::vector<double> backward = {};       // B where it is not split; empty: I + W
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
   static Costs unit() { return {}; }

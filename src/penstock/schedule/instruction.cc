@@ -1,5 +1,9 @@
 #include "penstock/schedule/instruction.h"
 
+#include <charconv>
+
+#include "penstock/schedule/word_text.h"
+
 namespace penstock {
 
 const char* to_string(Op op) {
@@ -19,21 +23,30 @@ const char* to_string(Op op) {
   return "?";
 }
 
-std::string to_string(const Instruction& instruction) {
+WordText word_text(const Instruction& instruction) noexcept {
+  WordText text;
+  char* at = text.letters.data();
+  const auto add_number = [&](std::int32_t number) {
+    at = std::to_chars(at, text.letters.data() + text.letters.size(), number).ptr;
+  };
   const Op op = instruction.op();
-  std::string word = std::to_string(instruction.stage().value());
-  word += to_string(op);
-  if (is_step_wide(op)) return word;
-  word += std::to_string(instruction.first().value());
-  if (instruction.is_fused()) {
-    word += '-';
-    word += std::to_string(instruction.last().value());
+  add_number(instruction.stage().value());
+  for (const char* letter = to_string(op); *letter != '\0'; ++letter) *at++ = *letter;
+  if (!is_step_wide(op)) {
+    add_number(instruction.first().value());
+    if (instruction.is_fused()) {
+      *at++ = '-';
+      add_number(instruction.last().value());
+    }
+    if ((is_send(op) || is_receive(op)) && instruction.peer() != neighbour(op, instruction.stage())) {
+      *at++ = is_send(op) ? '>' : '<';
+      add_number(instruction.peer().value());
+    }
   }
-  if ((is_send(op) || is_receive(op)) && instruction.peer() != neighbour(op, instruction.stage())) {
-    word += is_send(op) ? '>' : '<';
-    word += std::to_string(instruction.peer().value());
-  }
-  return word;
+  text.length = static_cast<std::size_t>(at - text.letters.data());
+  return text;
 }
+
+std::string to_string(const Instruction& instruction) { return std::string(word_text(instruction).view()); }
 
 }  // namespace penstock

@@ -19,29 +19,46 @@ std::vector<double> per_stage(const std::vector<double>& given, int stages) {
 /// What one word takes, by stage.
 class WordCosts {
  public:
-  WordCosts(const Costs& costs, int stages)
-      : forward_(per_stage(costs.forward, stages)),
-        input_grad_(per_stage(costs.input_grad, stages)),
-        weight_grad_(per_stage(costs.weight_grad, stages)),
-        update_(per_stage(costs.update, stages)),
-        overhead_(costs.overhead) {}
+  WordCosts(const Costs& costs, const Schedule& schedule)
+      : WordCosts(costs, schedule.stage_count(), schedule.micro_batches) {}
 
   double operator()(const Instruction& word) const {
     const std::size_t stage = word.stage().index();
     switch (word.op()) {
       case Op::forward: return overhead_ + forward_[stage];
-      case Op::backward: return overhead_ + input_grad_[stage] + weight_grad_[stage];
+      case Op::backward: return overhead_ + backward_[stage];
       case Op::input_grad: return overhead_ + input_grad_[stage];
-      case Op::weight_grad:
-        return overhead_ + weight_grad_[stage] * (word.last().value() - word.first().value() + 1);
+      case Op::weight_grad: return overhead_ + weight_grad(stage, word.last().value() - word.first().value() + 1);
       case Op::step: return update_[stage];
       default: return 0;
     }
   }
 
+  double update(StageId stage) const { return update_[stage.index()]; }
+
  private:
-  std::vector<double> forward_, input_grad_, weight_grad_, update_;
+  WordCosts(const Costs& costs, int stages, int micro_batches)
+      : forward_(per_stage(costs.forward, stages)),
+        input_grad_(per_stage(costs.input_grad, stages)),
+        weight_grad_(per_stage(costs.weight_grad, stages)),
+        fused_(costs.weight_grad_fused.empty() ? weight_grad_ : per_stage(costs.weight_grad_fused, stages)),
+        update_(per_stage(costs.update, stages)),
+        overhead_(costs.overhead),
+        micro_batches_(micro_batches) {
+    if (!costs.backward.empty()) backward_ = per_stage(costs.backward, stages);
+    for (std::size_t s = backward_.size(); s < input_grad_.size(); ++s)
+      backward_.push_back(input_grad_[s] + weight_grad_[s]);
+  }
+
+  double weight_grad(std::size_t stage, int group) const {
+    if (group == 1 || fused_[stage] == weight_grad_[stage]) return weight_grad_[stage] * group;
+    const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
+    return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing;
+  }
+
+  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_;
   double overhead_;
+  int micro_batches_;
 };
 
 /// One rank's own clock and books.
@@ -82,6 +99,17 @@ void count_activations(RankState& state, const Instruction& word, const Counting
   }
 }
 
+/// What lowering adds at the end of each rank's list.
+void add_updates(const Schedule& schedule, const WordCosts& cost_of, std::vector<RankState>& ranks) {
+  for (StageId stage(0); stage.value() < schedule.stage_count(); stage = stage.next()) {
+    RankState& state = ranks[schedule.rank_of(stage).index()];
+    state.first_begin = std::min(state.first_begin, state.clock);
+    state.clock += cost_of.update(stage);
+    state.busy += cost_of.update(stage);
+    state.last_end = std::max(state.last_end, state.clock);
+  }
+}
+
 double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
 
 Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks) {
@@ -112,7 +140,7 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
   if (auto fault = find_misplaced(schedule)) throw PlanError("this schedule cannot run: " + fault->reason);
   require_costs_fit(costs, schedule.stage_count());
-  const WordCosts cost_of(costs, schedule.stage_count());
+  const WordCosts cost_of(costs, schedule);
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto fault = find_incomplete(schedule, dependencies))
     throw PlanError("this schedule cannot run: " + fault->reason);
@@ -137,6 +165,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   };
   const Reach progress = replay(schedule, dependencies, costs.message, run);
   require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
+  if (!schedule.is_lowered() && !schedule.is_forward_only()) add_updates(schedule, cost_of, ranks);
 
   Simulation result = summary(schedule, ranks);
   result.slots = std::move(slots);

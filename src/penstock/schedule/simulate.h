@@ -1,7 +1,10 @@
 // How long a schedule takes and what it holds, against costs.
 //
 // The model: a compute word starts when its rank is free and what it needs has arrived; a message takes C and
-// occupies no rank; hand-over on one rank takes nothing. B takes I + W.
+// occupies no rank; hand-over on one rank takes nothing. B takes I + W, or what the costs say of it.
+//
+// A W over g of m micro-batches takes what lies between g single ones (w each) and one over all (u per micro-batch):
+// g * u + (w - u) * (m - g) / (m - 1), a part for each micro-batch and a part that every W pays once.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +43,8 @@ struct Simulation {
   std::vector<std::vector<Slot>> slots;    // per rank, compute and STEP words with their times, if asked for
 };
 
-/// Runs `schedule`, lowered or not (both give the same figures), against `costs`. Linear in the instructions.
+/// Runs `schedule`, lowered or not (both give the same figures), against `costs`. Linear in the instructions. Where
+/// training words are not lowered, each rank's updates follow its last word; they have no slot.
 /// Throws PlanError when it deadlocks (judge tells where) and ConfigError for cost lists of a wrong length.
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options = {});
 

@@ -1,6 +1,7 @@
 #include "penstock/trace/account.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "penstock/base/error.h"
@@ -40,49 +41,124 @@ Window extent(const RankStep& step, std::int64_t otherwise, Counts&& counts) {
   return found.value_or(Window{otherwise, otherwise});
 }
 
+/// The phases of one rank's step. Without gradients the second part of the steady phase is empty, and all behind the
+/// last F is drain.
+struct Phases {
+  Window first;   // of the steady phase
+  Window second;  // behind the first; empty at its end where F's and gradients alternate
+
+  Phases(const RankStep& step, std::int64_t end) {
+    const auto is = [](const Span& span, bool forward) {
+      return span.activity == Activity::compute && (span.instruction.op() == Op::forward) == forward;
+    };
+    const Window forwards = extent(step, end, [&](const Span& span) { return is(span, true); });
+    const Window gradients = extent(step, forwards.end, [&](const Span& span) { return is(span, false); });
+    const bool alternate = gradients.begin < forwards.end;
+    first = alternate ? Window{gradients.begin, forwards.end} : forwards;
+    second = alternate ? Window{forwards.end, forwards.end} : gradients;
+  }
+};
+
+/// One rank's time in nanoseconds, added up part by part.
+class Parts {
+ public:
+  Parts(const Window& window, const Phases& phases) : window_(window), phases_(phases) {}
+
+  void add(const Span& span) {
+    const Window noted = Window{span.begin_ns, span.end_ns}.within(window_);
+    switch (span.activity) {
+      case Activity::compute: compute_ += noted.length(); return;
+      case Activity::communicate: communication_ += noted.length(); return;
+      case Activity::update:
+        (span.instruction.op() == Op::step ? update_ : synchronisation_) += noted.length();
+        return;
+      case Activity::wait: add_wait(span, noted); return;
+    }
+  }
+
+  void add_idle(Window idle) {
+    idle = idle.within(window_);
+    const std::int64_t steady = idle.within(phases_.first).length() + idle.within(phases_.second).length();
+    const std::int64_t drain = idle.within({phases_.second.end, window_.end}).length();
+    imbalance_ += steady;
+    drain_ += drain;
+    warmup_ += idle.length() - steady - drain;
+  }
+
+  void add_other(const Window& gap) { other_ += gap.within(window_).length(); }
+
+  RankAccount account() const {
+    RankAccount result;
+    result.total = to_ms(window_.length());
+    result.compute = to_ms(compute_);
+    result.update = to_ms(update_);
+    result.synchronisation = to_ms(synchronisation_);
+    result.communication = to_ms(communication_);
+    result.wait_message = to_ms(message_);
+    result.wait_warmup = to_ms(warmup_);
+    result.wait_imbalance = to_ms(imbalance_);
+    result.wait_drain = to_ms(drain_);
+    result.other = to_ms(other_);
+    return result;
+  }
+
+ private:
+  void add_wait(const Span& span, const Window& noted) {
+    if (is_step_wide(span.instruction.op())) {
+      synchronisation_ += noted.length();
+      return;
+    }
+    const std::int64_t left = std::max(span.begin_ns, span.end_ns - std::max<std::int64_t>(0, span.transit_ns));
+    message_ += Window{left, span.end_ns}.within(window_).length();
+    add_idle({span.begin_ns, left});
+  }
+
+  Window window_;
+  Phases phases_;
+  std::int64_t compute_ = 0, update_ = 0, synchronisation_ = 0, communication_ = 0, message_ = 0;
+  std::int64_t warmup_ = 0, imbalance_ = 0, drain_ = 0, other_ = 0;
+};
+
 /// Cuts one rank's time in `window` into its parts: what is noted, the idle time before its first and after its last
 /// note, and the gaps between notes.
 RankAccount account_of(const RankStep& step, const Window& window) {
-  const Window working =
-      extent(step, window.end, [](const Span& span) { return span.activity == Activity::compute; });
-  std::int64_t compute = 0, update = 0, communication = 0, warmup = 0, steady = 0, drain = 0, other = 0;
-  const auto add_idle = [&](Window idle) {
-    idle = idle.within(window);
-    warmup += idle.within({window.begin, working.begin}).length();
-    steady += idle.within(working).length();
-    drain += idle.within({working.end, window.end}).length();
-  };
-
+  Parts parts(window, Phases(step, window.end));
   std::int64_t cursor = window.begin;
   bool is_first = true;
   for (const Span& span : step.spans) {
     const Window gap{cursor, span.begin_ns};
     if (is_first)
-      add_idle(gap);
+      parts.add_idle(gap);
     else
-      other += gap.within(window).length();
-    const Window noted = Window{span.begin_ns, span.end_ns}.within(window);
-    switch (span.activity) {
-      case Activity::compute: compute += noted.length(); break;
-      case Activity::update: update += noted.length(); break;
-      case Activity::communicate: communication += noted.length(); break;
-      case Activity::wait: add_idle(noted); break;
-    }
+      parts.add_other(gap);
+    parts.add(span);
     cursor = std::max(cursor, span.end_ns);
     is_first = false;
   }
-  add_idle({cursor, window.end});
+  parts.add_idle({cursor, window.end});
+  return parts.account();
+}
 
-  RankAccount result;
-  result.total = to_ms(window.length());
-  result.compute = to_ms(compute);
-  result.update = to_ms(update);
-  result.communication = to_ms(communication);
-  result.wait_warmup = to_ms(warmup);
-  result.wait_steady = to_ms(steady);
-  result.wait_drain = to_ms(drain);
-  result.other = to_ms(other);
-  return result;
+double busy_ms(const RankStep& step, const Window& window) {
+  std::int64_t busy = 0;
+  for (const Span& span : step.spans)
+    if (is_busy(span)) busy += Window{span.begin_ns, span.end_ns}.within(window).length();
+  return to_ms(busy);
+}
+
+/// What Account::between_steps_ms says.
+std::optional<double> between_steps(const std::vector<WorldStep>& steps) {
+  std::vector<double> gaps;
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    if (steps[i].step != steps[i - 1].step + 1) continue;
+    std::int64_t end = std::numeric_limits<std::int64_t>::min();
+    std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+    for (const RankStep* rank : steps[i - 1].ranks) end = std::max(end, rank->end_ns);
+    for (const RankStep* rank : steps[i].ranks) begin = std::min(begin, rank->begin_ns);
+    gaps.push_back(to_ms(Window{end, begin}.length()));
+  }
+  if (gaps.empty()) return std::nullopt;
+  return median(std::move(gaps));
 }
 
 /// Idle share of `ranks` ranks that are busy for `busy` in all while `cost` passes.
@@ -146,13 +222,14 @@ Account account(const Trace& trace) {
   Account result;
   result.step = step.step;
   result.measured_ms = to_ms(window.length());
+  result.between_steps_ms = between_steps(complete_steps(trace));
 
   double busy = 0;
   double span = 0;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     RankAccount part = account_of(*step.ranks[rank], window);
     part.stages = stages_of(trace.schedule, pipeline_rank(trace, rank));
-    busy += part.compute + part.update;
+    busy += busy_ms(*step.ranks[rank], window);
     span = std::max(span, to_ms(extent(*step.ranks[rank], window.end, is_busy).length()));
     result.ranks.push_back(std::move(part));
   }

@@ -3,9 +3,19 @@
 // A step counts when every rank ran exactly the compute words of the trace's schedule in it (so shorter last batches
 // and evaluation passes do not), and the first such step is left out if there are more: it warms caches. Times of
 // different ranks are compared, so they must come from one host's clock.
+//
+// A rank that idles is in one of three phases, told from its own words:
+//
+//   steady   from its first B (or I) to its last F, where they alternate (1F1B):   F F [B F B F] B B
+//            otherwise among its F's and among its gradients, each by themselves:  [F F F F] [B B B B]
+//   warm-up  before and between: the pipeline fills, the first gradient is on its way back
+//   drain    behind
+//
+// Of equally fast stages nobody idles in the steady phase of GPipe or 1F1B.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,21 +27,26 @@ namespace penstock {
 /// One rank's share of a step, in milliseconds. The parts sum to `total`.
 struct RankAccount {
   std::vector<StageId> stages;
-  double total = 0;          // the step's makespan, the same for every rank
-  double compute = 0;        // F, B, I, W
-  double update = 0;         // REDUCE, NORM, STEP
-  double communication = 0;  // handing messages over
-  double wait_warmup = 0;    // idle before the rank's first compute word
-  double wait_steady = 0;    // idle between its first and last compute word
-  double wait_drain = 0;     // idle after its last compute word
-  double other = 0;          // the executor's own work and what the clock missed
-  double waiting() const { return wait_warmup + wait_steady + wait_drain; }
+  double total = 0;            // the step's makespan, the same for every rank
+  double compute = 0;          // F, B, I, W
+  double update = 0;           // STEP
+  double synchronisation = 0;  // REDUCE and NORM, and waits for them
+  double communication = 0;    // handing messages over
+  double wait_message = 0;     // the end of a wait, while the message was on its way already, in any phase
+  double wait_warmup = 0;      // idle in the warm-up phase
+  double wait_imbalance = 0;   // idle in the steady phase: the peer was still computing
+  double wait_drain = 0;       // idle in the drain phase
+  double other = 0;            // the executor's own work and what the clock missed
+  double waiting() const { return wait_message + wait_warmup + wait_imbalance + wait_drain; }
 };
 
 struct Account {
   std::uint64_t step = 0;               // the step shown: the median one of those kept
   std::vector<RankAccount> ranks;       // by world rank
   double measured_ms = 0;               // makespan of that step
+  /// From the last rank's end of a step to the first one's begin of the next, when nobody had anything to do; 0 where
+  /// steps overlap. The median over steps that count; none where no two of them follow each other.
+  std::optional<double> between_steps_ms;
   double predicted_ms = 0;              // simulated from the medians of this run's own instruction times
   double bubble_measured = 0;           // idle share of rank time in the makespan (compute and update are busy)
   double bubble_predicted = 0;
@@ -49,7 +64,8 @@ Costs measured_costs(const Trace& trace);
 /// when no step counts.
 Account account(const Trace& trace);
 
-/// The account as a table for people, ending with predicted and measured step time and bubble.
+/// The account as a table for people, ending with the time between steps, and step time and bubble, predicted and
+/// measured.
 std::string to_table(const Account& account);
 
 }  // namespace penstock

@@ -14,19 +14,45 @@ std::string listed(const std::vector<StageId>& stages) {
   return text;
 }
 
-std::vector<std::string> row_of(std::size_t rank, const RankAccount& part) {
-  return {std::to_string(rank),   listed(part.stages), ms(part.compute),     ms(part.update),
-          ms(part.communication), ms(part.waiting()),  ms(part.wait_warmup), ms(part.wait_steady),
-          ms(part.wait_drain),    ms(part.other),      ms(part.total)};
+/// A column, and what it shows of a rank.
+struct Column {
+  const char* name;
+  double RankAccount::*part;
+};
+
+constexpr Column columns[] = {{"compute", &RankAccount::compute},        {"update", &RankAccount::update},
+                              {"sync", &RankAccount::synchronisation},   {"sending", &RankAccount::communication},
+                              {"warm-up", &RankAccount::wait_warmup},    {"imbalance", &RankAccount::wait_imbalance},
+                              {"message", &RankAccount::wait_message},   {"drain", &RankAccount::wait_drain},
+                              {"other", &RankAccount::other},            {"total", &RankAccount::total}};
+
+/// The last row: of all ranks' time, how much is in each part.
+std::vector<std::string> shares(const std::vector<RankAccount>& ranks) {
+  const auto sum_of = [&](double RankAccount::*part) {
+    double sum = 0;
+    for (const RankAccount& rank : ranks) sum += rank.*part;
+    return sum;
+  };
+  const double all = sum_of(&RankAccount::total);
+  std::vector<std::string> row{"all", ""};
+  for (const Column& column : columns) row.push_back(percent(all > 0 ? sum_of(column.part) / all : 0));
+  return row;
 }
 
 }  // namespace
 
 std::string to_table(const Account& account) {
-  std::vector<std::vector<std::string>> rows{{"rank", "stages", "compute", "update", "communication", "waiting",
-                                              "warm-up", "steady", "drain", "other", "total"}};
-  for (std::size_t rank = 0; rank < account.ranks.size(); ++rank) rows.push_back(row_of(rank, account.ranks[rank]));
-  return say(aligned(rows), "times in ms; waiting = warm-up + steady + drain\n",
+  std::vector<std::vector<std::string>> rows{{"rank", "stages"}};
+  for (const Column& column : columns) rows.front().push_back(column.name);
+  for (std::size_t rank = 0; rank < account.ranks.size(); ++rank) {
+    rows.push_back({std::to_string(rank), listed(account.ranks[rank].stages)});
+    for (const Column& column : columns) rows.back().push_back(ms(account.ranks[rank].*column.part));
+  }
+  rows.push_back(shares(account.ranks));
+  return say(aligned(rows), "times in ms; warm-up, imbalance, message and drain are waits\n",
+             account.between_steps_ms
+                 ? say("between steps: ", ms(*account.between_steps_ms), " ms in which no rank had anything to do\n")
+                 : "",
              "step ", account.step, ": measured ", ms(account.measured_ms), " ms, predicted ", ms(account.predicted_ms),
              " ms\n",
              "bubble: measured ", percent(account.bubble_measured), ", predicted ", percent(account.bubble_predicted),

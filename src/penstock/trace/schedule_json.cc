@@ -20,6 +20,15 @@ ordered_json head(const Simulated& simulated, const Costs& costs) {
   const Simulation& figures = simulated.simulation;
   std::vector<std::int32_t> rank_of_stage;
   for (const Rank rank : schedule.rank_of_stage) rank_of_stage.push_back(rank.value());
+  ordered_json given = {{"forward", costs.forward},
+                        {"input_grad", costs.input_grad},
+                        {"weight_grad", costs.weight_grad},
+                        {"update", costs.update},
+                        {"message", costs.message},
+                        {"weight_share", costs.weight_share},
+                        {"overhead", costs.overhead}};
+  if (!costs.weight_grad_fused.empty()) given["weight_grad_fused"] = costs.weight_grad_fused;
+  if (!costs.backward.empty()) given["backward"] = costs.backward;
   return {{"format", "penstock schedule"},
           {"version", schedule_json_version},
           {"name", schedule.name},
@@ -27,14 +36,7 @@ ordered_json head(const Simulated& simulated, const Costs& costs) {
           {"stages", schedule.stage_count()},
           {"micro_batches", schedule.micro_batches},
           {"rank_of_stage", rank_of_stage},
-          {"costs",
-           {{"forward", costs.forward},
-            {"input_grad", costs.input_grad},
-            {"weight_grad", costs.weight_grad},
-            {"update", costs.update},
-            {"message", costs.message},
-            {"weight_share", costs.weight_share},
-            {"overhead", costs.overhead}}},
+          {"costs", given},
           {"makespan", figures.makespan},
           {"span", figures.span},
           {"bubble_makespan", figures.bubble_makespan},

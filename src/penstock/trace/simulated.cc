@@ -49,6 +49,8 @@ std::string told(const Costs& costs) {
   };
   std::string text = say("F = ", range(costs.forward), ", I = ", range(costs.input_grad), ", W = ",
                          range(costs.weight_grad));
+  if (!costs.weight_grad_fused.empty()) text += say(", fused W = ", range(costs.weight_grad_fused));
+  if (!costs.backward.empty()) text += say(", B = ", range(costs.backward));
   if (const std::string update = range(costs.update); update != "0") text += say(", update = ", update);
   if (costs.message > 0) text += say(", message = ", shortened(costs.message, 3));
   if (costs.overhead > 0) text += say(", overhead = ", shortened(costs.overhead, 3));

@@ -1,0 +1,40 @@
+#include "penstock/plan/stage_layers.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
+namespace penstock {
+namespace {
+
+TEST(StageLayers, one_line) {
+  const StageLayers stages{{"embedding", "block 0"}, {"block 1"}, {"norm", "head"}};
+  EXPECT_EQ(write_stage_layers(stages), "embedding,block 0;block 1;norm,head");
+  EXPECT_EQ(read_stage_layers("embedding,block 0;block 1;norm,head"), stages);
+}
+
+TEST(StageLayers, what_was_written_reads_back) {
+  EXPECT_TRUE(rc::check("read(write(x)) == x", [] {
+    const auto names = rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('a', 'b', ' ', '.')));
+    const auto layers = rc::gen::nonEmpty(rc::gen::container<std::vector<std::string>>(names));
+    const StageLayers stages = *rc::gen::nonEmpty(rc::gen::container<StageLayers>(layers));
+    RC_ASSERT(read_stage_layers(write_stage_layers(stages)) == stages);
+  }));
+}
+
+TEST(StageLayers, refusals_say_where) {
+  const auto complaint = [](const StageLayers& stages) {
+    return test::complaint<DataError>([&] { write_stage_layers(stages); });
+  };
+  EXPECT_EQ(complaint({}), "there are no stages to name the layers of");
+  EXPECT_EQ(complaint({{"a"}, {}}), "stage 1 has no layers to name");
+  EXPECT_EQ(complaint({{"a", "b;c"}}),
+            "layer 1 of stage 0 is named 'b;c': a name is not empty and has no ',' or ';' in it");
+  for (const char* text : {"", "a;", "a,,b", ";a", "a,;b"})
+    EXPECT_TRUE(test::says(test::complaint<DataError>([&] { read_stage_layers(text); }), "has no name")) << text;
+}
+
+}  // namespace
+}  // namespace penstock
