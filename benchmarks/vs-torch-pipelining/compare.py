@@ -25,6 +25,11 @@ TORCH_SCHEDULES = ["GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", 
 BINARY = HERE.parents[1] / "build" / "release" / "bin" / "penstock"
 
 
+def turn(flags: argparse.Namespace) -> Amount:
+    """What a program does each time that it is started."""
+    return Amount(-(-flags.steps // flags.rounds), flags.warm_up)
+
+
 def fastest_schedules(workload: Workload, start: Path, amount: Amount, keep: int) -> list[str]:
     """Of torch's, by a few steps of each; prints what they took."""
     medians: dict[str, float] = {}
@@ -53,7 +58,7 @@ def compare(workload: Workload, penstock: Penstock, folder: Path, flags: argpars
     penstock.save_start(workload, start)
     programs = programs_of(workload, start, penstock, flags)
     all_runs = [Runs(program.name, program.sees_micro_batches, program.is_torch) for program in programs]
-    amount = Amount(-(-flags.steps // flags.rounds), flags.warm_up)
+    amount = turn(flags)
     for _ in range(flags.runs):
         for runs in all_runs:
             runs.step_ms.append([])
@@ -62,7 +67,12 @@ def compare(workload: Workload, penstock: Penstock, folder: Path, flags: argpars
                 (result,) = program.run(amount)
                 runs.step_ms[-1] += result.step_ms
                 runs.losses = runs.losses or result.losses
+                if result.settings:
+                    runs.settings.add(", ".join(f"{key} {value}" for key, value in result.settings.items()))
     print("\n" + table(all_runs) + "\n")
+    for runs in all_runs:
+        for settings in sorted(runs.settings):
+            print(f"{runs.name}: {settings}")
     reference = next(runs for runs in all_runs if runs.name == f"plain loop, 1 thread, m = {workload.micro_batches}")
     lines, good = loss_lines(workload, all_runs, reference)
     print(f"losses beside those of '{reference.name}', largest relative difference (allowed: first step "
@@ -112,12 +122,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if flags.grid:
             counts = [int(count) for count in flags.micro_batches.split(",")]
-            good = run_grid(penstock, Path(folder), counts, flags.rounds, Amount(-(-flags.steps // flags.rounds), flags.warm_up))
+            good = run_grid(penstock, Path(folder), counts, flags.rounds, turn(flags))
         else:
             for name in flags.workloads.split(","):
                 runs, near = compare(WORKLOADS[name], penstock, Path(folder), flags)
                 good = good and near
-                raw[name] = [asdict(each) for each in runs]
+                raw[name] = [{**asdict(each), "settings": sorted(each.settings)} for each in runs]
     if flags.json:
         Path(flags.json).write_text(json.dumps(raw) + "\n")
     print(f"\nin {(time.monotonic() - begin) / 60:.0f} minutes")

@@ -14,6 +14,7 @@ class Runs:
     is_torch: bool
     step_ms: list[list[float]] = field(default_factory=list)  # of each run, its rounds together
     losses: list[float] = field(default_factory=list)         # of the first round
+    settings: set[str] = field(default_factory=set)           # what it chose, in all rounds
 
     def medians(self) -> list[float]:
         return [statistics.median(steps) for steps in self.step_ms]
@@ -45,7 +46,8 @@ def best_torch(programs: list[Runs], figure: Callable[[Runs], list[float]]) -> l
 
 def table(programs: list[Runs]) -> str:
     """As Markdown; a ratio above 1 is a program faster than torch's best schedule in the same run."""
-    lines = ["| program | median ms | min ms | torch / it, medians | torch / it, minima |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| program | median ms | min ms | torch's best / it, medians | minima |",
+             "| --- | --- | --- | --- | --- |"]
     torch_medians, torch_minima = best_torch(programs, Runs.medians), best_torch(programs, Runs.minima)
     for runs in sorted(programs, key=lambda runs: statistics.median(runs.medians())):
         lines.append(f"| {runs.name} | {statistics.median(runs.medians()):.1f} | {min(runs.minima()):.1f} | "

@@ -12,6 +12,8 @@ from workloads import Workload
 HERE = Path(__file__).resolve().parent
 LAUNCH = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 LONGEST_S = 1800
+# Of a Penstock step, where it tells them: what its flags, or `auto`, came to.
+SETTINGS = ("schedule", "chunks", "weight_gradients", "cut", "kernels")
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,11 @@ class Program:
                               env={**os.environ, **self.environment})
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
-        known = Result.__dataclass_fields__
-        return [Result(**{"name": self.name, **{key: value for key, value in json.loads(line).items() if key in known}})
-                for line in done.stdout.splitlines() if line.startswith("{")]
+        return [self._result(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    def _result(self, told: dict) -> Result:
+        settings = {key: str(told[key]) for key in SETTINGS if key in told}
+        return Result(told.get("name", self.name), told["step_ms"], told["losses"], told.get("skipped", ""), settings)
 
 
 def torch_pipeline(workload: Workload, start: Path, schedules: list[str]) -> Program:

@@ -10,6 +10,7 @@ class Result:
     step_ms: list[float] = field(default_factory=list)  # of the steps that count
     losses: list[float] = field(default_factory=list)   # of all steps, from the first
     skipped: str = ""                                   # why there are none
+    settings: dict[str, str] = field(default_factory=dict)  # what the program chose by itself
 
     def print(self) -> None:
         print(json.dumps(asdict(self)), flush=True)

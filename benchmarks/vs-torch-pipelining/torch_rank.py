@@ -53,7 +53,7 @@ def agreed_cut(workload: Workload, start: Start, places: tuple[int, ...]) -> lis
 
 
 def boundaries(units: list[Unit], bounds: list[int], inputs: torch.Tensor) -> list[torch.Tensor]:
-    """What goes into each stage, and out of the last, for one micro-batch: told to torch, they need not be found out."""
+    """What goes into each stage, and out of the last, for one micro-batch: torch need not find out."""
     values, x = [inputs], inputs
     for begin, end in itertools.pairwise(bounds):
         for unit in units[begin:end]:

@@ -186,8 +186,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   step->add_option("--warm-up", flags->warm_up, "steps before them that do not count")->capture_default_str();
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
   step->add_option("--save-start", flags->save_start,
-                   "before the first step, write weights and batch as a .safetensors file: every parameter and buffer by "
-                   "name, batch.inputs and batch.targets");
+                   "before the first step, write a .safetensors file: every parameter and buffer by name, batch.inputs "
+                   "and batch.targets");
   step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
                "--json -");
   add_config_flags(*step);
