@@ -3,7 +3,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from figures import largest_difference
+from figures import drift
 from programs import Amount, Penstock, Program, torch_pipeline
 from workloads import WORKLOADS
 
@@ -36,7 +36,7 @@ HEADING = ("| workload | m | schedule | torch, median ms | Penstock, median ms |
 
 
 def alternate(programs: tuple[Program, Program], rounds: int, amount: Amount) -> tuple[list[list[float]], float]:
-    """Steps of each program, and how far their losses are apart."""
+    """Steps of each program, and how far their losses drift apart."""
     step_ms: list[list[float]] = [[], []]
     losses: list[list[float]] = [[], []]
     for _ in range(rounds):
@@ -46,7 +46,7 @@ def alternate(programs: tuple[Program, Program], rounds: int, amount: Amount) ->
                 raise SystemExit(f"{program.name}: {result.skipped}")
             step_ms[which] += result.step_ms
             losses[which] = result.losses
-    return step_ms, largest_difference(losses[1], losses[0])
+    return step_ms, drift(losses[1], losses[0])
 
 
 def run_grid(penstock: Penstock, folder: Path, counts: list[int], rounds: int, amount: Amount) -> bool:
@@ -64,9 +64,9 @@ def run_grid(penstock: Penstock, folder: Path, counts: list[int], rounds: int, a
                 (theirs, ours), difference = alternate(programs, rounds, amount)
                 points.append(Point(name, count, our_schedule, theirs, ours))
                 print(points[-1].row(), flush=True)
-                if not difference <= workload.tolerance:
+                if not difference <= workload.drift_tolerance:
                     good = False
-                    print(f"losses differ by {difference:.1e}, more than {workload.tolerance:.0e}", flush=True)
+                    print(f"losses drift by {difference:.1e}, more than {workload.drift_tolerance:.0e}", flush=True)
     medians = min(points, key=Point.ratio_of_medians)
     minima = min(points, key=Point.ratio_of_minima)
     print(f"\n{len(points)} points; smallest ratio of medians {medians.ratio_of_medians():.2f} ({medians.workload}, "
