@@ -87,7 +87,11 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--heads", heads, "gpt: of attention, a divisor of the width (default: 4)");
   app.add_option("--context", context,
                  "gpt: the longest sequence, and the length of those it learns from (default: 64)");
-  app.add_option("--dropout", dropout, "gpt: share of values that are dropped while training (default: 0.1)");
+  app.add_option("--dropout", dropout,
+                 say("gpt: share of values that are dropped while training (default: ", defaults.dropout, ")"));
+  app.add_option("--head", head,
+                 "gpt: tied (its weight is the token embedding's) or own (default: " + defaults.head + ")")
+      ->check(CLI::IsMember({"tied", "own"}));
 }
 
 void check_model(const ModelFlags& flags) {
@@ -107,6 +111,7 @@ void check_model(const ModelFlags& flags) {
   belongs_to("--heads", flags.heads.has_value(), {"gpt"});
   belongs_to("--context", flags.context.has_value(), {"gpt"});
   belongs_to("--dropout", flags.dropout.has_value(), {"gpt"});
+  belongs_to("--head", flags.head.has_value(), {"gpt"});
   const bool takes_tokens = flags.model == "gpt" || flags.model == "tied-lm";
   require<ConfigError>(takes_tokens == (dataset_of(flags) == "text") || flags.dataset.empty(), "--dataset ",
                        flags.dataset, " is not for --model ", flags.model, ": leave it out");
@@ -132,7 +137,8 @@ GptOptions gpt_options(const ModelFlags& flags) {
   options.width = flags.width.value_or(options.width);
   options.layers = flags.layers.value_or(options.layers);
   options.heads = flags.heads.value_or(options.heads);
-  options.dropout = flags.dropout.value_or(options.dropout);
+  options.dropout = flags.dropout.value_or(flags.defaults.dropout);
+  options.tied_head = flags.head.value_or(flags.defaults.head) == "tied";
   return options;
 }
 
@@ -202,6 +208,7 @@ nlohmann::ordered_json settings_of(const ModelFlags& flags) {
                      {"heads", options.heads},
                      {"context", options.context},
                      {"dropout", options.dropout},
+                     {"head", options.tied_head ? "tied" : "own"},
                      {"vocabulary", options.vocabulary}});
     return settings;
   }

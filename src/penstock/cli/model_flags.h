@@ -15,6 +15,12 @@
 
 namespace penstock {
 
+/// Of gpt, where a flag is not given: a verb may have its own, set before add_to.
+struct GptDefaults {
+  double dropout = GptOptions().dropout;
+  std::string head = "tied";
+};
+
 struct ModelFlags {
   std::string model = "mlp";
   std::string dataset;  // empty: the model's own
@@ -30,6 +36,8 @@ struct ModelFlags {
   std::optional<std::int64_t> heads;
   std::optional<std::int64_t> context;
   std::optional<double> dropout;
+  std::optional<std::string> head;
+  GptDefaults defaults;
   std::int64_t vocabulary = 65;  // of gpt: no flag, but what the text has
 
   void add_to(CLI::App& app);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/body_verbs.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job_flags.h"
@@ -22,6 +23,7 @@ struct BenchFlags {
   std::int64_t steps = 20;
   std::int64_t warm_up = 5;
   std::string json;
+  std::string save_start;
 };
 
 double median(std::vector<double> values) {
@@ -30,19 +32,43 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// One step at a time, from the call to the end of the update: milliseconds each.
-std::vector<double> time_steps(Pipeline& pipeline, const BenchFlags& flags) {
+/// What a step takes of a network as it is: nothing is dropped, every layer has its own weights, and a random batch is
+/// learned slowly.
+void take_bench_defaults(JobFlags& job) {
+  job.network.defaults = {.dropout = 0, .head = "own"};
+  job.learning_rate = 1e-3;
+}
+
+struct Steps {
+  std::vector<double> milliseconds;  // without the warm-up
+  std::vector<double> losses;        // with it
+};
+
+/// One step at a time, from the call to the end of the update.
+Steps time_steps(Pipeline& pipeline, const BenchFlags& flags) {
   const auto [inputs, targets] = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
-  std::vector<double> milliseconds;
+  Steps steps;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
     const auto begin = std::chrono::steady_clock::now();
-    pipeline.train_step(inputs.narrow(0, 0, inputs.size(0)), targets).wait();
-    if (step >= 0)
-      milliseconds.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    const StepResult result = pipeline.train_step(inputs.narrow(0, 0, inputs.size(0)), targets);
+    result.wait();
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+    if (step >= 0) steps.milliseconds.push_back(time.count());
+    steps.losses.push_back(result.loss());
   }
-  return milliseconds;
+  return steps;
+}
+
+/// What another program needs to take the same steps. Collective.
+void save_start(Pipeline& pipeline, const BenchFlags& flags) {
+  if (flags.save_start.empty()) return;
+  auto tensors = pipeline.state();
+  if (!pipeline.world().is_main()) return;
+  const auto [inputs, targets] = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  tensors["batch.inputs"] = inputs;
+  tensors["batch.targets"] = targets;
+  write_safetensors(flags.save_start, {std::move(tensors)});
 }
 
 int bench_step(BenchFlags& flags) {
@@ -51,7 +77,8 @@ int bench_step(BenchFlags& flags) {
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
-  if (!flags.json.empty()) require_place_for(flags.json);
+  for (const std::string* path : {&flags.json, &flags.save_start})
+    if (!path->empty()) require_place_for(*path);
   auto model = make_model(flags.job.network);
   const OptimizerFactory optimizer = make_optimizer(flags.job);
   World world(world_options(flags.job));
@@ -61,7 +88,9 @@ int bench_step(BenchFlags& flags) {
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
-  const std::vector<double> times = time_steps(pipeline, flags);
+  save_start(pipeline, flags);
+  const Steps steps = time_steps(pipeline, flags);
+  const std::vector<double>& times = steps.milliseconds;
   const Trace trace = pipeline.trace();
   if (!world.is_main()) return 0;
 
@@ -73,6 +102,8 @@ int bench_step(BenchFlags& flags) {
                                    {"bubble_predicted", step.bubble_predicted},
                                    {"bubble_measured", step.bubble_measured}};
   result.update(settings_of(flags.job, pipeline));
+  result["step_ms"] = times;
+  result["losses"] = steps.losses;
   if (!flags.json.empty()) write_text(flags.json, result.dump() + "\n");
   (flags.json == "-" ? std::cerr : std::cout)
       << banner(flags.job, pipeline) << "\n"
@@ -149,10 +180,14 @@ void add_bench(CLI::App& app, int& exit_code) {
   verb->require_subcommand(1);
   CLI::App* step = verb->add_subcommand("step", "time of one training step on random inputs, measured and predicted");
   auto flags = std::make_shared<BenchFlags>();
+  take_bench_defaults(flags->job);
   flags->job.add_to(*step);
   step->add_option("--steps", flags->steps, "measured steps")->capture_default_str();
   step->add_option("--warm-up", flags->warm_up, "steps before them that do not count")->capture_default_str();
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
+  step->add_option("--save-start", flags->save_start,
+                   "before the first step, write a .safetensors file: every parameter and buffer by name, batch.inputs "
+                   "and batch.targets");
   step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
                "--json -");
   add_config_flags(*step);
@@ -163,6 +198,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* all =
       verb->add_subcommand("schedules", "every schedule on one network: what it promises, simulates and does");
   auto schedules = std::make_shared<ScheduleFlags>();
+  take_bench_defaults(schedules->bench.job);
   schedules->bench.job.add_to(*all);
   all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
   all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that do not count")->capture_default_str();

@@ -1,0 +1,99 @@
+"""What `penstock bench step` hands to other programs: where it starts, and the losses that follow.
+
+Usage: bench_verb_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
+"""
+
+import json
+import struct
+import sys
+
+sys.dont_write_bytecode = True
+import program_runs
+from program_runs import ProgramRuns, of_mpi
+
+MLP = ["--hidden", "16x2", "--batch-size", "8", "--micro-batches", "2"]
+RESNET = ["--model", "resnet18", "--width", "2", "--batch-size", "4", "--micro-batches", "2", "--image-size", "32"]
+GPT = ["--model", "gpt", "--layers", "1", "--width", "8", "--heads", "2", "--context", "4", "--batch-size", "4",
+       "--micro-batches", "2"]
+
+
+class BenchVerb(ProgramRuns):
+    def bench(self, *flags, ranks=None):
+        return json.loads(self.output_of("bench", "step", "--steps", "3", "--warm-up", "2", *flags, "--json", "-",
+                                         ranks=ranks))
+
+    def bytes_of(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def start(self, *flags, ranks=None):
+        """The tensors of a start file: name -> (type, shape, bytes)."""
+        self.bench(*flags, "--save-start", "start.safetensors", ranks=ranks)
+        content = self.bytes_of("start.safetensors")
+        end = 8 + struct.unpack("<Q", content[:8])[0]
+        header = json.loads(content[8:end])
+        header.pop("__metadata__", None)
+        return {name: (place["dtype"], place["shape"], content[end + place["data_offsets"][0]:
+                                                               end + place["data_offsets"][1]])
+                for name, place in header.items()}
+
+    def shapes(self, *flags):
+        return {name: place[:2] for name, place in self.start(*flags).items()}
+
+    def test_a_start_file_has_weights_and_batch(self):
+        self.assertEqual(self.shapes(*MLP), {
+            "layer1.weight": ("F32", [16, 784]), "layer1.bias": ("F32", [16]),
+            "layer2.weight": ("F32", [16, 16]), "layer2.bias": ("F32", [16]),
+            "layer3.weight": ("F32", [10, 16]), "layer3.bias": ("F32", [10]),
+            "batch.inputs": ("F32", [8, 1, 28, 28]), "batch.targets": ("I64", [8])})
+        tokens = self.shapes(*GPT)
+        self.assertEqual((tokens["batch.inputs"], tokens["batch.targets"]), (("I64", [4, 4]), ("I64", [4, 4])))
+
+    def test_a_start_file_is_of_before_the_first_step(self):
+        for name, (_, _, content) in self.start(*RESNET).items():
+            if name.endswith(("running_mean", "num_batches_tracked")):
+                self.assertEqual(content, bytes(len(content)), name)
+        slow, fast = self.start(*MLP, "--lr", "0.001"), self.start(*MLP, "--lr", "1")
+        self.assertEqual(slow, fast)
+
+    def test_a_start_file_is_the_same_for_every_layout(self):
+        alone = self.start(*RESNET)
+        self.assertEqual(self.start(*RESNET, "--stages", "2"), alone)
+        self.assertEqual(self.start(*RESNET, "--stages", "2", "--schedule", "zb-v", "--cut", "time"), alone)
+
+    @of_mpi
+    def test_processes_save_what_threads_save(self):
+        self.assertEqual(self.start(*RESNET, "--stages", "2", ranks=2), self.start(*RESNET))
+
+    def test_a_loss_for_every_step(self):
+        result = self.bench(*MLP)
+        self.assertEqual((len(result["losses"]), len(result["step_ms"])), (2 + 3, 3))
+        self.assertEqual(min(result["step_ms"]), result["min_ms"])
+        # One batch again and again: it is learned.
+        self.assertEqual(sorted(result["losses"], reverse=True), result["losses"])
+        self.assertEqual(self.bench(*MLP, "--stages", "2")["losses"], result["losses"])
+        self.assertEqual(self.bench(*MLP, "--warm-up", "0")["losses"], result["losses"][:3])
+
+    @of_mpi
+    def test_processes_have_the_same_losses(self):
+        self.assertEqual(self.bench(*MLP, "--stages", "2", ranks=2)["losses"], self.bench(*MLP)["losses"])
+
+    def test_what_is_measured_by_default(self):
+        result = self.bench(*GPT)
+        self.assertEqual([result[name] for name in ("lr", "dropout", "head", "vocabulary")], [1e-3, 0, "own", 65])
+        self.assertIn("head.weight", self.start(*GPT))
+        self.assertEqual(self.bench(*GPT, "--head", "tied")["head"], "tied")
+        self.assertNotIn("head.weight", self.start(*GPT, "--head", "tied"))
+        for verb in (["train"], ["infer"]):  # these have the defaults of a training
+            told = " ".join(self.output_of(*verb, "--help").split())
+            self.assertIn("while training (default: 0.1)", told)
+            self.assertIn("or own (default: tied)", told)
+
+    def test_what_cannot_be(self):
+        self.assertIn("--head is for gpt, not for --model mlp", self.complaint_of("bench", "step", "--head", "own"))
+        self.assertIn("there is no such folder",
+                      self.complaint_of("bench", "step", *MLP, "--save-start", "no/start.safetensors"))
+
+
+if __name__ == "__main__":
+    program_runs.main()
