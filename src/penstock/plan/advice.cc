@@ -73,6 +73,8 @@ std::optional<Layers> layers_of(const Trace& trace, const Schedule& words, const
 /// The run, and what it would have been with something else.
 class Doctor {
  public:
+  Doctor(const Doctor&) = delete;
+  Doctor& operator=(const Doctor&) = delete;
   Doctor(const Trace& trace, const std::optional<LayerCosts>& given)
       : figures_(account(trace)),
         words_(strip(trace.schedule)),
@@ -82,7 +84,10 @@ class Doctor {
         between_(figures_.between_steps_ms.value_or(0)) {
     is_training_ = !words_.is_forward_only();
     is_split_ = gradient_words(words_).unsplit < 1;
-    if (layers_) costs_ = costs_of(words_, layers_->stages);
+    if (layers_) {
+      costs_ = costs_of(words_, layers_->stages);
+      cutter_.emplace(layers_->costs, layers_->sums);
+    }
     now_ = run(words_, costs_).makespan;
   }
 
@@ -155,10 +160,9 @@ class Doctor {
   }
 
   /// The fastest of the cuts for `words` that fit.
-  Attempt with_best_cut(Schedule words) const {
+  Attempt with_best_cut(Schedule words) {
     Attempt best{.words = std::move(words), .stages = {}};
-    StageCutter cutter(layers_->costs, layers_->sums);
-    for (const StageCut& cut : cutter.cuts(best.words)) {
+    for (const StageCut& cut : cutter_->cuts(best.words)) {
       const double makespan = run(best.words, costs_of(best.words, cut.stages)).makespan;
       if (makespan < best.makespan && fits(best.words, cut.stages)) {
         best.makespan = makespan;
@@ -169,7 +173,7 @@ class Doctor {
   }
 
   /// A generator's words in the run's own weight mode; with the run's cut where the stages are as many.
-  std::optional<Attempt> attempt_with(const Generator& generator, int chunks) const {
+  std::optional<Attempt> attempt_with(const Generator& generator, int chunks) {
     const ScheduleShape shape{words_.rank_count(), words_.micro_batches, chunks};
     const bool has_own_cut = words_.stage_count() == shape.ranks * chunks;
     const auto in_mode = [&](Schedule words) { return has_fused() ? fuse_w(words) : words; };
@@ -318,6 +322,7 @@ class Doctor {
   Links links_;
   Costs costs_;  // of the run's stages, in ms
   std::optional<Layers> layers_;
+  std::optional<StageCutter> cutter_;  // for as many searches as there are placements
   double between_ = 0;
   double now_ = 0;
   bool is_training_ = false;
