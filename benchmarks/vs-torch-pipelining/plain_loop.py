@@ -13,14 +13,12 @@ from start_file import Start, read_start
 from steps import Result, StepClock
 from workloads import WORKLOADS, Workload, random_start
 
-LEARNING_RATE = 1e-3
-
 
 def train(workload: Workload, start: Start, steps: int, warm_up: int) -> Result:
     units = workload.build()
     load(units, start.state)
     network = torch.nn.Sequential(*(unit.module for unit in units))
-    optimizer = torch.optim.SGD(network.parameters(), LEARNING_RATE)
+    optimizer = torch.optim.SGD(network.parameters(), workload.learning_rate)
     count = workload.micro_batches
     inputs, targets = start.inputs.tensor_split(count), start.targets.tensor_split(count)
     losses = []

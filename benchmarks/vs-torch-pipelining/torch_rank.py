@@ -24,7 +24,6 @@ from start_file import Start, read_start
 from steps import Result, StepClock
 from workloads import WORKLOADS, Workload, random_start
 
-LEARNING_RATE = 1e-3
 RANKS = 2
 
 # Where the stages are: one each, in a loop of two, in a V.
@@ -75,7 +74,7 @@ def train(schedule_name: str, workload: Workload, start: Start, steps: int, warm
     modules = [torch.nn.Sequential(*(unit.module for unit in units[bounds[stage]:bounds[stage + 1]])) for stage in mine]
     stages = [PipelineStage(module, stage, len(places), torch.device("cpu"), input_args=values[stage],
                             output_args=values[stage + 1]) for module, stage in zip(modules, mine)]
-    optimizer = torch.optim.SGD([p for module in modules for p in module.parameters()], LEARNING_RATE)
+    optimizer = torch.optim.SGD([p for module in modules for p in module.parameters()], workload.learning_rate)
 
     # A share of the mean here saves torch's pass over all gradients that divides them by the micro-batches.
     def loss_fn(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

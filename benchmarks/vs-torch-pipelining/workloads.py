@@ -22,9 +22,11 @@ class Workload:
     first_tolerance: float
     drift_tolerance: float
     has_batch_norm: bool = False
+    learning_rate: float = 1e-3
 
     def flags(self) -> list[str]:
-        return [*self.network, "--batch-size", str(self.batch_size), "--micro-batches", str(self.micro_batches)]
+        return [*self.network, "--batch-size", str(self.batch_size), "--micro-batches", str(self.micro_batches),
+                "--lr", str(self.learning_rate)]
 
     def with_micro_batches(self, count: int) -> "Workload":
         return replace(self, micro_batches=count)
@@ -36,7 +38,7 @@ WORKLOADS = {workload.name: workload for workload in (
     Workload("mlp-b128", "MLP 784, 8 x 1024, 10", MLP_FLAGS, lambda: models.mlp([1024] * 8), 128, 8, 1e-6, 1e-2),
     Workload("mlp-b32", "MLP 784, 8 x 1024, 10", MLP_FLAGS, lambda: models.mlp([1024] * 8), 32, 2, 1e-6, 1e-2),
     Workload("resnet50", "ResNet-50, 32 x 32", ("--model", "resnet50", "--image-size", "32"), models.resnet50, 64, 4,
-             1e-4, 1e-1, has_batch_norm=True),
+             1e-5, 5e-2, has_batch_norm=True, learning_rate=1e-5),
     Workload("gpt", "GPT, 8 layers of 256, context 128",
              ("--model", "gpt", "--layers", "8", "--width", "256", "--heads", "4", "--context", "128"),
              lambda: models.gpt(GPT), 32, 8, 1e-6, 1e-2),
