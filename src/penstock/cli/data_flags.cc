@@ -83,13 +83,13 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   return sets;
 }
 
-torch::Tensor sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
-                        const ReadingOptions& reading) {
+Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+                const ReadingOptions& reading) {
   LoaderOptions options = reading_as(flags, reading);
   options.shuffle = false;
   options.prefetch = 0;
   Loader loader = train_loader(sets, flags, model, options);
-  return loader.begin()->inputs;
+  return *loader.begin();
 }
 
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,

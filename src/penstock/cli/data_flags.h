@@ -49,8 +49,8 @@ struct ReadingOptions {
   std::uint64_t seed = 0;
 };
 
-/// Inputs of the first samples, as the network gets them, on every process alike: for the cut "time".
-torch::Tensor sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
+/// The first batch, as the network gets it, on every process alike: to measure with.
+Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
                         const ReadingOptions& reading);
 
 /// Loaders for this process of `pipeline`. The test set is read in order, to its last sample, and never augmented.

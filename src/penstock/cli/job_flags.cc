@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
+#include "penstock/runtime/profile.h"
 #include "penstock/train/optimizers.h"
 #include "penstock/transport/launch_environment.h"
 
@@ -67,14 +69,12 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
           ->check(CLI::Range(1, 4096)));
   add(where->add_option("--weight-gradients", weight_gradients,
                         "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
-                        "bits")
-          ->check(CLI::IsMember({"stream", "fused"}))
-          ->capture_default_str());
+                        "bits (default: stream; with schedule auto: auto, the faster of the two)")
+          ->check(CLI::IsMember({"stream", "fused", "auto"})));
   where->add_option("--kernels", kernels,
-                    "fixed: LibTorch's; tuned: the fastest for each convolution's shape, measured first; changes the last "
-                    "bits")
-      ->check(CLI::IsMember({"fixed", "tuned"}))
-      ->capture_default_str();
+                    "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first; changes the last bits "
+                    "(default: fixed; with schedule auto: tuned)")
+      ->check(CLI::IsMember({"fixed", "tuned"}));
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
@@ -122,6 +122,14 @@ void JobFlags::add_training_to(CLI::App& app) {
       ->check(is_precision)
       ->capture_default_str();
   how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
+}
+
+void settle_defaults(JobFlags& flags) {
+  const bool is_auto = flags.schedule == "auto";
+  require<ConfigError>(is_auto || flags.weight_gradients != "auto",
+                       "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream or fused");
+  if (flags.weight_gradients.empty()) flags.weight_gradients = is_auto ? "auto" : "stream";
+  if (flags.kernels.empty()) flags.kernels = is_auto ? "tuned" : "fixed";
 }
 
 void obey_micro_batch_size(JobFlags& flags) {
@@ -210,6 +218,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.chunks = flags.chunks;
   // A plan's words are fused already where they should be.
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
+  if (flags.weight_gradients == "auto") options.weight_gradients = WeightGradients::automatic;
   if (flags.kernels == "tuned") options.kernels = Kernels::tuned;
   options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
@@ -221,6 +230,17 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;
   options.seed = flags.seed;
   return options;
+}
+
+void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
+  if (flags.schedule != "auto") return;
+  AutoChoice choice = choose_by_profile(world, network, loss_of(flags.network), options,
+                                        {.optimizer = make_optimizer(flags)});
+  options = std::move(choice.options);
+  flags.weight_gradients = to_string(choice.planned.plan.weight_gradients);
+  flags.cut = options.cut;
+  flags.planned_ms = choice.planned.plan.prediction.makespan;
+  if (world.is_main()) log(LogLevel::info, explanation(choice.planned));
 }
 
 OptimizerFactory make_optimizer(const JobFlags& flags) {
@@ -263,6 +283,7 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"lr", flags.learning_rate},
                    {"momentum", flags.momentum},
                    {"weight_decay", flags.weight_decay}});
+  if (flags.planned_ms) settings["planned_ms"] = *flags.planned_ms;
   return settings;
 }
 

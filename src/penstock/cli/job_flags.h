@@ -25,11 +25,12 @@ struct JobFlags {
   std::vector<std::int64_t> boundary_shape;      // empty: any
   std::string schedule;
   int chunks = 0;
-  std::string weight_gradients = "stream";
-  std::string kernels = "fixed";
+  std::string weight_gradients;  // empty: stream, or auto where the schedule is
+  std::string kernels;           // empty: fixed, or tuned where the schedule is auto
   std::optional<double> memory_limit;
   std::string plan;
   std::optional<Plan> planned;  // what is in that file
+  std::optional<double> planned_ms;  // the step that the schedule "auto" promises
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
   std::string cut = "parameters";
@@ -52,6 +53,8 @@ struct JobFlags {
   void add_training_to(CLI::App& app);
 };
 
+/// Fills in what depends on other flags.
+void settle_defaults(JobFlags& flags);
 /// Turns --micro-batch-size, where it is given, into the number of micro-batches.
 void obey_micro_batch_size(JobFlags& flags);
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
@@ -64,6 +67,9 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
 void check_batch_size(const JobFlags& flags);
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
+/// Where the schedule is "auto": measures, decides, and writes what came of it into flags and options, whose sample and
+/// sample_targets are there. Collective. Otherwise nothing.
+void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
 OptimizerFactory make_optimizer(const JobFlags& flags);
 
 /// Accounts and pictures show steps of all m micro-batches: throws ConfigError where a batch has fewer samples.

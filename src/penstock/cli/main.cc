@@ -27,6 +27,12 @@ std::optional<std::vector<std::string>> cut_off_program(CommandLine& line) {
   return std::vector<std::string>(dashes + 1, end);
 }
 
+/// `plan --profile` runs a network; `plan --costs` needs none.
+bool measures_a_plan(const CommandLine& line) {
+  const std::vector<std::string_view> words(line.words + 1, line.words + line.count);
+  return words.front() == "plan" && std::find(words.begin(), words.end(), "--profile") != words.end();
+}
+
 int run(CommandLine line) {
   const auto program_to_launch = cut_off_program(line);
   int exit_code = 0;
@@ -44,7 +50,7 @@ int run(CommandLine line) {
   add_launch_verb(program, program_to_launch, exit_code);
   add_body_verb(program, "doctor");
   const auto find_verb = [&] {
-    if (line.count > 1 && is_body_verb(line.words[1])) become_body(line);
+    if (line.count > 1 && (is_body_verb(line.words[1]) || measures_a_plan(line))) become_body(line);
     if (line.count > 1 && std::string_view(line.words[1]) == keep_rank_verb) keep_rank(line);
     require_known_verb(program, line);
   };

@@ -72,6 +72,7 @@ void save_start(Pipeline& pipeline, const BenchFlags& flags) {
 }
 
 int bench_step(BenchFlags& flags) {
+  settle_defaults(flags.job);
   obey_plan(flags.job);
   obey_micro_batch_size(flags.job);
   check_batch_size(flags.job);
@@ -84,7 +85,10 @@ int bench_step(BenchFlags& flags) {
   World world(world_options(flags.job));
   require_full_steps(flags.job, world);
   PipelineOptions options = pipeline_options(flags.job);
-  options.sample = {random_batch(flags.job.network, flags.job.batch_size, flags.job.seed).inputs};
+  const RandomBatch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  options.sample = {batch.inputs};
+  options.sample_targets = batch.targets;
+  obey_auto(flags.job, world, *model, options);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
@@ -158,6 +162,7 @@ std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flag
 
 int bench_schedules(ScheduleFlags& flags) {
   JobFlags& job = flags.bench.job;
+  settle_defaults(job);
   check_batch_size(job);
   require<ConfigError>(job.schedule.empty() && job.plan.empty() && job.chunks == 0,
                        "bench schedules runs them all: leave --schedule, --chunks and --plan out");

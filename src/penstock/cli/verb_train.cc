@@ -15,6 +15,7 @@
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
+#include "penstock/plan/plan.h"
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
 #include "penstock/transport/launch_environment.h"
@@ -113,7 +114,7 @@ void show_parameters(const TrainFlags& flags, Pipeline& pipeline) {
 void show_report(std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
   out << "\nschedule " << pipeline.options().schedule << ", a column per unit of time:\n"
       << board(pipeline.schedule()) << "\nwhere a step's time went:\n"
-      << to_table(account(trace));
+      << to_table(account(trace)) << advise(trace).sentence << "\n";
 }
 
 void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
@@ -148,8 +149,12 @@ int train(TrainFlags flags) {
   if (flags.shows_steps()) require_full_steps(flags.job, world);
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
   PipelineOptions options = pipeline_options(flags.job);
-  if (options.cut == "time" || options.kernels == Kernels::tuned)
-    options.sample = {sample_of(sets, flags.data, flags.job.network, reading)};
+  if (options.cut == "time" || options.kernels == Kernels::tuned || options.schedule == "auto") {
+    const Batch sample = sample_of(sets, flags.data, flags.job.network, reading);
+    options.sample = {sample.inputs};
+    options.sample_targets = sample.targets;
+  }
+  obey_auto(flags.job, world, *model, options);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
@@ -245,6 +250,7 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;
     exit_code = run_verb([&] {
+      settle_defaults(flags->job);
       obey_plan(flags->job);
       obey_micro_batch_size(flags->job);
       return train(*flags);

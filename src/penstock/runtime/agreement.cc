@@ -25,25 +25,31 @@ void tell_progress(const Member& member, const std::string& what) {
   member.endpoint->report_progress(position);
 }
 
-std::string Agreement::on(Topic topic, const std::function<std::string(const Member&)>& decide) const {
+std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
+                              const std::function<std::string(const Member&)>& decide) {
   // Not one of the preflight's, which uses small numbers.
   const Tag tag{pipeline, Traffic::control, 0, -1, static_cast<std::int32_t>(topic), 0};
-  const char* what = topic == Topic::kernels ? "the kernels that rank 0 measures" : "the cut that rank 0 measures";
   std::string agreed;
   world.run_on_local_ranks([&](const Member& member) {
     std::string decision;
     if (member.rank == WorldRank(0)) {
-      // Here, where a complaint ends all ranks: only this one looks at the sample.
-      require_sample(sample, graph.inputs);
       decision = decide(member);
       for (int r = 1; r < member.world_size(); ++r)
         member.endpoint->send(WorldRank(r), tag, text_message(decision));
     } else {
-      decision = text_of(member.endpoint->receive(WorldRank(0), tag, what));
+      decision = text_of(member.endpoint->receive(WorldRank(0), tag, "what rank 0 measures"));
     }
     if (member.collects) agreed = decision;
   });
   return agreed;
+}
+
+std::string Agreement::on(Topic topic, const std::function<std::string(const Member&)>& decide) const {
+  return decided_on_rank_0(world, pipeline, topic, [&](const Member& member) {
+    // Here, where a complaint ends all ranks: only this one looks at the sample.
+    require_sample(sample, graph.inputs);
+    return decide(member);
+  });
 }
 
 }  // namespace penstock

@@ -12,17 +12,20 @@ namespace penstock {
 /// Shows on the other ranks that this one is alive and at `what`: measuring takes a while.
 void tell_progress(const Member& member, const std::string& what);
 
-/// A place to agree on something that one rank finds out.
+enum class Topic : std::int32_t { kernels, cut, layer_times };
+
+/// Calls `decide` on world rank 0 and returns what it says, everywhere. Collective.
+std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
+                              const std::function<std::string(const Member&)>& decide);
+
+/// A place to agree on something that is measured on a sample.
 struct Agreement {
   const World& world;
   std::uint32_t pipeline = 0;
   const Graph& graph;
   const Tensors& sample;  // one micro-batch of the network's inputs; looked at on world rank 0 alone
 
-  enum class Topic : std::int32_t { kernels, cut };
-
-  /// Calls `decide` on world rank 0 and returns what it says, everywhere. Collective. Throws ConfigError where the sample is
-  /// not what the network takes.
+  /// decided_on_rank_0(). Throws ConfigError where the sample is not what the network takes.
   std::string on(Topic topic, const std::function<std::string(const Member&)>& decide) const;
 };
 

@@ -30,8 +30,9 @@ struct WorldOptions {
 /// How the gradients of weights gather over the micro-batches of a step. The last bits depend on how many micro-batches
 /// go into one product.
 enum class WeightGradients {
-  stream,  // one after the other
-  fused    // one product over all micro-batches, or over as many at a time as the memory limit allows
+  stream,    // one after the other
+  automatic,  // as the schedule "auto" finds it the fastest; with other schedules as stream
+  fused      // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
 /// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.
@@ -81,6 +82,9 @@ struct PipelineOptions {
   /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with. Looked at in the first
   /// process alone.
   std::vector<torch::Tensor> sample = {};
+  torch::Tensor sample_targets = {};     // of the whole sample: what the schedule "auto" trains with
+  /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.
+  std::string layer_costs = "";
   std::uint64_t seed = 0;                // of the initial weights
 };
 

@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/runtime/agreement.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
 #include "penstock/runtime/device.h"
@@ -15,6 +16,8 @@
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/preflight.h"
+#include "penstock/runtime/profile.h"
+#include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -22,7 +25,10 @@ namespace {
 
 const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
 const char* to_string(Precision precision) { return precision == Precision::fp32 ? "fp32" : "bf16"; }
-const char* to_string(WeightGradients mode) { return mode == WeightGradients::stream ? "stream" : "fused"; }
+const char* to_string(WeightGradients mode) {
+  if (mode == WeightGradients::automatic) return "auto";
+  return mode == WeightGradients::stream ? "stream" : "fused";
+}
 
 }  // namespace
 
@@ -231,12 +237,37 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     trace.replicas = world_.replicas();
     for (const auto& [field, value] : fingerprint()) trace.settings[field] = value;
     trace.settings["transport"] = world_.transport();
+    note_layers(staged_, options_.layer_costs, trace);
     const GatherTag tag{id_, ++gatherings_};
     world_.run_on_local_ranks([&](const Member& member) {
       auto steps = gather_steps(member, tag, runner_of(member)->recorder().steps());
       if (member.rank == WorldRank(0)) trace.ranks = std::move(steps);
     });
     return trace;
+  }
+
+  TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
+    require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
+    submit(inputs, targets, true, {}).wait();  // not timed: it warms caches
+    on_each_runner([](RankRunner& runner) {
+      runner.clear_recorder();
+      runner.set_timing(true);
+    });
+    // The first step that counts is left out of an account (trace/account.h).
+    for (int step = 0; step <= steps; ++step) submit(inputs, targets, true, {}).wait();
+    const Trace steps_taken = trace();
+    const GatherTag tag{id_, ++gatherings_};
+    std::map<std::string, torch::Tensor> timed;
+    world_.run_on_local_ranks([&](const Member& member) {
+      std::vector<std::pair<std::string, torch::Tensor>> own;
+      if (member.replica() == Replica(0)) own = runner_of(member)->timed_nodes();
+      auto gathered = gather_tensors(member, tag, own);
+      if (member.rank == WorldRank(0)) timed = std::move(gathered);
+    });
+    on_each_runner([](RankRunner& runner) { runner.set_timing(false); });
+    return timed_steps_from(decided_on_rank_0(world_, id_, Topic::layer_times, [&](const Member&) {
+      return to_text(put_together(staged_, timed, steps_taken));
+    }));
   }
 
   void on_each_runner(const std::function<void(RankRunner&)>& job) {
@@ -378,7 +409,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 };
 
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
-    : impl_(std::make_shared<Impl>(world, network, std::move(loss), options)) {}
+    : impl_(options.schedule == "auto"
+                ? std::make_shared<Impl>(world, network, loss, choose_by_profile(world, network, loss, options).options)
+                : std::make_shared<Impl>(world, network, loss, options)) {}
 
 Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
     : Pipeline(world, *from_sequential(network), std::move(loss), options) {}
@@ -420,16 +453,6 @@ const Loss& Pipeline::loss() const { return impl_->loss(); }
 const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
 const Schedule& Pipeline::schedule() const { return impl_->schedule(); }
 
-std::vector<std::string> Pipeline::describe_stages() const {
-  std::vector<std::string> lines;
-  for (const StagePart& part : impl_->staged().parts) {
-    std::string line = say("stage ", part.id.value(), ":");
-    for (int n : part.nodes) line += " " + impl_->staged().graph.nodes[static_cast<std::size_t>(n)].name;
-    lines.push_back(std::move(line));
-  }
-  return lines;
-}
-
 StepResult Pipeline::forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets) {
   return impl_->forward_backward({inputs}, targets);
 }
@@ -445,6 +468,9 @@ std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->loc
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
 void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
+TimedSteps Pipeline::time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
+  return impl_->time_layers(inputs, targets, steps);
+}
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
 }

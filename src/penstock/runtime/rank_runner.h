@@ -73,6 +73,10 @@ class RankRunner {
   void set_trainable(const std::string& name, bool trains);
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
+  /// Times every layer from now on, or no longer. At rest.
+  void set_timing(bool on);
+  /// What the layers took since: by the node's number, medians of F, B (or I), W, then bytes of output and parameters.
+  std::vector<std::pair<std::string, torch::Tensor>> timed_nodes() const;
   /// The most live micro-batches so far.
   int peak_activations() const { return stash_.peak(); }
   /// The most that the plans of the same steps foresaw.
@@ -149,6 +153,7 @@ class RankRunner {
   std::set<std::string> optimized_;                                // names of all that they know
   Recorder recorder_;
   Recorder unshown_{1};
+  std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
   Stash<Activations> stash_;
   int predicted_activations_ = 0;
 

@@ -8,6 +8,7 @@
 #include "penstock/base/error.h"
 #include "penstock/runtime/fast_layers.h"
 #include "penstock/runtime/reason.h"
+#include "penstock/trace/recorder.h"
 
 namespace penstock {
 namespace {
@@ -149,14 +150,17 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
   }
 }
 
-bool Stage::trains(int node) const {
+std::int64_t Stage::parameter_bytes(int node) const {
+  std::int64_t bytes = 0;
   for (const Call& call : calls_) {
     if (call.node != &graph_.nodes[static_cast<std::size_t>(node)] || !call.layer) continue;
     for (const torch::Tensor& parameter : call.layer->module->parameters())
-      if (parameter.requires_grad()) return true;
+      if (parameter.requires_grad()) bytes += static_cast<std::int64_t>(parameter.nbytes());
   }
-  return false;
+  return bytes;
 }
+
+bool Stage::trains(int node) const { return parameter_bytes(node) > 0; }
 
 void Stage::set_training(bool training) {
   if (training_ == training) return;
@@ -229,7 +233,13 @@ void Stage::run_calls(Passage& run, const RunCall& run_call) {
 // What torch says names no layer.
 void Stage::run_call(const Call& call, Passage& run) const {
   try {
+    const std::int64_t begin = clock_ ? now_ns() : 0;
     run_call_unnamed(call, run);
+    if (!clock_) return;
+    Tensors inputs, outputs;
+    for (const std::size_t slot : call.inputs) inputs.push_back(run.slots[slot]);
+    for (int i = 0; i < call.node->outputs; ++i) outputs.push_back(run.slots[call.first_output + static_cast<std::size_t>(i)]);
+    clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs, inputs);
   } catch (const c10::Error& error) {
     throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
   }
@@ -332,9 +342,11 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   for (const torch::Tensor& leaf : activations.received)
     if (leaf.defined()) wanted.push_back(leaf);
   Tensors found(wanted.size());
+  if (clock_) clock_->begin_backward();
   if (!roots.empty() && !wanted.empty())
     found = torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
                                   /*allow_unused=*/true);
+  if (clock_) clock_->end_backward();
 
   std::vector<Message> messages;
   std::size_t next_leaf = 0, next_found = gradients_.leaves().size();
@@ -357,10 +369,14 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
 }
 
 void Stage::weight_grad(std::vector<Activations> group) {
-  for (std::size_t i = 0; i < split_.size(); ++i) {
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    if (!calls_[c].split) continue;
+    const std::size_t i = *calls_[c].split;
+    const std::int64_t begin = clock_ ? now_ns() : 0;
     std::vector<Kept> kept;
     for (const Activations& activations : group) kept.push_back(activations.kept[i]);
     split_[i]->weight_gradients(kept);
+    if (clock_) clock_->weights(c, begin, group.size());
   }
   for (Activations& activations : group) gradients_.add_all(std::move(activations.parked));
 }

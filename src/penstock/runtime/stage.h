@@ -12,6 +12,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradients.h"
+#include "penstock/runtime/layer_clock.h"
 #include "penstock/runtime/recompute.h"
 #include "penstock/runtime/split_layer.h"
 #include "penstock/transport/transport.h"
@@ -63,11 +64,16 @@ class Stage {
   const std::vector<Held>& state() const { return state_; }
   /// Whether a node of this stage has parameters that want gradients.
   bool trains(int node) const;
+  /// Of a node's parameters that want gradients.
+  std::int64_t parameter_bytes(int node) const;
   /// From now on, whether the parameters called `name`, or "`name`.something", want gradients. What was gathered of
   /// gradients is gone.
   void set_trainable(const std::string& name, bool trains);
   /// Switches dropout, batch statistics and the like.
   void set_training(bool training);
+
+  /// Times every call from now on; null: none. The clock has a place for each of part().nodes.
+  void set_clock(LayerClock* clock) { clock_ = clock; }
 
   struct Forwarded {
     std::vector<Message> sends;  // one per port of part().sends
@@ -134,6 +140,7 @@ class Stage {
   std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
   std::vector<std::unique_ptr<Segment>> segments_;  // in order
   RunCall plain_call_;                              // a call as it is, by number
+  LayerClock* clock_ = nullptr;
 };
 
 }  // namespace penstock

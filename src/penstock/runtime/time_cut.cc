@@ -124,7 +124,7 @@ std::string fastest_cut(const Graph& graph, const std::vector<double>& seconds,
 
 std::string agree_on_fastest_cut(const Agreement& agreement, const std::shared_ptr<const KernelBook>& kernels,
                                  const std::vector<Rank>& rank_of_stage) {
-  return agreement.on(Agreement::Topic::cut, [&](const Member& member) {
+  return agreement.on(Topic::cut, [&](const Member& member) {
     return fastest_cut(agreement.graph, measure(agreement.graph, agreement.sample, kernels, [&](const Node& node) {
                          tell_progress(member, "time " + node.name);
                        }), rank_of_stage);

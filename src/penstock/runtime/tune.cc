@@ -146,7 +146,7 @@ KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& op
 }
 
 KernelBook agree_on_kernels(const Agreement& agreement, const TuneOptions& options) {
-  return KernelBook::from_text(agreement.on(Agreement::Topic::kernels, [&](const Member& member) {
+  return KernelBook::from_text(agreement.on(Topic::kernels, [&](const Member& member) {
     return tune(agreement.graph, agreement.sample, options, [&](const Node& node) {
              tell_progress(member, "tune " + node.name);
            }).to_text();

@@ -1,0 +1,81 @@
+#include "penstock/cli/plan_output.h"
+
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/plan/plan.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t shown_trials = 24;
+
+nlohmann::ordered_json to_json(const Trial& trial) {
+  nlohmann::ordered_json figures = {{"schedule", trial.schedule},
+                                    {"chunks", trial.chunks},
+                                    {"micro_batches", trial.micro_batches},
+                                    {"weight_gradients", to_string(trial.weight_gradients)},
+                                    {"cut", to_string(trial.cut)},
+                                    {"cut_is_exact", trial.is_exact},
+                                    {"fits", trial.fits},
+                                    {"memory_bytes", trial.prediction.memory_bytes}};
+  if (!trial.fits) return figures;
+  figures["makespan"] = trial.prediction.makespan;
+  figures["bubble_makespan"] = trial.prediction.bubble_makespan;
+  figures["bubble_span"] = trial.prediction.bubble_span;
+  figures["peak_activations"] = trial.prediction.peak_activations;
+  return figures;
+}
+
+std::string to_json(const Planned& planned) {
+  nlohmann::ordered_json trials = nlohmann::ordered_json::array();
+  for (const Trial& trial : planned.trials) trials.push_back(to_json(trial));
+  const nlohmann::ordered_json document = {{"costs", planned.plan.costs},
+                                           {"time_unit", planned.plan.time_unit},
+                                           {"chosen", trials.front()},
+                                           {"stages", planned.plan.stages},
+                                           {"trials", trials},
+                                           {"left_out", planned.left_out}};
+  return document.dump(2) + "\n";
+}
+
+std::string to_text(const Planned& planned, bool shows_all) {
+  std::string text = to_table(planned, shows_all ? 0 : shown_trials) + "\n" + explanation(planned);
+  for (std::size_t s = 0; s < planned.plan.stages.size(); ++s) {
+    const std::vector<std::string>& layers = planned.plan.stages[s];
+    text += say("stage ", s, " on rank ", planned.plan.schedule.rank_of_stage[s].value(), ": ", layers.front(),
+                layers.size() > 1 ? say(" to ", layers.back(), " (", layers.size(), " layers)") : "", "\n");
+  }
+  for (const std::string& reason : planned.left_out) text += say("not tried: ", reason, "\n");
+  return text;
+}
+
+}  // namespace
+
+void PlanOutput::add_to(CLI::App& verb) {
+  verb.add_flag("--all", shows_all, "show all that was tried, not only the best");
+  verb.add_option("--output", output, "write the plan, for `penstock train --plan`; - is standard output")
+      ->type_name("FILE");
+  verb.add_option("--json", json, "write all that was tried as JSON; - is standard output")->type_name("FILE");
+}
+
+void PlanOutput::check() const {
+  require<ConfigError>(output != "-" || json != "-",
+                       "--output - and --json - would both write to standard output: give a file to one of them");
+  for (const std::string& path : {output, json})
+    if (!path.empty()) require_place_for(path);
+}
+
+void PlanOutput::write(const Planned& planned) const {
+  // Where a file goes to standard output, nothing else may.
+  const bool is_taken = output == "-" || json == "-";
+  (is_taken ? std::cerr : std::cout) << to_text(planned, shows_all);
+  if (!output.empty()) write_text(output, write_plan(planned.plan));
+  if (!json.empty()) write_text(json, to_json(planned));
+}
+
+}  // namespace penstock

@@ -1,0 +1,74 @@
+// `penstock plan --profile`: the layers of a network measured, and the plan that follows.
+#include <CLI/CLI.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/cli/body_verbs.h"
+#include "penstock/cli/config_file.h"
+#include "penstock/cli/job_flags.h"
+#include "penstock/cli/plan_output.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/plan/plan.h"
+#include "penstock/runtime/profile.h"
+
+namespace penstock {
+namespace {
+
+struct ProfileFlags {
+  JobFlags job;
+  PlanOutput shown;
+  std::string costs_file;
+  std::vector<std::string> schedules;
+  int steps = 4;
+};
+
+int plan_by_profile(ProfileFlags& flags) {
+  flags.job.schedule = "auto";
+  settle_defaults(flags.job);
+  obey_micro_batch_size(flags.job);
+  check_batch_size(flags.job);
+  flags.shown.check();
+  if (!flags.costs_file.empty()) require_place_for(flags.costs_file);
+  const auto model = make_model(flags.job.network);
+  World world(world_options(flags.job));
+  require_full_steps(flags.job, world);
+  const RandomBatch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  PipelineOptions options = pipeline_options(flags.job);
+  options.sample = {batch.inputs};
+  options.sample_targets = batch.targets;
+  const Profiled profiled = profile(world, *model, loss_of(flags.job.network), options,
+                                    {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
+  if (!world.is_main()) return 0;
+  if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(profiled.costs));
+  PlanWishes wishes{flags.schedules, {}};
+  if (flags.job.weight_gradients == "stream") wishes.weight_gradients = WeightMode::stream;
+  if (flags.job.weight_gradients == "fused") wishes.weight_gradients = WeightMode::fused;
+  flags.shown.write(make_plan(profiled.costs, wishes));
+  return 0;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("plan", "measure a network's layers; the best cut and schedule for them");
+  auto flags = std::make_shared<ProfileFlags>();
+  const std::string profile_help = "measure: without it, penstock plan reads --costs";
+  verb->add_flag("--profile", profile_help);
+  flags->job.add_to(*verb);
+  flags->shown.add_to(*verb);
+  verb->add_option("--steps", flags->steps, "timed steps, of each of three schedules")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  verb->add_option("--schedules", flags->schedules, "the schedules to try; by default all that train")
+      ->type_name("NAME[,NAME...]")
+      ->delimiter(',');
+  verb->add_option("--costs-file", flags->costs_file, "write what was measured, in the form of docs/cost_file.md")
+      ->type_name("FILE");
+  verb->footer("Example:\n  penstock plan --profile --model mlp --hidden 1024x8 --batch-size 128 --micro-batches 8 "
+               "--stages 2 --output mlp.plan");
+  add_config_flags(*verb);
+  verb->callback([flags, verb, &exit_code] {
+    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return plan_by_profile(*flags); });
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,41 @@
+#include "penstock/runtime/layer_times.h"
+
+#include <iomanip>
+#include <limits>
+#include <sstream>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+std::string to_text(const TimedSteps& steps) {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::max_digits10) << steps.message << " " << steps.word_overhead
+       << " " << steps.update_per_byte << " " << steps.step << "\n";
+  for (const LayerTimes& layer : steps.layers)
+    text << layer.forward << " " << layer.backward << " " << layer.weight_grad << " " << layer.output_bytes << " "
+         << layer.parameter_bytes << " " << layer.name << "\n";
+  return text.str();
+}
+
+TimedSteps timed_steps_from(const std::string& text) {
+  TimedSteps steps;
+  std::istringstream lines(text);
+  std::string line;
+  std::getline(lines, line);
+  std::istringstream first(line);
+  first >> steps.message >> steps.word_overhead >> steps.update_per_byte >> steps.step;
+  require<InternalError>(!first.fail(), "times of layers begin with '", line, "'");
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    LayerTimes layer;
+    words >> layer.forward >> layer.backward >> layer.weight_grad >> layer.output_bytes >> layer.parameter_bytes;
+    require<InternalError>(!words.fail(), "times of layers have the line '", line, "'");
+    words.get();
+    std::getline(words, layer.name);
+    steps.layers.push_back(std::move(layer));
+  }
+  return steps;
+}
+
+}  // namespace penstock

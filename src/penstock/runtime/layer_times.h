@@ -1,0 +1,32 @@
+// What every layer of a pipeline takes while all ranks work.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+/// One layer or function of the network, in milliseconds for one micro-batch: medians over micro-batches and steps.
+struct LayerTimes {
+  std::string name;
+  double forward = 0;
+  double backward = 0;     // B; I where the schedule splits
+  double weight_grad = 0;  // W, 0 where the schedule does not split
+  std::int64_t output_bytes = 0;
+  std::int64_t parameter_bytes = 0;  // that train
+};
+
+struct TimedSteps {
+  std::vector<LayerTimes> layers;  // in the order of the graph
+  double message = 0;              // median time of a message on its way; 0 where there are none
+  double word_overhead = 0;        // what an F or B takes besides its layers, mean over stages
+  double update_per_byte = 0;      // of parameters, in the STEP
+  double step = 0;                 // median makespan
+};
+
+/// The text form, for the other ranks; from_text(to_text(x)) == x up to the layers' names, which hold no line break.
+std::string to_text(const TimedSteps& steps);
+TimedSteps timed_steps_from(const std::string& text);
+
+}  // namespace penstock

@@ -1,0 +1,121 @@
+#include "penstock/runtime/profile.h"
+
+#include <algorithm>
+
+#include <torch/optim/sgd.h>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/layer_times.h"
+
+namespace penstock {
+namespace {
+
+/// One pipeline's schedule, for what it shows of the layers.
+struct Run {
+  const char* schedule;
+  WeightGradients weight_gradients;
+};
+
+constexpr Run fused_run{"gpipe", WeightGradients::fused};
+constexpr Run split_run{"zb-h1", WeightGradients::stream};
+constexpr Run whole_run{"1f1b", WeightGradients::stream};
+
+void require_choice(const World& world, const PipelineOptions& options) {
+  require<ConfigError>(options.sample_targets.defined(),
+                       "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
+                       "batch with its targets");
+  require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),
+                       " replicas: plan with one, and train with --plan");
+  require<ConfigError>(!options.custom && options.chunks == 0 && !options.memory_limit,
+                       "schedule 'auto' chooses the words and the chunks by itself, without a memory limit: leave those "
+                       "out, or name a schedule");
+}
+
+void require_no_annotations(Cell& network, int inputs) {
+  for (const Node& node : trace_graph(network, inputs).nodes)
+    require<ConfigError>(!node.stage, "schedule 'auto' chooses the cut too, but '", node.name,
+                         "' is annotated with a stage: leave the annotations out, or name a schedule");
+}
+
+TimedSteps timed(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                 const ProfileOptions& how, std::string& kernel_book) {
+  Pipeline pipeline(world, network, loss, options);
+  if (how.optimizer)
+    pipeline.optimize_with(how.optimizer);
+  else
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+  kernel_book = pipeline.options().kernel_book;
+  return pipeline.time_layers(options.sample, options.sample_targets, how.steps);
+}
+
+}  // namespace
+
+Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                 const ProfileOptions& how) {
+  require_choice(world, options);
+  require_no_annotations(network, options.inputs);
+  Profiled result;
+  PipelineOptions trial = options;
+  trial.cut = world.stages() > 1 ? "time" : "uniform";
+  const auto run = [&](const Run& what) {
+    trial.schedule = what.schedule;
+    trial.weight_gradients = what.weight_gradients;
+    TimedSteps steps = timed(world, network, loss, trial, how, trial.kernel_book);
+    return steps;
+  };
+  const TimedSteps fused = run(fused_run), split = run(split_run), whole = run(whole_run);
+  result.kernel_book = trial.kernel_book;
+
+  LayerCosts& costs = result.costs;
+  costs.time_unit = "ms";
+  costs.ranks = world.stages();
+  costs.samples = options.sample_targets.size(0);
+  costs.micro_batch_size = (costs.samples + options.micro_batches - 1) / options.micro_batches;
+  costs.micro_batches = {options.micro_batches};
+  costs.link.latency = std::max({fused.message, split.message, whole.message});
+  costs.word_overhead = (fused.word_overhead + split.word_overhead) / 2;
+  // Figures are those of the mean micro-batch; the form asks for those of micro_batch_size samples.
+  const double scale = static_cast<double>(costs.micro_batch_size) * options.micro_batches / static_cast<double>(costs.samples);
+  for (std::size_t n = 0; n < fused.layers.size(); ++n) {
+    const LayerTimes &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
+    LayerCost layer;
+    layer.name = f.name;
+    layer.forward = scale * (f.forward + s.forward + w.forward) / 3;
+    layer.input_grad = scale * (f.backward + s.backward) / 2;
+    layer.weight_grad = scale * s.weight_grad;
+    layer.weight_grad_fused = scale * f.weight_grad;
+    layer.backward = scale * w.backward;
+    layer.update = fused.update_per_byte * static_cast<double>(f.parameter_bytes);
+    layer.parameter_bytes = static_cast<double>(2 * f.parameter_bytes);
+    layer.activation_bytes = layer.boundary_bytes = static_cast<double>(f.output_bytes);
+    costs.layers.push_back(std::move(layer));
+  }
+  return result;
+}
+
+AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                             const ProfileOptions& how) {
+  require<ConfigError>(options.cut == "parameters" || options.cut == "time",
+                       "schedule 'auto' chooses the cut too, but it is given as '", options.cut,
+                       "': leave it out, or name a schedule");
+  const Profiled profiled = profile(world, network, loss, options, how);
+  PlanWishes wishes;
+  if (options.weight_gradients == WeightGradients::stream) wishes.weight_gradients = WeightMode::stream;
+  if (options.weight_gradients == WeightGradients::fused) wishes.weight_gradients = WeightMode::fused;
+  AutoChoice choice{options, make_plan(profiled.costs, wishes)};
+  PipelineOptions& decided = choice.options;
+  const Plan& plan = choice.planned.plan;
+  decided.schedule.clear();
+  decided.custom = plan.schedule;
+  decided.weight_gradients = WeightGradients::stream;  // the words are fused already where they should be
+  decided.kernel_book = profiled.kernel_book;
+  decided.layer_costs = write_layer_costs(profiled.costs);
+  decided.sample.clear();
+  decided.sample_targets = torch::Tensor();
+  decided.cut = plan.stages.size() > 1 ? "" : "uniform";
+  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
+    decided.cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
+  return choice;
+}
+
+}  // namespace penstock

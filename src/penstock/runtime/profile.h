@@ -1,0 +1,38 @@
+// What the layers of a network cost on this machine, and the schedule and cut that follow from it.
+#pragma once
+
+#include "penstock/plan/layer_costs.h"
+#include "penstock/plan/planner.h"
+#include "penstock/runtime/pipeline.h"
+
+namespace penstock {
+
+struct ProfileOptions {
+  int steps = 4;                    // timed, after one that is not, of each of three pipelines
+  OptimizerFactory optimizer = {};  // whose step is timed; none: plain SGD
+};
+
+/// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused), a
+/// ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its sample,
+/// PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights stay as they
+/// are. Times are medians, in ms; how much slower they are than alone on the machine is LayerCosts::contention. Collective.
+/// Throws ConfigError without a sample, for replicas and for stages that are annotated.
+struct Profiled {
+  LayerCosts costs;
+  std::string kernel_book;  // PipelineOptions::kernel_book: what the times were taken with
+};
+Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                 const ProfileOptions& how = {});
+
+/// What the planner makes of that.
+struct AutoChoice {
+  PipelineOptions options;  // `options` with schedule, cut, weight gradients and kernels decided
+  Planned planned;          // what was tried
+};
+
+/// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`. Rank 0's times decide for
+/// all. Collective. Throws as profile(), and ConfigError for what leaves nothing to choose.
+AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                             const ProfileOptions& how = {});
+
+}  // namespace penstock

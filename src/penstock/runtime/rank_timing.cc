@@ -1,0 +1,42 @@
+// The part of a rank that times its layers.
+#include <algorithm>
+
+#include "penstock/runtime/rank_runner.h"
+
+namespace penstock {
+namespace {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void RankRunner::set_timing(bool on) {
+  clocks_.clear();
+  for (const auto& stage : stages_) {
+    if (on) clocks_.push_back(std::make_unique<LayerClock>(stage->part().nodes.size()));
+    stage->set_clock(on ? clocks_.back().get() : nullptr);
+  }
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> RankRunner::timed_nodes() const {
+  std::vector<std::pair<std::string, torch::Tensor>> timed;
+  for (std::size_t s = 0; s < clocks_.size(); ++s) {
+    const std::vector<int>& nodes = stages_[s]->part().nodes;
+    for (std::size_t call = 0; call < nodes.size(); ++call) {
+      const LayerClock::Samples& samples = clocks_[s]->samples()[call];
+      timed.emplace_back(std::to_string(nodes[call]),
+                         torch::tensor({median(samples.forward), median(samples.backward), median(samples.weight_grad),
+                                        static_cast<double>(samples.output_bytes),
+                                        static_cast<double>(stages_[s]->parameter_bytes(nodes[call]))},
+                                       torch::kFloat64));
+    }
+  }
+  return timed;
+}
+
+}  // namespace penstock

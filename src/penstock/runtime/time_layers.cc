@@ -1,0 +1,54 @@
+#include "penstock/runtime/time_layers.h"
+
+#include <algorithm>
+
+#include "penstock/plan/stage_layers.h"
+#include "penstock/trace/account.h"
+
+namespace penstock {
+
+TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
+                        const Trace& trace) {
+  TimedSteps steps;
+  const Costs words = measured_costs(trace);
+  const auto stages = words.forward.size();
+  std::vector<double> forward(stages, 0), backward(stages, 0);
+  double update = 0;
+  std::int64_t bytes = 0;
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
+    LayerTimes layer;
+    layer.name = staged.graph.nodes[n].name;
+    if (const auto found = timed_nodes.find(std::to_string(n)); found != timed_nodes.end()) {
+      const auto times = found->second.accessor<double, 1>();
+      layer.forward = times[0];
+      layer.backward = times[1];
+      layer.weight_grad = times[2];
+      layer.output_bytes = static_cast<std::int64_t>(times[3]);
+      layer.parameter_bytes = static_cast<std::int64_t>(times[4]);
+      forward[staged.stage_of_node[n].index()] += layer.forward;
+      backward[staged.stage_of_node[n].index()] += layer.backward;
+      bytes += layer.parameter_bytes;
+    }
+    steps.layers.push_back(std::move(layer));
+  }
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    const double besides = words.forward[stage] - forward[stage] + words.input_grad[stage] - backward[stage];
+    steps.word_overhead += std::max(0.0, besides) / static_cast<double>(2 * stages);
+    update += words.update[stage];
+  }
+  steps.message = words.message;
+  steps.update_per_byte = bytes > 0 ? update / static_cast<double>(bytes) : 0;
+  steps.step = account(trace).measured_ms;
+  return steps;
+}
+
+void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
+  StageLayers layers(staged.parts.size());
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    layers[staged.stage_of_node[n].index()].push_back(staged.graph.nodes[n].name);
+  if (std::any_of(layers.begin(), layers.end(), [](const auto& stage) { return stage.empty(); })) return;
+  trace.settings[layers_setting] = write_stage_layers(layers);
+  if (!layer_costs.empty()) trace.settings[layer_costs_setting] = layer_costs;
+}
+
+}  // namespace penstock

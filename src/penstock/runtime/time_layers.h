@@ -1,0 +1,20 @@
+// Timed steps of a pipeline: what its ranks noted, put together.
+#pragma once
+
+#include <map>
+
+#include "penstock/model/stages.h"
+#include "penstock/runtime/layer_times.h"
+#include "penstock/trace/recorder.h"
+
+namespace penstock {
+
+/// From what every rank's layers took (RankRunner::timed_nodes, gathered) and the trace of the same steps.
+TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
+                        const Trace& trace);
+
+/// Writes into the trace's settings which layers each stage has and, where that is known, what they cost: what advise() goes
+/// by. Nothing where a stage has none.
+void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace);
+
+}  // namespace penstock
