@@ -1,4 +1,5 @@
 #include "penstock/zoo/gpt.h"
+#include "penstock/zoo/attention.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -156,6 +157,22 @@ TEST(Gpt, continues_a_sequence_piece_by_piece) {
     const InferResult beyond = pipeline.infer(tokens.narrow(1, 0, 1), {.session = session});
     EXPECT_TRUE(says(complaint<RankFailure>([&] { beyond.outputs(); }), "a sequence of 9 tokens", "context is 8"));
   }
+}
+
+// As one node of the graph, and cut into queries, keys and values that torch's attention gets: to the last bit.
+TEST(CausalAttention, is_that_of_its_parts) {
+  torch::manual_seed(3);
+  const torch::Tensor both = torch::randn({2, 7, 36}), dy = torch::randn({2, 7, 12});
+  const torch::Tensor whole = both.clone().requires_grad_(), parts = both.clone().requires_grad_();
+  const torch::Tensor y = CausalAttention(3)(whole);
+  const auto heads = [&](std::int64_t which) {
+    return parts.narrow(2, 12 * which, 12).view({2, 7, 3, 4}).transpose(1, 2);
+  };
+  const torch::Tensor wanted = torch::scaled_dot_product_attention(heads(0), heads(1), heads(2), {}, 0, true)
+                                   .transpose(1, 2).reshape({2, 7, 12});
+  EXPECT_TRUE(torch::equal(y, wanted));
+  EXPECT_TRUE(torch::equal(torch::autograd::grad({y}, {whole}, {dy}).front(),
+                           torch::autograd::grad({wanted}, {parts}, {dy}).front()));
 }
 
 }  // namespace

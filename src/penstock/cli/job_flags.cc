@@ -35,6 +35,11 @@ std::string is_precision(const std::string& text) {
              text == "fp16" ? ": fp16 needs its loss scaled, which Penstock does not do; bf16 does not need it" : "");
 }
 
+std::string auto_is_zero(std::string& count) {
+  if (count == "auto") count = "0";
+  return "";
+}
+
 int chunks_of(const Pipeline& pipeline) {
   return pipeline.schedule().stage_count() / pipeline.schedule().rank_count();
 }
@@ -60,7 +65,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   std::vector<CLI::Option*> in_plan;  // what a plan says too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
-  add(where->add_option("--micro-batches", micro_batches, "m: micro-batches per step and replica")
+  add(where->add_option("--micro-batches", micro_batches,
+                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of p, 2p, 4p and 8p")
+          ->transform(CLI::Validator(auto_is_zero, ""))
           ->capture_default_str());
   add(where->add_option("--schedule", schedule,
                         "a generator (penstock schedule show --help lists them) or a .sched or CSV file "
@@ -239,6 +246,7 @@ void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& op
   options = std::move(choice.options);
   flags.weight_gradients = to_string(choice.planned.plan.weight_gradients);
   flags.cut = options.cut;
+  flags.micro_batches = options.micro_batches;
   flags.planned_ms = choice.planned.plan.prediction.makespan;
   if (world.is_main()) log(LogLevel::info, explanation(choice.planned));
 }

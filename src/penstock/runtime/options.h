@@ -49,7 +49,7 @@ enum class Kernels {
 
 struct PipelineOptions {
   int inputs = 1;                        // tensors that the network takes
-  int micro_batches = 1;                 // m per step and replica
+  int micro_batches = 1;                 // m per step and replica; 0: the schedule "auto" chooses it too
   std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
   int chunks = 0;                        // v, stages per rank; 0: the schedule's own

@@ -37,6 +37,18 @@ void require_no_annotations(Cell& network, int inputs) {
                          "' is annotated with a stage: leave the annotations out, or name a schedule");
 }
 
+/// p, 2p, 4p and 8p, as far as there are samples, where the options leave m open.
+std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages) {
+  if (options.micro_batches > 0) return {options.micro_batches};
+  require<ConfigError>(options.sample_targets.defined() && options.sample_targets.dim() >= 1,
+                       "the number of micro-batches is to be chosen, but PipelineOptions::sample_targets has no samples");
+  std::vector<int> counts;
+  for (int count = stages; count <= 8 * stages && count <= options.sample_targets.size(0); count *= 2)
+    counts.push_back(count);
+  if (counts.empty()) counts.push_back(1);
+  return counts;
+}
+
 TimedSteps timed(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                  const ProfileOptions& how, std::string& kernel_book) {
   Pipeline pipeline(world, network, loss, options);
@@ -98,11 +110,21 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   require<ConfigError>(options.cut == "parameters" || options.cut == "time",
                        "schedule 'auto' chooses the cut too, but it is given as '", options.cut,
                        "': leave it out, or name a schedule");
-  const Profiled profiled = profile(world, network, loss, options, how);
   PlanWishes wishes;
   if (options.weight_gradients == WeightGradients::stream) wishes.weight_gradients = WeightMode::stream;
   if (options.weight_gradients == WeightGradients::fused) wishes.weight_gradients = WeightMode::fused;
-  AutoChoice choice{options, make_plan(profiled.costs, wishes)};
+  std::optional<AutoChoice> best;
+  Profiled profiled;
+  for (const int count : micro_batches_to_try(options, world.stages())) {
+    PipelineOptions counted = options;
+    counted.micro_batches = count;
+    Profiled measured = profile(world, network, loss, counted, how);
+    AutoChoice choice{counted, make_plan(measured.costs, wishes)};
+    if (best && best->planned.plan.prediction.makespan <= choice.planned.plan.prediction.makespan) continue;
+    best = std::move(choice);
+    profiled = std::move(measured);
+  }
+  AutoChoice choice = *std::move(best);
   PipelineOptions& decided = choice.options;
   const Plan& plan = choice.planned.plan;
   decided.schedule.clear();

@@ -37,7 +37,7 @@ constexpr std::int64_t idle_per_pause = 16;
 constexpr std::int64_t shortest_pause_ns = 20'000;
 /// While the own rank waits, its core is free and a message is urgent. While it computes, a poll costs it time
 /// and nobody waits here: the letter must only have arrived when the rank asks for it.
-constexpr std::int64_t longest_pause_waiting_ns = 200'000, longest_pause_computing_ns = 500'000;
+constexpr std::int64_t longest_pause_waiting_ns = 200'000, longest_pause_computing_ns = 2'000'000;
 constexpr std::chrono::milliseconds abort_flush_time{500};
 
 void check(int code, const char* call) {

@@ -1,0 +1,139 @@
+// Tuned kernels: near LibTorch's, and the same to the last bit for every cut and schedule that goes by the same book.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/gelu.h"
+#include "penstock/runtime/kernels.h"
+#include "penstock/runtime/pipeline.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+/// Every kind of layer that kernels are tuned for, and layers between that look at the order in memory.
+struct Network : Cell {
+  static auto convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int64_t stride) {
+    return [=] {
+      return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, side).stride(stride).padding(side / 2));
+    };
+  }
+
+  Layer first = add("first", convolution(3, 8, 3, 1));
+  Layer norm = add("norm", [] { return torch::nn::BatchNorm2d(8); });
+  Layer half = add("half", convolution(8, 16, 3, 2));
+  Layer point = add("point", convolution(16, 12, 1, 1));
+  Layer small = add("small", convolution(12, 12, 3, 2));
+  Layer wide = add("wide", [] { return torch::nn::Linear(48, 40); });
+  Layer gelu = add("gelu", [] { return torch::nn::GELU(torch::nn::GELUOptions().approximate("tanh")); });
+  Layer last = add("last", [] { return torch::nn::Linear(40, 5); });
+
+  Value forward(Value x) override {
+    x = relu(norm(first(x)));
+    x = small(relu(point(half(x))));
+    return last(gelu(wide(flatten(x, 1))));
+  }
+};
+
+struct Batch {
+  torch::Tensor images, labels;
+};
+
+Batch batch() {
+  torch::manual_seed(7);
+  return {torch::randn({12, 3, 6, 6}), torch::randint(0, 5, {12}, torch::kInt64)};
+}
+
+/// A book that names each kernel for some product, whatever is the fastest.
+std::string mixed_book() {
+  KernelBook book = KernelBook::tuned();
+  const WindowMoves same{{3, 3}, {1, 1}, {1, 1}, {1, 1}}, halving{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
+  const ConvolutionShape first{3, 8, {6, 6}, same}, half{8, 16, {6, 6}, halving}, small{12, 12, {3, 3}, halving};
+  book.choose(first, Product::forward, ConvolutionKernel::columns);
+  book.choose(first, Product::weight_grad, ConvolutionKernel::columns);
+  book.choose(half, Product::forward, ConvolutionKernel::taps);
+  book.choose(half, Product::input_grad, ConvolutionKernel::taps);
+  book.choose(small, Product::weight_grad, ConvolutionKernel::taps);
+  book.choose(LinearShape{48, 40}, LinearKernel::bias_apart);
+  return book.to_text();
+}
+
+struct Run {
+  int stages = 1;
+  std::string schedule = "1f1b";
+  WeightGradients weight_gradients = WeightGradients::stream;
+  Kernels kernels = Kernels::tuned;
+};
+
+struct Result {
+  std::vector<double> losses;
+  std::map<std::string, torch::Tensor> state;
+};
+
+Result trained(const Run& run) {
+  Network network;
+  World world({.stages = run.stages});
+  PipelineOptions options{.micro_batches = 4, .schedule = run.schedule, .weight_gradients = run.weight_gradients};
+  options.kernels = run.kernels;
+  if (run.kernels == Kernels::tuned) options.kernel_book = mixed_book();
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.05); });
+  Result result;
+  const auto [images, labels] = batch();
+  for (int step = 0; step < 3; ++step) result.losses.push_back(pipeline.train_step(images, labels).loss());
+  result.state = pipeline.state();
+  return result;
+}
+
+TEST(TunedKernels, are_the_same_for_every_cut_and_schedule) {
+  for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
+    const Result alone = trained({.weight_gradients = mode});
+    for (const int stages : {2, 3})
+      for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v", "interleaved"}) {
+        const Result piped = trained({stages, schedule, mode});
+        EXPECT_EQ(piped.losses, alone.losses) << schedule << " on " << stages;
+        for (const auto& [name, value] : alone.state) EXPECT_TRUE(torch::equal(piped.state.at(name), value)) << name;
+      }
+  }
+}
+
+TEST(TunedKernels, compute_what_fixed_ones_do) {
+  const Result fixed = trained({.kernels = Kernels::fixed});
+  for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
+    const Result tuned = trained({.weight_gradients = mode});
+    for (std::size_t step = 0; step < fixed.losses.size(); ++step)
+      EXPECT_NEAR(tuned.losses[step], fixed.losses[step], 1e-4);
+    for (const auto& [name, value] : fixed.state)
+      EXPECT_TRUE(torch::allclose(tuned.state.at(name), value, 1e-3, 1e-4)) << name;
+  }
+}
+
+TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
+  Network network;
+  World world({.stages = 2});
+  PipelineOptions options{.micro_batches = 4, .cut = "time"};
+  options.kernels = Kernels::tuned;
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }),
+                   "PipelineOptions::sample"));
+  World another({.stages = 2});
+  options.sample = {batch().images};
+  Pipeline pipeline(another, network, cross_entropy, options);
+  const std::string book = pipeline.options().kernel_book;
+  EXPECT_NE(book.find("convolution 3 8 6 6 3 3 1 1 1 1 1 1 forward "), std::string::npos) << book;
+  EXPECT_NE(book.find("linear 48 40 "), std::string::npos) << book;
+}
+
+TEST(Gelu, equals_torch_and_its_derivative) {
+  const torch::Tensor x = torch::cat({torch::linspace(-12, 12, 10001), torch::tensor({-1e4F, 1e4F, 0.0F})});
+  torch::Tensor y = torch::empty_like(x), dx = torch::empty_like(x);
+  gelu_forward(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  const torch::Tensor exact = x.to(torch::kFloat64).requires_grad_();
+  const torch::Tensor wanted = torch::gelu(exact, "tanh");
+  EXPECT_TRUE(torch::allclose(y.to(torch::kFloat64), wanted, 2e-6, 1e-7));
+  gelu_backward(x.data_ptr<float>(), torch::ones_like(x).data_ptr<float>(), dx.data_ptr<float>(), x.numel());
+  const auto derivative = torch::autograd::grad({wanted.sum()}, {exact}).front();
+  EXPECT_TRUE(torch::allclose(dx.to(torch::kFloat64), derivative, 1e-5, 3e-6));
+}
+
+}  // namespace
+}  // namespace penstock::test

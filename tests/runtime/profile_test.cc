@@ -1,0 +1,139 @@
+// Layers timed where they run, and what the schedule "auto" makes of it. Layers that wait are slow for certain.
+#include "penstock/runtime/profile.h"
+
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+struct Waits {
+  int forward = 0;  // milliseconds
+  int backward = 0;
+};
+
+void wait(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+struct WaitInBackward : torch::autograd::Function<WaitInBackward> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, std::int64_t time) {
+    context->saved_data["time"] = time;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    wait(static_cast<int>(context->saved_data["time"].toInt()));
+    return {gradients.front(), torch::Tensor()};
+  }
+};
+
+struct SlowImpl : torch::nn::Module {
+  explicit SlowImpl(const Waits& waits) : times(waits) { scale = register_parameter("scale", torch::ones({4})); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    wait(times.forward);
+    return WaitInBackward::apply(x * scale, times.backward);
+  }
+  Waits times;
+  torch::Tensor scale;
+};
+
+/// Layers "a", "b", ... that wait so long.
+struct Chain : Cell {
+  explicit Chain(const std::vector<Waits>& waits) {
+    for (std::size_t i = 0; i < waits.size(); ++i)
+      layers.push_back(add(std::string(1, static_cast<char>('a' + i)),
+                           [times = waits[i]] { return std::make_shared<SlowImpl>(times); }));
+  }
+  Value forward(Value x) override {
+    for (const Layer& layer : layers) x = layer(x);
+    return x;
+  }
+  std::vector<Layer> layers;
+};
+
+PipelineOptions options_with_sample(int micro_batches) {
+  PipelineOptions options{.micro_batches = micro_batches, .schedule = "auto"};
+  options.weight_gradients = WeightGradients::automatic;
+  options.sample = {torch::randn({8, 4})};
+  options.sample_targets = torch::randn({8, 4});
+  return options;
+}
+
+TEST(TimeLayers, tells_forward_from_backward_of_each) {
+  Chain chain({{0, 0}, {30, 0}, {0, 60}, {0, 0}});
+  World world({.stages = 2});
+  Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .cut = "c"});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const TimedSteps steps = pipeline.time_layers({torch::randn({4, 4})}, torch::randn({4, 4}), 2);
+  ASSERT_EQ(steps.layers.size(), 4U);
+  EXPECT_GE(steps.layers[1].forward, 30);
+  EXPECT_LT(steps.layers[1].backward, 30);
+  EXPECT_GE(steps.layers[2].backward, 60);
+  EXPECT_LT(steps.layers[2].forward, 60);
+  EXPECT_LT(steps.layers[0].forward + steps.layers[0].backward, 30);
+  EXPECT_EQ(steps.layers[0].parameter_bytes, 16);
+  EXPECT_EQ(steps.layers[0].output_bytes, 32);
+}
+
+TEST(TimedSteps, are_what_their_text_says) {
+  TimedSteps steps{{{"block 1", 0.1, 1.0 / 3, 2, 40, 50}}, 0.25, 0.5, 1e-9, 12};
+  const TimedSteps read = timed_steps_from(to_text(steps));
+  EXPECT_EQ(to_text(read), to_text(steps));
+  EXPECT_EQ(read.layers.front().name, "block 1");
+  EXPECT_EQ(read.layers.front().backward, 1.0 / 3);
+}
+
+// The slow layer gets a rank to itself; the pipeline that was asked for "auto" obeys, and its numbers are those of any
+// other schedule.
+TEST(ScheduleAuto, cuts_at_the_slow_layer) {
+  for (const bool slow_first : {true, false}) {
+    Chain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
+    World world({.stages = 2});
+    PipelineOptions options = options_with_sample(2);
+    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1});
+    const auto& stages = choice.planned.plan.stages;
+    const std::vector<std::string> alone{slow_first ? "a" : "c"};
+    EXPECT_NE(std::find(stages.begin(), stages.end(), alone), stages.end());
+    EXPECT_FALSE(choice.options.layer_costs.empty());
+  }
+}
+
+TEST(ScheduleAuto, trains_the_same_numbers) {
+  Chain chain({{}, {}, {}});
+  const PipelineOptions automatic = options_with_sample(4);
+  std::vector<std::vector<double>> losses;
+  for (const PipelineOptions& options : {automatic, PipelineOptions{.micro_batches = 4}}) {
+    World world({.stages = 2});
+    Pipeline pipeline(world, chain, squared_error, options);
+    EXPECT_NE(pipeline.options().schedule, "auto");
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    auto& all = losses.emplace_back();
+    for (int step = 0; step < 3; ++step)
+      all.push_back(pipeline.train_step(automatic.sample.front(), automatic.sample_targets).loss());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(ScheduleAuto, says_what_it_cannot_choose) {
+  Chain chain({{}, {}});
+  World world({.stages = 2});
+  const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
+    PipelineOptions options = options_with_sample(2);
+    change(options);
+    return complaint<ConfigError>([&] { Pipeline(world, chain, squared_error, options); });
+  };
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.sample_targets = torch::Tensor(); }), "sample_targets"));
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.chunks = 2; }), "chunks", "leave those out"));
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.cut = "uniform"; }), "'uniform'"));
+  chain.layers[0].pipeline_stage = 0;
+  chain.layers[1].pipeline_stage = 1;
+  EXPECT_TRUE(says(complaint_of([](auto&) {}), "'a' is annotated"));
+}
+
+}  // namespace
+}  // namespace penstock::test
