@@ -24,6 +24,7 @@ struct BenchFlags {
   std::int64_t warm_up = 5;
   std::string json;
   std::string save_start;
+  bool memory = false;
 };
 
 double median(std::vector<double> values) {
@@ -71,12 +72,30 @@ void save_start(Pipeline& pipeline, const BenchFlags& flags) {
   write_safetensors(flags.save_start, {std::move(tensors)});
 }
 
+/// What the ranks held, a number for each in their order; of `before` and `after` the steps.
+nlohmann::ordered_json memory_of(const std::vector<Pipeline::Peak>& before, const std::vector<Pipeline::Peak>& after) {
+  const auto each = [](const std::vector<Pipeline::Peak>& peaks, auto number) {
+    nlohmann::ordered_json numbers;
+    for (const Pipeline::Peak& peak : peaks) numbers.push_back(peak.*number);
+    return numbers;
+  };
+  using Peak = Pipeline::Peak;
+  return {{"activations_predicted", each(after, &Peak::predicted)},
+          {"activations_measured", each(after, &Peak::measured)},
+          {"activation_bytes_predicted", each(after, &Peak::predicted_bytes)},
+          {"activation_bytes_measured", each(after, &Peak::measured_bytes)},
+          {"process_bytes_before", each(before, &Peak::resident_bytes)},
+          {"process_bytes_peak", each(after, &Peak::peak_resident_bytes)}};
+}
+
 int bench_step(BenchFlags& flags) {
   settle_defaults(flags.job);
   obey_plan(flags.job);
   obey_micro_batch_size(flags.job);
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
+  require<ConfigError>(!flags.memory || flags.steps + flags.warm_up >= 2, "--memory counts from the second step on, but ",
+                       "steps + warm-up = ", flags.steps + flags.warm_up, ": ask for at least 2");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
   for (const std::string* path : {&flags.json, &flags.save_start})
     if (!path->empty()) require_place_for(*path);
@@ -88,12 +107,16 @@ int bench_step(BenchFlags& flags) {
   const RandomBatch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
   options.sample = {batch.inputs};
   options.sample_targets = batch.targets;
+  options.count_bytes = flags.memory;
   obey_auto(flags.job, world, *model, options);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
   save_start(pipeline, flags);
+  std::vector<Pipeline::Peak> before, after;
+  if (flags.memory) before = pipeline.peaks_of_all_ranks();
   const Steps steps = time_steps(pipeline, flags);
+  if (flags.memory) after = pipeline.peaks_of_all_ranks();
   const std::vector<double>& times = steps.milliseconds;
   const Trace trace = pipeline.trace();
   if (!world.is_main()) return 0;
@@ -106,6 +129,7 @@ int bench_step(BenchFlags& flags) {
                                    {"bubble_predicted", step.bubble_predicted},
                                    {"bubble_measured", step.bubble_measured}};
   result.update(settings_of(flags.job, pipeline));
+  if (flags.memory) result.update(memory_of(before, after));
   result["step_ms"] = times;
   result["losses"] = steps.losses;
   if (!flags.json.empty()) write_text(flags.json, result.dump() + "\n");
@@ -193,6 +217,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   step->add_option("--save-start", flags->save_start,
                    "before the first step, write a .safetensors file: every parameter and buffer by name, batch.inputs "
                    "and batch.targets");
+  step->add_flag("--memory", flags->memory,
+                 "count the bytes of live activations per rank, and tell the processes' physical memory; takes time");
   step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
                "--json -");
   add_config_flags(*step);

@@ -67,6 +67,8 @@ struct PipelineOptions {
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
   /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
   bool recompute = false;
+  /// Pipeline::Peak tells bytes too. Takes time: every allocation is looked at.
+  bool count_bytes = false;
   /// Where stages compute: "cpu"; "cuda", the ranks of a host going round its GPUs; "cuda:1"; "auto", a GPU where there is
   /// one. First weights are made on the CPU: they are the same on every device.
   std::string device = "cpu";

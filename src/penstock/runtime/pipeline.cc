@@ -15,6 +15,7 @@
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
+#include "penstock/runtime/peaks.h"
 #include "penstock/runtime/preflight.h"
 #include "penstock/runtime/profile.h"
 #include "penstock/runtime/time_layers.h"
@@ -58,7 +59,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                       options_.precision,
                       device_of(options_.device,
                                 member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
-                      kernels});
+                      kernels, options_.count_bytes});
       auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
@@ -285,8 +286,18 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::vector<Peak> peaks;
     drain();
     for (std::size_t local = 0; local < runners_.size(); ++local)
-      peaks.push_back({world_.local_ranks()[local], runners_[local]->peak_activations(),
-                       runners_[local]->predicted_activations()});
+      peaks.push_back(peak_of(world_.local_ranks()[local], *runners_[local]));
+    return peaks;
+  }
+
+  std::vector<Peak> peaks_of_all_ranks() {
+    drain();
+    std::vector<Peak> peaks;
+    const GatherTag tag{id_, ++gatherings_};
+    world_.run_on_local_ranks([&](const Member& member) {
+      auto all = gather_peaks(member, tag, peak_of(member.rank, *runner_of(member)));
+      if (member.rank == WorldRank(0)) peaks = std::move(all);
+    });
     return peaks;
   }
 
@@ -480,5 +491,6 @@ void Pipeline::set_learning_rate(double rate) {
 void Pipeline::freeze(const std::string& name) { impl_->set_trainable(name, false); }
 void Pipeline::unfreeze(const std::string& name) { impl_->set_trainable(name, true); }
 std::vector<Pipeline::Peak> Pipeline::peak_activations() { return impl_->peak_activations(); }
+std::vector<Pipeline::Peak> Pipeline::peaks_of_all_ranks() { return impl_->peaks_of_all_ranks(); }
 
 }  // namespace penstock

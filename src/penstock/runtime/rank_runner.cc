@@ -36,6 +36,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, con
       setting_(setting),
       rank_(setting.member.pipeline_rank()),
       replica_(setting.member.replica()) {
+  if (setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
   for (Order& order : placement_.orders) order.clear();
   for (const StagePart& part : staged_.parts)
     if (is_local(part.id))
@@ -90,6 +91,7 @@ void RankRunner::run(const StepJob& job) {
   inbox_.clear();
   outbox_.clear();
   outputs_.clear();
+  if (failure && bytes_) bytes_->clear();
   // The parts of a step hand their gradients on.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) gradients_.clear();
@@ -132,6 +134,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
   if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->foretell(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return context_of(StageId(0), i).rows; });
   if (!job.inference) collect_result();
 }
 
@@ -225,13 +229,10 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
-  const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16, .device = setting_.device.type()});
-  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
-  Stage::Forwarded done = stage.forward(arrivals, [&](const Tensors& outputs) {
-    if (!job_->inference) return finish_forward(outputs, micro_batch);
-    outputs_.push_back(outputs);
-    return torch::Tensor();
-  });
+  const HeldBytes::Watch watch(counted_bytes());
+  Stage::Forwarded done = run_layers(stage, arrivals, micro_batch);
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->forward_done(context_of(stage.id(), micro_batch), done.activations, done.sends, comes_from_others(stage));
   for (std::size_t p = 0; p < done.sends.size(); ++p) {
     const Port& port = stage.part().sends[p];
     if (setting_.boundary_shape) check_boundary(stage, port, done.sends[p]);
@@ -240,6 +241,32 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));
   const bool is_last_stage = stage.id() == staged_.parts.back().id;
   if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) tell_result();
+}
+
+Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {
+  const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16, .device = setting_.device.type()});
+  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+  return stage.forward(arrivals, [&](const Tensors& outputs) {
+    if (!job_->inference) return finish_forward(outputs, micro_batch);
+    outputs_.push_back(outputs);
+    return torch::Tensor();
+  });
+}
+
+// The first training step makes copies that no other makes.
+HeldBytes* RankRunner::counted_bytes() {
+  return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
+}
+
+HeldBytes::Context RankRunner::context_of(StageId stage, MicroBatch micro_batch) const {
+  return {stage, micro_batch, job_->layout.rows(share_of_batch(), micro_batch).size()};
+}
+
+std::vector<bool> RankRunner::comes_from_others(const Stage& stage) const {
+  std::vector<bool> from_others;
+  for (const Port& port : stage.part().receives)
+    from_others.insert(from_others.end(), port.values.size(), !is_local(port.peer));
+  return from_others;
 }
 
 void RankRunner::check_boundary(const Stage& stage, const Port& port, const Message& message) const {
@@ -286,18 +313,29 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   Activations& activations = stash_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
     from.loss = torch::full_like(activations.loss, scale_.factor[micro_batch.index()]);
-  std::vector<Message> sends = instruction.op() == Op::input_grad
-                                   ? stage.input_grad(activations, from)
-                                   : stage.backward(stash_.take(stage.id(), micro_batch), from);
+  const HeldBytes::Watch watch(counted_bytes());
+  std::vector<Message> sends;
+  if (instruction.op() == Op::input_grad) {
+    sends = stage.input_grad(activations, from);
+    if (HeldBytes* bytes = counted_bytes())
+      bytes->input_grad_done(context_of(stage.id(), micro_batch), activations, from.messages);
+  } else {
+    sends = stage.backward(stash_.take(stage.id(), micro_batch), from);
+    if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage.id(), micro_batch));
+  }
   for (std::size_t p = 0; p < sends.size(); ++p)
     post_message({stage.part().receives[p].peer, stage.id(), micro_batch, false}, std::move(sends[p]));
 }
 
 void RankRunner::weight_grad(Stage& stage, const Instruction& instruction) {
+  const HeldBytes::Watch watch(counted_bytes());
   std::vector<Activations> group;
   for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
     group.push_back(stash_.take(stage.id(), i));
   stage.weight_grad(std::move(group));
+  if (HeldBytes* bytes = counted_bytes())
+    for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+      bytes->released(context_of(stage.id(), i));
 }
 
 void RankRunner::post_message(const MessageKey& key, Message message) {
@@ -341,83 +379,6 @@ void RankRunner::collect_result() {
       total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 3];
   }
   job_->state->set_numbers(std::move(total));
-}
-
-TieRoute RankRunner::tie_route(std::uint64_t round) const {
-  return {endpoint(), setting_.pipeline, round,
-          [this](StageId stage) { return member().rank_of(placement_.rank_of(stage), replica_); }};
-}
-
-ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const {
-  ReplicaGroup group{endpoint(), {setting_.pipeline, traffic, round, stage.id().value(), 0, -1}, replica_, {}};
-  for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
-  return group;
-}
-
-// Replaces what `chosen` picks of `gradients`, one per parameter of `stage`, by the sums over the replicas.
-void RankRunner::sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen,
-                              Tensors& gradients) {
-  Tensors own, like;
-  for (const std::size_t i : chosen) {
-    own.push_back(gradients[i]);
-    like.push_back(stage.gradients().parameters()[i].value);
-  }
-  Tensors sums = sum_over_replicas(replica_group(stage, traffic, job_->step), own, like);
-  for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
-}
-
-// Every use of a tied parameter goes home; all others are summed over the replicas here.
-void RankRunner::reduce(Stage& stage) {
-  const auto& parameters = stage.gradients().parameters();
-  send_uses(tie_route(job_->step), stage);
-  std::vector<std::size_t> untied;
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (!parameters[i].everywhere.is_tied()) untied.push_back(i);
-  sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));  // local_gradients() may have summed the uses
-  ties_pending_ = true;
-}
-
-// All homes of this rank sum and send before anything of other homes is waited for.
-void RankRunner::finish_ties() {
-  if (!std::exchange(ties_pending_, false)) return;
-  const TieRoute route = tie_route(job_->step);
-  for (const auto& stage : stages_) {
-    const auto& parameters = stage->gradients().parameters();
-    Tensors totals = sum_tied(route, *stage);
-    std::vector<std::size_t> at_home;
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].everywhere.is_tied() && parameters[i].everywhere.home() == stage->id()) at_home.push_back(i);
-    if (at_home.empty()) continue;
-    sum_replicas(*stage, Traffic::ties, at_home, totals);
-    for (const std::size_t i : at_home) gradients_[stage->id()][i] = totals[i];
-    send_totals(route, *stage, totals);
-  }
-  for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
-}
-
-void RankRunner::synchronise(std::uint64_t round) {
-  const torch::NoGradGuard no_grad;
-  const TieRoute route = tie_route(round);
-  if (replica_ == Replica(0)) {
-    for (const auto& stage : stages_) send_values(route, *stage);
-    for (const auto& stage : stages_) receive_values(route, *stage);
-  }
-  for (const auto& stage : stages_) {
-    const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
-    if (replica_ == Replica(0)) {
-      for (std::size_t r = 1; r < group.ranks.size(); ++r) {
-        Message message;
-        for (const Stage::Held& held : stage->state()) message.parcels.push_back({held.value.detach().clone(), false});
-        endpoint().send(group.ranks[r], group.tag, std::move(message));
-      }
-      continue;
-    }
-    const Message message = endpoint().receive(group.ranks.front(), group.tag, "the parameters of replica 0");
-    for (std::size_t i = 0; i < stage->state().size(); ++i) {
-      torch::Tensor value = stage->state()[i].value;
-      value.copy_(message.parcels[i].tensor);
-    }
-  }
 }
 
 /// What the update takes: summed over uses and, after REDUCE, ties and replicas.

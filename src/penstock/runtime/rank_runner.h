@@ -13,6 +13,7 @@
 
 #include "penstock/model/sequence_memory.h"
 #include "penstock/runtime/batch_layout.h"
+#include "penstock/runtime/held_bytes.h"
 #include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
@@ -56,6 +57,7 @@ struct RankSetting {
   Precision precision = Precision::fp32;
   c10::Device device = c10::kCPU;
   std::shared_ptr<const KernelBook> kernels = nullptr;
+  bool count_bytes = false;
 };
 
 /// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.
@@ -81,6 +83,8 @@ class RankRunner {
   int peak_activations() const { return stash_.peak(); }
   /// The most that the plans of the same steps foresaw.
   int predicted_activations() const { return predicted_activations_; }
+  /// What these held; null unless they are counted.
+  const HeldBytes* held_bytes() const { return bytes_.get(); }
 
   /// The gradients that the last forward_backward (and reduce) left, by parameter name, until the update.
   std::vector<std::pair<std::string, torch::Tensor>> gradients();
@@ -119,6 +123,12 @@ class RankRunner {
   void run_or_throw(const StepJob& job);
   void run_later_part(const RunPlan& plan);
   void forward(Stage& stage, MicroBatch micro_batch);
+  Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
+  /// Null in steps that are not counted.
+  HeldBytes* counted_bytes();
+  HeldBytes::Context context_of(StageId stage, MicroBatch micro_batch) const;
+  /// Whether what `stage` receives, a value each, comes from another rank.
+  std::vector<bool> comes_from_others(const Stage& stage) const;
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
   torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
@@ -156,6 +166,7 @@ class RankRunner {
   std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
   Stash<Activations> stash_;
   int predicted_activations_ = 0;
+  std::unique_ptr<HeldBytes> bytes_;
 
   // The running step.
   const StepJob* job_ = nullptr;

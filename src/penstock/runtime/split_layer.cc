@@ -4,6 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/autocast.h"
+#include "penstock/runtime/held_bytes.h"
 #include "penstock/runtime/split_layers.h"
 
 namespace penstock {
@@ -78,6 +79,7 @@ const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) con
   const c10::ScalarType type = tensor.scalar_type();
   if (!follows_autocast() || type == weight().scalar_type()) return parameters_;
   if (cast_in_step_ != gradients_.step() || !cast_.weight.defined() || cast_.weight.scalar_type() != type) {
+    const HeldBytes::Apart apart;
     const auto cast = [type](const torch::Tensor& value) { return value.defined() ? value.detach().to(type) : value; };
     cast_ = {cast(parameters_.weight), cast(parameters_.bias)};
     cast_in_step_ = gradients_.step();

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "penstock/base/error.h"
-#include "penstock/train/resident_memory.h"
+#include "penstock/runtime/resident_memory.h"
 
 namespace penstock {
 namespace {

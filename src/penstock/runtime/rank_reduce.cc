@@ -1,0 +1,85 @@
+// What the ranks of a pipeline sum or copy between each other: gradients over ties and replicas, values on demand.
+#include <utility>
+
+#include "penstock/runtime/rank_runner.h"
+
+namespace penstock {
+
+TieRoute RankRunner::tie_route(std::uint64_t round) const {
+  return {endpoint(), setting_.pipeline, round,
+          [this](StageId stage) { return member().rank_of(placement_.rank_of(stage), replica_); }};
+}
+
+ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const {
+  ReplicaGroup group{endpoint(), {setting_.pipeline, traffic, round, stage.id().value(), 0, -1}, replica_, {}};
+  for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
+  return group;
+}
+
+// Replaces what `chosen` picks of `gradients`, one per parameter of `stage`, by the sums over the replicas.
+void RankRunner::sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen,
+                              Tensors& gradients) {
+  Tensors own, like;
+  for (const std::size_t i : chosen) {
+    own.push_back(gradients[i]);
+    like.push_back(stage.gradients().parameters()[i].value);
+  }
+  Tensors sums = sum_over_replicas(replica_group(stage, traffic, job_->step), own, like);
+  for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
+}
+
+// Every use of a tied parameter goes home; all others are summed over the replicas here.
+void RankRunner::reduce(Stage& stage) {
+  const auto& parameters = stage.gradients().parameters();
+  send_uses(tie_route(job_->step), stage);
+  std::vector<std::size_t> untied;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (!parameters[i].everywhere.is_tied()) untied.push_back(i);
+  sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));  // local_gradients() may have summed the uses
+  ties_pending_ = true;
+}
+
+// All homes of this rank sum and send before anything of other homes is waited for.
+void RankRunner::finish_ties() {
+  if (!std::exchange(ties_pending_, false)) return;
+  const TieRoute route = tie_route(job_->step);
+  for (const auto& stage : stages_) {
+    const auto& parameters = stage->gradients().parameters();
+    Tensors totals = sum_tied(route, *stage);
+    std::vector<std::size_t> at_home;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (parameters[i].everywhere.is_tied() && parameters[i].everywhere.home() == stage->id()) at_home.push_back(i);
+    if (at_home.empty()) continue;
+    sum_replicas(*stage, Traffic::ties, at_home, totals);
+    for (const std::size_t i : at_home) gradients_[stage->id()][i] = totals[i];
+    send_totals(route, *stage, totals);
+  }
+  for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
+}
+
+void RankRunner::synchronise(std::uint64_t round) {
+  const torch::NoGradGuard no_grad;
+  const TieRoute route = tie_route(round);
+  if (replica_ == Replica(0)) {
+    for (const auto& stage : stages_) send_values(route, *stage);
+    for (const auto& stage : stages_) receive_values(route, *stage);
+  }
+  for (const auto& stage : stages_) {
+    const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
+    if (replica_ == Replica(0)) {
+      for (std::size_t r = 1; r < group.ranks.size(); ++r) {
+        Message message;
+        for (const Stage::Held& held : stage->state()) message.parcels.push_back({held.value.detach().clone(), false});
+        endpoint().send(group.ranks[r], group.tag, std::move(message));
+      }
+      continue;
+    }
+    const Message message = endpoint().receive(group.ranks.front(), group.tag, "the parameters of replica 0");
+    for (std::size_t i = 0; i < stage->state().size(); ++i) {
+      torch::Tensor value = stage->state()[i].value;
+      value.copy_(message.parcels[i].tensor);
+    }
+  }
+}
+
+}  // namespace penstock
