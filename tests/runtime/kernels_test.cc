@@ -11,14 +11,12 @@
 namespace penstock::test {
 namespace {
 
+auto convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int64_t stride) {
+  return [=] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, side).stride(stride).padding(side / 2)); };
+}
+
 /// Every kind of layer that kernels are tuned for, and layers between that look at the order in memory.
 struct Network : Cell {
-  static auto convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int64_t stride) {
-    return [=] {
-      return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, side).stride(stride).padding(side / 2));
-    };
-  }
-
   Layer first = add("first", convolution(3, 8, 3, 1));
   Layer norm = add("norm", [] { return torch::nn::BatchNorm2d(8); });
   Layer half = add("half", convolution(8, 16, 3, 2));

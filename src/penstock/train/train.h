@@ -1,6 +1,7 @@
 // The door of the room `train`: optimisers, a Trainer that runs the loop for you, and text from language models.
 #pragma once
 
+#include "penstock/runtime/profile.h"
 #include "penstock/train/generate.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/hooks.h"
