@@ -104,7 +104,7 @@ TEST(HeldBytes, AreWhatOneCountsByHand) {
   EXPECT_EQ(first_rank_bytes("gpipe"), 4 * context);
   EXPECT_EQ(first_rank_bytes("1f1b"), 2 * context);
   EXPECT_EQ(first_rank_bytes("zb-h1"), 2 * context);
-  EXPECT_EQ(first_rank_bytes("sequential"), 4 * context);
+  EXPECT_EQ(first_rank_bytes("sequential"), context);
 }
 
 /// Once a network holds on to what one layer gives, contexts do not let go.
