@@ -78,6 +78,30 @@ class BenchVerb(ProgramRuns):
     def test_processes_have_the_same_losses(self):
         self.assertEqual(self.bench(*MLP, "--stages", "2", ranks=2)["losses"], self.bench(*MLP)["losses"])
 
+    def memory(self, *flags, ranks=None):
+        """Micro-batches and bytes by rank: what was foretold, having been measured too."""
+        result = self.bench(*flags, "--stages", "2", "--memory", ranks=ranks)
+        for what in ("activations", "activation_bytes"):
+            self.assertEqual(len(result[f"{what}_measured"]), 2)
+            self.assertEqual(result[f"{what}_measured"], result[f"{what}_predicted"])
+        for before, peak in zip(result["process_bytes_before"], result["process_bytes_peak"]):
+            self.assertLessEqual(0, before)
+            self.assertLess(0, peak)
+        return result["activations_measured"], result["activation_bytes_measured"]
+
+    def test_memory_is_foretold(self):
+        live, kept = self.memory(*GPT)
+        self.assertEqual(live, [2, 1])
+        self.assertLess(sum(self.memory(*GPT, "--recompute")[1]), sum(kept))
+        self.assertNotIn("activation_bytes_measured", self.bench(*GPT))
+        self.assertIn("ask for at least 2", self.complaint_of("bench", "step", *MLP, "--memory", "--steps", "1",
+                                                              "--warm-up", "0"))
+
+    @of_mpi
+    def test_processes_hold_what_threads_hold(self):
+        for flags in ([], ["--schedule", "zb-h1"], ["--schedule", "zb-v"]):
+            self.assertEqual(self.memory(*GPT, *flags, ranks=2), self.memory(*GPT, *flags))
+
     def test_what_is_measured_by_default(self):
         result = self.bench(*GPT)
         self.assertEqual([result[name] for name in ("lr", "dropout", "head", "vocabulary")], [1e-3, 0, "own", 65])

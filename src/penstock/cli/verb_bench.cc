@@ -94,8 +94,8 @@ int bench_step(BenchFlags& flags) {
   obey_micro_batch_size(flags.job);
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
-  require<ConfigError>(!flags.memory || flags.steps + flags.warm_up >= 2, "--memory counts from the second step on, but ",
-                       "steps + warm-up = ", flags.steps + flags.warm_up, ": ask for at least 2");
+  require<ConfigError>(!flags.memory || flags.steps + flags.warm_up >= 2, "--memory counts from the second step on, ",
+                       "but steps + warm-up = ", flags.steps + flags.warm_up, ": ask for at least 2");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
   for (const std::string* path : {&flags.json, &flags.save_start})
     if (!path->empty()) require_place_for(*path);

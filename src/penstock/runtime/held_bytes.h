@@ -2,9 +2,9 @@
 //
 // A context is what one micro-batch leaves on one stage between its F and its B, or its W where B comes in halves. It
 // holds
-//   from F to B or I   what F allocated and had not given back at its end, and what other ranks sent that wants a gradient
-//   from I to W        what W needs of this, and what I allocated or was sent for it: inputs and output gradients of
-//                      layers that split, and the gradients of all others, parked
+//   from F to B or I   what F allocated and still had at its end, and what other ranks sent that wants a gradient
+//   from I to W        what W needs of this, and what I allocated or was sent for it: inputs and output gradients
+//                      of layers that split, and the gradients of all others, parked
 // A storage counts once in a context, whole. Not counted: parameters, their gradients and their casts; the batch; values
 // sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage to
 // another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps it.

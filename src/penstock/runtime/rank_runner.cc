@@ -135,7 +135,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   recorder.end_step();
   if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
   if (HeldBytes* bytes = counted_bytes())
-    bytes->foretell(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return context_of(StageId(0), i).rows; });
+    bytes->foretell(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return rows_of(i).size(); });
   if (!job.inference) collect_result();
 }
 
@@ -220,7 +220,7 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 }
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
-  const RowRange rows = job_->layout.rows(share_of_batch(), micro_batch);
+  const RowRange rows = rows_of(micro_batch);
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
   for (int input : stage.part().graph_inputs)
@@ -258,8 +258,10 @@ HeldBytes* RankRunner::counted_bytes() {
   return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
 }
 
+RowRange RankRunner::rows_of(MicroBatch micro_batch) const { return job_->layout.rows(share_of_batch(), micro_batch); }
+
 HeldBytes::Context RankRunner::context_of(StageId stage, MicroBatch micro_batch) const {
-  return {stage, micro_batch, job_->layout.rows(share_of_batch(), micro_batch).size()};
+  return {stage, micro_batch, rows_of(micro_batch).size()};
 }
 
 std::vector<bool> RankRunner::comes_from_others(const Stage& stage) const {

@@ -126,6 +126,7 @@ class RankRunner {
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   /// Null in steps that are not counted.
   HeldBytes* counted_bytes();
+  RowRange rows_of(MicroBatch micro_batch) const;
   HeldBytes::Context context_of(StageId stage, MicroBatch micro_batch) const;
   /// Whether what `stage` receives, a value each, comes from another rank.
   std::vector<bool> comes_from_others(const Stage& stage) const;

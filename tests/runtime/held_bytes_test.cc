@@ -1,0 +1,151 @@
+// Bytes of live activations: what is counted is what is foretold, for every way of running a step; by hand for a small
+// network; and a context that is not let go shows.
+#include <gtest/gtest.h>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+namespace {
+
+struct BytesCase {
+  std::string schedule = "1f1b";
+  int stages = 2;
+  WeightGradients weight_gradients = WeightGradients::stream;
+  bool recompute = false;
+  Precision precision = Precision::fp32;
+  int micro_batches = 4;
+
+  std::string name() const {
+    return say(schedule, " p ", stages, weight_gradients == WeightGradients::fused ? " fused" : " stream",
+               recompute ? " recompute" : "", precision == Precision::bf16 ? " bf16" : "");
+  }
+};
+
+std::vector<Pipeline::Peak> peaks_of(Cell& network, const torch::Tensor& inputs, const torch::Tensor& targets,
+                                     const BytesCase& how) {
+  World world({.stages = how.stages});
+  PipelineOptions options;
+  options.micro_batches = how.micro_batches;
+  options.schedule = how.schedule;
+  options.weight_gradients = how.weight_gradients;
+  options.recompute = how.recompute;
+  options.precision = how.precision;
+  options.count_bytes = true;
+  options.cut = "uniform";
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, targets).wait();
+  return pipeline.peaks_of_all_ranks();
+}
+
+/// Batches of 10 make micro-batches of 3, 3, 2 and 2.
+std::vector<Pipeline::Peak> gpt_peaks(const BytesCase& how) {
+  Gpt network({.vocabulary = 17, .context = 6, .width = 8, .layers = 8, .heads = 2, .dropout = 0.1});
+  const torch::Tensor tokens = (torch::arange(60) * 7 % 17).view({10, 6});
+  return peaks_of(network, tokens, (tokens + 1) % 17, how);
+}
+
+std::int64_t sum_of(const std::vector<Pipeline::Peak>& peaks) {
+  std::int64_t sum = 0;
+  for (const Pipeline::Peak& peak : peaks) sum += peak.measured_bytes;
+  return sum;
+}
+
+TEST(HeldBytes, AreForetold) {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v", "v-half", "v-min"})
+    for (int stages : {2, 4})
+      for (WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
+        BytesCase how{.schedule = schedule, .stages = stages, .weight_gradients = mode};
+        const auto kept = gpt_peaks(how);
+        how.recompute = true;
+        const auto recomputed = gpt_peaks(how);
+        ASSERT_EQ(kept.size(), static_cast<std::size_t>(stages));
+        for (const auto& peaks : {kept, recomputed})
+          for (const Pipeline::Peak& peak : peaks) {
+            EXPECT_GT(peak.measured_bytes, 0) << how.name() << " rank " << peak.rank.value();
+            EXPECT_EQ(peak.measured_bytes, peak.predicted_bytes) << how.name() << " rank " << peak.rank.value();
+          }
+        if (mode == WeightGradients::stream) {
+          EXPECT_LT(sum_of(recomputed), sum_of(kept)) << how.name();
+        }
+      }
+}
+
+TEST(HeldBytes, AreForetoldWithHalfPrecision) {
+  for (bool recompute : {false, true})
+    for (const char* schedule : {"1f1b", "zb-v"}) {
+      const BytesCase how{.schedule = schedule, .recompute = recompute, .precision = Precision::bf16};
+      for (const Pipeline::Peak& peak : gpt_peaks(how))
+        EXPECT_EQ(peak.measured_bytes, peak.predicted_bytes) << how.name() << " rank " << peak.rank.value();
+    }
+}
+
+/// Rows of 8 numbers; what stage 0 keeps of a micro-batch of n is [n, 16] floats.
+struct TwoStages : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(8, 16); });
+  Layer middle = add("middle", [] { return torch::nn::ReLU(); });
+  Layer last = add("last", [] { return torch::nn::Linear(16, 4); });
+  TwoStages() {
+    first.pipeline_stage = middle.pipeline_stage = 0;
+    last.pipeline_stage = 1;
+  }
+  Value forward(Value x) override { return last(middle(first(x))); }
+};
+
+std::int64_t first_rank_bytes(const std::string& schedule) {
+  TwoStages network;
+  const auto peaks = peaks_of(network, torch::ones({8, 8}), torch::arange(8) % 4, {.schedule = schedule});
+  EXPECT_EQ(peaks.front().predicted_bytes, peaks.front().measured_bytes) << schedule;
+  return peaks.front().measured_bytes;
+}
+
+TEST(HeldBytes, AreWhatOneCountsByHand) {
+  constexpr std::int64_t context = 2 * 16 * 4;  // ReLU's result; after I, the gradient of the first layer's output
+  EXPECT_EQ(first_rank_bytes("gpipe"), 4 * context);
+  EXPECT_EQ(first_rank_bytes("1f1b"), 2 * context);
+  EXPECT_EQ(first_rank_bytes("zb-h1"), 2 * context);
+  EXPECT_EQ(first_rank_bytes("sequential"), context);
+}
+
+/// Once a network holds on to what one layer gives, contexts do not let go.
+TEST(HeldBytes, TellOfALeak) {
+  for (bool leaks : {false, true}) {
+    struct Hoarding : Cell {
+      Layer first = add("first", [] { return torch::nn::Linear(8, 16); });
+      Layer last = add("last", [] { return torch::nn::Linear(16, 4); });
+      Tensors hoard;
+      bool leaks;
+      explicit Hoarding(bool does) : leaks(does) {}
+      Value forward(Value x) override {
+        x = apply("hoard", [this](const Tensors& v) {
+          const torch::Tensor y = torch::tanh(v[0]);
+          if (leaks) hoard.push_back(y);
+          return Tensors{y};
+        }, {first(x)});
+        return last(x);
+      }
+    } network(leaks);
+    const auto peaks = peaks_of(network, torch::ones({8, 8}), torch::arange(8) % 4, {.stages = 1});
+    if (leaks) {
+      EXPECT_GT(peaks.front().measured_bytes, peaks.front().predicted_bytes);
+    } else {
+      EXPECT_EQ(peaks.front().measured_bytes, peaks.front().predicted_bytes);
+    }
+  }
+}
+
+TEST(HeldBytes, AreNotCountedUnlessAskedFor) {
+  World world({.stages = 2});
+  TwoStages network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  for (int step = 0; step < 2; ++step) pipeline.train_step(torch::ones({4, 8}), torch::arange(4)).wait();
+  for (const Pipeline::Peak& peak : pipeline.peak_activations()) {
+    EXPECT_EQ(peak.measured_bytes, 0);
+    EXPECT_GT(peak.measured, 0);
+    EXPECT_GE(peak.peak_resident_bytes, peak.resident_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test
