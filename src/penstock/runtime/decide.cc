@@ -22,6 +22,14 @@ bool is_annotated(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
 }
 
+bool fuses_weights(const Schedule& words) {
+  return std::any_of(words.orders.begin(), words.orders.end(), [](const Order& order) {
+    return std::any_of(order.begin(), order.end(), [](const Instruction& word) {
+      return word.op() == Op::weight_grad && word.first() != word.last();
+    });
+  });
+}
+
 }  // namespace
 
 void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
@@ -34,11 +42,11 @@ void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
       options.kernel_book =
           agree_on_kernels(agreement, {.compute_type = options.precision == Precision::bf16 ? torch::kBFloat16
                                                                                             : torch::kFloat32,
-                                       .fuses_weights = options.weight_gradients == WeightGradients::fused,
+                                       .fuses_weights = fuses_weights(undecided.words),
                                        .micro_batches = options.micro_batches})
               .to_text();
     if (options.cut == "time" && !is_annotated(graph))
-      options.cut = agree_on_fastest_cut(agreement, kernels_of(options), undecided.rank_of_stage);
+      options.cut = agree_on_fastest_cut(agreement, kernels_of(options), undecided.words.rank_of_stage);
   }
   options.sample.clear();
 }

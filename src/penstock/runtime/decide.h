@@ -8,6 +8,7 @@
 #include "penstock/runtime/kernels.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/world.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 
@@ -15,7 +16,7 @@ struct Undecided {
   const World& world;
   std::uint32_t pipeline = 0;
   Cell& network;
-  const std::vector<Rank>& rank_of_stage;
+  const Schedule& words;  // of a step: whose stages are cut, and whether W's are fused
 };
 
 /// Replaces Kernels::tuned without a book by the book of what is the fastest, and the cut "time" by that cut; leaves options

@@ -344,7 +344,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   /// The options, with what is to be measured decided. Once world_, id_ and plans_ are there.
   const PipelineOptions& decided(Cell& network) {
-    decide_by_measuring({world_, id_, network, plans_.training().rank_of_stage}, options_);
+    decide_by_measuring({world_, id_, network, plans_.training()}, options_);
     return options_;
   }
 
