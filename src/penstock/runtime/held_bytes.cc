@@ -77,9 +77,9 @@ bool HeldBytes::owns(const Key& owner, const void* block) const {
   return known != blocks_.end() && known->second.owner == owner;
 }
 
-void HeldBytes::adopt(Holding& holding, const Key& owner, const void* block, bool is_handed_over) {
+void HeldBytes::adopt(Holding& holding, const Key& owner, const void* block, bool is_shared) {
   const std::int64_t bytes = fresh_.at(block);
-  blocks_[block] = {bytes, owner, is_handed_over};
+  blocks_[block] = {bytes, owner, is_shared};
   holding.blocks.push_back(block);
   held_ += bytes;
 }
@@ -142,9 +142,9 @@ void HeldBytes::input_grad_done(const Context& context, const Activations& activ
 
   // What W does not need and is still there after I did not let go: it goes on counting.
   for (const void* block : holding.blocks)
-    if (owns(context.key(), block) && blocks_.at(block).is_handed_over && !wanted.contains(block)) forget(block);
+    if (owns(context.key(), block) && blocks_.at(block).is_shared && !wanted.contains(block)) forget(block);
   for (const auto& [block, tensor] : wanted)
-    if (fresh_.contains(block)) adopt(holding, context.key(), block, false);
+    if (fresh_.contains(block)) adopt(holding, context.key(), block, /*is_shared=*/true);
   leave_what_is_outside(holding);
   for (const auto& [block, tensor] : wanted)
     if (!owns(context.key(), block) && known_outside.contains(block))
@@ -162,7 +162,7 @@ void HeldBytes::released(const Context& context) {
                          context.micro_batch.value(), ", were not counted");
   Holding& holding = node.mapped();
   for (const void* block : holding.blocks)
-    if (owns(context.key(), block) && blocks_.at(block).is_handed_over) forget(block);
+    if (owns(context.key(), block) && blocks_.at(block).is_shared) forget(block);
   leave_what_is_outside(holding);
   for (torch::Tensor& tensor : holding.received) leaving_.push_back(std::move(tensor));
 }

@@ -9,8 +9,9 @@
 // sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage to
 // another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps it.
 //
-// Counted: a block that F or I left in a context counts until the rank's thread gives it back, at whatever time. What
-// was handed to another rank, whose thread may be the last to let go, counts until its context's end.
+// Counted: a block that F left in a context counts until the rank's thread gives it back, at whatever time. What others
+// may have too and let go last counts until its context's end: what was handed to another rank, and what I left, which
+// may be on its way to another rank or become the buffer that a gradient gathers in.
 // Foretold: what the first context of each stage held after F and after I, one for each number of rows, put in and
 // taken out as the words of the schedule come. Equal to what is counted where every context lets go in time and
 // micro-batches of equal size hold the same.
@@ -94,7 +95,7 @@ class HeldBytes {
   struct Block {
     std::int64_t bytes = 0;
     Key owner;
-    bool is_handed_over = false;
+    bool is_shared = false;
   };
   /// What a live context holds.
   struct Holding {
@@ -111,7 +112,7 @@ class HeldBytes {
 
   void allocated(const void* block, std::int64_t bytes);
   void given_back(const void* block);
-  void adopt(Holding& holding, const Key& owner, const void* block, bool is_handed_over);
+  void adopt(Holding& holding, const Key& owner, const void* block, bool is_shared);
   void take_from_outside(Holding& holding, const torch::Tensor& tensor);
   void leave_what_is_outside(Holding& holding);
   bool owns(const Key& owner, const void* block) const;
