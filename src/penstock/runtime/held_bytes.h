@@ -14,7 +14,8 @@
 // may be on its way to another rank or become the buffer that a gradient gathers in.
 // Foretold: what the first context of each stage held after F and after I, one for each number of rows, put in and
 // taken out as the words of the schedule come. Equal to what is counted where every context lets go in time and
-// micro-batches of equal size hold the same.
+// micro-batches of equal size hold the same: to the byte where B comes whole. Where it comes in halves, who lets go of a
+// message last depends on the moment, and the two are up to a tenth apart.
 //
 // Both are looked at between words. The first training step is left out: its layers are watched, and work on copies.
 #pragma once
