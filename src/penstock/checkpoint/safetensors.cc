@@ -51,7 +51,7 @@ const char* name_of(const std::string& tensor, torch::ScalarType type) {
   return found->name;
 }
 
-struct Part {
+struct HeaderEntry {
   std::string name;
   torch::ScalarType type;
   std::vector<std::int64_t> shape;
@@ -90,10 +90,10 @@ std::uint64_t whole_number(const Json& number, const std::string& where) {
   return number.get<std::uint64_t>();
 }
 
-Part read_part(const std::string& file, const std::string& name, const Json& entry) {
+HeaderEntry read_part(const std::string& file, const std::string& name, const Json& entry) {
   const std::string where = say("'", file, "', tensor '", name, "'");
   require<DataError>(entry.is_object(), where, ": its header is no object");
-  Part part{name, torch::kFloat32, {}, 0, 0};
+  HeaderEntry part{name, torch::kFloat32, {}, 0, 0};
   const auto dtype = member<std::string>(entry, "dtype", where);
   const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& one) { return dtype == one.name; });
   require<DataError>(kind != kinds.end(), where, " is of dtype ", dtype, ", which is not read here");
@@ -120,12 +120,12 @@ Part read_part(const std::string& file, const std::string& name, const Json& ent
 }
 
 /// All parts in the order of their data, which they fill without gaps.
-std::vector<Part> in_order(const std::string& file, std::vector<Part> parts, std::uint64_t data_bytes) {
-  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+std::vector<HeaderEntry> in_order(const std::string& file, std::vector<HeaderEntry> parts, std::uint64_t data_bytes) {
+  std::stable_sort(parts.begin(), parts.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   std::uint64_t at = 0;
-  for (const Part& part : parts) {
+  for (const HeaderEntry& part : parts) {
     require<DataError>(part.begin == at, "'", file, "', tensor '", part.name, "' begins at ", part.begin,
                        ", but the one before it ends at ", at);
     at = part.end;
@@ -200,7 +200,7 @@ WeightFile read_safetensors(const std::string& path) {
   const Json header = read_header(in, path, length);
 
   WeightFile file;
-  std::vector<Part> parts;
+  std::vector<HeaderEntry> parts;
   for (const auto& [name, entry] : header.items()) {
     if (name != metadata_key) {
       parts.push_back(read_part(path, name, entry));
@@ -212,7 +212,7 @@ WeightFile read_safetensors(const std::string& path) {
       file.metadata[key] = value.get<std::string>();
     }
   }
-  for (const Part& part : in_order(path, std::move(parts), size - sizeof(length) - length)) {
+  for (const HeaderEntry& part : in_order(path, std::move(parts), size - sizeof(length) - length)) {
     torch::Tensor tensor = torch::empty(part.shape, part.type);
     in.read(static_cast<char*>(tensor.data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
     require<DataError>(in.good(), "cannot read '", path, "': ", std::strerror(errno));

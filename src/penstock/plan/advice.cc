@@ -176,7 +176,7 @@ class Doctor {
   std::optional<Attempt> attempt_with(const Generator& generator, int chunks) {
     const ScheduleShape shape{words_.rank_count(), words_.micro_batches, chunks};
     const bool has_own_cut = words_.stage_count() == shape.ranks * chunks;
-    const auto in_mode = [&](Schedule words) { return has_fused() ? fuse_w(words) : words; };
+    const auto in_mode = [&](Schedule words) { return has_fused_w(words_) ? fuse_w(words) : words; };
     Costs costs = costs_;
     Attempt attempt{.words = in_mode(generate(generator.name, shape)),
                     .stages = layers_ ? layers_->stages : Stages{}};
@@ -220,13 +220,6 @@ class Doctor {
     const double now = most_held(run(words_, costs_));
     if (then <= now * (1 + rounding)) return "";
     return say("; its fullest rank holds ", fixed(then, 2), " micro-batches and not ", fixed(now, 2));
-  }
-
-  bool has_fused() const {
-    for (const Order& order : words_.orders)
-      for (const Instruction& word : order)
-        if (word.is_fused()) return true;
-    return false;
   }
 
   std::optional<Idea> fused() {

@@ -4,6 +4,7 @@
 
 #include "penstock/runtime/time_cut.h"
 #include "penstock/runtime/tune.h"
+#include "penstock/schedule/schedule.h"
 
 namespace penstock {
 namespace {
@@ -22,14 +23,6 @@ bool is_annotated(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage.has_value(); });
 }
 
-bool fuses_weights(const Schedule& words) {
-  return std::any_of(words.orders.begin(), words.orders.end(), [](const Order& order) {
-    return std::any_of(order.begin(), order.end(), [](const Instruction& word) {
-      return word.op() == Op::weight_grad && word.first() != word.last();
-    });
-  });
-}
-
 }  // namespace
 
 void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
@@ -42,7 +35,7 @@ void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
       options.kernel_book =
           agree_on_kernels(agreement, {.compute_type = options.precision == Precision::bf16 ? torch::kBFloat16
                                                                                             : torch::kFloat32,
-                                       .fuses_weights = fuses_weights(undecided.words),
+                                       .fuses_weights = has_fused_w(undecided.words),
                                        .micro_batches = options.micro_batches})
               .to_text();
     if (options.cut == "time" && !is_annotated(graph))

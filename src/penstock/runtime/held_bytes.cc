@@ -1,6 +1,7 @@
 #include "penstock/runtime/held_bytes.h"
 
 #include <set>
+#include <utility>
 
 #include "penstock/base/error.h"
 
@@ -12,10 +13,9 @@ const void* block_of(const torch::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
-std::int64_t bytes_in(const torch::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
-
-void add_block(std::map<const void*, torch::Tensor>& blocks, const torch::Tensor& tensor) {
-  if (const void* block = block_of(tensor)) blocks.try_emplace(block, tensor);
+/// The same whether a value came alone or as part of a buffer, and whether or not a gradient is one number spread out.
+std::int64_t bytes_in(const torch::Tensor& tensor) {
+  return static_cast<std::int64_t>(std::min(tensor.nbytes(), tensor.storage().nbytes()));
 }
 
 struct Unseen : c10::MemoryReportingInfoBase {
@@ -77,31 +77,10 @@ bool HeldBytes::owns(const Key& owner, const void* block) const {
   return known != blocks_.end() && known->second.owner == owner;
 }
 
-void HeldBytes::adopt(Holding& holding, const Key& owner, const void* block, bool is_shared) {
-  const std::int64_t bytes = fresh_.at(block);
-  blocks_[block] = {bytes, owner, is_shared};
-  holding.blocks.push_back(block);
-  held_ += bytes;
-}
-
-void HeldBytes::take_from_outside(Holding& holding, const torch::Tensor& tensor) {
-  holding.from_outside.push_back(tensor.detach());
-  held_ += bytes_in(tensor);
-}
-
-void HeldBytes::leave_what_is_outside(Holding& holding) {
-  for (torch::Tensor& tensor : holding.from_outside) {
-    held_ -= bytes_in(tensor);
-    leaving_.push_back(std::move(tensor));
-  }
-  holding.from_outside.clear();
-}
-
 std::int64_t HeldBytes::bytes_of(const Key& owner, const Holding& holding) const {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = holding.received_bytes + holding.wanted_bytes;
   for (const void* block : holding.blocks)
     if (owns(owner, block)) bytes += blocks_.at(block).bytes;
-  for (const torch::Tensor& tensor : holding.from_outside) bytes += bytes_in(tensor);
   return bytes;
 }
 
@@ -113,44 +92,57 @@ void HeldBytes::forward_done(const Context& context, const Activations& activati
   for (const Message& message : sends)
     for (const Parcel& parcel : message.parcels)
       if (const void* block = block_of(parcel.tensor); !handed_over.contains(block)) let_go.insert(block);
-  for (const auto& [block, bytes] : fresh_)
-    if (!let_go.contains(block)) adopt(holding, context.key(), block, handed_over.contains(block));
-
-  holding.from_others = from_others;
+  for (const auto& [block, bytes] : fresh_) {
+    if (let_go.contains(block)) continue;
+    blocks_[block] = {bytes, context.key(), handed_over.contains(block)};
+    holding.blocks.push_back(block);
+    held_ += bytes;
+  }
   for (std::size_t i = 0; i < activations.received.size(); ++i) {
     const torch::Tensor& leaf = activations.received[i];
-    holding.received.push_back(leaf.defined() ? leaf.detach() : leaf);
+    if (!leaf.defined()) continue;
+    holding.received.push_back(leaf.detach());
     // On another device it is a copy that F made.
-    if (leaf.defined() && from_others[i] && !owns(context.key(), block_of(leaf))) take_from_outside(holding, leaf);
+    if (from_others[i] && !owns(context.key(), block_of(leaf))) holding.received_bytes += bytes_in(leaf);
   }
+  held_ += holding.received_bytes;
   peak_ = std::max(peak_, held_);
   sizes_.try_emplace({context.stage, context.rows}, Sizes{bytes_of(context.key(), holding), std::nullopt});
 }
 
-void HeldBytes::input_grad_done(const Context& context, const Activations& activations,
-                                const std::vector<Message>& gradients) {
-  Holding& holding = live_.at(context.key());
-  std::map<const void*, torch::Tensor> wanted, known_outside;
+std::int64_t HeldBytes::wanted_bytes(const Activations& activations, const Key& owner, const Holding& holding) const {
+  std::set<const void*> counted, came;
+  std::int64_t bytes = 0;
+  const auto count = [&](const torch::Tensor& tensor) {
+    if (const void* block = block_of(tensor); block && counted.insert(block).second) bytes += bytes_in(tensor);
+  };
+  for (const torch::Tensor& tensor : holding.received) came.insert(block_of(tensor));
   for (const Kept& kept : activations.kept) {
-    add_block(wanted, kept->input);
-    add_block(wanted, kept->output_gradient);
+    count(kept->output_gradient);
+    // Else it is of the batch.
+    const void* input = block_of(kept->input);
+    if (owns(owner, input) || fresh_.contains(input) || came.contains(input)) count(kept->input);
   }
-  for (const torch::Tensor& gradient : activations.parked) add_block(wanted, gradient);
-  for (const torch::Tensor& tensor : holding.received) add_block(known_outside, tensor);
-  for (const Message& message : gradients)
-    for (const Parcel& parcel : message.parcels) add_block(known_outside, parcel.tensor);
+  for (const torch::Tensor& gradient : activations.parked) count(gradient);
+  return bytes;
+}
 
-  // What W does not need and is still there after I did not let go: it goes on counting.
-  for (const void* block : holding.blocks)
-    if (owns(context.key(), block) && blocks_.at(block).is_shared && !wanted.contains(block)) forget(block);
-  for (const auto& [block, tensor] : wanted)
-    if (fresh_.contains(block)) adopt(holding, context.key(), block, /*is_shared=*/true);
-  leave_what_is_outside(holding);
-  for (const auto& [block, tensor] : wanted)
-    if (!owns(context.key(), block) && known_outside.contains(block))
-      take_from_outside(holding, known_outside.at(block));
+void HeldBytes::leave_what_came(Holding& holding) {
+  held_ -= std::exchange(holding.received_bytes, 0);
   for (torch::Tensor& tensor : holding.received) leaving_.push_back(std::move(tensor));
   holding.received.clear();
+}
+
+void HeldBytes::input_grad_done(const Context& context, const Activations& activations) {
+  Holding& holding = live_.at(context.key());
+  holding.wanted_bytes = wanted_bytes(activations, context.key(), holding);
+  held_ += holding.wanted_bytes;
+  std::set<const void*> wanted;
+  for (const Kept& kept : activations.kept) wanted.insert(block_of(kept->input));
+  // What W does not need and is still there after I did not let go: it goes on counting.
+  for (const void* block : holding.blocks)
+    if (owns(context.key(), block) && (blocks_.at(block).is_shared || wanted.contains(block))) forget(block);
+  leave_what_came(holding);
   peak_ = std::max(peak_, held_);
   Sizes& sizes = sizes_.at({context.stage, context.rows});
   if (!sizes.after_input_grad) sizes.after_input_grad = bytes_of(context.key(), holding);
@@ -163,8 +155,8 @@ void HeldBytes::released(const Context& context) {
   Holding& holding = node.mapped();
   for (const void* block : holding.blocks)
     if (owns(context.key(), block) && blocks_.at(block).is_shared) forget(block);
-  leave_what_is_outside(holding);
-  for (torch::Tensor& tensor : holding.received) leaving_.push_back(std::move(tensor));
+  held_ -= holding.wanted_bytes;
+  leave_what_came(holding);
 }
 
 void HeldBytes::clear() {

@@ -3,19 +3,18 @@
 // A context is what one micro-batch leaves on one stage between its F and its B, or its W where B comes in halves. It
 // holds
 //   from F to B or I   what F allocated and still had at its end, and what other ranks sent that wants a gradient
-//   from I to W        what W needs of this, and what I allocated or was sent for it: inputs and output gradients
-//                      of layers that split, and the gradients of all others, parked
+//   from I to W        what W needs of this, and what came of I for it, whoever allocated that: inputs and output
+//                      gradients of layers that split, and the gradients of all others, parked
 // A storage counts once in a context, whole. Not counted: parameters, their gradients and their casts; the batch; values
 // sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage to
 // another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps it.
 //
-// Counted: a block that F left in a context counts until the rank's thread gives it back, at whatever time. What others
-// may have too and let go last counts until its context's end: what was handed to another rank, and what I left, which
-// may be on its way to another rank or become the buffer that a gradient gathers in.
+// Counted: a block that F left in a context counts until the rank's thread gives it back, at whatever time. What other
+// threads may have too and let go last counts until its context's end: what was handed to another rank, and what W
+// needs, which may have come in a message or become the buffer that a gradient gathers in.
 // Foretold: what the first context of each stage held after F and after I, one for each number of rows, put in and
-// taken out as the words of the schedule come. Equal to what is counted where every context lets go in time and
-// micro-batches of equal size hold the same: to the byte where B comes whole. Where it comes in halves, who lets go of a
-// message last depends on the moment, and the two are up to a tenth apart.
+// taken out as the words of the schedule come. Equal to what is counted, to the byte, where every context lets go in
+// time and micro-batches of equal size hold the same.
 //
 // Both are looked at between words. The first training step is left out: its layers are watched, and work on copies.
 #pragma once
@@ -77,8 +76,8 @@ class HeldBytes {
   /// rank.
   void forward_done(const Context& context, const Activations& activations, const std::vector<Message>& sends,
                     const std::vector<bool>& from_others);
-  /// At the end of I, within its Watch. `gradients` came for it.
-  void input_grad_done(const Context& context, const Activations& activations, const std::vector<Message>& gradients);
+  /// At the end of I, within its Watch.
+  void input_grad_done(const Context& context, const Activations& activations);
   /// At the end of B or W, within its Watch.
   void released(const Context& context);
   /// After a failure: nothing is held any more.
@@ -93,17 +92,18 @@ class HeldBytes {
 
  private:
   using Key = std::pair<StageId, MicroBatch>;
+  /// That F left in a context.
   struct Block {
     std::int64_t bytes = 0;
     Key owner;
-    bool is_shared = false;
+    bool is_shared = false;  // handed to another rank
   };
   /// What a live context holds.
   struct Holding {
-    std::vector<const void*> blocks;  // those of them that blocks_ knows as its own still count
-    Tensors received;                 // by activations.received; undefined where that is
-    std::vector<bool> from_others;    // the same
-    Tensors from_outside;             // allocated by nobody here, counted
+    std::vector<const void*> blocks;  // of F; those of them that blocks_ knows as its own still count
+    Tensors received;                 // by activations.received, where a gradient goes back
+    std::int64_t received_bytes = 0;  // of those that came from other ranks; 0 after I
+    std::int64_t wanted_bytes = 0;    // for W; 0 before I
   };
   struct Sizes {
     std::int64_t after_forward = 0;
@@ -113,9 +113,9 @@ class HeldBytes {
 
   void allocated(const void* block, std::int64_t bytes);
   void given_back(const void* block);
-  void adopt(Holding& holding, const Key& owner, const void* block, bool is_shared);
-  void take_from_outside(Holding& holding, const torch::Tensor& tensor);
-  void leave_what_is_outside(Holding& holding);
+  /// What I leaves for W.
+  std::int64_t wanted_bytes(const Activations& activations, const Key& owner, const Holding& holding) const;
+  void leave_what_came(Holding& holding);
   bool owns(const Key& owner, const void* block) const;
   void forget(const void* block);
   std::int64_t bytes_of(const Key& owner, const Holding& holding) const;

@@ -30,7 +30,7 @@ std::string findings(const std::vector<Stage::Held>& own, const std::map<std::st
 }
 
 /// What rank 0 makes of all ranks' lines.
-std::string verdict(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
+std::string verdict_on(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
   std::set<std::string> used;
   std::istringstream all(lines);
   for (std::string line; std::getline(all, line);) {
@@ -53,7 +53,7 @@ std::string load_values(const Member& member, const GatherTag& tag, const std::v
   if (member.rank == WorldRank(0)) {
     for (int r = 1; r < member.world_size(); ++r)
       result += text_of(endpoint.receive(WorldRank(r), ask, "what fits of a state"));
-    result = verdict(result, state);
+    result = verdict_on(result, state);
     for (int r = 1; r < member.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
   } else {
     endpoint.send(WorldRank(0), ask, text_message(result));

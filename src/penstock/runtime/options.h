@@ -30,9 +30,9 @@ struct WorldOptions {
 /// How the gradients of weights gather over the micro-batches of a step. The last bits depend on how many micro-batches
 /// go into one product.
 enum class WeightGradients {
-  stream,    // one after the other
+  stream,     // one after the other
   automatic,  // as the schedule "auto" finds it the fastest; with other schedules as stream
-  fused      // one product over all micro-batches, or over as many at a time as the memory limit allows
+  fused       // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
 /// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.

@@ -49,35 +49,30 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
   return counts;
 }
 
-TimedSteps timed(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                 const ProfileOptions& how, std::string& kernel_book) {
-  Pipeline pipeline(world, network, loss, options);
-  if (how.optimizer)
-    pipeline.optimize_with(how.optimizer);
-  else
-    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-  kernel_book = pipeline.options().kernel_book;
-  return pipeline.time_layers(options.sample, options.sample_targets, how.steps);
-}
-
 }  // namespace
 
 Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                  const ProfileOptions& how) {
   require_choice(world, options);
   require_no_annotations(network, options.inputs);
-  Profiled result;
   PipelineOptions trial = options;
   trial.cut = world.stages() > 1 ? "time" : "uniform";
   const auto run = [&](const Run& what) {
     trial.schedule = what.schedule;
     trial.weight_gradients = what.weight_gradients;
-    TimedSteps steps = timed(world, network, loss, trial, how, trial.kernel_book);
-    return steps;
+    Pipeline pipeline(world, network, loss, trial);
+    if (how.optimizer)
+      pipeline.optimize_with(how.optimizer);
+    else
+      pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+    // What the first of them measured holds for all: the same kernels, and one stage per rank.
+    trial.kernel_book = pipeline.options().kernel_book;
+    trial.cut = pipeline.options().cut;
+    return pipeline.time_layers(options.sample, options.sample_targets, how.steps);
   };
   const TimedSteps fused = run(fused_run), split = run(split_run), whole = run(whole_run);
-  result.kernel_book = trial.kernel_book;
 
+  Profiled result{{}, trial.kernel_book};
   LayerCosts& costs = result.costs;
   costs.time_unit = "ms";
   costs.ranks = world.stages();

@@ -320,7 +320,7 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   if (instruction.op() == Op::input_grad) {
     sends = stage.input_grad(activations, from);
     if (HeldBytes* bytes = counted_bytes())
-      bytes->input_grad_done(context_of(stage.id(), micro_batch), activations, from.messages);
+      bytes->input_grad_done(context_of(stage.id(), micro_batch), activations);
   } else {
     sends = stage.backward(stash_.take(stage.id(), micro_batch), from);
     if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage.id(), micro_batch));

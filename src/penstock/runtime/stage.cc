@@ -238,7 +238,8 @@ void Stage::run_call(const Call& call, Passage& run) const {
     if (!clock_) return;
     Tensors inputs, outputs;
     for (const std::size_t slot : call.inputs) inputs.push_back(run.slots[slot]);
-    for (int i = 0; i < call.node->outputs; ++i) outputs.push_back(run.slots[call.first_output + static_cast<std::size_t>(i)]);
+    for (int i = 0; i < call.node->outputs; ++i)
+      outputs.push_back(run.slots[call.first_output + static_cast<std::size_t>(i)]);
     clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs, inputs);
   } catch (const c10::Error& error) {
     throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));

@@ -46,4 +46,7 @@ Schedule fuse_w(const Schedule& schedule, const FuseOptions& options = {});
 /// The smallest activation limit, per rank, that fuse_w accepts for `schedule`.
 std::vector<int> smallest_fuse_limit(const Schedule& schedule);
 
+/// Whether any W of `schedule` covers several micro-batches.
+bool has_fused_w(const Schedule& schedule);
+
 }  // namespace penstock
