@@ -81,7 +81,7 @@ class alignas(128) Mailbox {
     const Waiting waiting(*this, lock, address, watch);
     if (patience_.spin.count() > 0) {
       lock.unlock();
-      spin();
+      spin(watch);
       lock.lock();
     }
     sleep(lock, waiting_for, watch);
@@ -151,9 +151,10 @@ class alignas(128) Mailbox {
     return letters_.extract(address);
   }
 
-  void spin() const {
+  void spin(PeerWatch& watch) const {
     const std::int64_t end = steady_now_ns() + patience_.spin.count();
     while (!stirred_.load(std::memory_order_acquire) && steady_now_ns() < end) {
+      watch.look();
 #if defined(__x86_64__)
       for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 #endif
@@ -169,6 +170,7 @@ class alignas(128) Mailbox {
     const WorldRank from = awaited_->from;
     std::int64_t looked = steady_now_ns();
     std::int64_t moved = looked;
+    if (!stirred_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!stirred_.load(std::memory_order_relaxed)) {
       const std::int64_t wake_at = std::min(looked + period, moved + limit);
       arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(wake_at)),

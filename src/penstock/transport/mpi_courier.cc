@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -29,15 +30,24 @@ struct Answer {
   std::int32_t waits_for = -1;
 };
 
-/// How long to look without sleeping after something happened, while the own rank waits: about as long as it takes
-/// to carry a megabyte there and an answer back. Where ranks share cores this takes time from the others.
+/// How long to look without sleeping after something happened, while the own rank sleeps: about as long as it takes to
+/// carry a megabyte there and an answer back. Where ranks share cores this takes time from the others.
 constexpr std::int64_t look_on_own_core_ns = 200'000, look_on_shared_core_ns = 20'000;
 /// Then pauses grow with the time that nothing has happened: what they add to a wait is a small part of it.
 constexpr std::int64_t idle_per_pause = 16;
-constexpr std::int64_t shortest_pause_ns = 20'000;
-/// While the own rank waits, its core is free and a message is urgent. While it computes, a poll costs it time
-/// and nobody waits here: the letter must only have arrived when the rank asks for it.
-constexpr std::int64_t longest_pause_waiting_ns = 200'000, longest_pause_computing_ns = 2'000'000;
+/// A poll takes 30 us from what computes on this core. The pauses, shortest and longest:
+struct Pauses {
+  std::int64_t shortest_ns = 0, longest_ns = 0;
+};
+/// While the own rank sleeps, its core is free and a message is urgent.
+constexpr Pauses pauses_urgent{20'000, 200'000};
+/// A long message on its way may need both ends for every part of it.
+constexpr Pauses pauses_under_way{250'000, 500'000};
+/// A rank that computes looks itself when it asks for a letter; a short one is there then.
+constexpr Pauses pauses_idle{2'000'000, 2'000'000};
+constexpr std::size_t long_message = 256 << 10;  // bytes
+/// How long a rank with a core to itself looks itself before it sleeps: most waits of a pipeline are shorter.
+constexpr std::chrono::milliseconds rank_looks{2};
 constexpr std::chrono::milliseconds abort_flush_time{500};
 
 void check(int code, const char* call) {
@@ -108,8 +118,22 @@ void Courier::send(WorldRank to, Letter letter) {
     const std::lock_guard lock(mutex_);
     queue_.push_back({to, std::move(letter)});
   }
-  stirred_.notify_one();
+  if (!turn_of_rank()) stirred_.notify_one();
 }
+
+bool Courier::turn_of_rank() {
+  if (!is_shared_) return false;
+  const std::unique_lock lock(calls_, std::try_to_lock);
+  if (!lock.owns_lock() || mailbox_->aborted()) return false;
+  try {
+    turn();
+  } catch (const std::exception& error) {
+    abort_with(error);
+  }
+  return true;
+}
+
+void Courier::look() { turn_of_rank(); }
 
 void Courier::ask(WorldRank peer) {
   {
@@ -125,13 +149,18 @@ std::optional<Standing> Courier::standing(WorldRank rank) const {
   return standings_[rank.index()];
 }
 
-void Courier::wait_begins(WorldRank peer) {
-  progress_.wait_begins(peer);
+void Courier::sleep_begins() {
+  rank_sleeps_ = true;
   {
     const std::lock_guard lock(mutex_);
     looking_out_ = true;
   }
   stirred_.notify_one();
+}
+
+void Courier::wait_ends() {
+  rank_sleeps_ = false;
+  progress_.wait_ends();
 }
 
 void Courier::abort(const std::string& reason) noexcept {
@@ -142,6 +171,8 @@ void Courier::abort(const std::string& reason) noexcept {
   }
   stirred_.notify_one();
 }
+
+void Courier::abort_with(const std::exception& error) { abort(say("rank ", rank_.value(), ": ", error.what())); }
 
 void Courier::run(std::promise<void> started) {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // a pause of 20 us would otherwise last 70
@@ -156,7 +187,7 @@ void Courier::run(std::promise<void> started) {
     serve();
     if (!mailbox_->aborted()) close();
   } catch (const std::exception& error) {
-    abort(say("rank ", rank_.value(), ": ", error.what()));
+    abort_with(error);
   }
   if (mailbox_->aborted()) spread_abort();
 }
@@ -188,21 +219,43 @@ void Courier::start_mpi() {
   const bool own_core = size_ <= static_cast<int>(std::thread::hardware_concurrency());  // of several hosts: unknown
   look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
   rank_ = WorldRank(rank);
+  is_shared_ = level >= MPI_THREAD_SERIALIZED;
+  if (is_shared_ && own_core) patience_.spin = rank_looks;
   mailbox_.emplace(rank_, patience_);
   standings_.resize(static_cast<std::size_t>(size_));
 }
 
 void Courier::serve() {
-  const auto is_over = [this] {
+  const auto is_closing = [this] {
     const std::lock_guard lock(mutex_);
     return closing_ && queue_.empty();
   };
-  while (!mailbox_->aborted() && !(is_over() && sending_.empty() && arriving_.empty())) rest(turn());
+  while (!mailbox_->aborted()) {
+    const bool ends = is_closing();  // before the turn: what was left then is seen by it
+    const Pace pace = pace_of_turn();
+    if (ends && is_quiet()) return;
+    rest(pace);
+  }
+}
+
+bool Courier::is_quiet() {
+  const std::lock_guard lock(calls_);
+  return sending_.empty() && arriving_.empty();
+}
+
+Courier::Pace Courier::pace_of_turn() {
+  const std::lock_guard lock(calls_);
+  if (turn()) return Pace::busy;
+  const auto is_long = [](const Transfer& transfer) { return transfer.frame.size() >= long_message; };
+  const bool is_under_way = std::any_of(sending_.begin(), sending_.end(), is_long) ||
+                            std::any_of(arriving_.begin(), arriving_.end(), is_long);
+  return is_under_way ? Pace::under_way : Pace::idle;
 }
 
 void Courier::close() {
   // From here on nothing of ours is under way, but others may still work, and ask where we stand.
   progress_.report({"end"});
+  rank_sleeps_ = true;
   MPI_Request barrier = MPI_REQUEST_NULL;
   check(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
   // Every rank looks after the next one, so that a stopped rank is noticed by one that is done.
@@ -210,7 +263,7 @@ void Courier::close() {
   const std::int64_t begin = steady_now_ns();
   std::int64_t asked = begin;
   for (int done = 0;;) {
-    const bool busy = turn();
+    const Pace pace = pace_of_turn();
     check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done || mailbox_->aborted()) break;
     const std::int64_t now = steady_now_ns();
@@ -222,7 +275,7 @@ void Courier::close() {
       inquire(next);
       asked = now;
     }
-    rest(busy);
+    rest(pace);
   }
   if (mailbox_->aborted()) return;
   MPI_Type_free(&block_);
@@ -231,6 +284,7 @@ void Courier::close() {
 }
 
 void Courier::spread_abort() {
+  const std::lock_guard calls(calls_);
   abandon_transfers();
   {
     const std::lock_guard lock(mutex_);
@@ -242,7 +296,7 @@ void Courier::spread_abort() {
     const std::string reason = mailbox_->aborted().value_or("");
     for (std::int32_t to = 0; to < size_; ++to)
       if (WorldRank(to) != rank_) begin_send(WorldRank(to), kind_abort, frame_of(reason));
-    while (!sending_.empty() && steady_now_ns() < end) rest(finish_transfers());
+    while (!sending_.empty() && steady_now_ns() < end) rest(finish_transfers() ? Pace::busy : Pace::under_way);
   } catch (const std::exception& error) {
     warn(say("rank ", rank_.value(), " could not tell the other ranks that it failed: ", error.what()));
   }
@@ -316,11 +370,12 @@ bool Courier::finish_transfers() {
     return flag != 0;
   };
   std::erase_if(sending_, done);
-  std::erase_if(arriving_, [&](Transfer& transfer) {
-    if (!done(transfer)) return false;
-    received(transfer.peer, kind_letter, std::move(transfer.frame));
-    return true;
-  });
+  const auto first_done = std::stable_partition(arriving_.begin(), arriving_.end(),
+                                                [&](Transfer& transfer) { return !done(transfer); });
+  // Out of the list first: what one of them says may end in an exception.
+  std::vector<Transfer> arrived(std::make_move_iterator(first_done), std::make_move_iterator(arriving_.end()));
+  arriving_.erase(first_done, arriving_.end());
+  for (Transfer& transfer : arrived) received(transfer.peer, kind_letter, std::move(transfer.frame));
   return any;
 }
 
@@ -376,18 +431,17 @@ void Courier::answered(WorldRank from, const Frame& frame) {
     question(*standing.waits_for);
 }
 
-void Courier::rest(bool busy) {
+void Courier::rest(Pace pace) {
   const std::int64_t now = steady_now_ns();
-  if (busy) {
+  if (pace == Pace::busy) {
     busy_ns_ = now;
     return;
   }
-  const bool urgent = progress_.waits() || !sending_.empty() || !arriving_.empty();
   const std::int64_t idle_ns = now - busy_ns_;
-  if (urgent && idle_ns < look_ns_) return;
+  if (rank_sleeps_ && idle_ns < look_ns_) return;
 
-  const std::int64_t longest = urgent ? longest_pause_waiting_ns : longest_pause_computing_ns;
-  const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, shortest_pause_ns, longest));
+  const Pauses pauses = rank_sleeps_ ? pauses_urgent : pace == Pace::under_way ? pauses_under_way : pauses_idle;
+  const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
   std::unique_lock lock(mutex_);
   const auto stirred = [&] { return !queue_.empty() || ask_ || looking_out_; };
   if (stirred_.wait_for(lock, pause, stirred)) busy_ns_ = steady_now_ns();

@@ -1,10 +1,13 @@
-// The one thread of a process that talks MPI: it carries letters between its rank and all others, answers
-// where its rank stands, and spreads the news of an abort. Everything public may be called from any thread.
+// Talks MPI for a process: carries letters between its rank and all others, answers where its rank stands, and spreads
+// the news of an abort. Everything public may be called from any thread.
 //
-// Why a thread: without one, a message that is sent before a long computation arrives after it. Why every call:
-// then MPI_THREAD_FUNNELED is enough, which every MPI grants.
+// Why a thread: without one, a message that is sent before a long computation arrives after it, and nobody answers
+// meanwhile. Where MPI grants MPI_THREAD_SERIALIZED, the rank's thread makes calls as well, one thread at a time: it
+// sends, and looks for what it waits for, without waking another thread first. With MPI_THREAD_FUNNELED, which every MPI
+// grants, the courier's thread makes every call.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -44,9 +47,11 @@ class Courier final : public PeerWatch {
   void send(WorldRank to, Letter letter);
   void abort(const std::string& reason) noexcept;
 
+  void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
+  void wait_ends() override;
+  void look() override;
   /// From here on the own core is free, and a message is urgent.
-  void wait_begins(WorldRank peer) override;
-  void wait_ends() override { progress_.wait_ends(); }
+  void sleep_begins() override;
   /// Asks `peer` where it stands, and then the rank it waits for, and so on.
   void ask(WorldRank peer) override;
   std::optional<Standing> standing(WorldRank rank) const override;
@@ -70,13 +75,16 @@ class Courier final : public PeerWatch {
   void close();
   void spread_abort();
   void abandon_transfers();
+  void abort_with(const std::exception& error);
 
+  /// A turn by the rank's thread; false where it may not, because another is in the middle of one or MPI is left alone.
+  bool turn_of_rank();
+
+  // With calls_ held.
   bool turn();  // one round of everything there is to do; false when there was nothing
   bool send_queued();
   bool receive_arrived();
   bool finish_transfers();
-  void rest(bool busy);
-
   void begin_send(WorldRank to, int kind, Frame frame);
   void received(WorldRank from, int kind, Frame frame);
   void inquire(WorldRank peer);
@@ -84,7 +92,13 @@ class Courier final : public PeerWatch {
   void answer(WorldRank to, const Frame& asked);
   void answered(WorldRank from, const Frame& news);
 
-  const Patience patience_;
+  /// How the courier's thread goes on after a turn.
+  enum class Pace { busy, under_way, idle };
+  Pace pace_of_turn();
+  bool is_quiet();  // nothing is on its way
+  void rest(Pace pace);
+
+  Patience patience_;
   Progress progress_;
   const std::shared_ptr<FramePool> frames_ = std::make_shared<FramePool>();
   WorldRank rank_;
@@ -97,10 +111,11 @@ class Courier final : public PeerWatch {
   std::optional<WorldRank> ask_;                     // guarded by mutex_
   std::vector<std::optional<Standing>> standings_;   // guarded by mutex_
   bool looking_out_ = false;                         // guarded by mutex_
+  std::atomic<bool> rank_sleeps_{false};             // waiting for a message
   bool closing_ = false;                             // guarded by mutex_
   bool tell_abort_ = false;                          // guarded by mutex_: begun here, to be told to the others
 
-  // The thread's own.
+  std::mutex calls_;          // held by who makes calls of MPI; guards what follows
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  // Frame::unit bytes, so that counts stay small
   bool finalize_ = false;                   // this courier has started MPI, so it ends it
@@ -108,6 +123,10 @@ class Courier final : public PeerWatch {
   std::vector<Transfer> arriving_;
   std::uint64_t inquiry_ = 0;               // questions of one chain carry one number
   std::vector<WorldRank> inquired_;
+
+  bool is_shared_ = false;  // the rank's thread may make calls; set before there is one that does
+
+  // The courier's thread's own.
   std::int64_t look_ns_ = 0;                // how long to look before sleeping
   std::int64_t busy_ns_ = 0;                // when there last was something to do
 

@@ -106,6 +106,10 @@ class PeerWatch {
   /// Around every wait that does not end at once.
   virtual void wait_begins(WorldRank peer) = 0;
   virtual void wait_ends() = 0;
+  /// Again and again while the waiting thread looks without sleeping: does what may bring the message.
+  virtual void look() {}
+  /// The waiting thread has looked for long enough: from here to the end of the wait it sleeps.
+  virtual void sleep_begins() {}
 
   /// Asks for news of `peer` and of those it waits for. Returns at once; `standing` knows the answers later.
   virtual void ask(WorldRank peer) = 0;
