@@ -1,60 +1,15 @@
 // Layers timed where they run, and what the schedule "auto" makes of it. Layers that wait are slow for certain.
 #include "penstock/runtime/profile.h"
 
-#include <chrono>
-#include <thread>
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
 #include "tests/base/complaint.h"
+#include "tests/runtime/slow_chain.h"
 
 namespace penstock::test {
 namespace {
-
-struct Waits {
-  int forward = 0;  // milliseconds
-  int backward = 0;
-};
-
-void wait(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
-struct WaitInBackward : torch::autograd::Function<WaitInBackward> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, std::int64_t time) {
-    context->saved_data["time"] = time;
-    return x.clone();
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    wait(static_cast<int>(context->saved_data["time"].toInt()));
-    return {gradients.front(), torch::Tensor()};
-  }
-};
-
-struct SlowImpl : torch::nn::Module {
-  explicit SlowImpl(const Waits& waits) : times(waits) { scale = register_parameter("scale", torch::ones({4})); }
-  torch::Tensor forward(const torch::Tensor& x) {
-    wait(times.forward);
-    return WaitInBackward::apply(x * scale, times.backward);
-  }
-  Waits times;
-  torch::Tensor scale;
-};
-
-/// Layers "a", "b", ... that wait so long.
-struct Chain : Cell {
-  explicit Chain(const std::vector<Waits>& waits) {
-    for (std::size_t i = 0; i < waits.size(); ++i)
-      layers.push_back(add(std::string(1, static_cast<char>('a' + i)),
-                           [times = waits[i]] { return std::make_shared<SlowImpl>(times); }));
-  }
-  Value forward(Value x) override {
-    for (const Layer& layer : layers) x = layer(x);
-    return x;
-  }
-  std::vector<Layer> layers;
-};
 
 PipelineOptions options_with_sample(int micro_batches) {
   PipelineOptions options{.micro_batches = micro_batches, .schedule = "auto"};
@@ -65,7 +20,7 @@ PipelineOptions options_with_sample(int micro_batches) {
 }
 
 TEST(TimeLayers, tells_forward_from_backward_of_each) {
-  Chain chain({{0, 0}, {30, 0}, {0, 60}, {0, 0}});
+  SlowChain chain({{0, 0}, {30, 0}, {0, 60}, {0, 0}});
   World world({.stages = 2});
   Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .cut = "c"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
@@ -92,7 +47,7 @@ TEST(TimedSteps, are_what_their_text_says) {
 // other schedule.
 TEST(ScheduleAuto, cuts_at_the_slow_layer) {
   for (const bool slow_first : {true, false}) {
-    Chain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
+    SlowChain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
     World world({.stages = 2});
     PipelineOptions options = options_with_sample(2);
     const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1});
@@ -104,7 +59,7 @@ TEST(ScheduleAuto, cuts_at_the_slow_layer) {
 }
 
 TEST(ScheduleAuto, trains_the_same_numbers) {
-  Chain chain({{}, {}, {}});
+  SlowChain chain({{}, {}, {}});
   const PipelineOptions automatic = options_with_sample(4);
   std::vector<std::vector<double>> losses;
   for (const PipelineOptions& options : {automatic, PipelineOptions{.micro_batches = 4}}) {
@@ -120,7 +75,7 @@ TEST(ScheduleAuto, trains_the_same_numbers) {
 }
 
 TEST(ScheduleAuto, says_what_it_cannot_choose) {
-  Chain chain({{}, {}});
+  SlowChain chain({{}, {}});
   World world({.stages = 2});
   const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
     PipelineOptions options = options_with_sample(2);

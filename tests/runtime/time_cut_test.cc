@@ -1,48 +1,21 @@
 // Layers whose times are known, and the cut that comes of them.
 #include "penstock/runtime/time_cut.h"
 
-#include <chrono>
-#include <thread>
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/complaint.h"
+#include "tests/runtime/slow_chain.h"
 
 namespace penstock::test {
 namespace {
 
-/// Waits so many milliseconds in its forward: the slow part of a network, as far as a clock can tell.
-struct SlowImpl : torch::nn::Module {
-  explicit SlowImpl(int milliseconds) : wait(milliseconds) { scale = register_parameter("scale", torch::ones({4})); }
-  torch::Tensor forward(const torch::Tensor& x) {
-    std::this_thread::sleep_for(wait);
-    return x * scale;
-  }
-  std::chrono::milliseconds wait;
-  torch::Tensor scale;
-};
-
-/// Layers "a", "b", ... that take so long.
-struct Chain : Cell {
-  explicit Chain(const std::vector<int>& milliseconds) {
-    for (std::size_t i = 0; i < milliseconds.size(); ++i)
-      layers.push_back(add(std::string(1, static_cast<char>('a' + i)),
-                           [wait = milliseconds[i]] { return std::make_shared<SlowImpl>(wait); }));
-  }
-  Value forward(Value x) override {
-    for (const Layer& layer : layers) x = layer(x);
-    return x;
-  }
-  std::vector<Layer> layers;
-};
-
 const std::vector<Rank> two_ranks{Rank(0), Rank(1)};
 
 TEST(FastestCut, the_slowest_rank_is_as_fast_as_can_be) {
-  Chain chain({0, 0, 0, 0, 0});
+  SlowChain chain({{}, {}, {}, {}, {}});
   const Graph graph = trace_graph(chain);
   EXPECT_EQ(fastest_cut(graph, {1, 1, 1, 1, 4}, two_ranks), "e");
   EXPECT_EQ(fastest_cut(graph, {4, 1, 1, 1, 1}, two_ranks), "b");
@@ -52,13 +25,13 @@ TEST(FastestCut, the_slowest_rank_is_as_fast_as_can_be) {
 }
 
 TEST(FastestCut, layers_that_are_too_few) {
-  Chain chain({0});
+  SlowChain chain({Waits{}});
   EXPECT_TRUE(says(complaint<PlanError>([&] { fastest_cut(trace_graph(chain), {1}, two_ranks); }), "1 layers",
                    "2 stages"));
 }
 
 TEST(MeasuredTimes, are_those_of_the_layers) {
-  Chain chain({0, 20, 0});
+  SlowChain chain({{}, {20}, {}});
   const std::vector<double> seconds = measured_times(
       trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const KernelBook>());
   ASSERT_EQ(seconds.size(), 3U);
@@ -69,14 +42,14 @@ TEST(MeasuredTimes, are_those_of_the_layers) {
 TEST(CutByTime, goes_by_the_measured_times) {
   const torch::Tensor x = torch::randn({8, 4}), target = torch::randn({8, 4});
   for (const bool slow_first : {true, false}) {
-    Chain chain(slow_first ? std::vector<int>{60, 0, 0, 0} : std::vector<int>{0, 0, 0, 60});
+    SlowChain chain(slow_first ? std::vector<Waits>{{60}, {}, {}, {}} : std::vector<Waits>{{}, {}, {}, {60}});
     World world({.stages = 2, .replicas = 2});
     Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .cut = "time", .sample = {x}});
     EXPECT_EQ(pipeline.options().cut, slow_first ? "b" : "d");
   }
   std::vector<double> losses;
   for (const std::string cut : {"time", "uniform"}) {
-    Chain chain({0, 0, 0});
+    SlowChain chain({{}, {}, {}});
     World world({.stages = 2});
     Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .cut = cut, .sample = {x}});
     pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
@@ -87,11 +60,11 @@ TEST(CutByTime, goes_by_the_measured_times) {
 }
 
 TEST(CutByTime, needs_a_sample_unless_layers_are_annotated) {
-  Chain chain({0, 0});
+  SlowChain chain({{}, {}});
   World world({.stages = 2});
   EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, chain, squared_error, {.cut = "time"}); }),
                    "PipelineOptions::sample", "0 tensors", "takes 1"));
-  Chain annotated({0, 0});
+  SlowChain annotated({{}, {}});
   annotated.layers[0].pipeline_stage = 0;
   annotated.layers[1].pipeline_stage = 1;
   World another({.stages = 2});

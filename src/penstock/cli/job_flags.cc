@@ -85,8 +85,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
-  add(where->add_option("--cut", cut, "parameters, uniform, time (measured on the first samples), or the first layer of each further "
-                               "stage: layer3 or 4")
+  add(where->add_option("--cut", cut,
+                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "
+                        "stage: layer3 or 4")
           ->capture_default_str());
   CLI::Option* from_file = where->add_option("--plan", plan, "all of these from a file that penstock plan wrote");
   for (CLI::Option* option : in_plan) from_file->excludes(option);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/median.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/body_verbs.h"
 #include "penstock/cli/config_file.h"
@@ -27,12 +28,6 @@ struct BenchFlags {
   bool memory = false;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// What a step takes of a network as it is: nothing is dropped, every layer has its own weights, and a random batch is
 /// learned slowly.
 void take_bench_defaults(JobFlags& job) {
@@ -46,13 +41,12 @@ struct Steps {
 };
 
 /// One step at a time, from the call to the end of the update.
-Steps time_steps(Pipeline& pipeline, const BenchFlags& flags) {
-  const auto [inputs, targets] = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+Steps time_steps(Pipeline& pipeline, const RandomBatch& batch, const BenchFlags& flags) {
   Steps steps;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
     const auto begin = std::chrono::steady_clock::now();
-    const StepResult result = pipeline.train_step(inputs.narrow(0, 0, inputs.size(0)), targets);
+    const StepResult result = pipeline.train_step(batch.inputs.narrow(0, 0, batch.inputs.size(0)), batch.targets);
     result.wait();
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
     if (step >= 0) steps.milliseconds.push_back(time.count());
@@ -62,14 +56,13 @@ Steps time_steps(Pipeline& pipeline, const BenchFlags& flags) {
 }
 
 /// What another program needs to take the same steps. Collective.
-void save_start(Pipeline& pipeline, const BenchFlags& flags) {
-  if (flags.save_start.empty()) return;
+void save_start(Pipeline& pipeline, const RandomBatch& batch, const std::string& path) {
+  if (path.empty()) return;
   auto tensors = pipeline.state();
   if (!pipeline.world().is_main()) return;
-  const auto [inputs, targets] = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
-  tensors["batch.inputs"] = inputs;
-  tensors["batch.targets"] = targets;
-  write_safetensors(flags.save_start, {std::move(tensors)});
+  tensors["batch.inputs"] = batch.inputs;
+  tensors["batch.targets"] = batch.targets;
+  write_safetensors(path, {std::move(tensors)});
 }
 
 /// What the ranks held, a number for each in their order; of `before` and `after` the steps.
@@ -112,10 +105,10 @@ int bench_step(BenchFlags& flags) {
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
-  save_start(pipeline, flags);
+  save_start(pipeline, batch, flags.save_start);
   std::vector<Pipeline::Peak> before, after;
   if (flags.memory) before = pipeline.peaks_of_all_ranks();
-  const Steps steps = time_steps(pipeline, flags);
+  const Steps steps = time_steps(pipeline, batch, flags);
   if (flags.memory) after = pipeline.peaks_of_all_ranks();
   const std::vector<double>& times = steps.milliseconds;
   const Trace trace = pipeline.trace();
@@ -169,7 +162,7 @@ std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flag
   const auto model = make_model(flags.job.network);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
   pipeline.optimize_with(make_optimizer(flags.job));
-  time_steps(pipeline, flags);
+  time_steps(pipeline, random_batch(flags.job.network, flags.job.batch_size, flags.job.seed), flags);
   const Trace trace = pipeline.trace();
   if (!world.is_main()) return std::nullopt;
 

@@ -82,7 +82,8 @@ Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOp
   costs.link.latency = std::max({fused.message, split.message, whole.message});
   costs.word_overhead = (fused.word_overhead + split.word_overhead) / 2;
   // Figures are those of the mean micro-batch; the form asks for those of micro_batch_size samples.
-  const double scale = static_cast<double>(costs.micro_batch_size) * options.micro_batches / static_cast<double>(costs.samples);
+  const double scale =
+      static_cast<double>(costs.micro_batch_size) * options.micro_batches / static_cast<double>(costs.samples);
   for (std::size_t n = 0; n < fused.layers.size(); ++n) {
     const LayerTimes &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
     LayerCost layer;

@@ -30,8 +30,9 @@ struct AutoChoice {
   Planned planned;          // what was tried
 };
 
-/// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches, for
-/// m = p, 2p, 4p and 8p, as far as there are samples, each profiled. Rank 0's times decide for all. Collective. Throws as profile(), and ConfigError for what leaves nothing to choose.
+/// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches,
+/// for m = p, 2p, 4p and 8p, as far as there are samples, each profiled. Rank 0's times decide for all. Collective.
+/// Throws as profile(), and ConfigError for what leaves nothing to choose.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                              const ProfileOptions& how = {});
 

@@ -1,20 +1,8 @@
 // The part of a rank that times its layers.
-#include <algorithm>
-
+#include "penstock/base/median.h"
 #include "penstock/runtime/rank_runner.h"
 
 namespace penstock {
-namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-}  // namespace
-
 void RankRunner::set_timing(bool on) {
   clocks_.clear();
   for (const auto& stage : stages_) {

@@ -38,7 +38,8 @@ class Candidate {
     dy_ = arranged(torch::randn_like(library_forward(x_)));
     const std::int64_t pixels = dy_.numel() / dy_.size(1);
     int stack = 1;
-    if (options.fuses_weights) stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
+    if (options.fuses_weights)
+      stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
     stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
     stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);
     sum_ = torch::zeros(as_taps(weight_).sizes(), torch::kFloat32);

@@ -5,20 +5,13 @@
 #include <optional>
 
 #include "penstock/base/error.h"
+#include "penstock/base/median.h"
 #include "penstock/trace/complete_steps.h"
 
 namespace penstock {
 namespace {
 
 double to_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 /// A stretch of time.
 struct Window {

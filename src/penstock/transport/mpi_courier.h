@@ -3,8 +3,8 @@
 //
 // Why a thread: without one, a message that is sent before a long computation arrives after it, and nobody answers
 // meanwhile. Where MPI grants MPI_THREAD_SERIALIZED, the rank's thread makes calls as well, one thread at a time: it
-// sends, and looks for what it waits for, without waking another thread first. With MPI_THREAD_FUNNELED, which every MPI
-// grants, the courier's thread makes every call.
+// sends, and looks for what it waits for, without waking another thread first. With MPI_THREAD_FUNNELED, which every
+// MPI grants, the courier's thread makes every call.
 #pragma once
 
 #include <atomic>
