@@ -161,7 +161,8 @@ void ConfiguredLine::read_file(const CLI::App& program) {
   const CLI::App* verb = &program;
   std::size_t first_flag = 1;
   for (; first_flag < words_.size(); ++first_flag) {
-    const auto inner = verb->get_subcommands([&](const CLI::App* app) { return app->get_name() == words_[first_flag]; });
+    const auto inner =
+        verb->get_subcommands([&](const CLI::App* app) { return app->get_name() == words_[first_flag]; });
     if (inner.empty()) break;
     verb = inner.front();
   }

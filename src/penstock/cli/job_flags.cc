@@ -66,7 +66,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
   add(where->add_option("--micro-batches", micro_batches,
-                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of p, 2p, 4p and 8p")
+                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of p, 2p, 4p and "
+                        "8p")
           ->transform(CLI::Validator(auto_is_zero, ""))
           ->capture_default_str());
   add(where->add_option("--schedule", schedule,
@@ -79,8 +80,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "bits (default: stream; with schedule auto: auto, the faster of the two)")
           ->check(CLI::IsMember({"stream", "fused", "auto"})));
   where->add_option("--kernels", kernels,
-                    "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first; changes the last bits "
-                    "(default: fixed; with schedule auto: tuned)")
+                    "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first; changes the last "
+                    "bits (default: fixed; with schedule auto: tuned)")
       ->check(CLI::IsMember({"fixed", "tuned"}));
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
@@ -135,7 +136,8 @@ void JobFlags::add_training_to(CLI::App& app) {
 void settle_defaults(JobFlags& flags) {
   const bool is_auto = flags.schedule == "auto";
   require<ConfigError>(is_auto || flags.weight_gradients != "auto",
-                       "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream or fused");
+                       "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream or "
+                       "fused");
   if (flags.weight_gradients.empty()) flags.weight_gradients = is_auto ? "auto" : "stream";
   if (flags.kernels.empty()) flags.kernels = is_auto ? "tuned" : "fixed";
 }

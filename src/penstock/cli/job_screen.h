@@ -10,8 +10,8 @@
 namespace penstock {
 
 /// While it lives, it copies the logs of all ranks to standard output and standard error as they grow, every line with
-/// its rank before it: "[rank 1] ...". Lines stay whole, whatever their ranks do. It reads the logs themselves: those of
-/// other hosts are seen only where hosts share the folder.
+/// its rank before it: "[rank 1] ...". Lines stay whole, whatever their ranks do. It reads the logs themselves: those
+/// of other hosts are seen only where hosts share the folder.
 class JobScreen {
  public:
   JobScreen(const JobLogs& logs, int ranks);

@@ -76,7 +76,8 @@ void add_plan_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("plan", "costs in; the best cut and schedule out, and what else was tried");
   auto wanted = std::make_shared<PlanArguments>();
   wanted->add_to(*verb);
-  const std::string profile_help = "measure the layers of a network in place of --costs: 'penstock plan --profile --help'";
+  const std::string profile_help =
+      "measure the layers of a network in place of --costs: 'penstock plan --profile --help'";
   verb->add_flag("--profile", profile_help);
   verb->footer("Example:\n  penstock plan --costs docs/example_costs.json --micro-batches 8,16 --output model.plan");
   verb->callback([wanted] { plan_as(*wanted); });

@@ -52,7 +52,8 @@ class Cell {
     return add_factory(name, layer_factory(std::move(make)));
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
-  /// Adds a trained tensor from a function that makes its first value; random ones depend on (seed, name) as layers' do.
+  /// Adds a trained tensor from a function that makes its first value; random ones depend on (seed, name) as layers'
+  /// do.
   Parameter add_parameter(const std::string& name, std::function<torch::Tensor()> make);
   /// Adds an inner Cell, which must live as long as this one. Once: it can be called as often as needed.
   void add(const std::string& name, Cell& inner);

@@ -48,8 +48,8 @@ Value slice(const Value& input, const Slice& range);
 Values split(const Value& input, int parts, std::int64_t dimension);
 /// Joins along `dimension`.
 Value concat(const Values& inputs, std::int64_t dimension);
-/// The same numbers in another shape. Dimension 0, the samples, stays as it is, for micro-batches differ in it; one of the
-/// other sizes may be -1.
+/// The same numbers in another shape. Dimension 0, the samples, stays as it is, for micro-batches differ in it; one of
+/// the other sizes may be -1.
 Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples);
 
 }  // namespace penstock

@@ -114,10 +114,10 @@ class Layer {
   /// For modules with several inputs or outputs.
   Values call(const Values& inputs) const;
 
-  /// Makes `parameter` of this layer one with `home_parameter` of `home`: one value, one optimiser state, and a gradient
-  /// that is the sum over both uses, on whatever stages they are: `head.tie("weight", embedding, "weight")`. Before the
-  /// network is built. Throws PlanError where the layer would be tied to itself; a Pipeline throws it for names that the
-  /// modules do not have and for shapes that differ.
+  /// Makes `parameter` of this layer one with `home_parameter` of `home`: one value, one optimiser state, and a
+  /// gradient that is the sum over both uses, on whatever stages they are: `head.tie("weight", embedding, "weight")`.
+  /// Before the network is built. Throws PlanError where the layer would be tied to itself; a Pipeline throws it for
+  /// names that the modules do not have and for shapes that differ.
   void tie(const std::string& parameter, const Layer& home, const std::string& home_parameter);
   void tie(const std::string& parameter, const Parameter& home);
 

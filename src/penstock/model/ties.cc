@@ -12,7 +12,8 @@ StageId ParameterUses::home() const {
 }
 
 bool ParameterUses::is_tied() const {
-  return std::any_of(list.begin(), list.end(), [&](const ParameterUse& use) { return use.stage != list.front().stage; });
+  return std::any_of(list.begin(), list.end(),
+                     [&](const ParameterUse& use) { return use.stage != list.front().stage; });
 }
 
 bool ParameterUses::are_on(StageId stage) const {

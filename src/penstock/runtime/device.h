@@ -8,8 +8,8 @@
 namespace penstock {
 
 /// "cpu"; "cuda": the rank's GPU, ranks going round those of their host; "cuda:1": that GPU for every rank; "auto": as
-/// "cuda" where there is a GPU, else as "cpu". `local_rank` counts the ranks of one host. Throws ConfigError for another
-/// name, and for a GPU that is not there.
+/// "cuda" where there is a GPU, else as "cpu". `local_rank` counts the ranks of one host. Throws ConfigError for
+/// another name, and for a GPU that is not there.
 c10::Device device_of(const std::string& wanted, int local_rank);
 
 /// The number of `world_rank` among the ranks of its host: as the launcher says, else the rank itself (one host).

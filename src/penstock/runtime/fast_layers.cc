@@ -34,7 +34,8 @@ struct FastGelu : torch::autograd::Function<FastGelu> {
 
 void make_fast(BuiltLayer& layer) {
   torch::nn::Module& module = *layer.module;
-  if (auto* convolution = dynamic_cast<torch::nn::Conv2dImpl*>(&module); convolution && convolution->options.groups() == 1)
+  if (auto* convolution = dynamic_cast<torch::nn::Conv2dImpl*>(&module);
+      convolution && convolution->options.groups() == 1)
     convolution->weight.set_data(convolution->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
   if (typeid(module) != typeid(torch::nn::GELUImpl) ||
       static_cast<torch::nn::GELUImpl&>(module).options.approximate() != "tanh")

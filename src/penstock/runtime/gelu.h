@@ -1,6 +1,6 @@
 // GELU in its tanh form, fast: x s(2u) with s the logistic function and u = sqrt(2/pi) (x + 0.044715 x^3), which equals
-// x (1 + tanh u) / 2 (Hendrycks and Gimpel 2016, section 2). One pass over memory each way, one exponential instead of a
-// tanh.
+// x (1 + tanh u) / 2 (Hendrycks and Gimpel 2016, section 2). One pass over memory each way, one exponential instead of
+// a tanh.
 #pragma once
 
 #include <cstdint>

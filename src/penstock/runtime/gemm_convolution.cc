@@ -171,7 +171,9 @@ torch::Tensor columns_of(const torch::Tensor& x, const WindowMoves& moves) {
   return rows;
 }
 
-torch::Tensor tap_of(const torch::Tensor& taps, const Tap& tap) { return taps.select(1, tap.row).select(1, tap.column); }
+torch::Tensor tap_of(const torch::Tensor& taps, const Tap& tap) {
+  return taps.select(1, tap.row).select(1, tap.column);
+}
 
 torch::Tensor below_each_other(const std::vector<torch::Tensor>& images) {
   if (images.size() == 1) return channels_inside(images.front());

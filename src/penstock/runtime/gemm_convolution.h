@@ -3,8 +3,8 @@
 //
 // With a weight [out, kh, kw, in], two ways to the same sums:
 //   columns  every output pixel's window becomes a row of kh*kw*in values, and one product does the rest
-//   taps     one product for each of the kh*kw places in the window, over the pixels for which it lies inside the image:
-//            nothing is copied where all of them do, and places that only ever see padding cost nothing
+//   taps     one product for each of the kh*kw places in the window, over the pixels for which it lies inside the
+//            image: nothing is copied where all of them do, and places that only ever see padding cost nothing
 //
 //   3x3, padding 1, on 2x2 pixels: the tap at the top left sees one pixel, the one in the middle sees four
 //     . . . .

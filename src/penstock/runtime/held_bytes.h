@@ -5,9 +5,10 @@
 //   from F to B or I   what F allocated and still had at its end, and what other ranks sent that wants a gradient
 //   from I to W        what W needs of this, and what came of I for it, whoever allocated that: inputs and output
 //                      gradients of layers that split, and the gradients of all others, parked
-// A storage counts once in a context, whole. Not counted: parameters, their gradients and their casts; the batch; values
-// sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage to
-// another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps it.
+// A storage counts once in a context, whole. Not counted: parameters, their gradients and their casts; the batch;
+// values sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage
+// to another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps
+// it.
 //
 // Counted: a block that F left in a context counts until the rank's thread gives it back, at whatever time. What other
 // threads may have too and let go last counts until its context's end: what was handed to another rank, and what W

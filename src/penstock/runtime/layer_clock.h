@@ -1,6 +1,6 @@
-// How long each call of a stage takes, where it runs: between its neighbours, with the caches as they leave them and while
-// the other ranks compute. Forward is timed around the call. Backward is timed by hooks on what the calls gave: from the
-// moment a call's gradient is there to the moment that an earlier call's is. So the parts sum to the whole.
+// How long each call of a stage takes, where it runs: between its neighbours, with the caches as they leave them and
+// while the other ranks compute. Forward is timed around the call. Backward is timed by hooks on what the calls gave:
+// from the moment a call's gradient is there to the moment that an earlier call's is. So the parts sum to the whole.
 //
 //     F  |--a--|--b--|--c--|          B  |--c--|--b--|--a--|
 //        outputs  a     b     c             c     b     a      gradients of these are there
@@ -26,8 +26,8 @@ class LayerClock {
 
   explicit LayerClock(std::size_t calls) : samples_(calls) {}
 
-  /// The call has run; `outputs` that want gradients, and are not its `inputs` handed on, are watched. Within a backward
-  /// pass, where calls run again, nothing is noted.
+  /// The call has run; `outputs` that want gradients, and are not its `inputs` handed on, are watched. Within a
+  /// backward pass, where calls run again, nothing is noted.
   void ran(std::size_t call, std::int64_t begin_ns, const std::vector<torch::Tensor>& outputs,
            const std::vector<torch::Tensor>& inputs);
   /// Around the backward pass of one micro-batch.

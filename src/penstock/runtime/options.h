@@ -69,20 +69,20 @@ struct PipelineOptions {
   bool recompute = false;
   /// Pipeline::Peak tells bytes too. Takes time: every allocation is looked at.
   bool count_bytes = false;
-  /// Where stages compute: "cpu"; "cuda", the ranks of a host going round its GPUs; "cuda:1"; "auto", a GPU where there is
-  /// one. First weights are made on the CPU: they are the same on every device.
+  /// Where stages compute: "cpu"; "cuda", the ranks of a host going round its GPUs; "cuda:1"; "auto", a GPU where there
+  /// is one. First weights are made on the CPU: they are the same on every device.
   std::string device = "cpu";
   Precision precision = Precision::fp32;
   Kernels kernels = Kernels::fixed;
-  /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with the
-  /// same text computes the same bits.
+  /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with
+  /// the same text computes the same bits.
   std::string kernel_book = "";
   /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
   /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
   /// differs from run to run; numbers do not depend on the cut.
   std::string cut = "parameters";
-  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with. Looked at in the first
-  /// process alone.
+  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with. Looked at in the
+  /// first process alone.
   std::vector<torch::Tensor> sample = {};
   torch::Tensor sample_targets = {};     // of the whole sample: what the schedule "auto" trains with
   /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.

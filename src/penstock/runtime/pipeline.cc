@@ -55,8 +55,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape, options_.seed,
-                      options_.precision,
+          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape,
+                      options_.seed, options_.precision,
                       device_of(options_.device,
                                 member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
                       kernels, options_.count_bytes});
@@ -131,7 +131,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   std::map<std::string, torch::Tensor> local_gradients() {
-    require<ConfigError>(next_part_ != StepPart::whole, "there are no gradients to look at: call forward_backward first");
+    require<ConfigError>(next_part_ != StepPart::whole,
+                         "there are no gradients to look at: call forward_backward first");
     drain();
     std::map<std::string, torch::Tensor> all;
     std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());

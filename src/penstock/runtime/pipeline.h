@@ -58,8 +58,8 @@ class Pipeline {
   StepResult train_step(const torch::Tensor& inputs, const torch::Tensor& targets);
   StepResult train_step(const Tensors& inputs, const torch::Tensor& targets);
 
-  /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in this
-  /// order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
+  /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in
+  /// this order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
   /// ConfigError for another order.
   StepResult forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets);
   StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets);
@@ -97,22 +97,23 @@ class Pipeline {
   /// "stage 0: flatten layer1 relu1", ...: for people.
   std::vector<std::string> describe_stages() const;
 
-  /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by full
-  /// name, to look at or to change between steps: then call sync_ties(). Waits for what was submitted.
+  /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
+  /// full name, to look at or to change between steps: then call sync_ties(). Waits for what was submitted.
   std::map<std::string, torch::Tensor> local_state();
-  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its home (the lowest
-  /// stage that uses it, replica 0). Collective; waits for what was submitted.
+  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its home (the
+  /// lowest stage that uses it, replica 0). Collective; waits for what was submitted.
   void sync_ties();
   /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
   std::map<std::string, torch::Tensor> state();
   /// Gives every parameter and buffer the value that `state` has for it, on all ranks; optimisers keep what they have.
-  /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what differs.
-  /// Collective: every process passes the same.
+  /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what
+  /// differs. Collective: every process passes the same.
   void load_state(const std::map<std::string, torch::Tensor>& state);
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
   Trace trace();
-  /// Runs steps + 2 training steps, and says what every layer took in the later ones, medians over micro-batches and steps,
-  /// the same on every process. The timing itself costs about a microsecond per layer. Collective; parameters change.
+  /// Runs steps + 2 training steps, and says what every layer took in the later ones, medians over micro-batches and
+  /// steps, the same on every process. The timing itself costs about a microsecond per layer. Collective; parameters
+  /// change.
   TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps);
   /// Forgets what was recorded, on this process: after warm-up steps.
   void clear_trace();
@@ -131,8 +132,8 @@ class Pipeline {
     WorldRank rank;
     int measured = 0;   // most live micro-batches since the pipeline was made
     int predicted = 0;  // as the judge counted them, for the same steps
-    /// Most bytes that they held, but for the first training step: by a counter of what is allocated and given back, and
-    /// foretold from one micro-batch's (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
+    /// Most bytes that they held, but for the first training step: by a counter of what is allocated and given back,
+    /// and foretold from one micro-batch's (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
     std::int64_t measured_bytes = 0;
     std::int64_t predicted_bytes = 0;
     /// Physical memory of the process that holds the rank, now and at its most: of all ranks in it together, with all

@@ -27,8 +27,8 @@ void require_choice(const World& world, const PipelineOptions& options) {
   require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),
                        " replicas: plan with one, and train with --plan");
   require<ConfigError>(!options.custom && options.chunks == 0 && !options.memory_limit,
-                       "schedule 'auto' chooses the words and the chunks by itself, without a memory limit: leave those "
-                       "out, or name a schedule");
+                       "schedule 'auto' chooses the words and the chunks by itself, without a memory limit: leave "
+                       "those out, or name a schedule");
 }
 
 void require_no_annotations(Cell& network, int inputs) {
@@ -41,7 +41,8 @@ void require_no_annotations(Cell& network, int inputs) {
 std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages) {
   if (options.micro_batches > 0) return {options.micro_batches};
   require<ConfigError>(options.sample_targets.defined() && options.sample_targets.dim() >= 1,
-                       "the number of micro-batches is to be chosen, but PipelineOptions::sample_targets has no samples");
+                       "the number of micro-batches is to be chosen, but PipelineOptions::sample_targets has no "
+                       "samples");
   std::vector<int> counts;
   for (int count = stages; count <= 8 * stages && count <= options.sample_targets.size(0); count *= 2)
     counts.push_back(count);

@@ -12,11 +12,12 @@ struct ProfileOptions {
   OptimizerFactory optimizer = {};  // whose step is timed; none: plain SGD
 };
 
-/// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused), a
-/// ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its sample,
-/// PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights stay as they
-/// are. Times are medians, in ms; how much slower they are than alone on the machine is LayerCosts::contention. Collective.
-/// Throws ConfigError without a sample, for replicas and for stages that are annotated.
+/// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
+/// a ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its
+/// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
+/// stay as they are. Times are medians, in ms; how much slower they are than alone on the machine is
+/// LayerCosts::contention. Collective. Throws ConfigError without a sample, for replicas and for stages that are
+/// annotated.
 struct Profiled {
   LayerCosts costs;
   std::string kernel_book;  // PipelineOptions::kernel_book: what the times were taken with

@@ -391,8 +391,8 @@ Tensors& RankRunner::gradients_of(Stage& stage) {
 }
 
 // Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms, a tied one's at
-// home alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells all
-// the sum: the same bits for every cut.
+// home alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells
+// all the sum: the same bits for every cut.
 void RankRunner::measure_norm() {
   if (gradient_norm_) return;
   finish_ties();
@@ -418,7 +418,8 @@ void RankRunner::measure_norm() {
     for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
       const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
       const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
-      for (std::int64_t i = 0; i < numbers.size(0); i += 3) told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+      for (std::int64_t i = 0; i < numbers.size(0); i += 3)
+        told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
     }
     std::sort(told.begin(), told.end());
     double total = 0;

@@ -17,8 +17,8 @@ struct ReplicaGroup {
 };
 
 /// The sum over replicas of every one of `own`; `like` says what shape and type they have, for some may be undefined.
-/// Undefined where no replica has one. Each replica sums an equal part of the numbers, replica 0's first, and sends it to
-/// all: every replica gets the same bits.
+/// Undefined where no replica has one. Each replica sums an equal part of the numbers, replica 0's first, and sends it
+/// to all: every replica gets the same bits.
 Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like);
 
 }  // namespace penstock

@@ -18,8 +18,9 @@ struct SampleCall {
   bool reads_sample() const;
 };
 
-/// Calls `visit` for every node of `graph` in order; it returns the node's outputs. Builds all layers, one after the other,
-/// as the rank builds them that is to run them: for tuned kernels, or for fixed ones. For the thread that runs it.
+/// Calls `visit` for every node of `graph` in order; it returns the node's outputs. Builds all layers, one after the
+/// other, as the rank builds them that is to run them: for tuned kernels, or for fixed ones. For the thread that runs
+/// it.
 void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
                  const std::function<Tensors(const SampleCall&)>& visit);
 

@@ -89,7 +89,8 @@ class SplitConvolution : public SplitLayer {
     }
     const std::int64_t pixels = dy.front().numel() / dy.front().size(1);
     for_each_stack(x.size(), pixels, [&](std::size_t begin, std::size_t end) {
-      const Tensors some_x(x.begin() + static_cast<std::ptrdiff_t>(begin), x.begin() + static_cast<std::ptrdiff_t>(end));
+      const Tensors some_x(x.begin() + static_cast<std::ptrdiff_t>(begin),
+                           x.begin() + static_cast<std::ptrdiff_t>(end));
       const Tensors some_dy(dy.begin() + static_cast<std::ptrdiff_t>(begin),
                             dy.begin() + static_cast<std::ptrdiff_t>(end));
       gradients().add_by(weight_use(), [&](torch::Tensor& buffer, bool is_first) {

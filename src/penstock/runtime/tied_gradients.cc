@@ -32,8 +32,8 @@ torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
   return arrived.defined() ? arrived.to(like.device()) : arrived;
 }
 
-/// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their home on `home` and are used on
-/// `user`, by name: both stages put them in one order.
+/// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their home on `home` and are used
+/// on `user`, by name: both stages put them in one order.
 template <class Items>
 std::vector<std::size_t> shared(const Items& items, StageId home, StageId user) {
   std::map<std::string, std::size_t> by_name;
@@ -115,7 +115,8 @@ void receive_totals(const TieRoute& route, const Stage& stage, Tensors& totals) 
   for (const StageId home : partners(parameters, stage.id(), false)) {
     const Message message = receive(route, {home, stage.id(), totals_of_uses}, "the sums of tied parameters");
     auto parcel = message.parcels.begin();
-    for (std::size_t i : shared(parameters, home, stage.id())) totals[i] = here((parcel++)->tensor, parameters[i].value);
+    for (std::size_t i : shared(parameters, home, stage.id()))
+      totals[i] = here((parcel++)->tensor, parameters[i].value);
   }
 }
 

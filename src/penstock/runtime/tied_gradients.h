@@ -21,8 +21,8 @@ struct TieRoute {
 
 /// Sends what `stage` gathered for parameters whose home is another stage there, use by use.
 void send_uses(const TieRoute& route, const Stage& stage);
-/// By parameter of `stage`: for those that are tied and at home here, the sum over all uses in graph order; undefined for
-/// the others, and where no use has a gradient. Waits for the uses of other stages.
+/// By parameter of `stage`: for those that are tied and at home here, the sum over all uses in graph order; undefined
+/// for the others, and where no use has a gradient. Waits for the uses of other stages.
 Tensors sum_tied(const TieRoute& route, const Stage& stage);
 /// Sends `totals`, by parameter, to the other stages that use them.
 void send_totals(const TieRoute& route, const Stage& stage, const Tensors& totals);

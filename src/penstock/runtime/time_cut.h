@@ -11,8 +11,8 @@
 
 namespace penstock {
 
-/// Seconds of forward and backward of every node of `graph` on `sample`, tensors that the network takes, with the kernels
-/// of a rank: the best of three times, after one that does not count. For the thread that runs it.
+/// Seconds of forward and backward of every node of `graph` on `sample`, tensors that the network takes, with the
+/// kernels of a rank: the best of three times, after one that does not count. For the thread that runs it.
 std::vector<double> measured_times(const Graph& graph, const std::vector<torch::Tensor>& sample,
                                    const std::shared_ptr<const KernelBook>& kernels);
 

@@ -13,8 +13,8 @@ namespace penstock {
 TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
                         const Trace& trace);
 
-/// Writes into the trace's settings which layers each stage has and, where that is known, what they cost: what advise() goes
-/// by. Nothing where a stage has none.
+/// Writes into the trace's settings which layers each stage has and, where that is known, what they cost: what advise()
+/// goes by. Nothing where a stage has none.
 void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace);
 
 }  // namespace penstock

@@ -139,7 +139,8 @@ KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& op
         book.choose(*shape, product, candidate.fastest(product));
     }
     if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(call.layer->module.get());
-        linear && linear->bias.defined() && seen_linears.insert({linear->weight.size(1), linear->weight.size(0)}).second)
+        linear && linear->bias.defined() &&
+        seen_linears.insert({linear->weight.size(1), linear->weight.size(0)}).second)
       book.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options));
     return call.layer->forward(call.inputs);
   });

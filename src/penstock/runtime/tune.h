@@ -12,8 +12,8 @@ struct TuneOptions {
   int micro_batches = 1;                       // of a step
 };
 
-/// For convolutions in two dimensions without groups, whose padding is zeros; all others keep LibTorch's kernels. The best
-/// of three times each, after one that does not count. `at` is told every node. For the thread that runs it.
+/// For convolutions in two dimensions without groups, whose padding is zeros; all others keep LibTorch's kernels. The
+/// best of three times each, after one that does not count. `at` is told every node. For the thread that runs it.
 KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
                 const std::function<void(const Node&)>& at);
 

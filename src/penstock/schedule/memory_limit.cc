@@ -46,8 +46,8 @@ void require_within_limit(const Schedule& schedule, double memory_limit, const s
   constexpr double digits = 1000;
   require<ConfigError>(held.empty() || held[worst] <= allowed[worst], "a memory limit of ", memory_limit,
                        " (times 1F1B's ", of_1f1b(schedule), " micro-batches) lets rank ", worst, " hold ",
-                       allowed[worst], " live micro-batches", chunks[worst] > 1 ? " of its chunks" : "", ", but schedule '",
-                       schedule.name, "' holds ", held[worst], " there: give a limit of ",
+                       allowed[worst], " live micro-batches", chunks[worst] > 1 ? " of its chunks" : "",
+                       ", but schedule '", schedule.name, "' holds ", held[worst], " there: give a limit of ",
                        std::ceil(needed * digits - 1e-6) / digits, " or more, or take another schedule");
 }
 

@@ -68,7 +68,8 @@ torch::Tensor CausalAttentionImpl::forward(const torch::Tensor& queries_keys_val
                        " values for queries, keys and values: give three times a multiple of the heads");
   SequenceMemory* const memory = SequenceMemory::current();
   const bool is_plain = !memory && queries_keys_values.device().is_cpu() && queries_keys_values.is_contiguous() &&
-                        queries_keys_values.scalar_type() == torch::kFloat32 && !at::autocast::is_autocast_enabled(at::kCPU);
+                        queries_keys_values.scalar_type() == torch::kFloat32 &&
+                        !at::autocast::is_autocast_enabled(at::kCPU);
   if (is_plain) return WholeAttention::apply(queries_keys_values, heads_);
   auto [queries, keys, values] = heads_of(queries_keys_values, heads_);
   std::int64_t past = 0;

@@ -115,7 +115,9 @@ struct ResidualBlock::Step {
   Window window;
   Layer convolution, norm;
 
-  Value operator()(const Value& x, ResnetVariant variant) const { return norm(convolution(padded(x, variant, window))); }
+  Value operator()(const Value& x, ResnetVariant variant) const {
+    return norm(convolution(padded(x, variant, window)));
+  }
 };
 
 ResidualBlock::ResidualBlock(const Shape& shape, const ResnetOptions& options) : variant_(options.variant) {

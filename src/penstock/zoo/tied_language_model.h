@@ -27,8 +27,8 @@ class TableHead : public Cell {
   Values forward_many(Values state_and_table) override;
 };
 
-/// Tokens [n, 1] to logits [n, vocabulary]; four Cells and layers, made for up to four stages. The head has no parameter
-/// of its own: it uses the embedding's table, which is tied wherever it is on another stage.
+/// Tokens [n, 1] to logits [n, vocabulary]; four Cells and layers, made for up to four stages. The head has no
+/// parameter of its own: it uses the embedding's table, which is tied wherever it is on another stage.
 class TiedLanguageModel : public Cell {
  public:
   explicit TiedLanguageModel(const TiedLanguageModelOptions& options = {});
