@@ -29,10 +29,10 @@ WIDE = "MLP 4096x2, batch 2048, m 4"
 
 # name: folder of its data, flags of `train`
 TRAININGS = {
-    "MNIST, MLP": ("mnist", ["--hidden", "256,256", "--batch-size", "64", "--steps", "800", "--lr", "0.05",
+    "MNIST, MLP": ("mnist", ["--hidden", "256,256", "--batch-size", "64", "--epochs", "1", "--lr", "0.05",
                              "--momentum", "0.9"]),
     "CIFAR-10, ResNet-18": ("cifar10", ["--model", "resnet18", "--dataset", "cifar10", "--width", "8", "--stem", "cifar",
-                                        "--batch-size", "32", "--steps", "150", "--lr", "0.05", "--momentum", "0.9"]),
+                                        "--batch-size", "32", "--epochs", "1", "--lr", "0.05", "--momentum", "0.9"]),
     "characters, GPT": ("text", ["--model", "gpt", "--layers", "2", "--width", "64", "--heads", "4", "--context", "32",
                                  "--batch-size", "16", "--steps", "200", "--optimizer", "adamw", "--lr", "0.003",
                                  "--dropout", "0"]),
