@@ -66,8 +66,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
   add(where->add_option("--micro-batches", micro_batches,
-                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of p, 2p, 4p and "
-                        "8p")
+                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of "
+                        "p, 2p, 4p and 8p")
           ->transform(CLI::Validator(auto_is_zero, ""))
           ->capture_default_str());
   add(where->add_option("--schedule", schedule,
@@ -136,8 +136,8 @@ void JobFlags::add_training_to(CLI::App& app) {
 void settle_defaults(JobFlags& flags) {
   const bool is_auto = flags.schedule == "auto";
   require<ConfigError>(is_auto || flags.weight_gradients != "auto",
-                       "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream or "
-                       "fused");
+                       "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream "
+                       "or fused");
   if (flags.weight_gradients.empty()) flags.weight_gradients = is_auto ? "auto" : "stream";
   if (flags.kernels.empty()) flags.kernels = is_auto ? "tuned" : "fixed";
 }

@@ -77,8 +77,7 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--image-size", image_size,
                  "resnet, unet: images are resized to this height and width (default: as the data set has them)");
   app.add_option("--variant", variant,
-                 "resnet: v1 (Bottlenecks halve in the first 1x1, 'same' borders) or v1.5 (in the "
-                                       "3x3; the default)")
+                 "resnet: v1 (Bottlenecks halve in the first 1x1, 'same' borders) or v1.5 (in the 3x3; the default)")
       ->check(CLI::IsMember({"v1", "v1.5"}));
   app.add_option("--stem", stem, "resnet: imagenet (7x7 and a maximum; the default) or cifar (3x3)")
       ->check(CLI::IsMember({"imagenet", "cifar"}));

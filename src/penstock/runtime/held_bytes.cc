@@ -110,21 +110,22 @@ void HeldBytes::forward_done(const Context& context, const Activations& activati
   sizes_.try_emplace({context.stage, context.rows}, Sizes{bytes_of(context.key(), holding), std::nullopt});
 }
 
-std::int64_t HeldBytes::wanted_bytes(const Activations& activations, const Key& owner, const Holding& holding) const {
-  std::set<const void*> counted, came;
-  std::int64_t bytes = 0;
-  const auto count = [&](const torch::Tensor& tensor) {
-    if (const void* block = block_of(tensor); block && counted.insert(block).second) bytes += bytes_in(tensor);
+std::map<const void*, std::int64_t> HeldBytes::wanted_blocks(const Activations& activations, const Key& owner,
+                                                             const Holding& holding) const {
+  std::map<const void*, std::int64_t> wanted;
+  std::set<const void*> came;
+  const auto want = [&](const torch::Tensor& tensor) {
+    if (const void* block = block_of(tensor)) wanted.try_emplace(block, bytes_in(tensor));
   };
   for (const torch::Tensor& tensor : holding.received) came.insert(block_of(tensor));
   for (const Kept& kept : activations.kept) {
-    count(kept->output_gradient);
+    want(kept->output_gradient);
     // Else it is of the batch.
     const void* input = block_of(kept->input);
-    if (owns(owner, input) || fresh_.contains(input) || came.contains(input)) count(kept->input);
+    if (owns(owner, input) || fresh_.contains(input) || came.contains(input)) want(kept->input);
   }
-  for (const torch::Tensor& gradient : activations.parked) count(gradient);
-  return bytes;
+  for (const torch::Tensor& gradient : activations.parked) want(gradient);
+  return wanted;
 }
 
 void HeldBytes::leave_what_came(Holding& holding) {
@@ -135,10 +136,9 @@ void HeldBytes::leave_what_came(Holding& holding) {
 
 void HeldBytes::input_grad_done(const Context& context, const Activations& activations) {
   Holding& holding = live_.at(context.key());
-  holding.wanted_bytes = wanted_bytes(activations, context.key(), holding);
+  const auto wanted = wanted_blocks(activations, context.key(), holding);
+  for (const auto& [block, bytes] : wanted) holding.wanted_bytes += bytes;
   held_ += holding.wanted_bytes;
-  std::set<const void*> wanted;
-  for (const Kept& kept : activations.kept) wanted.insert(block_of(kept->input));
   // What W does not need and is still there after I did not let go: it goes on counting.
   for (const void* block : holding.blocks)
     if (owns(context.key(), block) && (blocks_.at(block).is_shared || wanted.contains(block))) forget(block);

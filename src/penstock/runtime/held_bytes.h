@@ -114,8 +114,9 @@ class HeldBytes {
 
   void allocated(const void* block, std::int64_t bytes);
   void given_back(const void* block);
-  /// What I leaves for W.
-  std::int64_t wanted_bytes(const Activations& activations, const Key& owner, const Holding& holding) const;
+  /// What I leaves for W: each block, and how much of it.
+  std::map<const void*, std::int64_t> wanted_blocks(const Activations& activations, const Key& owner,
+                                                    const Holding& holding) const;
   void leave_what_came(Holding& holding);
   bool owns(const Key& owner, const void* block) const;
   void forget(const void* block);

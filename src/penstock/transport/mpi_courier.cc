@@ -226,21 +226,11 @@ void Courier::start_mpi() {
 }
 
 void Courier::serve() {
-  const auto is_closing = [this] {
-    const std::lock_guard lock(mutex_);
-    return closing_ && queue_.empty();
+  const auto is_over = [this] {
+    const std::scoped_lock lock(calls_, mutex_);
+    return closing_ && queue_.empty() && sending_.empty() && arriving_.empty();
   };
-  while (!mailbox_->aborted()) {
-    const bool ends = is_closing();  // before the turn: what was left then is seen by it
-    const Pace pace = pace_of_turn();
-    if (ends && is_quiet()) return;
-    rest(pace);
-  }
-}
-
-bool Courier::is_quiet() {
-  const std::lock_guard lock(calls_);
-  return sending_.empty() && arriving_.empty();
+  while (!mailbox_->aborted() && !is_over()) rest(pace_of_turn());
 }
 
 Courier::Pace Courier::pace_of_turn() {
@@ -253,7 +243,8 @@ Courier::Pace Courier::pace_of_turn() {
 }
 
 void Courier::close() {
-  // From here on nothing of ours is under way, but others may still work, and ask where we stand.
+  // From here on nothing of ours is under way, and our rank's thread makes no call; but others may still work, and ask
+  // where we stand.
   progress_.report({"end"});
   rank_sleeps_ = true;
   MPI_Request barrier = MPI_REQUEST_NULL;

@@ -95,7 +95,6 @@ class Courier final : public PeerWatch {
   /// How the courier's thread goes on after a turn.
   enum class Pace { busy, under_way, idle };
   Pace pace_of_turn();
-  bool is_quiet();  // nothing is on its way
   void rest(Pace pace);
 
   Patience patience_;
@@ -111,7 +110,7 @@ class Courier final : public PeerWatch {
   std::optional<WorldRank> ask_;                     // guarded by mutex_
   std::vector<std::optional<Standing>> standings_;   // guarded by mutex_
   bool looking_out_ = false;                         // guarded by mutex_
-  std::atomic<bool> rank_sleeps_{false};             // waiting for a message
+  std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
   bool closing_ = false;                             // guarded by mutex_
   bool tell_abort_ = false;                          // guarded by mutex_: begun here, to be told to the others
 
