@@ -9,7 +9,7 @@ if(PENSTOCK_TORCH)
   install(TARGETS penstock EXPORT penstock_body_targets FILE_SET HEADERS)
   install(EXPORT penstock_body_targets
     FILE penstockBodyTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
-  install(FILES cmake/find_torch.cmake cmake/where_is_torch.py DESTINATION ${package_folder})
+  install(FILES cmake/find_blis.cmake cmake/find_torch.cmake cmake/where_is_torch.py DESTINATION ${package_folder})
 endif()
 
 # The second program stands apart, because only the first one calls it.

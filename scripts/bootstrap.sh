@@ -61,7 +61,7 @@ need_tool python3 python3 --version
 libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libgtest-dev librapidcheck-dev)
 torch=""
 if [[ $want_torch == yes ]]; then
-  libraries+=(libopenmpi-dev openmpi-bin libtomlplusplus-dev)
+  libraries+=(libopenmpi-dev openmpi-bin libtomlplusplus-dev libblis-serial-dev)
   torch=$(find_torch)
   [[ -n $torch ]] || need_tool python3-venv python3 -c "import ensurepip, venv"
 fi

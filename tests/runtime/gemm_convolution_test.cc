@@ -76,6 +76,7 @@ TEST(KernelBook, is_what_its_text_says) {
   const ConvolutionShape shape{3, 64, {32, 30}, {{7, 5}, {2, 1}, {3, 2}, {1, 2}}};
   book.choose(shape, Product::weight_grad, ConvolutionKernel::taps);
   book.choose(LinearShape{784, 1024}, LinearKernel::bias_apart);
+  book.choose(LinearShape{64, 10}, LinearKernel::streamed);
   EXPECT_EQ(KernelBook::from_text(book.to_text()), book);
   EXPECT_EQ(KernelBook::from_text(KernelBook::fixed().to_text()), KernelBook::fixed());
   EXPECT_EQ(book.kernel_for(shape, Product::weight_grad), ConvolutionKernel::taps);

@@ -6,6 +6,7 @@
 #include "penstock/runtime/gelu.h"
 #include "penstock/runtime/kernels.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/streamed_linear.h"
 #include "tests/base/complaint.h"
 
 namespace penstock::test {
@@ -24,12 +25,13 @@ struct Network : Cell {
   Layer small = add("small", convolution(12, 12, 3, 2));
   Layer wide = add("wide", [] { return torch::nn::Linear(48, 40); });
   Layer gelu = add("gelu", [] { return torch::nn::GELU(torch::nn::GELUOptions().approximate("tanh")); });
+  Layer deep = add("deep", [] { return torch::nn::Linear(torch::nn::LinearOptions(40, 40).bias(false)); });
   Layer last = add("last", [] { return torch::nn::Linear(40, 5); });
 
   Value forward(Value x) override {
     x = relu(norm(first(x)));
     x = small(relu(point(half(x))));
-    return last(gelu(wide(flatten(x, 1))));
+    return last(relu(deep(gelu(wide(flatten(x, 1))))));
   }
 };
 
@@ -53,6 +55,10 @@ std::string mixed_book() {
   book.choose(half, Product::input_grad, ConvolutionKernel::taps);
   book.choose(small, Product::weight_grad, ConvolutionKernel::taps);
   book.choose(LinearShape{48, 40}, LinearKernel::bias_apart);
+  if (has_streamed_linear()) {
+    book.choose(LinearShape{40, 40}, LinearKernel::streamed);
+    book.choose(LinearShape{40, 5}, LinearKernel::streamed);
+  }
   return book.to_text();
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array<const char*, 3> product_names{"forward", "input_grad", "weight_grad"};
 constexpr std::array<const char*, 3> convolution_names{"library", "columns", "taps"};
-constexpr std::array<const char*, 2> linear_names{"library", "bias_apart"};
+constexpr std::array<const char*, 3> linear_names{"library", "bias_apart", "streamed"};
 
 template <class Choice, std::size_t N>
 Choice named(const std::array<const char*, N>& names, const std::string& name) {

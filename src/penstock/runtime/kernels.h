@@ -30,7 +30,8 @@ struct ConvolutionShape {
 /// How y = x w^T + b is computed.
 enum class LinearKernel {
   library,
-  bias_apart  // the product first, then the bias: at few rows, much faster than a product that adds to the bias
+  bias_apart,  // the product first, then the bias: at few rows, much faster than a product that adds to the bias
+  streamed     // runtime/streamed_linear.h's, and dx = dy w too
 };
 
 struct LinearShape {

@@ -30,8 +30,9 @@ inline torch::Tensor stacked(const Tensors& rows) { return rows.size() == 1 ? ro
 /// What the kernels of a convolution of x are chosen by; none where there is no choice.
 std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
 
-/// LinearKernel::bias_apart, without a graph.
-torch::Tensor linear_with_bias_apart(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
+/// y = x w^T + b and dx = dy w by that kernel, without a graph.
+torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters);
+torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight);
 
 /// Rows of a product that make it large: stacking more of them gains nothing, and copies them.
 constexpr std::int64_t enough_rows = 512;

@@ -4,9 +4,17 @@
 #include <torch/nn/modules/linear.h>
 
 #include "penstock/runtime/split_layers.h"
+#include "penstock/runtime/streamed_linear.h"
 
 namespace penstock {
 namespace {
+
+/// stacked(), of rows in the order in memory that they have.
+torch::Tensor stacked_rows(Tensors rows) {
+  if (rows.size() == 1 || rows.front().is_contiguous()) return stacked(rows);
+  for (torch::Tensor& some : rows) some = some.t();
+  return torch::cat(rows, 1).t();
+}
 
 class SplitLinear : public SplitLayer {
  public:
@@ -14,18 +22,27 @@ class SplitLinear : public SplitLayer {
       : SplitLayer(call, {module.weight, module.bias}, gradients) {}
 
  private:
-  bool has_own_kernel(const torch::Tensor& x) const override {
-    return x.device().is_cpu() && weight().dim() == 2 && bias().defined() &&
-           kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)}) == LinearKernel::bias_apart;
+  /// What the book says, where x can be computed so.
+  LinearKernel kernel_for(const torch::Tensor& x) const {
+    if (!x.device().is_cpu() || x.numel() == 0) return LinearKernel::library;
+    const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
+    const bool can = kernel == LinearKernel::streamed ? x.scalar_type() == torch::kFloat32 : bias().defined();
+    return can ? kernel : LinearKernel::library;
+  }
+
+  bool has_own_kernel(const torch::Tensor& x) const override { return kernel_for(x) != LinearKernel::library; }
+
+  torch::Tensor arranged(const torch::Tensor& tensor) const override {
+    return kernel_for(tensor) == LinearKernel::streamed ? feature_by_feature(tensor) : tensor;
   }
 
   torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
-    return has_own_kernel(x) ? linear_with_bias_apart(x, parameters.weight, parameters.bias)
-                             : torch::linear(x, parameters.weight, parameters.bias);
+    return run_linear(kernel_for(x), x, parameters);
   }
 
   torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
-    return kept.output_gradient.matmul(parameters_for(kept.output_gradient).weight);
+    const torch::Tensor& dy = kept.output_gradient;
+    return linear_input_gradient(kernel_for(dy), dy, parameters_for(dy).weight);
   }
 
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
@@ -34,8 +51,8 @@ class SplitLinear : public SplitLayer {
     for (const torch::Tensor& gradient : output_gradients) dy.push_back(gradient.reshape({-1, weight().size(0)}));
     for_each_stack(x.size(), x.front().size(0), [&](std::size_t begin, std::size_t end) {
       const auto some = [&](const Tensors& all) {
-        return stacked(Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                               all.begin() + static_cast<std::ptrdiff_t>(end)));
+        return stacked_rows(Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    all.begin() + static_cast<std::ptrdiff_t>(end)));
       };
       const torch::Tensor rows = some(dy);
       gradients().add_product(weight_use(), rows.t(), some(x));
@@ -47,10 +64,17 @@ class SplitLinear : public SplitLayer {
 
 }  // namespace
 
-torch::Tensor linear_with_bias_apart(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
+torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters) {
+  const auto& [weight, bias] = parameters;
+  if (kernel == LinearKernel::streamed) return streamed_linear(x, weight, bias);
+  if (kernel == LinearKernel::library) return torch::linear(x, weight, bias);
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   return torch::mm(x.reshape({-1, weight.size(1)}), weight.t()).add_(bias).view(sizes);
+}
+
+torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
+  return kernel == LinearKernel::streamed ? streamed_input_gradient(dy, weight) : dy.matmul(weight);
 }
 
 std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {
