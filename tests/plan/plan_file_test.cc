@@ -71,6 +71,15 @@ std::string complaint_with(const std::string& from, const std::string& to) {
   return test::complaint<Error>([&] { read_plan(text); });
 }
 
+TEST(PlanFile, carries_the_kernels_that_were_timed) {
+  LayerCosts costs = even_layers();
+  costs.kernels = "tuned\nlinear 784 1024 streamed\n";
+  const Plan plan = make_plan(costs).plan;
+  EXPECT_EQ(plan.kernels, costs.kernels);
+  EXPECT_NE(write_plan(plan).find("\"linear 784 1024 streamed\""), std::string::npos);
+  EXPECT_EQ(read_plan(write_plan(plan)), plan);
+}
+
 TEST(PlanFile, errors_say_where_and_what_is_possible) {
   EXPECT_EQ(test::complaint<DataError>([] { read_plan("{}"); }),
             "the plan file must say \"penstock_plan\": 1 in its one object: `penstock plan --output FILE` writes one");
@@ -79,7 +88,7 @@ TEST(PlanFile, errors_say_where_and_what_is_possible) {
   EXPECT_EQ(complaint_with("\"fused\"", "\"often\""),
             "the plan file's weight_gradients is 'often': stream, fused and grouped are possible");
   EXPECT_EQ(complaint_with("\"time_unit\"", "\"unit\""), "the plan file has a member 'unit', which is not known; there "
-            "are penstock_plan, costs, time_unit, weight_gradients, stages, prediction, schedule");
+            "are penstock_plan, costs, time_unit, weight_gradients, kernels, stages, prediction, schedule");
   EXPECT_EQ(complaint_with(",\n    [\n      \"layer2\"\n    ]", ""),
             "the plan file has layers for 1 stages, and its schedule has 2");
   EXPECT_EQ(complaint_with("\"layer2\"", ""), "the plan file's stages[1] has no layers");

@@ -17,4 +17,17 @@ inline double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
+/// `values` in order, of `steps` steps with equally many each: the median of the steps' means. What comes to pass now
+/// and then in every step counts, as it does in the length of the step; a step that went wrong does not.
+inline double median_of_steps(const std::vector<double>& values, std::size_t steps) {
+  std::vector<double> means;
+  for (std::size_t step = 0; step < steps; ++step) {
+    const std::size_t begin = values.size() * step / steps, end = values.size() * (step + 1) / steps;
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += values[i];
+    if (end > begin) means.push_back(sum / static_cast<double>(end - begin));
+  }
+  return median(std::move(means));
+}
+
 }  // namespace penstock

@@ -80,8 +80,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "bits (default: stream; with schedule auto: auto, the faster of the two)")
           ->check(CLI::IsMember({"stream", "fused", "auto"})));
   where->add_option("--kernels", kernels,
-                    "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first; changes the last "
-                    "bits (default: fixed; with schedule auto: tuned)")
+                    "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
+                    "has them; changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
+                    "tuned)")
       ->check(CLI::IsMember({"fixed", "tuned"}));
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
@@ -139,7 +140,8 @@ void settle_defaults(JobFlags& flags) {
                        "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream "
                        "or fused");
   if (flags.weight_gradients.empty()) flags.weight_gradients = is_auto ? "auto" : "stream";
-  if (flags.kernels.empty()) flags.kernels = is_auto ? "tuned" : "fixed";
+  const bool is_planned = flags.planned && !flags.planned->kernels.empty();
+  if (flags.kernels.empty()) flags.kernels = is_auto || is_planned ? "tuned" : "fixed";
 }
 
 void obey_micro_batch_size(JobFlags& flags) {
@@ -229,7 +231,10 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   // A plan's words are fused already where they should be.
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
   if (flags.weight_gradients == "auto") options.weight_gradients = WeightGradients::automatic;
-  if (flags.kernels == "tuned") options.kernels = Kernels::tuned;
+  if (flags.kernels == "tuned") {
+    options.kernels = Kernels::tuned;
+    if (flags.planned) options.kernel_book = flags.planned->kernels;
+  }
   options.memory_limit = flags.memory_limit;
   options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
   options.clip_norm = flags.clip_norm;

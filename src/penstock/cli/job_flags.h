@@ -26,7 +26,7 @@ struct JobFlags {
   std::string schedule;
   int chunks = 0;
   std::string weight_gradients;  // empty: stream, or auto where the schedule is
-  std::string kernels;           // empty: fixed, or tuned where the schedule is auto
+  std::string kernels;           // empty: fixed, or tuned where the schedule is auto or the plan has kernels
   std::optional<double> memory_limit;
   std::string plan;
   std::optional<Plan> planned;  // what is in that file

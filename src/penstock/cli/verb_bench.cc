@@ -82,8 +82,8 @@ nlohmann::ordered_json memory_of(const std::vector<Pipeline::Peak>& before, cons
 }
 
 int bench_step(BenchFlags& flags) {
-  settle_defaults(flags.job);
   obey_plan(flags.job);
+  settle_defaults(flags.job);
   obey_micro_batch_size(flags.job);
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");

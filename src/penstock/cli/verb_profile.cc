@@ -35,14 +35,14 @@ int plan_by_profile(ProfileFlags& flags) {
   PipelineOptions options = pipeline_options(flags.job);
   options.sample = {batch.inputs};
   options.sample_targets = batch.targets;
-  const Profiled profiled = profile(world, *model, loss_of(flags.job.network), options,
-                                    {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
+  const LayerCosts costs = profile(world, *model, loss_of(flags.job.network), options,
+                                   {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
   if (!world.is_main()) return 0;
-  if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(profiled.costs));
+  if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(costs));
   PlanWishes wishes{flags.schedules, {}};
   if (flags.job.weight_gradients == "stream") wishes.weight_gradients = WeightMode::stream;
   if (flags.job.weight_gradients == "fused") wishes.weight_gradients = WeightMode::fused;
-  flags.shown.write(make_plan(profiled.costs, wishes));
+  flags.shown.write(make_plan(costs, wishes));
   return 0;
 }
 

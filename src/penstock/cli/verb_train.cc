@@ -250,8 +250,8 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;
     exit_code = run_verb([&] {
-      settle_defaults(flags->job);
       obey_plan(flags->job);
+      settle_defaults(flags->job);
       obey_micro_batch_size(flags->job);
       return train(*flags);
     });

@@ -32,7 +32,7 @@ struct Remedy {
 };
 
 struct Advice {
-  /// What a step takes: simulated with the medians of what the run's own words took, and the time to the next step.
+  /// What a step takes: simulated with what the run's own words took, and the time to the next step.
   double step_ms = 0;
   std::vector<Remedy> remedies;  // at most one of each kind, the largest saving first
   std::string sentence;          // the best of them, or that none saves enough

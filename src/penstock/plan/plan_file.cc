@@ -43,20 +43,11 @@ Prediction read_prediction(const StrictValue& value) {
 }
 
 Schedule read_lines(const StrictValue& value) {
-  std::string text;
-  for (const std::string& line : texts(value)) text += line + "\n";
   try {
-    return read_schedule(text);
+    return read_schedule(value.lines());
   } catch (const DataError& error) {
     throw DataError(say(value.place(), " is no schedule: ", error.what()));
   }
-}
-
-ordered_json lines_of(const std::string& text) {
-  ordered_json lines = ordered_json::array();
-  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
-    lines.push_back(text.substr(begin, text.find('\n', begin) - begin));
-  return lines;
 }
 
 void require_whole(const Plan& plan) {
@@ -92,10 +83,12 @@ Plan read_plan(std::string_view text) {
   require<DataError>(root.has(version_key), "the plan file must say \"", version_key, "\": ", version,
                      " in its one object: `penstock plan --output FILE` writes one");
   root[version_key].whole(version, version);
-  root.require_members({version_key, "costs", "time_unit", "weight_gradients", "stages", "prediction", "schedule"});
+  root.require_members({version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction",
+                        "schedule"});
   Plan plan{root["costs"].text(),
             root["time_unit"].text(),
             mode_named(root["weight_gradients"]),
+            root.has("kernels") ? root["kernels"].lines() : "",
             {},
             read_prediction(root["prediction"]),
             read_lines(root["schedule"])};
@@ -106,18 +99,18 @@ Plan read_plan(std::string_view text) {
 
 std::string write_plan(const Plan& plan) {
   const Prediction& prediction = plan.prediction;
-  const ordered_json document = {{version_key, version},
-                                 {"costs", plan.costs},
-                                 {"time_unit", plan.time_unit},
-                                 {"weight_gradients", to_string(plan.weight_gradients)},
-                                 {"stages", plan.stages},
-                                 {"prediction",
-                                  {{"makespan", prediction.makespan},
-                                   {"bubble_makespan", prediction.bubble_makespan},
-                                   {"bubble_span", prediction.bubble_span},
-                                   {"peak_activations", prediction.peak_activations},
-                                   {"memory_bytes", prediction.memory_bytes}}},
-                                 {"schedule", lines_of(write_schedule(plan.schedule))}};
+  ordered_json document = {{version_key, version},
+                           {"costs", plan.costs},
+                           {"time_unit", plan.time_unit},
+                           {"weight_gradients", to_string(plan.weight_gradients)}};
+  if (!plan.kernels.empty()) document["kernels"] = lines_of(plan.kernels);
+  document["stages"] = plan.stages;
+  document["prediction"] = {{"makespan", prediction.makespan},
+                            {"bubble_makespan", prediction.bubble_makespan},
+                            {"bubble_span", prediction.bubble_span},
+                            {"peak_activations", prediction.peak_activations},
+                            {"memory_bytes", prediction.memory_bytes}};
+  document["schedule"] = lines_of(write_schedule(plan.schedule));
   std::string text;
   try {
     text = document.dump(2) + "\n";

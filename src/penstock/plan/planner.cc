@@ -76,6 +76,14 @@ std::vector<int> room_for_contexts(const LayerSums& sums, const Schedule& schedu
   return contexts;
 }
 
+/// Fills in all but the bytes.
+void tell_time(const Simulation& simulation, Prediction& prediction) {
+  prediction.makespan = simulation.makespan;
+  prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding alone
+  prediction.bubble_span = std::max(0.0, simulation.bubble_span);
+  prediction.peak_activations = simulation.peak_activations;
+}
+
 /// All trials at one m.
 class Trials {
  public:
@@ -120,11 +128,7 @@ class Trials {
     trial.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
     trial.fits = most_bytes(trial) <= cap();
     if (!trial.fits) return;
-    const Simulation simulation = simulate(schedule, outcome.costs);
-    trial.prediction.makespan = simulation.makespan;
-    trial.prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding alone
-    trial.prediction.bubble_span = std::max(0.0, simulation.bubble_span);
-    trial.prediction.peak_activations = simulation.peak_activations;
+    tell_time(simulate(schedule, outcome.costs), trial.prediction);
   }
 
   /// A generator that adapts may hold something else than `base` in the end.
@@ -216,6 +220,7 @@ Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
   Plan plan{.costs = {},
             .time_unit = costs.time_unit,
             .weight_gradients = outcome.trial.weight_gradients,
+            .kernels = costs.kernels,
             .stages = {},
             .prediction = outcome.trial.prediction,
             .schedule = Trials(costs, outcome.trial.micro_batches).schedule_of(outcome)};
@@ -278,6 +283,28 @@ Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes) {
   planned.contention = costs.contention;
   for (Outcome& outcome : outcomes) planned.trials.push_back(std::move(outcome.trial));
   return planned;
+}
+
+Prediction foretell(const Plan& plan, const LayerCosts& costs) {
+  Stages stages;
+  int next = 0;
+  for (const std::vector<std::string>& stage : plan.stages) {
+    const int begin = next;
+    for (const std::string& layer : stage) {
+      const std::string known = next < std::ssize(costs.layers) ? costs.layers[static_cast<std::size_t>(next)].name : "";
+      require<ConfigError>(layer == known, "the plan has '", layer, "' as layer ", next, ", and the costs have ",
+                           known.empty() ? "no more layers" : "'" + known + "'", ": they are for different networks");
+      ++next;
+    }
+    stages.push_back({begin, next});
+  }
+  require<ConfigError>(next == std::ssize(costs.layers), "the plan has ", next, " layers, and the costs have ",
+                       costs.layers.size(), ": they are for different networks");
+  const LayerSums sums(costs, plan.schedule.micro_batches);
+  Prediction prediction;
+  tell_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages)), prediction);
+  prediction.memory_bytes = memory_bytes(sums, plan.schedule, stages);
+  return prediction;
 }
 
 }  // namespace penstock

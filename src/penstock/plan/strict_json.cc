@@ -29,6 +29,13 @@ json parse_strictly(std::string_view text, std::string_view what) {
   }
 }
 
+nlohmann::ordered_json lines_of(const std::string& text) {
+  nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
+    lines.push_back(text.substr(begin, text.find('\n', begin) - begin));
+  return lines;
+}
+
 StrictValue StrictValue::operator[](const char* key) const {
   require<DataError>(has(key), place(), " has no member '", key, "'");
   return StrictValue(value_->at(key), what_, path_.empty() ? key : path_ + "." + key);
@@ -54,6 +61,12 @@ std::vector<StrictValue> StrictValue::list() const {
 std::string StrictValue::text() const {
   require<DataError>(value_->is_string(), place(), " is not text");
   return value_->get<std::string>();
+}
+
+std::string StrictValue::lines() const {
+  std::string text;
+  for (const StrictValue& line : list()) text += line.text() + "\n";
+  return text;
 }
 
 double StrictValue::amount() const {

@@ -15,6 +15,9 @@ namespace penstock {
 /// member given twice and for values that nest deeper than any form of ours.
 nlohmann::json parse_strictly(std::string_view text, std::string_view what);
 
+/// Text that ends with a line break, as a list of its lines: it reads better.
+nlohmann::ordered_json lines_of(const std::string& text);
+
 /// One value of a document and the way to it. Every question throws DataError when the answer is no.
 /// It refers to the document and to `what`, which must outlive it.
 class StrictValue {
@@ -29,6 +32,8 @@ class StrictValue {
 
   std::vector<StrictValue> list() const;
   std::string text() const;
+  /// What lines_of() gave.
+  std::string lines() const;
   /// Finite and not negative.
   double amount() const;
   /// 0 to 1.

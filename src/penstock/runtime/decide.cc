@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/runtime/streamed_linear.h"
 #include "penstock/runtime/time_cut.h"
 #include "penstock/runtime/tune.h"
 #include "penstock/schedule/schedule.h"
@@ -45,8 +46,12 @@ void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
 }
 
 std::shared_ptr<const KernelBook> kernels_of(const PipelineOptions& options) {
-  return std::make_shared<const KernelBook>(
-      options.kernels == Kernels::tuned ? KernelBook::from_text(options.kernel_book) : KernelBook::fixed());
+  const KernelBook book =
+      options.kernels == Kernels::tuned ? KernelBook::from_text(options.kernel_book) : KernelBook::fixed();
+  require<ConfigError>(has_streamed_linear() || !book.has(LinearKernel::streamed),
+                       "the chosen kernels are in part those of BLIS ('streamed'), and this Penstock was built without: "
+                       "build it where libblis-serial-dev is installed, or give kernels chosen without it");
+  return std::make_shared<const KernelBook>(book);
 }
 
 }  // namespace penstock

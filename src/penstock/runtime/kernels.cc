@@ -1,5 +1,6 @@
 #include "penstock/runtime/kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <iomanip>
 #include <sstream>
@@ -17,7 +18,7 @@ template <class Choice, std::size_t N>
 Choice named(const std::array<const char*, N>& names, const std::string& name) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<Choice>(i);
-  throw InternalError(say("a book of kernels names '", name, "', which there is not"));
+  throw DataError(say("a book of kernels names '", name, "', which there is not: let --kernels tuned measure anew"));
 }
 
 /// Every number of a shape, in one order.
@@ -54,6 +55,10 @@ LinearKernel KernelBook::kernel_for(const LinearShape& shape) const {
   return found == linears_.end() ? LinearKernel::library : found->second;
 }
 
+bool KernelBook::has(LinearKernel kernel) const {
+  return std::ranges::any_of(linears_, [&](const auto& choice) { return choice.second == kernel; });
+}
+
 std::string KernelBook::to_text() const {
   if (!is_tuned_) return "fixed\n";
   std::ostringstream text;
@@ -74,7 +79,7 @@ KernelBook KernelBook::from_text(std::string_view text) {
   std::string first;
   std::getline(lines, first);
   if (first == "fixed") return fixed();
-  require<InternalError>(first == "tuned", "a book of kernels begins with '", first, "'");
+  require<DataError>(first == "tuned", "a book of kernels begins with '", first, "'");
   KernelBook book = tuned();
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
@@ -89,7 +94,7 @@ KernelBook KernelBook::from_text(std::string_view text) {
     ConvolutionShape shape;
     each_number(shape, [&](std::int64_t& number) { words >> number; });
     words >> product >> kernel;
-    require<InternalError>(layer == "convolution" && !words.fail(), "a book of kernels has the line '", line, "'");
+    require<DataError>(layer == "convolution" && !words.fail(), "a book of kernels has the line '", line, "'");
     book.choose(shape, named<Product>(product_names, product), named<ConvolutionKernel>(convolution_names, kernel));
   }
   return book;

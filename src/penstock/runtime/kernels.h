@@ -55,12 +55,13 @@ class KernelBook {
 
   void choose(const LinearShape& shape, LinearKernel kernel) { linears_[shape] = kernel; }
   LinearKernel kernel_for(const LinearShape& shape) const;
+  bool has(LinearKernel kernel) const;
 
   /// 16 hexadecimal digits that differ when the choices do; "fixed" for those.
   std::string fingerprint() const;
   /// For the other ranks, and for people: "fixed", or "tuned" and a line per choice.
   std::string to_text() const;
-  /// from_text(b.to_text()) equals b. Throws InternalError for anything else.
+  /// from_text(b.to_text()) equals b. Throws DataError for anything else.
   static KernelBook from_text(std::string_view text);
 
   friend bool operator==(const KernelBook&, const KernelBook&) = default;

@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-/// One layer or function of the network, in milliseconds for one micro-batch: medians over micro-batches and steps.
+/// One layer or function of the network, in milliseconds for one micro-batch: medians over steps of means over
+/// micro-batches.
 struct LayerTimes {
   std::string name;
   double forward = 0;

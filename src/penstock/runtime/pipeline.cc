@@ -262,7 +262,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::map<std::string, torch::Tensor> timed;
     world_.run_on_local_ranks([&](const Member& member) {
       std::vector<std::pair<std::string, torch::Tensor>> own;
-      if (member.replica() == Replica(0)) own = runner_of(member)->timed_nodes();
+      if (member.replica() == Replica(0)) own = runner_of(member)->timed_nodes(static_cast<std::size_t>(steps) + 1);
       auto gathered = gather_tensors(member, tag, own);
       if (member.rank == WorldRank(0)) timed = std::move(gathered);
     });

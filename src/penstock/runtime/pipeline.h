@@ -111,9 +111,8 @@ class Pipeline {
   void load_state(const std::map<std::string, torch::Tensor>& state);
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
   Trace trace();
-  /// Runs steps + 2 training steps, and says what every layer took in the later ones, medians over micro-batches and
-  /// steps, the same on every process. The timing itself costs about a microsecond per layer. Collective; parameters
-  /// change.
+  /// Runs steps + 2 training steps, and says what every layer took in the later ones, the same on every process. The
+  /// timing itself costs about a microsecond per layer. Collective; parameters change.
   TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps);
   /// Forgets what was recorded, on this process: after warm-up steps.
   void clear_trace();

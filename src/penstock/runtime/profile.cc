@@ -10,16 +10,6 @@
 namespace penstock {
 namespace {
 
-/// One pipeline's schedule, for what it shows of the layers.
-struct Run {
-  const char* schedule;
-  WeightGradients weight_gradients;
-};
-
-constexpr Run fused_run{"gpipe", WeightGradients::fused};
-constexpr Run split_run{"zb-h1", WeightGradients::stream};
-constexpr Run whole_run{"1f1b", WeightGradients::stream};
-
 void require_choice(const World& world, const PipelineOptions& options) {
   require<ConfigError>(options.sample_targets.defined(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
@@ -52,15 +42,16 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
 
 }  // namespace
 
-Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                  const ProfileOptions& how) {
   require_choice(world, options);
   require_no_annotations(network, options.inputs);
   PipelineOptions trial = options;
   trial.cut = world.stages() > 1 ? "time" : "uniform";
-  const auto run = [&](const Run& what) {
-    trial.schedule = what.schedule;
-    trial.weight_gradients = what.weight_gradients;
+  std::vector<TimedSteps> timed;
+  for (const auto& [schedule, weight_gradients] : profiled_steps) {
+    trial.schedule = schedule;
+    trial.weight_gradients = weight_gradients;
     Pipeline pipeline(world, network, loss, trial);
     if (how.optimizer)
       pipeline.optimize_with(how.optimizer);
@@ -69,22 +60,27 @@ Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOp
     // What the first of them measured holds for all: the same kernels, and one stage per rank.
     trial.kernel_book = pipeline.options().kernel_book;
     trial.cut = pipeline.options().cut;
-    return pipeline.time_layers(options.sample, options.sample_targets, how.steps);
-  };
-  const TimedSteps fused = run(fused_run), split = run(split_run), whole = run(whole_run);
-
-  Profiled result{{}, trial.kernel_book};
-  LayerCosts& costs = result.costs;
-  costs.time_unit = "ms";
+    timed.push_back(pipeline.time_layers(options.sample, options.sample_targets, how.steps));
+  }
+  LayerCosts costs = costs_of(timed, trial.micro_batches, options.sample_targets.size(0));
   costs.ranks = world.stages();
-  costs.samples = options.sample_targets.size(0);
-  costs.micro_batch_size = (costs.samples + options.micro_batches - 1) / options.micro_batches;
-  costs.micro_batches = {options.micro_batches};
+  costs.kernels = trial.kernel_book;
+  return costs;
+}
+
+LayerCosts costs_of(std::span<const TimedSteps> timed, int micro_batches, std::int64_t samples) {
+  require<ConfigError>(timed.size() == std::size(profiled_steps), timed.size(), " pipelines were timed: give one for ",
+                       "each of ", std::size(profiled_steps), " schedules");
+  const TimedSteps &fused = timed[0], &split = timed[1], &whole = timed[2];
+  LayerCosts costs;
+  costs.time_unit = "ms";
+  costs.samples = samples;
+  costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
+  costs.micro_batches = {micro_batches};
   costs.link.latency = std::max({fused.message, split.message, whole.message});
   costs.word_overhead = (fused.word_overhead + split.word_overhead) / 2;
   // Figures are those of the mean micro-batch; the form asks for those of micro_batch_size samples.
-  const double scale =
-      static_cast<double>(costs.micro_batch_size) * options.micro_batches / static_cast<double>(costs.samples);
+  const double scale = static_cast<double>(costs.micro_batch_size) * micro_batches / static_cast<double>(samples);
   for (std::size_t n = 0; n < fused.layers.size(); ++n) {
     const LayerTimes &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
     LayerCost layer;
@@ -99,7 +95,7 @@ Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOp
     layer.activation_bytes = layer.boundary_bytes = static_cast<double>(f.output_bytes);
     costs.layers.push_back(std::move(layer));
   }
-  return result;
+  return costs;
 }
 
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
@@ -111,15 +107,15 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   if (options.weight_gradients == WeightGradients::stream) wishes.weight_gradients = WeightMode::stream;
   if (options.weight_gradients == WeightGradients::fused) wishes.weight_gradients = WeightMode::fused;
   std::optional<AutoChoice> best;
-  Profiled profiled;
+  LayerCosts costs;
   for (const int count : micro_batches_to_try(options, world.stages())) {
     PipelineOptions counted = options;
     counted.micro_batches = count;
-    Profiled measured = profile(world, network, loss, counted, how);
-    AutoChoice choice{counted, make_plan(measured.costs, wishes)};
+    LayerCosts measured = profile(world, network, loss, counted, how);
+    AutoChoice choice{counted, make_plan(measured, wishes)};
     if (best && best->planned.plan.prediction.makespan <= choice.planned.plan.prediction.makespan) continue;
     best = std::move(choice);
-    profiled = std::move(measured);
+    costs = std::move(measured);
   }
   AutoChoice choice = *std::move(best);
   PipelineOptions& decided = choice.options;
@@ -127,8 +123,8 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   decided.schedule.clear();
   decided.custom = plan.schedule;
   decided.weight_gradients = WeightGradients::stream;  // the words are fused already where they should be
-  decided.kernel_book = profiled.kernel_book;
-  decided.layer_costs = write_layer_costs(profiled.costs);
+  decided.kernel_book = plan.kernels;
+  decided.layer_costs = write_layer_costs(costs);
   decided.sample.clear();
   decided.sample_targets = torch::Tensor();
   decided.cut = plan.stages.size() > 1 ? "" : "uniform";

@@ -1,6 +1,8 @@
 // What the layers of a network cost on this machine, and the schedule and cut that follow from it.
 #pragma once
 
+#include <span>
+
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/planner.h"
 #include "penstock/runtime/pipeline.h"
@@ -18,12 +20,20 @@ struct ProfileOptions {
 /// stay as they are. Times are medians, in ms; how much slower they are than alone on the machine is
 /// LayerCosts::contention. Collective. Throws ConfigError without a sample, for replicas and for stages that are
 /// annotated.
-struct Profiled {
-  LayerCosts costs;
-  std::string kernel_book;  // PipelineOptions::kernel_book: what the times were taken with
+LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                   const ProfileOptions& how = {});
+
+/// What is timed, in this order: F, I and a fused W; W per micro-batch; B in one.
+struct ProfiledSteps {
+  const char* schedule;
+  WeightGradients weight_gradients;
 };
-Profiled profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                 const ProfileOptions& how = {});
+inline constexpr ProfiledSteps profiled_steps[] = {
+    {"gpipe", WeightGradients::fused}, {"zb-h1", WeightGradients::stream}, {"1f1b", WeightGradients::stream}};
+
+/// From what the layers took in pipelines of these (Pipeline::time_layers), of `samples` in so many micro-batches; all
+/// but the ranks and the kernels. Throws ConfigError unless there is one for each.
+LayerCosts costs_of(std::span<const TimedSteps> timed, int micro_batches, std::int64_t samples);
 
 /// What the planner makes of that.
 struct AutoChoice {

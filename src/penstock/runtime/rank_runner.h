@@ -77,8 +77,9 @@ class RankRunner {
   void clear_recorder() { recorder_.clear(); }
   /// Times every layer from now on, or no longer. At rest.
   void set_timing(bool on);
-  /// What the layers took since: by the node's number, medians of F, B (or I), W, then bytes of output and parameters.
-  std::vector<std::pair<std::string, torch::Tensor>> timed_nodes() const;
+  /// What the layers took in the `steps` since: by the node's number, F, B (or I), W (base/median.h), then bytes of
+  /// output and parameters.
+  std::vector<std::pair<std::string, torch::Tensor>> timed_nodes(std::size_t steps) const;
   /// The most live micro-batches so far.
   int peak_activations() const { return stash_.peak(); }
   /// The most that the plans of the same steps foresaw.

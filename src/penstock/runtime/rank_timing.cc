@@ -11,14 +11,15 @@ void RankRunner::set_timing(bool on) {
   }
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> RankRunner::timed_nodes() const {
+std::vector<std::pair<std::string, torch::Tensor>> RankRunner::timed_nodes(std::size_t steps) const {
   std::vector<std::pair<std::string, torch::Tensor>> timed;
   for (std::size_t s = 0; s < clocks_.size(); ++s) {
     const std::vector<int>& nodes = stages_[s]->part().nodes;
     for (std::size_t call = 0; call < nodes.size(); ++call) {
       const LayerClock::Samples& samples = clocks_[s]->samples()[call];
       timed.emplace_back(std::to_string(nodes[call]),
-                         torch::tensor({median(samples.forward), median(samples.backward), median(samples.weight_grad),
+                         torch::tensor({median_of_steps(samples.forward, steps), median_of_steps(samples.backward, steps),
+                                        median_of_steps(samples.weight_grad, steps),
                                         static_cast<double>(samples.output_bytes),
                                         static_cast<double>(stages_[s]->parameter_bytes(nodes[call]))},
                                        torch::kFloat64));

@@ -159,7 +159,7 @@ double idle_share(double busy, std::size_t ranks, double cost) {
   return cost > 0 ? 1 - busy / (static_cast<double>(ranks) * cost) : 0;
 }
 
-/// Every time of one stage that a cost is the median of. Milliseconds.
+/// Every time of one stage, step by step: a cost is median_of_steps() of them. Milliseconds.
 struct StageSamples {
   std::vector<double> forward, backward, input_grad, weight_grad, update;
 
@@ -181,7 +181,8 @@ Costs measured_costs(const Trace& trace) {
   const std::size_t stage_count = trace.schedule.rank_of_stage.size();
   std::vector<StageSamples> stages(stage_count);
   std::vector<double> transits;
-  for (const WorldStep& step : complete_steps(trace))
+  const std::vector<WorldStep> steps = complete_steps(trace);
+  for (const WorldStep& step : steps)
     for (const RankStep* rank : step.ranks) {
       std::vector<double> update(stage_count, 0);
       std::vector<bool> is_updated(stage_count, false);
@@ -201,9 +202,9 @@ Costs measured_costs(const Trace& trace) {
   Costs costs{{}, {}, {}, {}, median(std::move(transits))};
   for (const StageSamples& stage : stages) {
     const bool is_split = !stage.input_grad.empty();
-    costs.forward.push_back(median(stage.forward));
-    costs.input_grad.push_back(median(is_split ? stage.input_grad : stage.backward));
-    costs.weight_grad.push_back(is_split ? median(stage.weight_grad) : 0);
+    costs.forward.push_back(median_of_steps(stage.forward, steps.size()));
+    costs.input_grad.push_back(median_of_steps(is_split ? stage.input_grad : stage.backward, steps.size()));
+    costs.weight_grad.push_back(is_split ? median_of_steps(stage.weight_grad, steps.size()) : 0);
     costs.update.push_back(median(stage.update));
   }
   return costs;

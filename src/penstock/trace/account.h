@@ -47,15 +47,15 @@ struct Account {
   /// From the last rank's end of a step to the first one's begin of the next, when nobody had anything to do; 0 where
   /// steps overlap. The median over steps that count; none where no two of them follow each other.
   std::optional<double> between_steps_ms;
-  double predicted_ms = 0;              // simulated from the medians of this run's own instruction times
+  double predicted_ms = 0;              // simulated from this run's own instruction times
   double bubble_measured = 0;           // idle share of rank time in the makespan (compute and update are busy)
   double bubble_predicted = 0;
   double bubble_span_measured = 0;      // the same with the span as the cost
   double bubble_span_predicted = 0;
 };
 
-/// The median time of each stage's F, B (or I and W) and update (REDUCE, NORM and STEP together), and of a message,
-/// over the steps that count. B is given as input_grad where it is not split; a fused W counts per micro-batch; a
+/// What each stage's F, B (or I and W) takes, the median over the steps that count of the mean within a step, and the
+/// median time of its update (REDUCE, NORM and STEP together) and of a message. B is given as input_grad where it is not split; a fused W counts per micro-batch; a
 /// message whose time on the way is unknown does not count. Milliseconds. Throws DataError when no step counts.
 Costs measured_costs(const Trace& trace);
 
