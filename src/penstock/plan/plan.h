@@ -4,6 +4,7 @@
 #include "penstock/plan/advice.h"
 #include "penstock/plan/cost_list.h"
 #include "penstock/plan/cut.h"
+#include "penstock/plan/fit_spread.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/plan_file.h"

@@ -76,6 +76,8 @@ std::vector<int> room_for_contexts(const LayerSums& sums, const Schedule& schedu
   return contexts;
 }
 
+SimulateOptions varying(const LayerCosts& costs) { return {.links = {}, .keep_slots = false, .spread = costs.spread}; }
+
 /// Fills in all but the bytes.
 void tell_time(const Simulation& simulation, Prediction& prediction) {
   prediction.makespan = simulation.makespan;
@@ -128,7 +130,7 @@ class Trials {
     trial.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
     trial.fits = most_bytes(trial) <= cap();
     if (!trial.fits) return;
-    tell_time(simulate(schedule, outcome.costs), trial.prediction);
+    tell_time(simulate(schedule, outcome.costs, varying(costs_)), trial.prediction);
   }
 
   /// A generator that adapts may hold something else than `base` in the end.
@@ -302,7 +304,8 @@ Prediction foretell(const Plan& plan, const LayerCosts& costs) {
                        costs.layers.size(), ": they are for different networks");
   const LayerSums sums(costs, plan.schedule.micro_batches);
   Prediction prediction;
-  tell_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages)), prediction);
+  tell_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages), varying(costs)),
+            prediction);
   prediction.memory_bytes = memory_bytes(sums, plan.schedule, stages);
   return prediction;
 }

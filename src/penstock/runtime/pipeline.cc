@@ -251,18 +251,16 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
     require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
     submit(inputs, targets, true, {}).wait();  // not timed: it warms caches
-    on_each_runner([](RankRunner& runner) {
-      runner.clear_recorder();
-      runner.set_timing(true);
-    });
-    // The first step that counts is left out of an account (trace/account.h).
-    for (int step = 0; step <= steps; ++step) submit(inputs, targets, true, {}).wait();
+    on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
+    submit(inputs, targets, true, {}).wait();  // the first step recorded is left out of an account (trace/account.h)
+    on_each_runner([](RankRunner& runner) { runner.set_timing(true); });
+    for (int step = 0; step < steps; ++step) submit(inputs, targets, true, {}).wait();
     const Trace steps_taken = trace();
     const GatherTag tag{id_, ++gatherings_};
     std::map<std::string, torch::Tensor> timed;
     world_.run_on_local_ranks([&](const Member& member) {
       std::vector<std::pair<std::string, torch::Tensor>> own;
-      if (member.replica() == Replica(0)) own = runner_of(member)->timed_nodes(static_cast<std::size_t>(steps) + 1);
+      if (member.replica() == Replica(0)) own = runner_of(member)->timed_nodes(static_cast<std::size_t>(steps));
       auto gathered = gather_tensors(member, tag, own);
       if (member.rank == WorldRank(0)) timed = std::move(gathered);
     });

@@ -5,7 +5,9 @@
 #include <torch/optim/sgd.h>
 
 #include "penstock/base/error.h"
+#include "penstock/plan/fit_spread.h"
 #include "penstock/runtime/layer_times.h"
+#include "penstock/schedule/schedule.h"
 
 namespace penstock {
 namespace {
@@ -48,10 +50,10 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   require_no_annotations(network, options.inputs);
   PipelineOptions trial = options;
   trial.cut = world.stages() > 1 ? "time" : "uniform";
-  std::vector<TimedSteps> timed;
-  for (const auto& [schedule, weight_gradients] : profiled_steps) {
-    trial.schedule = schedule;
-    trial.weight_gradients = weight_gradients;
+  std::vector<TimedRun> runs;
+  for (const ProfiledSteps& what : profiled_steps) {
+    trial.schedule = what.schedule;
+    trial.weight_gradients = what.weight_gradients;
     Pipeline pipeline(world, network, loss, trial);
     if (how.optimizer)
       pipeline.optimize_with(how.optimizer);
@@ -60,20 +62,35 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     // What the first of them measured holds for all: the same kernels, and one stage per rank.
     trial.kernel_book = pipeline.options().kernel_book;
     trial.cut = pipeline.options().cut;
-    timed.push_back(pipeline.time_layers(options.sample, options.sample_targets, how.steps));
+    runs.push_back(timed_run(pipeline, what, {options.sample, options.sample_targets, how.steps}));
   }
-  LayerCosts costs = costs_of(timed, trial.micro_batches, options.sample_targets.size(0));
-  costs.ranks = world.stages();
+  LayerCosts costs = costs_of(runs, options.sample_targets.size(0));
   costs.kernels = trial.kernel_book;
   return costs;
 }
 
-LayerCosts costs_of(std::span<const TimedSteps> timed, int micro_batches, std::int64_t samples) {
-  require<ConfigError>(timed.size() == std::size(profiled_steps), timed.size(), " pipelines were timed: give one for ",
+TimedRun timed_run(Pipeline& pipeline, const ProfiledSteps& what, const TimedBatch& batch) {
+  TimedRun run;
+  const bool is_fused = what.weight_gradients == WeightGradients::fused;
+  const Schedule words = generate(what.schedule, {.ranks = pipeline.world().stages(),
+                                                  .micro_batches = pipeline.options().micro_batches, .chunks = 1});
+  run.plan.schedule = is_fused ? fuse_w(words) : words;
+  run.plan.stages.resize(static_cast<std::size_t>(words.stage_count()));
+  const StagedGraph& staged = pipeline.stages();
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    run.plan.stages[staged.stage_of_node[n].index()].push_back(staged.graph.nodes[n].name);
+  run.steps = pipeline.time_layers(batch.inputs, batch.targets, batch.steps);
+  return run;
+}
+
+LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
+  require<ConfigError>(runs.size() == std::size(profiled_steps), runs.size(), " pipelines were timed: give one for ",
                        "each of ", std::size(profiled_steps), " schedules");
-  const TimedSteps &fused = timed[0], &split = timed[1], &whole = timed[2];
+  const TimedSteps &fused = runs[0].steps, &split = runs[1].steps, &whole = runs[2].steps, &alone = runs[3].steps;
+  const int micro_batches = runs[0].plan.schedule.micro_batches;
   LayerCosts costs;
   costs.time_unit = "ms";
+  costs.ranks = runs[0].plan.schedule.rank_count();
   costs.samples = samples;
   costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
   costs.micro_batches = {micro_batches};
@@ -95,6 +112,16 @@ LayerCosts costs_of(std::span<const TimedSteps> timed, int micro_batches, std::i
     layer.activation_bytes = layer.boundary_bytes = static_cast<double>(f.output_bytes);
     costs.layers.push_back(std::move(layer));
   }
+  const auto work = [](const TimedSteps& steps) {
+    double sum = 0;
+    for (const LayerTimes& layer : steps.layers) sum += layer.forward + layer.backward;
+    return sum;
+  };
+  if (costs.ranks > 1 && work(whole) > 0 && work(alone) > 0) costs.contention = work(whole) / work(alone);
+  std::vector<MeasuredStep> steps;
+  for (const TimedRun& run : runs) steps.push_back({run.plan, run.steps.step});
+  steps.pop_back();  // in the last one no rank waits for the slower of two
+  costs.spread = fitted_spread(costs, steps);
   return costs;
 }
 

@@ -10,30 +10,47 @@
 namespace penstock {
 
 struct ProfileOptions {
-  int steps = 4;                    // timed, after one that is not, of each of three pipelines
+  int steps = 4;                    // timed, after some that are not, of each of four pipelines
   OptimizerFactory optimizer = {};  // whose step is timed; none: plain SGD
 };
 
 /// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
 /// a ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
-/// stay as they are. Times are medians, in ms; how much slower they are than alone on the machine is
-/// LayerCosts::contention. Collective. Throws ConfigError without a sample, for replicas and for stages that are
-/// annotated.
+/// stay as they are. Times are in ms. How much more they are than with one rank at work at a time, as in a sequential
+/// step, is LayerCosts::contention; how much they vary, LayerCosts::spread, is what makes the three steps as long as they
+/// were. Collective. Throws ConfigError without a sample, for replicas and for stages that are annotated.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
 
-/// What is timed, in this order: F, I and a fused W; W per micro-batch; B in one.
+/// The same in parts. The steps that are timed, in this order:
 struct ProfiledSteps {
   const char* schedule;
   WeightGradients weight_gradients;
 };
-inline constexpr ProfiledSteps profiled_steps[] = {
-    {"gpipe", WeightGradients::fused}, {"zb-h1", WeightGradients::stream}, {"1f1b", WeightGradients::stream}};
+inline constexpr ProfiledSteps profiled_steps[] = {{"gpipe", WeightGradients::fused},
+                                                   {"zb-h1", WeightGradients::stream},
+                                                   {"1f1b", WeightGradients::stream},
+                                                   {"sequential", WeightGradients::stream}};
 
-/// From what the layers took in pipelines of these (Pipeline::time_layers), of `samples` in so many micro-batches; all
-/// but the ranks and the kernels. Throws ConfigError unless there is one for each.
-LayerCosts costs_of(std::span<const TimedSteps> timed, int micro_batches, std::int64_t samples);
+/// A pipeline of one of them, timed.
+struct TimedRun {
+  Plan plan;         // its words and its cut alone
+  TimedSteps steps;
+};
+
+struct TimedBatch {
+  Tensors inputs;
+  torch::Tensor targets;
+  int steps = 4;
+};
+
+/// Collective; see Pipeline::time_layers.
+TimedRun timed_run(Pipeline& pipeline, const ProfiledSteps& what, const TimedBatch& batch);
+
+/// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Throws ConfigError for
+/// another number of runs.
+LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples);
 
 /// What the planner makes of that.
 struct AutoChoice {

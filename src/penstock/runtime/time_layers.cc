@@ -33,9 +33,10 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
   }
   for (std::size_t stage = 0; stage < stages; ++stage) {
     const double besides = words.forward[stage] - forward[stage] + words.input_grad[stage] - backward[stage];
-    steps.word_overhead += std::max(0.0, besides) / static_cast<double>(2 * stages);
+    steps.word_overhead += besides / static_cast<double>(2 * stages);
     update += words.update[stage];
   }
+  steps.word_overhead = std::max(0.0, steps.word_overhead);
   steps.message = words.message;
   steps.update_per_byte = bytes > 0 ? update / static_cast<double>(bytes) : 0;
   steps.step = account(trace).measured_ms;

@@ -1,8 +1,10 @@
 #include "penstock/schedule/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/fault.h"
@@ -110,7 +112,52 @@ void add_updates(const Schedule& schedule, const WordCosts& cost_of, std::vector
   }
 }
 
+/// Factors around 1 for the words of one run, the same wherever they are asked for: log-normal of mean 1.
+class Variation {
+ public:
+  Variation(double spread, std::uint64_t run) : sigma_(std::sqrt(std::log1p(spread * spread))), run_(run) {}
+
+  double operator()(Rank rank, int position, const Instruction& word) const {
+    if (sigma_ == 0 || !is_compute(word.op())) return 1;
+    const double sigma = sigma_ / std::sqrt(word.last().value() - word.first().value() + 1);
+    const std::uint64_t place = (std::uint64_t{rank.index()} << 32) + static_cast<std::uint32_t>(position);
+    return std::exp(sigma * normal(place) - sigma * sigma / 2);
+  }
+
+ private:
+  /// Four sixteen-bit numbers of a hash (SplitMix64) summed up: near enough to a normal one.
+  double normal(std::uint64_t place) const {
+    std::uint64_t bits = place + (run_ + 1) * 0x9e3779b97f4a7c15;
+    bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+    bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+    bits ^= bits >> 31;
+    double sum = 0;
+    for (int part = 0; part < 4; ++part) sum += static_cast<double>((bits >> (16 * part)) & 0xffff) / 65536 - 0.5;
+    return sum * std::sqrt(3.0);  // the variance of the sum is 4/12
+  }
+
+  double sigma_;
+  std::uint64_t run_;
+};
+
+constexpr int varied_runs = 16;
+
 double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
+
+struct StepTimes {
+  double makespan = 0;
+  double span = 0;
+};
+
+/// And what is idle in them.
+void tell_times(const StepTimes& times, Simulation& simulation) {
+  const double busy = std::accumulate(simulation.busy.begin(), simulation.busy.end(), 0.0);
+  const auto ranks = static_cast<double>(simulation.busy.size());
+  simulation.makespan = times.makespan;
+  simulation.span = times.span;
+  simulation.bubble_makespan = idle_share(busy, ranks, times.makespan);
+  simulation.bubble_span = idle_share(busy, ranks, times.span);
+}
 
 Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks) {
   std::vector<int> chunks(ranks.size(), 0);
@@ -119,19 +166,17 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
   Simulation result;
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;
+  double span = 0;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankState& state = ranks[rank];
     first_begin = std::min(first_begin, state.first_begin);
     last_end = std::max(last_end, state.last_end);
-    result.span = std::max(result.span, state.span());
+    span = std::max(span, state.span());
     result.busy.push_back(state.busy);
     result.peak_activations.push_back(state.peak / std::max(1, chunks[rank]));
     result.peak_contexts.push_back(state.peak_contexts);
   }
-  result.makespan = std::max(0.0, last_end - first_begin);
-  const double busy = std::accumulate(result.busy.begin(), result.busy.end(), 0.0);
-  result.bubble_makespan = idle_share(busy, static_cast<double>(ranks.size()), result.makespan);
-  result.bubble_span = idle_share(busy, static_cast<double>(ranks.size()), result.span);
+  tell_times({std::max(0.0, last_end - first_begin), span}, result);
   return result;
 }
 
@@ -140,35 +185,51 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
   if (auto fault = find_misplaced(schedule)) throw PlanError("this schedule cannot run: " + fault->reason);
   require_costs_fit(costs, schedule.stage_count());
+  require<ConfigError>(options.spread >= 0 && options.spread <= most_spread, "a spread of ", options.spread,
+                       ": 0 to ", most_spread, " is possible");
   const WordCosts cost_of(costs, schedule);
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto fault = find_incomplete(schedule, dependencies))
     throw PlanError("this schedule cannot run: " + fault->reason);
 
   const Counting counting{costs.weight_share, schedule.is_forward_only()};
-  std::vector<RankState> ranks(schedule.orders.size());
-  std::vector<std::vector<Slot>> slots(options.keep_slots ? ranks.size() : 0);
-  const auto run = [&](Rank rank, int, const Instruction& word, double ready) {
+  std::vector<RankState> ranks;
+  std::vector<std::vector<Slot>> slots(options.keep_slots ? schedule.orders.size() : 0);
+  Variation variation(0, 0);
+  const auto run = [&](Rank rank, int position, const Instruction& word, double ready) {
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
     if (is_send(word.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
-    const double duration = cost_of(word);
+    const double duration = cost_of(word) * variation(rank, position, word);
     const double end = begin + duration;
     state.clock = end;
     state.busy += duration;
     state.first_begin = std::min(state.first_begin, begin);
     state.last_end = std::max(state.last_end, end);
     count_activations(state, word, counting);
-    if (options.keep_slots && (is_compute(word.op()) || word.op() == Op::step))
+    if (!slots.empty() && (is_compute(word.op()) || word.op() == Op::step))
       slots[rank.index()].push_back({word, begin, end});
     return end;
   };
-  const Reach progress = replay(schedule, dependencies, costs.message, run);
-  require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
-  if (!schedule.is_lowered() && !schedule.is_forward_only()) add_updates(schedule, cost_of, ranks);
+  const auto run_all = [&] {
+    ranks.assign(schedule.orders.size(), {});
+    const Reach progress = replay(schedule, dependencies, costs.message, run);
+    require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
+    if (!schedule.is_lowered() && !schedule.is_forward_only()) add_updates(schedule, cost_of, ranks);
+    return summary(schedule, ranks);
+  };
 
-  Simulation result = summary(schedule, ranks);
-  result.slots = std::move(slots);
+  Simulation result = run_all();
+  result.slots = std::exchange(slots, {});
+  if (options.spread == 0) return result;
+  double makespan = 0, span = 0;
+  for (int i = 0; i < varied_runs; ++i) {
+    variation = Variation(options.spread, static_cast<std::uint64_t>(i));
+    const Simulation varied = run_all();
+    makespan += varied.makespan / varied_runs;
+    span += varied.span / varied_runs;
+  }
+  tell_times({makespan, span}, result);
   return result;
 }
 

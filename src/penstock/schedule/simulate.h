@@ -23,9 +23,16 @@ struct Slot {
   double end = 0;
 };
 
+constexpr double most_spread = 1;
+
 struct SimulateOptions {
   std::optional<Links> links;  // as for judge
   bool keep_slots = false;     // fill Simulation::slots
+  /// How much a word's time varies: the standard deviation of a compute word's time as a part of it, each word by
+  /// itself; a W over g micro-batches varies by 1/sqrt(g) of that. Above 0, makespan, span and bubbles are means over a
+  /// few runs with such words (always the same ones): a rank that waits for another waits for the slower of two times,
+  /// so steps grow with it. Slots and busy times stay those of words that take their costs.
+  double spread = 0;
 };
 
 struct Simulation {

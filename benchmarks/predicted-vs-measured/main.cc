@@ -1,0 +1,218 @@
+// Is the step that the planner foretells the step that one gets? See README.md beside this.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+
+#include <penstock/base/median.h>
+#include <penstock/penstock.h>
+#include <penstock/runtime/profile.h>
+#include <torch/torch.h>
+
+namespace {
+
+namespace ps = penstock;
+using Clock = std::chrono::steady_clock;
+
+constexpr int ranks = 2;
+constexpr double median_bar = 0.05, worst_bar = 0.10, choice_bar = 0.03;
+
+struct Workload {
+  std::string title;
+  std::function<std::unique_ptr<ps::Cell>()> make;
+  ps::Loss loss;
+  torch::Tensor inputs, targets;
+  int micro_batches = 0;
+  double learning_rate = 1e-3;
+};
+
+Workload workload_called(const std::string& name) {
+  torch::manual_seed(0);
+  const auto labels = [](std::int64_t samples) { return torch::randint(0, 10, {samples}, torch::kInt64); };
+  if (name == "mlp")
+    return {"MLP 784, 8 x 1024, 10, batch 128, m = 8",
+            [] { return std::make_unique<ps::Mlp>(ps::MlpOptions{784, std::vector<std::int64_t>(8, 1024), 10}); },
+            ps::cross_entropy, torch::randn({128, 784}), labels(128), 8, 1e-3};
+  if (name == "resnet50") {
+    ps::ResnetOptions options;
+    options.classes = 10;
+    return {"ResNet-50, 32 x 32, batch 64, m = 4", [options] { return std::make_unique<ps::Resnet>(options); },
+            ps::cross_entropy, torch::randn({64, 3, 32, 32}), labels(64), 4, 1e-5};
+  }
+  const ps::GptOptions options{.vocabulary = 65, .context = 128, .width = 256, .layers = 8, .heads = 4, .dropout = 0,
+                               .tied_head = false};
+  const torch::Tensor tokens = torch::randint(0, 65, {32, 129}, torch::kInt64);
+  return {"GPT, 8 layers of 256, context 128, batch 32, m = 8", [options] { return std::make_unique<ps::Gpt>(options); },
+          ps::next_token_loss, tokens.narrow(1, 0, 128).contiguous(), tokens.narrow(1, 1, 128).contiguous(), 8, 1e-3};
+}
+
+/// A plan, a pipeline that obeys it, and what was found out about both, round by round.
+struct Point {
+  ps::Trial trial;
+  ps::Plan plan;
+  std::unique_ptr<ps::Pipeline> pipeline;
+  std::vector<double> foretold, measured;  // ms
+
+  std::string name() const { return trial.schedule + " " + ps::to_string(trial.weight_gradients); }
+  double foretold_ms() const { return ps::median(foretold); }
+  double measured_ms() const { return ps::median(measured); }
+  /// Above 0 where the step is shorter than foretold.
+  double error() const { return foretold_ms() / measured_ms() - 1; }
+};
+
+class Grid {
+ public:
+  explicit Grid(Workload workload) : workload_(std::move(workload)), network_(workload_.make()) {
+    options_.micro_batches = workload_.micro_batches;
+    options_.kernels = ps::Kernels::tuned;
+    options_.sample = {workload_.inputs};
+    options_.sample_targets = workload_.targets;
+    optimizer_ = ps::sgd({.learning_rate = workload_.learning_rate});
+  }
+
+  /// A first profile: from it come the kernels, the cut of the profiled pipelines, and all plans.
+  void plan(const std::vector<std::string>& schedules) {
+    const ps::LayerCosts costs = ps::profile(world_, *network_, workload_.loss, options_, {.optimizer = optimizer_});
+    options_.kernel_book = costs.kernels;
+    for (const ps::ProfiledSteps& what : ps::profiled_steps) {
+      ps::PipelineOptions options = options_;
+      options.schedule = what.schedule;
+      options.weight_gradients = what.weight_gradients;
+      options.cut = cut_.empty() ? "time" : cut_;
+      profiled_.push_back(make(options));
+      cut_ = profiled_.back()->options().cut;
+    }
+    for (const std::string& schedule : schedules)
+      for (const ps::WeightMode mode : {ps::WeightMode::stream, ps::WeightMode::fused})
+        add(ps::make_plan(costs, {{schedule}, mode}));
+    add(ps::make_plan(costs));
+  }
+
+  /// Times the layers, and every plan's step, once each: in the order of the plans or the other way round.
+  void run_round(bool forward) {
+    std::vector<ps::TimedRun> runs;
+    for (std::size_t i = 0; i < profiled_.size(); ++i)
+      runs.push_back(ps::timed_run(*profiled_[i], ps::profiled_steps[i], {{workload_.inputs}, workload_.targets, 1}));
+    rounds_.push_back(ps::costs_of(runs, workload_.targets.size(0)));
+    for (std::size_t i = 0; i < points_.size(); ++i) {
+      Point& point = points_[forward ? i : points_.size() - 1 - i];
+      point.pipeline->train_step(workload_.inputs, workload_.targets).wait();  // after another's, caches are cold
+      const auto begin = Clock::now();
+      point.pipeline->train_step(workload_.inputs, workload_.targets).wait();
+      point.measured.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    }
+  }
+
+  /// All rounds' costs say what a step takes; how much words vary is for all rounds together to say.
+  void foretell() {
+    std::vector<double> spreads, contentions;
+    for (const ps::LayerCosts& costs : rounds_) {
+      spreads.push_back(costs.spread);
+      contentions.push_back(costs.contention);
+    }
+    spread_ = ps::median(spreads);
+    contention_ = ps::median(contentions);
+    for (ps::LayerCosts& costs : rounds_) {
+      costs.spread = spread_;
+      for (Point& point : points_) point.foretold.push_back(ps::foretell(point.plan, costs).makespan);
+    }
+  }
+
+  void report() const {
+    std::printf("\n## %s\n\n", workload_.title.c_str());
+    std::printf("| schedule | v | W | cut | foretold ms | measured ms | least ms | error |\n"
+                "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |\n");
+    std::vector<const Point*> grid;
+    for (const Point& point : points_)
+      if (&point != &points_.back()) grid.push_back(&point);
+    std::ranges::sort(grid, {}, &Point::measured_ms);
+    std::vector<double> errors;
+    const Point* worst = grid.front();
+    for (const Point* point : grid) {
+      std::printf("| %s | %d | %s | %s | %.1f | %.1f | %.1f | %+.1f %% |\n", point->trial.schedule.c_str(),
+                  point->trial.chunks, ps::to_string(point->trial.weight_gradients), ps::to_string(point->trial.cut),
+                  point->foretold_ms(), point->measured_ms(), std::ranges::min(point->measured), 100 * point->error());
+      errors.push_back(std::abs(point->error()));
+      if (std::abs(point->error()) > std::abs(worst->error())) worst = point;
+    }
+    const auto kept = [](double value, double bar) { return value <= bar ? "kept" : "MISSED"; };
+    std::printf("\nerror: median %.1f %% (%s, at most %.0f %%), worst %+.1f %% of %s (%s, at most %.0f %%), %zu points\n",
+                100 * ps::median(errors), kept(ps::median(errors), median_bar), 100 * median_bar,
+                100 * worst->error(), worst->name().c_str(), kept(std::abs(worst->error()), worst_bar), 100 * worst_bar,
+                errors.size());
+    print_twins(grid);
+    const Point& chosen = points_.back();
+    const double beside = chosen.measured_ms() / grid.front()->measured_ms() - 1;
+    std::printf("auto chooses %s, v = %d: %.1f ms, %+.1f %% beside the best of the grid, %s (%s, at most %.0f %%)\n",
+                chosen.name().c_str(), chosen.trial.chunks, chosen.measured_ms(), 100 * beside,
+                grid.front()->name().c_str(), kept(beside, choice_bar), 100 * choice_bar);
+    std::printf("words vary by %.0f %%; all ranks at work make them %.2f times as long as one alone\n", 100 * spread_,
+                contention_);
+  }
+
+ private:
+  std::unique_ptr<ps::Pipeline> make(const ps::PipelineOptions& options) {
+    auto pipeline = std::make_unique<ps::Pipeline>(world_, *network_, workload_.loss, options);
+    pipeline->optimize_with(optimizer_);
+    return pipeline;
+  }
+
+  void add(const ps::Planned& planned) {
+    ps::PipelineOptions options = options_;
+    options.custom = planned.plan.schedule;
+    options.cut.clear();
+    for (std::size_t stage = 1; stage < planned.plan.stages.size(); ++stage)
+      options.cut += (stage > 1 ? "," : "") + planned.plan.stages[stage].front();
+    points_.push_back({planned.trials.front(), planned.plan, make(options), {}, {}});
+  }
+
+  /// Points of one list of words and one cut do the same: what they differ by, nobody can foretell.
+  static void print_twins(const std::vector<const Point*>& grid) {
+    double most = 0;
+    for (const Point* a : grid)
+      for (const Point* b : grid)
+        if (a->plan.schedule.orders == b->plan.schedule.orders && a->plan.stages == b->plan.stages &&
+            a->plan.schedule.rank_of_stage == b->plan.schedule.rank_of_stage)
+          most = std::max(most, a->measured_ms() / b->measured_ms() - 1);
+    std::printf("points of the same words and cut differ by up to %.1f %%\n", 100 * most);
+  }
+
+  Workload workload_;
+  std::unique_ptr<ps::Cell> network_;
+  ps::World world_{ps::WorldOptions{.stages = ranks}};
+  ps::PipelineOptions options_;
+  ps::OptimizerFactory optimizer_;
+  std::string cut_;
+  std::vector<std::unique_ptr<ps::Pipeline>> profiled_;
+  std::vector<Point> points_;  // the last one is what auto chooses
+  std::vector<ps::LayerCosts> rounds_;
+  double spread_ = 0, contention_ = 1;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Steps as the planner foretells them, beside steps as they are, on this machine.");
+  std::string workload = "mlp";
+  int rounds = 30;
+  std::vector<std::string> schedules;
+  for (const ps::Generator& generator : ps::generators())
+    if (!ps::generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
+             .is_forward_only())
+      schedules.emplace_back(generator.name);
+  app.add_option("--workload", workload, "mlp, resnet50 or gpt")->check(CLI::IsMember({"mlp", "resnet50", "gpt"}));
+  app.add_option("--rounds", rounds, "turns in which everything is measured once")->check(CLI::PositiveNumber);
+  app.add_option("--schedules", schedules, "of the grid, each with weight gradients stream and fused")->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+
+  Grid grid(workload_called(workload));
+  grid.plan(schedules);
+  for (int round = 0; round < rounds; ++round) grid.run_round(round % 2 == 0);
+  grid.foretell();
+  grid.report();
+}
