@@ -215,6 +215,19 @@ class BodyVerbs(ProgramRuns):
             self.assertRegex(err, rf"stage {number}: .*".replace(".*", ".*" + ".*".join(stage)))
         self.assertIn("2 ranks = 2 stages", err)
 
+    def test_a_plans_kernels_are_taken(self):
+        self.write_plan(kernels=["tuned", "linear 20 20 bias_apart"])
+        job = ["bench", "step", "--hidden", "20x4", "--batch-size", "32", "--steps", "2", "--plan", "x.plan", "--json",
+               "-"]
+        for flags, kernels in (([], "tuned"), (["--kernels", "fixed"], "fixed")):
+            code, out, err = self.run_program(*job, *flags)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(out)["kernels"], kernels)
+        self.write_plan(kernels=["tuned", "linear 20 20 fast"])
+        code, out, err = self.run_program(*job)
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("names 'fast', which there is not", err)
+
     def test_a_plan_that_does_not_fit(self):
         self.write_plan()
         for flags, message in ((["--stages", "3"], "excludes"),

@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/kernels.h"
+#include "tests/base/complaint.h"
 
 namespace penstock::test {
 namespace {
@@ -83,6 +84,7 @@ TEST(KernelBook, is_what_its_text_says) {
   EXPECT_EQ(book.kernel_for(shape, Product::forward), ConvolutionKernel::library);
   EXPECT_EQ(book.kernel_for(LinearShape{784, 1024}), LinearKernel::bias_apart);
   EXPECT_NE(book.fingerprint(), KernelBook::tuned().fingerprint());
+  EXPECT_TRUE(says(complaint<DataError>([] { KernelBook::from_text("tuned\nlinear 8 8 fast\n"); }), "'fast'"));
 }
 
 }  // namespace

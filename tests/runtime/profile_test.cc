@@ -58,6 +58,20 @@ TEST(ScheduleAuto, cuts_at_the_slow_layer) {
   }
 }
 
+// The plan's kernels go into the options, and what all ranks at work cost is a figure of its own: two that wait do not
+// slow each other down.
+TEST(Profile, knows_its_kernels_and_what_ranks_do_to_each_other) {
+  SlowChain chain({{20, 20}, {20, 20}});
+  World world({.stages = 2});
+  PipelineOptions options = options_with_sample(2);
+  options.kernels = Kernels::tuned;
+  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1});
+  EXPECT_EQ(choice.planned.plan.kernels.substr(0, 6), "tuned\n");
+  EXPECT_EQ(choice.options.kernel_book, choice.planned.plan.kernels);
+  EXPECT_NEAR(choice.planned.contention, 1, 0.5);
+  EXPECT_THROW(costs_of({}, 8), ConfigError);
+}
+
 TEST(ScheduleAuto, trains_the_same_numbers) {
   SlowChain chain({{}, {}, {}});
   const PipelineOptions automatic = options_with_sample(4);

@@ -269,6 +269,19 @@ TEST(MeasuredCosts, are_medians_without_the_first_step) {
   EXPECT_EQ(measured_costs(trace).forward.front(), 2.5) << "the mean of the middle two";
 }
 
+TEST(MeasuredCosts, are_means_within_a_step) {
+  Trace trace = made_trace({.steps = 4});
+  const Costs even = measured_costs(trace);
+  for (auto& steps : trace.ranks)
+    for (RankStep& step : steps)
+      for (Span& span : step.spans)
+        if (span.activity == Activity::compute && span.instruction.op() == Op::forward &&
+            span.instruction.first() == MicroBatch(0))
+          span.end_ns += 8'000'000;
+  const Costs one_is_slow = measured_costs(trace);
+  EXPECT_NEAR(one_is_slow.forward.front(), even.forward.front() + 8.0 / trace.schedule.micro_batches, 1e-9);
+}
+
 TEST(MeasuredCosts, split_and_fused_weight_gradients) {
   Trace trace;
   const StageId stage(0);

@@ -1,0 +1,24 @@
+#include "penstock/base/median.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+TEST(Median, is_in_the_middle) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({3, 1, 2}), 2);
+  EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
+}
+
+// What happens in every step counts; the step that went wrong does not.
+TEST(MedianOfSteps, is_that_of_the_means) {
+  EXPECT_EQ(median_of_steps({1, 1, 1, 5, 1, 1, 1, 5, 9, 9, 9, 9}, 3), 2);
+  EXPECT_EQ(median_of_steps({1, 2, 3}, 1), 2);
+  EXPECT_EQ(median_of_steps({7}, 1), 7);
+  EXPECT_EQ(median_of_steps({}, 4), 0);
+  EXPECT_EQ(median_of_steps({4, 6}, 4), 5) << "steps without any do not count";
+}
+
+}  // namespace
+}  // namespace penstock
