@@ -52,7 +52,7 @@ struct LayerCosts {
   double contention = 1;
   /// The kernels that were timed, lines of text as PipelineOptions::kernel_book has them, for who runs the plan: nothing
   /// here looks into them. Empty: the usual ones.
-  std::string kernels;
+  std::string kernels = {};
   std::vector<LayerCost> layers;               // in order of execution
 
   friend bool operator==(const LayerCosts&, const LayerCosts&) = default;

@@ -35,7 +35,7 @@ struct Plan {
   std::string costs;      // fingerprint() of the costs that it was made from
   std::string time_unit;  // "ms"
   WeightMode weight_gradients = WeightMode::stream;
-  std::string kernels;    // LayerCosts::kernels
+  std::string kernels = {};  // LayerCosts::kernels
   std::vector<std::vector<std::string>> stages;  // the layers of each stage, by name, in order of execution
   Prediction prediction;
   Schedule schedule;  // compute words alone: lower() adds what the model's links ask for
