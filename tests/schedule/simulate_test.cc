@@ -85,26 +85,22 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
-// A rank that waits for another waits for the slower of two: with words that vary, steps grow, and more where more ranks
-// wait. One rank alone takes what its words take on the mean.
+// A rank that waits for another waits for the slower of two: with words that vary, steps grow. One rank alone takes what its words take on the mean.
 TEST(Simulate, words_that_vary_make_steps_longer) {
   const auto with = [](const Schedule& schedule, double spread) {
     return simulate(schedule, Costs::unit(), {.links = {}, .keep_slots = true, .spread = spread});
   };
   const Schedule alone = generate("1f1b", {.ranks = 1, .micro_batches = 64});
   EXPECT_NEAR(with(alone, 0.2).makespan, with(alone, 0).makespan, 0.02 * with(alone, 0).makespan);
-  double before = 0;
   for (const int ranks : {2, 4, 8}) {
     const Schedule schedule = generate("1f1b", {.ranks = ranks, .micro_batches = 16});
     const Simulation even = with(schedule, 0), varied = with(schedule, 0.2), more = with(schedule, 0.4);
-    const double growth = varied.makespan / even.makespan;
-    EXPECT_GT(growth, std::max(1.0, before));
+    EXPECT_GT(varied.makespan, 1.02 * even.makespan) << ranks;
     EXPECT_GT(more.makespan, varied.makespan);
     EXPECT_GT(varied.bubble_makespan, even.bubble_makespan);
     EXPECT_EQ(varied.makespan, with(schedule, 0.2).makespan) << "the same words each time";
     EXPECT_EQ(varied.busy, even.busy);
     EXPECT_EQ(varied.slots.front().back().end, even.slots.front().back().end);
-    before = growth;
   }
   EXPECT_THROW(with(alone, -0.1), ConfigError);
   EXPECT_THROW(with(alone, 1.1), ConfigError);

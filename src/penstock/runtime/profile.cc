@@ -102,11 +102,15 @@ LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
     const LayerTimes &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
     LayerCost layer;
     layer.name = f.name;
-    layer.forward = scale * (f.forward + s.forward + w.forward) / 3;
-    layer.input_grad = scale * (f.backward + s.backward) / 2;
-    layer.weight_grad = scale * s.weight_grad;
-    layer.weight_grad_fused = scale * f.weight_grad;
-    layer.backward = scale * w.backward;
+    // One figure stands for F in all runs, and one for I in two. What a run's own were more or less, its W or B gets: a
+    // W between two F's costs these their caches, and a fused one does not.
+    const double forward = (f.forward + s.forward + w.forward) / 3, input_grad = (f.backward + s.backward) / 2;
+    const auto with_rest = [&](double own, double rest) { return scale * std::max(0.0, own + rest); };
+    layer.forward = scale * forward;
+    layer.input_grad = scale * input_grad;
+    layer.weight_grad = with_rest(s.weight_grad, s.forward - forward + s.backward - input_grad);
+    layer.weight_grad_fused = with_rest(f.weight_grad, f.forward - forward + f.backward - input_grad);
+    layer.backward = with_rest(w.backward, w.forward - forward);
     layer.update = fused.update_per_byte * static_cast<double>(f.parameter_bytes);
     layer.parameter_bytes = static_cast<double>(2 * f.parameter_bytes);
     layer.activation_bytes = layer.boundary_bytes = static_cast<double>(f.output_bytes);
