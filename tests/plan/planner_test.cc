@@ -228,8 +228,9 @@ TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) 
     RC_LOG() << write_layer_costs(costs) << to_table(planned) << explanation(planned);
     const Prediction& prediction = planned.plan.prediction;
     RC_ASSERT(planned.trials.front().prediction == prediction);
-    for (const Trial& trial : planned.trials)
-      RC_ASSERT(!trial.fits || trial.prediction.makespan >= prediction.makespan);
+    // To nine digits: of equally short ones the smallest is taken.
+    const double shortest = prediction.makespan * (1 - 1e-8);
+    for (const Trial& trial : planned.trials) RC_ASSERT(!trial.fits || trial.prediction.makespan >= shortest);
     judge(planned.plan.schedule).require_ok(planned.plan.schedule);
     RC_ASSERT(read_plan(write_plan(planned.plan)) == planned.plan);
     RC_ASSERT(most_bytes_counted(costs, planned.plan) == most(prediction.memory_bytes));
@@ -246,7 +247,7 @@ TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) 
       if (static_cast<std::size_t>(generator.default_chunks * costs.ranks) > costs.layers.size()) continue;
       for (const int m : costs.micro_batches) {
         const Fixed fixed = uniform(costs, generator, m);
-        RC_ASSERT(fixed.bytes > largest_cap || prediction.makespan <= fixed.makespan);
+        RC_ASSERT(fixed.bytes > largest_cap || shortest <= fixed.makespan);
       }
     }
   }));

@@ -1,7 +1,5 @@
 #include "penstock/plan/fit_spread.h"
 
-#include <cmath>
-
 #include "penstock/plan/planner.h"
 
 namespace penstock {
@@ -12,12 +10,12 @@ double fitted_spread(const LayerCosts& costs, std::span<const MeasuredStep> step
   const auto is_short = [&](double spread) {  // what is foretold with it
     LayerCosts varied = costs;
     varied.spread = spread;
-    double sum = 0;
+    double product = 1;
     for (const MeasuredStep& step : steps) {
       const double foretold = foretell(step.plan, varied).makespan;
-      if (foretold > 0 && step.makespan > 0) sum += std::log(foretold / step.makespan);
+      if (foretold > 0 && step.makespan > 0) product *= foretold / step.makespan;
     }
-    return sum < 0;
+    return product < 1;
   };
   double low = 0, high = most;
   if (!is_short(low)) return low;

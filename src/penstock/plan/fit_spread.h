@@ -14,8 +14,8 @@ struct MeasuredStep {
   double makespan = 0;  // in the unit of the costs
 };
 
-/// The LayerCosts::spread with which foretell() is right for `steps` on the whole (the mean of the logarithms of foretold
-/// over measured is 0): 0 where they took no longer than foretold without any, at most 0.5. Throws as foretell().
+/// The LayerCosts::spread with which foretell() is right for `steps` on the whole (the product of foretold over
+/// measured is 1): 0 where they took no longer than foretold without any, at most 0.5. Throws as foretell().
 double fitted_spread(const LayerCosts& costs, std::span<const MeasuredStep> steps);
 
 }  // namespace penstock

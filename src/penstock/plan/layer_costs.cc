@@ -121,7 +121,8 @@ LayerCosts read_layer_costs(std::string_view text) {
                      " in its one object: docs/cost_file.md tells the form");
   root[version_key].whole(version, version);
   root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
-                        "weight_share", "word_overhead", "spread", "memory_cap_bytes", "contention", "kernels", "layers"});
+                        "weight_share", "word_overhead", "spread", "memory_cap_bytes", "contention", "kernels",
+                        "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));

@@ -50,8 +50,8 @@ struct LayerCosts {
   /// How much slower words run while all ranks compute than alone on the machine. The layers' figures hold it already:
   /// it is here for people.
   double contention = 1;
-  /// The kernels that were timed, lines of text as PipelineOptions::kernel_book has them, for who runs the plan: nothing
-  /// here looks into them. Empty: the usual ones.
+  /// The kernels that were timed, lines of text as PipelineOptions::kernel_book has them, for who runs the plan:
+  /// nothing here looks into them. Empty: the usual ones.
   std::string kernels = {};
   std::vector<LayerCost> layers;               // in order of execution
 

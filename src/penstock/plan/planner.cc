@@ -293,7 +293,8 @@ Prediction foretell(const Plan& plan, const LayerCosts& costs) {
   for (const std::vector<std::string>& stage : plan.stages) {
     const int begin = next;
     for (const std::string& layer : stage) {
-      const std::string known = next < std::ssize(costs.layers) ? costs.layers[static_cast<std::size_t>(next)].name : "";
+      const auto index = static_cast<std::size_t>(next);
+      const std::string known = index < costs.layers.size() ? costs.layers[index].name : "";
       require<ConfigError>(layer == known, "the plan has '", layer, "' as layer ", next, ", and the costs have ",
                            known.empty() ? "no more layers" : "'" + known + "'", ": they are for different networks");
       ++next;

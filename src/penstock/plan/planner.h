@@ -56,7 +56,7 @@ struct Planned {
 /// ranks, and when nothing fits: the message says the smallest cap that would do.
 Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes = {});
 
-/// What the step of `plan` costs when its layers cost this. foretell(make_plan(c).plan, c) is the plan's own prediction.
+/// What the step of `plan` costs when layers cost this: foretell(make_plan(c).plan, c) is the plan's own prediction.
 /// Throws ConfigError where `costs` have other layers, or fewer or more of them.
 Prediction foretell(const Plan& plan, const LayerCosts& costs);
 

@@ -49,8 +49,8 @@ std::shared_ptr<const KernelBook> kernels_of(const PipelineOptions& options) {
   const KernelBook book =
       options.kernels == Kernels::tuned ? KernelBook::from_text(options.kernel_book) : KernelBook::fixed();
   require<ConfigError>(has_streamed_linear() || !book.has(LinearKernel::streamed),
-                       "the chosen kernels are in part those of BLIS ('streamed'), and this Penstock was built without: "
-                       "build it where libblis-serial-dev is installed, or give kernels chosen without it");
+                       "the chosen kernels are in part those of BLIS ('streamed'), and this Penstock was built "
+                       "without: build it where libblis-serial-dev is installed, or give kernels chosen without it");
   return std::make_shared<const KernelBook>(book);
 }
 

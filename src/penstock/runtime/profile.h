@@ -17,9 +17,9 @@ struct ProfileOptions {
 /// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
 /// a ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
-/// stay as they are. Times are in ms. How much more they are than with one rank at work at a time, as in a sequential
-/// step, is LayerCosts::contention; how much they vary, LayerCosts::spread, is what makes the three steps as long as they
-/// were. Collective. Throws ConfigError without a sample, for replicas and for stages that are annotated.
+/// stay as they are. Times are in ms. LayerCosts::contention is how much more they are than in a sequential step, where
+/// one rank works at a time; LayerCosts::spread, how much they vary, is what makes the first three steps as long as
+/// they were. Collective. Throws ConfigError without a sample, for replicas and for stages that are annotated.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
 

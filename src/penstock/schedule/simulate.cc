@@ -112,19 +112,27 @@ void add_updates(const Schedule& schedule, const WordCosts& cost_of, std::vector
   }
 }
 
-/// Factors around 1 for the words of one run, the same wherever they are asked for: log-normal of mean 1.
+/// Factors around 1 for the words of one run, the same wherever they are asked for: (1 + a z)^2 / (1 + a^2) with z
+/// nearly normal, which has the mean 1 and a tail to the right. Arithmetic and roots alone: the same bits everywhere.
 class Variation {
  public:
-  Variation(double spread, std::uint64_t run) : sigma_(std::sqrt(std::log1p(spread * spread))), run_(run) {}
+  Variation(double spread, std::uint64_t run) : spread_(spread), run_(run) {}
 
   double operator()(Rank rank, int position, const Instruction& word) const {
-    if (sigma_ == 0 || !is_compute(word.op())) return 1;
-    const double sigma = sigma_ / std::sqrt(word.last().value() - word.first().value() + 1);
+    if (spread_ == 0 || !is_compute(word.op())) return 1;
+    const double square = square_of_a(spread_ * spread_ / (word.last().value() - word.first().value() + 1));
     const std::uint64_t place = (std::uint64_t{rank.index()} << 32) + static_cast<std::uint32_t>(position);
-    return std::exp(sigma * normal(place) - sigma * sigma / 2);
+    const double root = 1 + std::sqrt(square) * normal(place);
+    return root * root / (1 + square);
   }
 
  private:
+  /// a^2, for a factor of that variance: (4 a^2 + 1.7 a^4) / (1 + a^2)^2, as the fourth power of z is 2.7 on the mean.
+  static double square_of_a(double variance) {
+    const double quadratic = 1.7 - variance, linear = 4 - 2 * variance;
+    return (std::sqrt(linear * linear + 4 * quadratic * variance) - linear) / (2 * quadratic);
+  }
+
   /// Four sixteen-bit numbers of a hash (SplitMix64) summed up: near enough to a normal one.
   double normal(std::uint64_t place) const {
     std::uint64_t bits = place + (run_ + 1) * 0x9e3779b97f4a7c15;
@@ -136,7 +144,7 @@ class Variation {
     return sum * std::sqrt(3.0);  // the variance of the sum is 4/12
   }
 
-  double sigma_;
+  double spread_;
   std::uint64_t run_;
 };
 

@@ -55,8 +55,9 @@ struct Account {
 };
 
 /// What each stage's F, B (or I and W) takes, the median over the steps that count of the mean within a step, and the
-/// median time of its update (REDUCE, NORM and STEP together) and of a message. B is given as input_grad where it is not split; a fused W counts per micro-batch; a
-/// message whose time on the way is unknown does not count. Milliseconds. Throws DataError when no step counts.
+/// median time of its update (REDUCE, NORM and STEP together) and of a message. B is given as input_grad where it is
+/// not split; a fused W counts per micro-batch; a message whose time on the way is unknown does not count.
+/// Milliseconds. Throws DataError when no step counts.
 Costs measured_costs(const Trace& trace);
 
 /// The account of the step of median makespan: earliest begin of a compute word to latest end of a compute or update
