@@ -21,7 +21,7 @@ struct LayerTimes {
 struct TimedSteps {
   std::vector<LayerTimes> layers;  // in the order of the graph
   double message = 0;              // median time of a message on its way; 0 where there are none
-  double word_overhead = 0;        // what an F or B takes besides its layers, mean over stages
+  double word_overhead = 0;        // what a B takes besides its layers, mean over stages
   double update_per_byte = 0;      // of parameters, in the STEP
   double step = 0;                 // median makespan
 };

@@ -13,6 +13,7 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
   const Costs words = measured_costs(trace);
   const auto stages = words.forward.size();
   std::vector<double> forward(stages, 0), backward(stages, 0);
+  std::vector<std::vector<std::size_t>> layers_of(stages);
   double update = 0;
   std::int64_t bytes = 0;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
@@ -28,12 +29,16 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
       forward[staged.stage_of_node[n].index()] += layer.forward;
       backward[staged.stage_of_node[n].index()] += layer.backward;
       bytes += layer.parameter_bytes;
+      layers_of[staged.stage_of_node[n].index()].push_back(n);
     }
     steps.layers.push_back(std::move(layer));
   }
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    const double besides = words.forward[stage] - forward[stage] + words.input_grad[stage] - backward[stage];
-    steps.word_overhead += besides / static_cast<double>(2 * stages);
+    // What F takes besides its layers lies between them, and goes with their number; what B does lies around them.
+    const double between = std::max(0.0, words.forward[stage] - forward[stage]);
+    for (const std::size_t n : layers_of[stage])
+      steps.layers[n].forward += between / static_cast<double>(layers_of[stage].size());
+    steps.word_overhead += (words.input_grad[stage] - backward[stage]) / static_cast<double>(stages);
     update += words.update[stage];
   }
   steps.word_overhead = std::max(0.0, steps.word_overhead);
