@@ -83,13 +83,14 @@ class Grid {
   void plan(const std::vector<std::string>& schedules) {
     const ps::LayerCosts costs = ps::profile(world_, *network_, workload_.loss, options_, {.optimizer = optimizer_});
     options_.kernel_book = costs.kernels;
+    std::string cut = "time";  // found by the first, kept by the others
     for (const ps::ProfiledSteps& what : ps::profiled_steps) {
       ps::PipelineOptions options = options_;
       options.schedule = what.schedule;
       options.weight_gradients = what.weight_gradients;
-      options.cut = cut_.empty() ? "time" : cut_;
+      options.cut = cut;
       profiled_.push_back(make(options));
-      cut_ = profiled_.back()->options().cut;
+      cut = profiled_.back()->options().cut;
     }
     for (const std::string& schedule : schedules)
       for (const ps::WeightMode mode : {ps::WeightMode::stream, ps::WeightMode::fused})
@@ -207,7 +208,6 @@ class Grid {
   ps::World world_{ps::WorldOptions{.stages = ranks}};
   ps::PipelineOptions options_;
   ps::OptimizerFactory optimizer_;
-  std::string cut_;
   std::vector<std::unique_ptr<ps::Pipeline>> profiled_;
   std::vector<Point> points_;  // the last one is what auto chooses
   std::vector<ps::LayerCosts> rounds_;

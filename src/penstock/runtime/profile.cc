@@ -45,7 +45,7 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
 }  // namespace
 
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                 const ProfileOptions& how) {
+                   const ProfileOptions& how) {
   require_choice(world, options);
   require_no_annotations(network, options.inputs);
   PipelineOptions trial = options;
