@@ -102,7 +102,7 @@ class Grid {
   void run_round(bool forward) {
     std::vector<ps::TimedRun> runs;
     for (std::size_t i = 0; i < profiled_.size(); ++i)
-      runs.push_back(ps::timed_run(*profiled_[i], ps::profiled_steps[i], {{workload_.inputs}, workload_.targets, 1}));
+      runs.push_back(ps::timed_run(*profiled_[i], {{workload_.inputs}, workload_.targets, 1}));
     rounds_.push_back(ps::costs_of(runs, workload_.targets.size(0)));
     for (std::size_t i = 0; i < points_.size(); ++i) {
       Point& point = points_[forward ? i : points_.size() - 1 - i];
@@ -186,9 +186,7 @@ class Grid {
   void add(const ps::Planned& planned) {
     ps::PipelineOptions options = options_;
     options.custom = planned.plan.schedule;
-    options.cut.clear();
-    for (std::size_t stage = 1; stage < planned.plan.stages.size(); ++stage)
-      options.cut += (stage > 1 ? "," : "") + planned.plan.stages[stage].front();
+    options.cut = ps::cut_of(planned.plan);
     points_.push_back({planned.trials.front(), planned.plan, make(options), {}, {}});
   }
 

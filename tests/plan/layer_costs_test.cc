@@ -115,6 +115,7 @@ TEST(LayerCosts, every_value_reads_back) {
     if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.micro_batches.clear();
     if (*rc::gen::arbitrary<bool>()) costs.spread = *rc::gen::inRange(0, 100) / 100.0;
+    if (*rc::gen::arbitrary<bool>()) costs.cache_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.kernels = "tuned\nlinear 784 1024 streamed\n";
     if (*rc::gen::arbitrary<bool>()) costs.contention = *rc::gen::inRange(1, 300) / 100.0;
     costs.layers[0].forward = 1.0 / *rc::gen::inRange(1, 1000);

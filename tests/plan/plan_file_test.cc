@@ -80,6 +80,14 @@ TEST(PlanFile, carries_the_kernels_that_were_timed) {
   EXPECT_EQ(read_plan(write_plan(plan)), plan);
 }
 
+TEST(PlanFile, says_where_it_cuts) {
+  Plan plan;
+  plan.stages = {{"a", "b"}, {"c"}, {"d", "e"}};
+  EXPECT_EQ(cut_of(plan), "c,d");
+  plan.stages = {{"a"}};
+  EXPECT_EQ(cut_of(plan), "uniform");
+}
+
 TEST(PlanFile, errors_say_where_and_what_is_possible) {
   EXPECT_EQ(test::complaint<DataError>([] { read_plan("{}"); }),
             "the plan file must say \"penstock_plan\": 1 in its one object: `penstock plan --output FILE` writes one");

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/cache_share.h"
 #include "tests/base/complaint.h"
 #include "tests/runtime/slow_chain.h"
 
@@ -36,9 +37,10 @@ TEST(TimeLayers, tells_forward_from_backward_of_each) {
 }
 
 TEST(TimedSteps, are_what_their_text_says) {
-  TimedSteps steps{{{"block 1", 0.1, 1.0 / 3, 2, 40, 50}}, 0.25, 0.5, 1e-9, 12};
+  TimedSteps steps{{{"block 1", 0.1, 1.0 / 3, 2, 40, 50}}, 0.25, 0.5, 1e-9, 12, 1 << 24};
   const TimedSteps read = timed_steps_from(to_text(steps));
   EXPECT_EQ(to_text(read), to_text(steps));
+  EXPECT_EQ(read.cache_bytes, 1 << 24);
   EXPECT_EQ(read.layers.front().name, "block 1");
   EXPECT_EQ(read.layers.front().backward, 1.0 / 3);
 }
@@ -58,18 +60,29 @@ TEST(ScheduleAuto, cuts_at_the_slow_layer) {
   }
 }
 
-// The plan's kernels go into the options, and what all ranks at work cost is a figure of its own: two that wait do not
-// slow each other down.
-TEST(Profile, knows_its_kernels_and_what_ranks_do_to_each_other) {
+// What all ranks at work cost is a figure of its own: two that wait do not slow each other down. The cache is shared.
+TEST(Profile, tells_of_the_machine_too) {
   SlowChain chain({{20, 20}, {20, 20}});
+  World world({.stages = 2});
+  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1});
+  EXPECT_NE(costs.contention, 1);
+  EXPECT_NEAR(costs.contention, 1, 0.5);
+  EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
+  EXPECT_GE(cache_share(1), cache_share(2));
+  const LayerCosts quicker =
+      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .contention = false});
+  EXPECT_EQ(quicker.contention, 1);
+  EXPECT_THROW(costs_of({}, 8), ConfigError);
+}
+
+TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {
+  SlowChain chain({{}, {}});
   World world({.stages = 2});
   PipelineOptions options = options_with_sample(2);
   options.kernels = Kernels::tuned;
   const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1});
   EXPECT_EQ(choice.planned.plan.kernels.substr(0, 6), "tuned\n");
   EXPECT_EQ(choice.options.kernel_book, choice.planned.plan.kernels);
-  EXPECT_NEAR(choice.planned.contention, 1, 0.5);
-  EXPECT_THROW(costs_of({}, 8), ConfigError);
 }
 
 TEST(ScheduleAuto, trains_the_same_numbers) {

@@ -85,7 +85,8 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
-// A rank that waits for another waits for the slower of two: with words that vary, steps grow. One rank alone takes what its words take on the mean.
+// A rank that waits for another waits for the slower of two: with words that vary, steps grow. One rank alone takes what
+// its words take on the mean.
 TEST(Simulate, words_that_vary_make_steps_longer) {
   const auto with = [](const Schedule& schedule, double spread) {
     return simulate(schedule, Costs::unit(), {.links = {}, .keep_slots = true, .spread = spread});
@@ -123,6 +124,20 @@ TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
   Costs with_overhead = costs;
   with_overhead.overhead = 0.5;
   EXPECT_EQ(simulate(alone(before + "0W0-3"), with_overhead).makespan, 8 + 9 * 0.5);
+}
+
+// A single W takes 5, of which 4 are the way to memory (the test above). Half the gradients stay in the cache from one
+// W or B to the next of the stage; the I in between drives them out.
+TEST(Simulate, a_w_or_b_after_another_of_its_stage_is_spared_what_the_cache_keeps) {
+  const Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .weight_grad_fused = {2}, .backward = {6},
+                    .cached = {0.5}};
+  const std::string before = "0F0 0F1 0F2 0F3 ";
+  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0 0W1 0W2 0W3"), costs).makespan, 5 + 3 * (5 - 2));
+  EXPECT_EQ(simulate(alone(before + "0I0 0W0 0I1 0W1 0I2 0W2 0I3 0W3"), costs).makespan, 4 * 5);
+  EXPECT_EQ(simulate(alone(before + "0B0 0B1 0B2 0B3"), costs).makespan, 6 + 3 * (6 - 2));
+  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0-3"), costs).makespan, 8) << "paid once anyway";
+  EXPECT_EQ(simulate(alone("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), costs).makespan, 4 * 6);
+  EXPECT_THROW(simulate(alone(before + "0B0 0B1 0B2 0B3"), Costs{.cached = {1.5}}), ConfigError);
 }
 
 TEST(Simulate, a_fused_w_costs_what_its_stage_says) {

@@ -165,10 +165,7 @@ void obey_plan(JobFlags& flags) {
   flags.stages = plan.schedule.rank_count();
   flags.micro_batches = plan.schedule.micro_batches;
   flags.weight_gradients = to_string(plan.weight_gradients);
-  flags.cut.clear();
-  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
-    flags.cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
-  if (plan.stages.size() == 1) flags.cut = "uniform";
+  flags.cut = cut_of(plan);
 }
 
 void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {

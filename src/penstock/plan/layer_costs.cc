@@ -121,8 +121,8 @@ LayerCosts read_layer_costs(std::string_view text) {
                      " in its one object: docs/cost_file.md tells the form");
   root[version_key].whole(version, version);
   root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
-                        "weight_share", "word_overhead", "spread", "memory_cap_bytes", "contention", "kernels",
-                        "layers"});
+                        "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",
+                        "kernels", "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
@@ -135,6 +135,7 @@ LayerCosts read_layer_costs(std::string_view text) {
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
   if (root.has("word_overhead")) costs.word_overhead = time(root["word_overhead"]);
   if (root.has("spread")) costs.spread = root["spread"].share();
+  if (root.has("cache_bytes")) costs.cache_bytes = bytes(root["cache_bytes"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
   if (root.has("contention")) costs.contention = contention(root["contention"]);
   if (root.has("kernels")) costs.kernels = root["kernels"].lines();
@@ -158,6 +159,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
   if (costs.weight_share != 1) document["weight_share"] = costs.weight_share;
   if (costs.word_overhead != 0) document["word_overhead"] = costs.word_overhead;
   if (costs.spread != 0) document["spread"] = costs.spread;
+  if (costs.cache_bytes != 0) document["cache_bytes"] = whole(costs.cache_bytes);
   if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);
   if (costs.contention != 1) document["contention"] = costs.contention;
   if (!costs.kernels.empty()) document["kernels"] = lines_of(costs.kernels);

@@ -46,6 +46,7 @@ struct LayerCosts {
   double weight_share = 1;                     // of activation_bytes: what W still needs when I has run
   double word_overhead = 0;                    // every F, B, I or W takes this besides, whatever its size
   double spread = 0;                           // of a word's time: SimulateOptions::spread
+  double cache_bytes = 0;                      // of a rank's cache, for what its last word used: Costs::cached
   std::optional<double> memory_cap_bytes;      // per rank
   /// How much slower words run while all ranks compute than alone on the machine. The layers' figures hold it already:
   /// it is here for people.

@@ -24,7 +24,10 @@ std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<st
 }  // namespace
 
 LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
-    : weight_share_(costs.weight_share), word_overhead_(costs.word_overhead), micro_batches_(micro_batches) {
+    : weight_share_(costs.weight_share),
+      word_overhead_(costs.word_overhead),
+      cache_bytes_(costs.cache_bytes),
+      micro_batches_(micro_batches) {
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
@@ -77,6 +80,7 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
   Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = 0,
               .weight_share = sums.weight_share(), .overhead = sums.word_overhead()};
   if (sums.has_update()) costs.update.clear();
+  if (sums.has_cache()) costs.cached.clear();
   for (std::size_t s = 0; s < stages.size(); ++s) {
     costs.forward.push_back(sums.forward(stages[s]));
     costs.input_grad.push_back(sums.input_grad(stages[s]));
@@ -84,6 +88,7 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
     if (sums.has_fused()) costs.weight_grad_fused.push_back(sums.weight_grad_fused(stages[s]));
     if (sums.has_backward()) costs.backward.push_back(sums.backward(stages[s]));
     if (sums.has_update()) costs.update.push_back(sums.update(stages[s]));
+    if (sums.has_cache()) costs.cached.push_back(sums.cached(stages[s]));
     if (s > 0 && rank_of_stage[s] != rank_of_stage[s - 1])
       costs.message = std::max(costs.message, sums.message(stages[s].begin));
   }

@@ -50,6 +50,11 @@ class LayerSums {
   double parameter_bytes(Stretch stretch) const { return sum(parameter_bytes_, stretch); }
   double weight_share() const { return weight_share_; }
   double word_overhead() const { return word_overhead_; }
+  /// Costs::cached: as much as goes into the cache.
+  double cached(Stretch stretch) const {
+    return parameter_bytes(stretch) > cache_bytes_ ? cache_bytes_ / parameter_bytes(stretch) : 1;
+  }
+  bool has_cache() const { return cache_bytes_ > 0; }
   /// C, when the layers before and from `layer` on are on different ranks.
   double message(int layer) const { return message_[static_cast<std::size_t>(layer)]; }
 
@@ -65,6 +70,7 @@ class LayerSums {
   std::vector<double> message_;  // by layer
   double weight_share_;
   double word_overhead_;
+  double cache_bytes_;
   int micro_batches_;
   bool has_fused_ = false;
   bool has_backward_ = false;

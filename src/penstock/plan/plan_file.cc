@@ -77,6 +77,14 @@ const char* to_string(WeightMode mode) {
   return "";
 }
 
+std::string cut_of(const Plan& plan) {
+  if (plan.stages.size() == 1) return "uniform";
+  std::string cut;
+  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
+    cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
+  return cut;
+}
+
 Plan read_plan(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);

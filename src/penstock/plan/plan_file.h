@@ -43,6 +43,10 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+/// Where the plan cuts, as --cut and PipelineOptions::cut take it: the first layer of each stage but the first, with
+/// commas between; "uniform" for one stage.
+std::string cut_of(const Plan& plan);
+
 /// Throws DataError, naming the member and what is possible, for anything that is not exactly the form, and PlanError
 /// when the schedule in it cannot run.
 Plan read_plan(std::string_view text);

@@ -11,7 +11,7 @@ namespace penstock {
 std::string to_text(const TimedSteps& steps) {
   std::ostringstream text;
   text << std::setprecision(std::numeric_limits<double>::max_digits10) << steps.message << " " << steps.word_overhead
-       << " " << steps.update_per_byte << " " << steps.step << "\n";
+       << " " << steps.update_per_byte << " " << steps.step << " " << steps.cache_bytes << "\n";
   for (const LayerTimes& layer : steps.layers)
     text << layer.forward << " " << layer.backward << " " << layer.weight_grad << " " << layer.output_bytes << " "
          << layer.parameter_bytes << " " << layer.name << "\n";
@@ -24,7 +24,7 @@ TimedSteps timed_steps_from(const std::string& text) {
   std::string line;
   std::getline(lines, line);
   std::istringstream first(line);
-  first >> steps.message >> steps.word_overhead >> steps.update_per_byte >> steps.step;
+  first >> steps.message >> steps.word_overhead >> steps.update_per_byte >> steps.step >> steps.cache_bytes;
   require<InternalError>(!first.fail(), "times of layers begin with '", line, "'");
   while (std::getline(lines, line)) {
     std::istringstream words(line);

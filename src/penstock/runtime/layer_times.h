@@ -24,6 +24,7 @@ struct TimedSteps {
   double word_overhead = 0;        // what a B takes besides its layers, mean over stages
   double update_per_byte = 0;      // of parameters, in the STEP
   double step = 0;                 // median makespan
+  std::int64_t cache_bytes = 0;    // that a rank has (runtime/cache_share.h); 0 on devices
 };
 
 /// The text form, for the other ranks; from_text(to_text(x)) == x up to the layers' names, which hold no line break.

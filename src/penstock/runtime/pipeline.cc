@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/runtime/agreement.h"
+#include "penstock/runtime/cache_share.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
 #include "penstock/runtime/device.h"
@@ -266,7 +267,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     });
     on_each_runner([](RankRunner& runner) { runner.set_timing(false); });
     return timed_steps_from(decided_on_rank_0(world_, id_, Topic::layer_times, [&](const Member&) {
-      return to_text(put_together(staged_, timed, steps_taken));
+      TimedSteps told = put_together(staged_, timed, steps_taken);
+      if (options_.device == "cpu") told.cache_bytes = cache_share(world_.size());
+      return to_text(told);
     }));
   }
 

@@ -7,10 +7,13 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/fit_spread.h"
 #include "penstock/runtime/layer_times.h"
-#include "penstock/schedule/schedule.h"
+#include "penstock/runtime/time_layers.h"
+#include "penstock/schedule/lower.h"
 
 namespace penstock {
 namespace {
+
+constexpr std::size_t contention_run = 3;  // of profiled_steps: the last
 
 void require_choice(const World& world, const PipelineOptions& options) {
   require<ConfigError>(options.sample_targets.defined(),
@@ -52,6 +55,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   trial.cut = world.stages() > 1 ? "time" : "uniform";
   std::vector<TimedRun> runs;
   for (const ProfiledSteps& what : profiled_steps) {
+    if (!how.contention && &what == &profiled_steps[contention_run]) continue;
     trial.schedule = what.schedule;
     trial.weight_gradients = what.weight_gradients;
     Pipeline pipeline(world, network, loss, trial);
@@ -62,31 +66,26 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     // What the first of them measured holds for all: the same kernels, and one stage per rank.
     trial.kernel_book = pipeline.options().kernel_book;
     trial.cut = pipeline.options().cut;
-    runs.push_back(timed_run(pipeline, what, {options.sample, options.sample_targets, how.steps}));
+    runs.push_back(timed_run(pipeline, {options.sample, options.sample_targets, how.steps}));
   }
   LayerCosts costs = costs_of(runs, options.sample_targets.size(0));
   costs.kernels = trial.kernel_book;
   return costs;
 }
 
-TimedRun timed_run(Pipeline& pipeline, const ProfiledSteps& what, const TimedBatch& batch) {
+TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch) {
   TimedRun run;
-  const bool is_fused = what.weight_gradients == WeightGradients::fused;
-  const Schedule words = generate(what.schedule, {.ranks = pipeline.world().stages(),
-                                                  .micro_batches = pipeline.options().micro_batches, .chunks = 1});
-  run.plan.schedule = is_fused ? fuse_w(words) : words;
-  run.plan.stages.resize(static_cast<std::size_t>(words.stage_count()));
-  const StagedGraph& staged = pipeline.stages();
-  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
-    run.plan.stages[staged.stage_of_node[n].index()].push_back(staged.graph.nodes[n].name);
+  run.plan.schedule = strip(pipeline.schedule());
+  run.plan.stages = layers_by_stage(pipeline.stages());
   run.steps = pipeline.time_layers(batch.inputs, batch.targets, batch.steps);
   return run;
 }
 
 LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
-  require<ConfigError>(runs.size() == std::size(profiled_steps), runs.size(), " pipelines were timed: give one for ",
-                       "each of ", std::size(profiled_steps), " schedules");
-  const TimedSteps &fused = runs[0].steps, &split = runs[1].steps, &whole = runs[2].steps, &alone = runs[3].steps;
+  require<ConfigError>(runs.size() == std::size(profiled_steps) || runs.size() == contention_run, runs.size(),
+                       " pipelines were timed: give one for each of ", std::size(profiled_steps),
+                       " schedules, or leave the last one out");
+  const TimedSteps &fused = runs[0].steps, &split = runs[1].steps, &whole = runs[2].steps;
   const int micro_batches = runs[0].plan.schedule.micro_batches;
   LayerCosts costs;
   costs.time_unit = "ms";
@@ -95,6 +94,7 @@ LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
   costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
   costs.micro_batches = {micro_batches};
   costs.link.latency = std::max({fused.message, split.message, whole.message});
+  costs.cache_bytes = static_cast<double>(fused.cache_bytes);
   costs.word_overhead = (fused.word_overhead + split.word_overhead) / 2;
   // Figures are those of the mean micro-batch; the form asks for those of micro_batch_size samples.
   const double scale = static_cast<double>(costs.micro_batch_size) * micro_batches / static_cast<double>(samples);
@@ -121,16 +121,17 @@ LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
     for (const LayerTimes& layer : steps.layers) sum += layer.forward + layer.backward;
     return sum;
   };
-  if (costs.ranks > 1 && work(whole) > 0 && work(alone) > 0) costs.contention = work(whole) / work(alone);
-  std::vector<MeasuredStep> steps;
-  for (const TimedRun& run : runs) steps.push_back({run.plan, run.steps.step});
-  steps.pop_back();  // in the last one no rank waits for the slower of two
+  if (costs.ranks > 1 && runs.size() > contention_run && work(whole) > 0 && work(runs[contention_run].steps) > 0)
+    costs.contention = work(whole) / work(runs[contention_run].steps);
+  std::vector<MeasuredStep> steps;  // but for the last one: there no rank waits for the slower of two
+  for (const TimedRun& run : runs.first(contention_run)) steps.push_back({run.plan, run.steps.step});
   costs.spread = fitted_spread(costs, steps);
   return costs;
 }
 
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                             const ProfileOptions& how) {
+                             ProfileOptions how) {
+  how.contention = false;
   require<ConfigError>(options.cut == "parameters" || options.cut == "time",
                        "schedule 'auto' chooses the cut too, but it is given as '", options.cut,
                        "': leave it out, or name a schedule");
@@ -158,9 +159,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   decided.layer_costs = write_layer_costs(costs);
   decided.sample.clear();
   decided.sample_targets = torch::Tensor();
-  decided.cut = plan.stages.size() > 1 ? "" : "uniform";
-  for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
-    decided.cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
+  decided.cut = cut_of(plan);
   return choice;
 }
 

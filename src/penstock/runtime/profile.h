@@ -10,16 +10,17 @@
 namespace penstock {
 
 struct ProfileOptions {
-  int steps = 4;                    // timed, after some that are not, of each of four pipelines
+  int steps = 4;                    // timed, after some that are not, of each pipeline
   OptimizerFactory optimizer = {};  // whose step is timed; none: plain SGD
+  bool contention = true;           // whether the last of profiled_steps is run too
 };
 
 /// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
 /// a ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
 /// stay as they are. Times are in ms. LayerCosts::contention is how much more they are than in a sequential step, where
-/// one rank works at a time; LayerCosts::spread, how much they vary, is what makes the first three steps as long as
-/// they were. Collective. Throws ConfigError without a sample, for replicas and for stages that are annotated.
+/// one rank works at a time, unless `how` leaves that out; LayerCosts::spread, how much they vary, is what makes the
+/// first three steps as long as they were. Collective. Throws ConfigError without a sample, for replicas and for stages that are annotated.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
 
@@ -46,10 +47,10 @@ struct TimedBatch {
 };
 
 /// Collective; see Pipeline::time_layers.
-TimedRun timed_run(Pipeline& pipeline, const ProfiledSteps& what, const TimedBatch& batch);
+TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
-/// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Throws ConfigError for
-/// another number of runs.
+/// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Without the last run,
+/// contention is 1. Throws ConfigError for another number of runs.
 LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples);
 
 /// What the planner makes of that.
@@ -60,8 +61,8 @@ struct AutoChoice {
 
 /// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches,
 /// for m = p, 2p, 4p and 8p, as far as there are samples, each profiled. Rank 0's times decide for all. Collective.
-/// Throws as profile(), and ConfigError for what leaves nothing to choose.
+/// `how.contention` is not asked. Throws as profile(), and ConfigError for what leaves nothing to choose.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                             const ProfileOptions& how = {});
+                             ProfileOptions how = {});
 
 }  // namespace penstock

@@ -9,7 +9,7 @@ Tag tag_of_outputs(const RankSetting& setting, std::uint64_t step, Replica from)
   return {setting.pipeline, Traffic::result, step, from.value(), 0, 0};
 }
 
-Message message_of(const Tensors& outputs) {
+Message outputs_message(const Tensors& outputs) {
   Message message;
   for (const torch::Tensor& output : outputs) message.parcels.push_back({output, false});
   return message;
@@ -49,7 +49,7 @@ void RankRunner::tell_outputs() {
     const bool is_last = to.value() / member().replicas == rank_.value();
     const bool is_ours = to.value() % member().replicas == replica_.value();
     if (to != member().rank && (inference.broadcast || is_last) && (!is_each || is_ours))
-      endpoint().send(to, tag_of_outputs(setting_, job_->step, replica_), message_of(joined));
+      endpoint().send(to, tag_of_outputs(setting_, job_->step, replica_), outputs_message(joined));
   }
   // What was sent is read later, and the caller may change what is given to it.
   for (torch::Tensor& output : joined)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "penstock/plan/stage_layers.h"
 #include "penstock/trace/account.h"
 
 namespace penstock {
@@ -48,10 +47,15 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
   return steps;
 }
 
-void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
+StageLayers layers_by_stage(const StagedGraph& staged) {
   StageLayers layers(staged.parts.size());
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
     layers[staged.stage_of_node[n].index()].push_back(staged.graph.nodes[n].name);
+  return layers;
+}
+
+void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
+  const StageLayers layers = layers_by_stage(staged);
   if (std::any_of(layers.begin(), layers.end(), [](const auto& stage) { return stage.empty(); })) return;
   trace.settings[layers_setting] = write_stage_layers(layers);
   if (!layer_costs.empty()) trace.settings[layer_costs_setting] = layer_costs;

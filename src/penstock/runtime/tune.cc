@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-constexpr int timed_runs = 3;
+constexpr int tuning_runs = 3;
 constexpr int most_rounds = 20;        // for layers that take little time
 constexpr double enough_ms = 50;
 constexpr double hopeless = 2;  // times as slow as the best: no need to look again
@@ -55,7 +55,7 @@ class Candidate {
     for (const auto kernel : {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::taps}) {
       if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // there is none
       double own = milliseconds([&] { run(product, kernel); });
-      for (int i = 0; i < timed_runs && own < hopeless * least; ++i)
+      for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
         own = std::min(own, milliseconds([&] { run(product, kernel); }));
       if (own >= least) continue;
       least = own;
@@ -137,7 +137,7 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
   }
   // Round and round, so that what slows the machine down for a while hits all of them.
   double spent = 0;
-  for (int round = 0; round <= timed_runs || (round < most_rounds && spent < enough_ms); ++round)
+  for (int round = 0; round <= tuning_runs || (round < most_rounds && spent < enough_ms); ++round)
     for (Timed& one : all) {
       const double own = milliseconds([&] {
         run_linear(one.kernel, one.x, parameters);

@@ -1,5 +1,6 @@
 #include "penstock/schedule/costs.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "penstock/base/error.h"
@@ -28,6 +29,9 @@ void require_costs_fit(const Costs& costs, int stages) {
   require_cost_per_stage("I", costs.input_grad, stages);
   require_cost_per_stage("W", costs.weight_grad, stages);
   require_cost_per_stage("update", costs.update, stages);
+  require_cost_per_stage("what is cached", costs.cached, stages);
+  require<ConfigError>(std::ranges::all_of(costs.cached, [](double part) { return part <= 1; }),
+                       "what is cached is a part of a stage's gradients, from 0 to 1");
   if (!costs.weight_grad_fused.empty()) require_cost_per_stage("a fused W", costs.weight_grad_fused, stages);
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
   require_cost("a message", costs.message);

@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-/// Per stage, in any one unit of time. A list of one value counts for all stages; the last two lists may be empty.
+/// Per stage, in any one unit of time. A list of one value counts for all stages; those that say so may be empty.
 struct Costs {
   std::vector<double> forward = {1};       // F
   std::vector<double> input_grad = {1};    // I
@@ -19,6 +19,9 @@ struct Costs {
   /// W, per micro-batch, where one W covers all m; empty: as weight_grad. A W over fewer of them lies between.
   std::vector<double> weight_grad_fused = {};
   std::vector<double> backward = {};       // B where it is not split; empty: I + W
+  /// How much of a stage's gradients the cache keeps from one B or W to the next, 0 to 1: a B or W right after one of
+  /// its stage takes less by this part of what a single W takes more than a fused one, which is the way to memory.
+  std::vector<double> cached = {0};
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
   static Costs unit() { return {}; }

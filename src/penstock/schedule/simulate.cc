@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "penstock/base/error.h"
@@ -18,19 +19,23 @@ std::vector<double> per_stage(const std::vector<double>& given, int stages) {
   return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
 }
 
+int group_of(const Instruction& word) { return word.last().value() - word.first().value() + 1; }
+
 /// What one word takes, by stage.
 class WordCosts {
  public:
   WordCosts(const Costs& costs, const Schedule& schedule)
       : WordCosts(costs, schedule.stage_count(), schedule.micro_batches) {}
 
-  double operator()(const Instruction& word) const {
+  /// Where `before` was the rank's last compute word.
+  double operator()(const Instruction& word, const std::optional<Instruction>& before) const {
     const std::size_t stage = word.stage().index();
+    const double spared = before && before->stage() == word.stage() && adds_gradients(*before) ? cached_[stage] : 0;
     switch (word.op()) {
       case Op::forward: return overhead_ + forward_[stage];
-      case Op::backward: return overhead_ + backward_[stage];
+      case Op::backward: return overhead_ + backward_[stage] - std::min(backward_[stage], spared * way_to_memory(stage, 1));
       case Op::input_grad: return overhead_ + input_grad_[stage];
-      case Op::weight_grad: return overhead_ + weight_grad(stage, word.last().value() - word.first().value() + 1);
+      case Op::weight_grad: return overhead_ + weight_grad(stage, group_of(word), spared);
       case Op::step: return update_[stage];
       default: return 0;
     }
@@ -45,6 +50,7 @@ class WordCosts {
         weight_grad_(per_stage(costs.weight_grad, stages)),
         fused_(costs.weight_grad_fused.empty() ? weight_grad_ : per_stage(costs.weight_grad_fused, stages)),
         update_(per_stage(costs.update, stages)),
+        cached_(per_stage(costs.cached, stages)),
         overhead_(costs.overhead),
         micro_batches_(micro_batches) {
     if (!costs.backward.empty()) backward_ = per_stage(costs.backward, stages);
@@ -52,13 +58,25 @@ class WordCosts {
       backward_.push_back(input_grad_[s] + weight_grad_[s]);
   }
 
-  double weight_grad(std::size_t stage, int group) const {
-    if (group == 1 || fused_[stage] == weight_grad_[stage]) return weight_grad_[stage] * group;
-    const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
-    return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing;
+  static bool adds_gradients(const Instruction& word) {
+    return word.op() == Op::backward || word.op() == Op::weight_grad;
   }
 
-  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_;
+  /// Of a W over `group` micro-batches, what does not grow with them.
+  double once_per_w(std::size_t stage, int group) const {
+    if (group == micro_batches_) return 0;
+    const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
+    return (weight_grad_[stage] - fused_[stage]) * missing;
+  }
+
+  double way_to_memory(std::size_t stage, int group) const { return std::max(0.0, once_per_w(stage, group)); }
+
+  double weight_grad(std::size_t stage, int group, double spared) const {
+    const double whole = group == 1 ? weight_grad_[stage] : fused_[stage] * group + once_per_w(stage, group);
+    return whole - spared * way_to_memory(stage, group);
+  }
+
+  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, cached_;
   double overhead_;
   int micro_batches_;
 };
@@ -66,6 +84,7 @@ class WordCosts {
 /// One rank's own clock and books.
 struct RankState {
   double clock = 0;
+  std::optional<Instruction> last_word;  // that computes
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;
   double busy = 0;
@@ -96,7 +115,7 @@ void count_activations(RankState& state, const Instruction& word, const Counting
       --state.before_input_grad;
       ++state.before_weight_grad;
       return;
-    case Op::weight_grad: state.before_weight_grad -= word.last().value() - word.first().value() + 1; return;
+    case Op::weight_grad: state.before_weight_grad -= group_of(word); return;
     default: return;
   }
 }
@@ -116,11 +135,12 @@ void add_updates(const Schedule& schedule, const WordCosts& cost_of, std::vector
 /// nearly normal, which has the mean 1 and a tail to the right. Arithmetic and roots alone: the same bits everywhere.
 class Variation {
  public:
-  Variation(double spread, std::uint64_t run) : spread_(spread), run_(run) {}
+  Variation(double spread, std::uint64_t run) : spread_(spread), single_(square_of_a(spread * spread)), run_(run) {}
 
   double operator()(Rank rank, int position, const Instruction& word) const {
     if (spread_ == 0 || !is_compute(word.op())) return 1;
-    const double square = square_of_a(spread_ * spread_ / (word.last().value() - word.first().value() + 1));
+    const int group = group_of(word);
+    const double square = group == 1 ? single_ : square_of_a(spread_ * spread_ / group);
     const std::uint64_t place = (std::uint64_t{rank.index()} << 32) + static_cast<std::uint32_t>(position);
     const double root = 1 + std::sqrt(square) * normal(place);
     return root * root / (1 + square);
@@ -145,6 +165,7 @@ class Variation {
   }
 
   double spread_;
+  double single_;  // of a word of one micro-batch
   std::uint64_t run_;
 };
 
@@ -208,7 +229,8 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
     if (is_send(word.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
-    const double duration = cost_of(word) * variation(rank, position, word);
+    const double duration = cost_of(word, state.last_word) * variation(rank, position, word);
+    if (is_compute(word.op())) state.last_word = word;
     const double end = begin + duration;
     state.clock = end;
     state.busy += duration;
