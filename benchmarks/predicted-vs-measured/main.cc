@@ -45,8 +45,9 @@ Workload workload_called(const std::string& name) {
   const ps::GptOptions options{.vocabulary = 65, .context = 128, .width = 256, .layers = 8, .heads = 4, .dropout = 0,
                                .tied_head = false};
   const torch::Tensor tokens = torch::randint(0, 65, {32, 129}, torch::kInt64);
-  return {"GPT, 8 layers of 256, context 128, batch 32, m = 8", [options] { return std::make_unique<ps::Gpt>(options); },
-          ps::next_token_loss, tokens.narrow(1, 0, 128).contiguous(), tokens.narrow(1, 1, 128).contiguous(), 8, 1e-3};
+  return {"GPT, 8 layers of 256, context 128, batch 32, m = 8",
+          [options] { return std::make_unique<ps::Gpt>(options); }, ps::next_token_loss,
+          tokens.narrow(1, 0, 128).contiguous(), tokens.narrow(1, 1, 128).contiguous(), 8, 1e-3};
 }
 
 /// A plan, a pipeline that obeys it, and what was found out about both, round by round.
@@ -110,17 +111,19 @@ class Grid {
     }
   }
 
-  /// What auto chose against the best of the grid, turn about: the best of many noisy figures looks better than it is,
-  /// and so both are measured afresh.
+  /// What auto chose against the best of the grid, turn about, now one first and now the other: the best of many noisy
+  /// figures looks better than it is, and so both are measured afresh.
   void fight(int turns) {
     Point& chosen = points_.back();
     Point& best = *std::ranges::min_element(points_.begin(), points_.end() - 1, {}, &Point::measured_ms);
-    std::vector<double> chosen_ms, best_ms;
+    std::vector<double> chosen_ms, best_ms, ratios;
     for (int turn = 0; turn < turns; ++turn) {
-      chosen_ms.push_back(step_ms(chosen));
+      if (turn % 2 == 0) chosen_ms.push_back(step_ms(chosen));
       best_ms.push_back(step_ms(best));
+      if (turn % 2 == 1) chosen_ms.push_back(step_ms(chosen));
+      ratios.push_back(chosen_ms.back() / best_ms.back());
     }
-    const double beside = ps::median(chosen_ms) / ps::median(best_ms) - 1;
+    const double beside = ps::median(ratios) - 1;
     std::printf("auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; in turns %.1f and %.1f ms: "
                 "%+.1f %% (%s, at most %.0f %%)\n",
                 chosen.name().c_str(), chosen.trial.chunks, chosen.measured_ms(), best.name().c_str(),
@@ -156,11 +159,13 @@ class Grid {
     for (const Point* point : grid) {
       std::printf("| %s | %d | %s | %s | %.1f | %.1f | %.1f | %+.1f %% |\n", point->trial.schedule.c_str(),
                   point->trial.chunks, ps::to_string(point->trial.weight_gradients), ps::to_string(point->trial.cut),
-                  point->foretold_ms(), point->measured_ms(), std::ranges::min(point->measured), 100 * point->error());
+                  point->foretold_ms(), point->measured_ms(), std::ranges::min(point->measured),
+                  100 * point->error());
       errors.push_back(std::abs(point->error()));
       if (std::abs(point->error()) > std::abs(worst->error())) worst = point;
     }
-    std::printf("\nerror: median %.1f %% (%s, at most %.0f %%), worst %+.1f %% of %s (%s, at most %.0f %%), %zu points\n",
+    std::printf("\nerror: median %.1f %% (%s, at most %.0f %%), worst %+.1f %% of %s (%s, at most %.0f %%), %zu "
+                "points\n",
                 100 * ps::median(errors), kept(ps::median(errors), median_bar), 100 * median_bar,
                 100 * worst->error(), worst->name().c_str(), kept(std::abs(worst->error()), worst_bar), 100 * worst_bar,
                 errors.size());

@@ -84,6 +84,8 @@ TEST(KernelBook, is_what_its_text_says) {
   EXPECT_EQ(book.kernel_for(shape, Product::forward), ConvolutionKernel::library);
   EXPECT_EQ(book.kernel_for(LinearShape{784, 1024}), LinearKernel::bias_apart);
   EXPECT_NE(book.fingerprint(), KernelBook::tuned().fingerprint());
+  EXPECT_TRUE(book.has(LinearKernel::streamed));
+  EXPECT_FALSE(book.has(LinearKernel::library));
   EXPECT_TRUE(says(complaint<DataError>([] { KernelBook::from_text("tuned\nlinear 8 8 fast\n"); }), "'fast'"));
 }
 

@@ -62,6 +62,18 @@ std::string mixed_book() {
   return book.to_text();
 }
 
+TEST(Kernels, of_a_build_with_blis_are_refused_by_one_without) {
+  if (has_streamed_linear()) GTEST_SKIP() << "this build has BLIS";
+  KernelBook book = KernelBook::tuned();
+  book.choose(LinearShape{40, 40}, LinearKernel::streamed);
+  Network network;
+  World world({.stages = 2});
+  PipelineOptions options{.micro_batches = 4};
+  options.kernels = Kernels::tuned;
+  options.kernel_book = book.to_text();
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }), "without"));
+}
+
 struct Run {
   int stages = 1;
   std::string schedule = "1f1b";

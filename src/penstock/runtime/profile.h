@@ -20,7 +20,8 @@ struct ProfileOptions {
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
 /// stay as they are. Times are in ms. LayerCosts::contention is how much more they are than in a sequential step, where
 /// one rank works at a time, unless `how` leaves that out; LayerCosts::spread, how much they vary, is what makes the
-/// first three steps as long as they were. Collective. Throws ConfigError without a sample, for replicas and for stages that are annotated.
+/// first three steps as long as they were. Collective. Throws ConfigError without a sample, for replicas and for stages
+/// that are annotated.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
 

@@ -33,7 +33,7 @@ class WordCosts {
     const double spared = before && before->stage() == word.stage() && adds_gradients(*before) ? cached_[stage] : 0;
     switch (word.op()) {
       case Op::forward: return overhead_ + forward_[stage];
-      case Op::backward: return overhead_ + backward_[stage] - std::min(backward_[stage], spared * way_to_memory(stage, 1));
+      case Op::backward: return overhead_ + backward(stage, spared);
       case Op::input_grad: return overhead_ + input_grad_[stage];
       case Op::weight_grad: return overhead_ + weight_grad(stage, group_of(word), spared);
       case Op::step: return update_[stage];
@@ -67,6 +67,10 @@ class WordCosts {
     if (group == micro_batches_) return 0;
     const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
     return (weight_grad_[stage] - fused_[stage]) * missing;
+  }
+
+  double backward(std::size_t stage, double spared) const {
+    return std::max(0.0, backward_[stage] - spared * way_to_memory(stage, 1));
   }
 
   double way_to_memory(std::size_t stage, int group) const { return std::max(0.0, once_per_w(stage, group)); }
