@@ -129,14 +129,18 @@ TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
 // A single W takes 5, of which 4 are the way to memory (the test above). Half the gradients stay in the cache from one
 // W or B to the next of the stage; the I in between drives them out.
 TEST(Simulate, a_w_or_b_after_another_of_its_stage_is_spared_what_the_cache_keeps) {
-  const Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .weight_grad_fused = {2}, .backward = {6},
-                    .cached = {0.5}};
+  Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .update = {10}, .weight_grad_fused = {2},
+              .backward = {6}, .cached = {0.5}};
   const std::string before = "0F0 0F1 0F2 0F3 ";
-  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0 0W1 0W2 0W3"), costs).makespan, 5 + 3 * (5 - 2));
-  EXPECT_EQ(simulate(alone(before + "0I0 0W0 0I1 0W1 0I2 0W2 0I3 0W3"), costs).makespan, 4 * 5);
-  EXPECT_EQ(simulate(alone(before + "0B0 0B1 0B2 0B3"), costs).makespan, 6 + 3 * (6 - 2));
-  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0-3"), costs).makespan, 8) << "paid once anyway";
-  EXPECT_EQ(simulate(alone("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), costs).makespan, 4 * 6);
+  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0 0W1 0W2 0W3"), costs).makespan, 5 + 3 * (5 - 2) + 10);
+  EXPECT_EQ(simulate(alone(before + "0I0 0W0 0I1 0W1 0I2 0W2 0I3 0W3"), costs).makespan, 4 * 5 + 10);
+  EXPECT_EQ(simulate(alone(before + "0B0 0B1 0B2 0B3"), costs).makespan, 6 + 3 * (6 - 2) + 10);
+  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0-1 0W2-3"), costs).makespan, 6 + (6 - 2) + 10);
+  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0-3"), costs).makespan, 8 + 10) << "paid once anyway";
+  EXPECT_EQ(simulate(alone("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), costs).makespan, 4 * 6 + 10);
+  costs.update = {1};
+  EXPECT_EQ(simulate(alone(before + "0B0 0B1 0B2 0B3"), costs).makespan, 6 + 3 * (6 - 0.5) + 1)
+      << "the update goes to memory too: what it takes is the most that can be spared";
   EXPECT_THROW(simulate(alone(before + "0B0 0B1 0B2 0B3"), Costs{.cached = {1.5}}), ConfigError);
 }
 

@@ -20,7 +20,7 @@ struct Costs {
   std::vector<double> weight_grad_fused = {};
   std::vector<double> backward = {};       // B where it is not split; empty: I + W
   /// How much of a stage's gradients the cache keeps from one B or W to the next, 0 to 1: a B or W right after one of
-  /// its stage takes less by this part of what a single W takes more than a fused one, which is the way to memory.
+  /// its stage is spared this part of the way to memory (simulate.h).
   std::vector<double> cached = {0};
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.

@@ -62,22 +62,23 @@ class WordCosts {
     return word.op() == Op::backward || word.op() == Op::weight_grad;
   }
 
-  /// Of a W over `group` micro-batches, what does not grow with them.
-  double once_per_w(std::size_t stage, int group) const {
-    if (group == micro_batches_) return 0;
-    const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
-    return (weight_grad_[stage] - fused_[stage]) * missing;
-  }
-
   double backward(std::size_t stage, double spared) const {
-    return std::max(0.0, backward_[stage] - spared * way_to_memory(stage, 1));
+    return std::max(0.0, backward_[stage] - spared * way_to_memory(stage));
   }
 
-  double way_to_memory(std::size_t stage, int group) const { return std::max(0.0, once_per_w(stage, group)); }
+  /// Of a W, over however many micro-batches, what does not grow with them; but no more than the update, which goes the
+  /// same way: the rest is that large products are faster.
+  double way_to_memory(std::size_t stage) const {
+    if (micro_batches_ == 1) return 0;
+    const double once = (weight_grad_[stage] - fused_[stage]) * micro_batches_ / (micro_batches_ - 1);
+    return std::clamp(once, 0.0, update_[stage]);
+  }
 
   double weight_grad(std::size_t stage, int group, double spared) const {
-    const double whole = group == 1 ? weight_grad_[stage] : fused_[stage] * group + once_per_w(stage, group);
-    return whole - spared * way_to_memory(stage, group);
+    const double once = spared * way_to_memory(stage);
+    if (group == 1 || fused_[stage] == weight_grad_[stage]) return weight_grad_[stage] * group - once;
+    const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
+    return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing - once;
   }
 
   std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, cached_;

@@ -6,7 +6,8 @@
 // A W over g of m micro-batches takes what lies between g single ones (w each) and one over all (u per micro-batch):
 // g * u + (w - u) * (m - g) / (m - 1), a part for each micro-batch and a part that every W pays once. A B or W that
 // follows one of its stage on its rank, with no other word between, finds a part of the gradients in the cache:
-// Costs::cached says how much of what every W pays once it is spared.
+// Costs::cached says how much of what every W pays once, (w - u) * m / (m - 1), it is spared; but no more than that part
+// of the stage's update, which goes to memory too: the rest of w - u is that large products are faster.
 #pragma once
 
 #include <cstdint>
