@@ -84,14 +84,12 @@ class Grid {
   void plan(const std::vector<std::string>& schedules) {
     const ps::LayerCosts costs = ps::profile(world_, *network_, workload_.loss, options_, {.optimizer = optimizer_});
     options_.kernel_book = costs.kernels;
-    std::string cut = "time";  // found by the first, kept by the others
+    ps::PipelineOptions base = options_;
+    base.cut = "time";  // found by the first, kept by the others
     for (const ps::ProfiledSteps& what : ps::profiled_steps) {
-      ps::PipelineOptions options = options_;
-      options.schedule = what.schedule;
-      options.weight_gradients = what.weight_gradients;
-      options.cut = cut;
-      profiled_.push_back(make(options));
-      cut = profiled_.back()->options().cut;
+      const auto options = ps::profiled_options(what, base, {ranks, static_cast<int>(costs.layers.size())});
+      profiled_.push_back(make(options.value()));
+      if (!what.in_chunks) base.cut = profiled_.back()->options().cut;
     }
     for (const std::string& schedule : schedules)
       for (const ps::WeightMode mode : {ps::WeightMode::stream, ps::WeightMode::fused})
@@ -101,9 +99,9 @@ class Grid {
 
   /// Times the layers, and every plan's step, once each: in the order of the plans or the other way round.
   void run_round(bool forward) {
-    std::vector<ps::TimedRun> runs;
-    for (std::size_t i = 0; i < profiled_.size(); ++i)
-      runs.push_back(ps::timed_run(*profiled_[i], {{workload_.inputs}, workload_.targets, 1}));
+    std::vector<std::optional<ps::TimedRun>> runs;
+    for (const auto& pipeline : profiled_)
+      runs.emplace_back(ps::timed_run(*pipeline, {{workload_.inputs}, workload_.targets, 1}));
     rounds_.push_back(ps::costs_of(runs, workload_.targets.size(0)));
     for (std::size_t i = 0; i < points_.size(); ++i) {
       Point& point = points_[forward ? i : points_.size() - 1 - i];

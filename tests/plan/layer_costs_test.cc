@@ -50,7 +50,11 @@ TEST(LayerCosts, reads_what_the_form_says) {
 
 TEST(LayerCosts, a_layer_may_say_more_of_itself) {
   const LayerCosts costs = read_layer_costs(
-      with("_bytes\": 9", "_bytes\": 9, \"weight_grad_fused\": 1.5, \"backward\": 0, \"update\": 4"));
+      with("_bytes\": 9", "_bytes\": 9, \"weight_grad_fused\": 1.5, \"backward\": 0, \"update\": 4, "
+                         "\"forward_cached\": 0.5, \"input_grad_cached\": 0.25"));
+  EXPECT_EQ(costs.layers[0].forward_cached, 0.5);
+  EXPECT_EQ(costs.layers[0].input_grad_cached, 0.25);
+  EXPECT_EQ(read_layer_costs(write_layer_costs(costs)), costs);
   EXPECT_EQ(costs.layers[0].weight_grad_fused, 1.5);
   EXPECT_EQ(costs.layers[0].backward, 0);
   EXPECT_EQ(costs.layers[0].update, 4);

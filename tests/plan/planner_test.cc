@@ -102,20 +102,48 @@ TEST(Planner, many_small_words_are_worth_fusing) {
   EXPECT_EQ(planned.plan.schedule, fuse_w(generate("gpipe", {.ranks = 2, .micro_batches = 4})));
 }
 
-// A stage's B takes 8, of which 8/3 are its W's way to memory; half of its 400 bytes stay in the cache, and all B's but
-// the first are spared half of the way.
-TEST(Planner, the_cache_keeps_a_part_of_what_a_stage_has) {
+// A stage of 400 bytes has B's of 8, of which 8/3 are its W's way to memory. Half of it stays in a cache of 200 bytes,
+// and all B's but the first are spared half of the way.
+TEST(Planner, the_cache_keeps_gradients_for_the_next_w_of_a_stage) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) {
     layer.weight_grad_fused = 0.5;
     layer.update = 1;
   }
-  const PlanWishes gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
-  EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 5 * 12 + 4);
+  const auto gpipe_takes = [&] {
+    return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream}).plan.prediction.makespan;
+  };
+  EXPECT_EQ(gpipe_takes(), 5 * 12 + 4);
   costs.cache_bytes = 200;
-  EXPECT_DOUBLE_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 5 * 12 + 4 - 3 * 4.0 / 3);
+  EXPECT_DOUBLE_EQ(gpipe_takes(), 5 * 12 + 4 - 3 * 4.0 / 3);
   costs.cache_bytes = 1e6;
-  EXPECT_DOUBLE_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 5 * 12 + 4 - 3 * 8.0 / 3);
+  EXPECT_DOUBLE_EQ(gpipe_takes(), 5 * 12 + 4 - 3 * 8.0 / 3);
+  for (LayerCost& layer : costs.layers) layer.update = 0.25;
+  EXPECT_DOUBLE_EQ(gpipe_takes(), 5 * 12 + 1 - 3 * 1) << "no more than the update";
+}
+
+// F and I were measured with all of a rank's 400 bytes in turn, of which half stay in the cache: with two chunks of 200
+// bytes each, all of it does. Words of one stage come four in a row.
+TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
+  LayerCosts costs = even_layers();
+  const auto foretold = [&](int chunks) {
+    const Planned planned = make_plan(costs, {.schedules = {"looped-bfs"}, .weight_gradients = WeightMode::fused});
+    for (const Trial& trial : planned.trials)
+      if (trial.chunks == chunks) return trial.prediction.makespan;
+    return 0.0;
+  };
+  for (LayerCost& layer : costs.layers) layer.update = 1;
+  const double large = foretold(1), small = foretold(2);
+  for (LayerCost& layer : costs.layers) {
+    layer.forward_cached = 0.5;
+    layer.input_grad_cached = 0.75;
+  }
+  EXPECT_EQ(foretold(2), small) << "no cache is known of";
+  costs.cache_bytes = 200;
+  EXPECT_EQ(foretold(1), large);
+  // Of each rank's 8 F's and 8 I's all but the first of four are spared a half and a quarter for each of two layers.
+  EXPECT_NEAR(foretold(2), small - 6 * (1 + 0.5), 1.5);
+  EXPECT_LT(foretold(2), small - 6);
 }
 
 TEST(Planner, a_slow_link_moves_the_cut) {

@@ -69,10 +69,20 @@ TEST(Profile, tells_of_the_machine_too) {
   EXPECT_NEAR(costs.contention, 1, 0.5);
   EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
   EXPECT_GE(cache_share(1), cache_share(2));
+  EXPECT_FALSE(costs.layers[0].forward_cached) << "two layers make no two chunks for each of two ranks";
   const LayerCosts quicker =
       profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .contention = false});
   EXPECT_EQ(quicker.contention, 1);
   EXPECT_THROW(costs_of({}, 8), ConfigError);
+}
+
+TEST(Profile, times_small_chunks_where_there_are_layers_for_them) {
+  SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
+  World world({.stages = 2});
+  const LayerCosts costs =
+      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .contention = false});
+  EXPECT_GE(costs.layers[0].forward_cached.value_or(0), 10);
+  EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
 }
 
 TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {

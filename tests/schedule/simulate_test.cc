@@ -126,22 +126,19 @@ TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
   EXPECT_EQ(simulate(alone(before + "0W0-3"), with_overhead).makespan, 8 + 9 * 0.5);
 }
 
-// A single W takes 5, of which 4 are the way to memory (the test above). Half the gradients stay in the cache from one
-// W or B to the next of the stage; the I in between drives them out.
-TEST(Simulate, a_w_or_b_after_another_of_its_stage_is_spared_what_the_cache_keeps) {
-  Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .update = {10}, .weight_grad_fused = {2},
-              .backward = {6}, .cached = {0.5}};
-  const std::string before = "0F0 0F1 0F2 0F3 ";
-  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0 0W1 0W2 0W3"), costs).makespan, 5 + 3 * (5 - 2) + 10);
-  EXPECT_EQ(simulate(alone(before + "0I0 0W0 0I1 0W1 0I2 0W2 0I3 0W3"), costs).makespan, 4 * 5 + 10);
-  EXPECT_EQ(simulate(alone(before + "0B0 0B1 0B2 0B3"), costs).makespan, 6 + 3 * (6 - 2) + 10);
-  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0-1 0W2-3"), costs).makespan, 6 + (6 - 2) + 10);
-  EXPECT_EQ(simulate(alone(before + "0I0 0I1 0I2 0I3 0W0-3"), costs).makespan, 8 + 10) << "paid once anyway";
-  EXPECT_EQ(simulate(alone("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), costs).makespan, 4 * 6 + 10);
-  costs.update = {1};
-  EXPECT_EQ(simulate(alone(before + "0B0 0B1 0B2 0B3"), costs).makespan, 6 + 3 * (6 - 0.5) + 1)
-      << "the update goes to memory too: what it takes is the most that can be spared";
-  EXPECT_THROW(simulate(alone(before + "0B0 0B1 0B2 0B3"), Costs{.cached = {1.5}}), ConfigError);
+// Parameters are kept from F, I or B to F or I; gradients from W or B to W; a B uses both.
+TEST(Simulate, a_word_after_another_of_its_stage_is_spared_what_the_cache_keeps) {
+  const Costs costs{.forward = {10}, .input_grad = {20}, .weight_grad = {30}, .weight_grad_fused = {30},
+                    .backward = {60}, .forward_spared = {1}, .input_grad_spared = {2}, .weight_grad_spared = {4}};
+  const auto takes = [&](const std::string& words) { return simulate(alone(words), costs).makespan; };
+  EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), 40 - 3 * 1 + 240 - 4 * 2 - 3 * 4);
+  EXPECT_EQ(takes("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), 40 - 3 * 1 + 240 - 4 * 2);
+  EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 0W0 0W1 0W2-3"), 40 - 3 * 1 + 80 - 4 * 2 + 120 - 2 * 4);
+  EXPECT_EQ(takes("0F0 0I0 0W0 0F1 0I1 0W1 0F2 0I2 0W2 0F3 0I3 0W3"), 40 + 80 - 4 * 2 + 120);
+  Costs much = costs;
+  much.weight_grad_spared = {1000};
+  EXPECT_EQ(simulate(alone("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), much).makespan, 40 - 3 * 1 + 60 - 2)
+      << "no word takes less than nothing";
 }
 
 TEST(Simulate, a_fused_w_costs_what_its_stage_says) {

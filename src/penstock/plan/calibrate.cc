@@ -61,7 +61,7 @@ LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run) {
   fitted.micro_batch_size = 1;
   fitted.micro_batches = {m};
   fitted.word_overhead = 0;  // what words took has it in it, and what the cache spared them
-  fitted.cache_bytes = 0;
+  fitted.cache_bytes = 0;  // so what it would spare is not looked at
   const auto measured_size = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / m / measured_size;
   const double largest = std::ceil(static_cast<double>(costs.samples) / m) / measured_size;

@@ -72,7 +72,8 @@ std::string layer_name(const StrictValue& value) {
 
 LayerCost read_layer(const StrictValue& layer) {
   layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
-                         "boundary_bytes", "weight_grad_fused", "backward", "update"});
+                         "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
+                         "update"});
   LayerCost read{.name = layer_name(layer["name"]),
                  .forward = time(layer["forward"]),
                  .input_grad = time(layer["input_grad"]),
@@ -82,6 +83,8 @@ LayerCost read_layer(const StrictValue& layer) {
                  .boundary_bytes = bytes(layer["boundary_bytes"])};
   if (layer.has("weight_grad_fused")) read.weight_grad_fused = time(layer["weight_grad_fused"]);
   if (layer.has("backward")) read.backward = time(layer["backward"]);
+  if (layer.has("forward_cached")) read.forward_cached = time(layer["forward_cached"]);
+  if (layer.has("input_grad_cached")) read.input_grad_cached = time(layer["input_grad_cached"]);
   if (layer.has("update")) read.update = time(layer["update"]);
   return read;
 }
@@ -175,6 +178,8 @@ std::string write_layer_costs(const LayerCosts& costs) {
                {"boundary_bytes", whole(layer.boundary_bytes)}};
     if (layer.weight_grad_fused) members["weight_grad_fused"] = *layer.weight_grad_fused;
     if (layer.backward) members["backward"] = *layer.backward;
+    if (layer.forward_cached) members["forward_cached"] = *layer.forward_cached;
+    if (layer.input_grad_cached) members["input_grad_cached"] = *layer.input_grad_cached;
     if (layer.update != 0) members["update"] = layer.update;
   }
   std::string text;

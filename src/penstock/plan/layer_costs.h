@@ -23,6 +23,9 @@ struct LayerCost {
   std::optional<double> weight_grad_fused = {};
   /// B where it is not split into I and W, and keeps nothing for later; none: input_grad + weight_grad.
   std::optional<double> backward = {};
+  /// F and I where the cache keeps the layer's parameters from the word before; none: forward, input_grad.
+  std::optional<double> forward_cached = {};
+  std::optional<double> input_grad_cached = {};
   double update = 0;            // the optimiser's step for this layer: once per step, whatever the micro-batch
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
@@ -46,7 +49,7 @@ struct LayerCosts {
   double weight_share = 1;                     // of activation_bytes: what W still needs when I has run
   double word_overhead = 0;                    // every F, B, I or W takes this besides, whatever its size
   double spread = 0;                           // of a word's time: SimulateOptions::spread
-  double cache_bytes = 0;                      // of a rank's cache, for what its last word used: Costs::cached
+  double cache_bytes = 0;                      // a rank's cache: docs/cost_file.md
   std::optional<double> memory_cap_bytes;      // per rank
   /// How much slower words run while all ranks compute than alone on the machine. The layers' figures hold it already:
   /// it is here for people.

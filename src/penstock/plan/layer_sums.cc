@@ -27,12 +27,13 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     : weight_share_(costs.weight_share),
       word_overhead_(costs.word_overhead),
       cache_bytes_(costs.cache_bytes),
+      ranks_(costs.ranks),
       micro_batches_(micro_batches) {
   const auto measured = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
   for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &weight_grad_fused_, &backward_, &update_,
-                     &activation_bytes_, &parameter_bytes_})
+                     &forward_spared_, &input_grad_spared_, &activation_bytes_, &parameter_bytes_})
     sums->push_back(0);
   message_.push_back(0);
   for (const LayerCost& layer : costs.layers) {
@@ -43,6 +44,12 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     add(weight_grad_fused_, layer.weight_grad_fused.value_or(layer.weight_grad) * mean);
     add(backward_, layer.backward.value_or(layer.input_grad + layer.weight_grad) * mean);
     add(update_, layer.update);
+    // An update goes to memory too: a difference beyond that has other reasons.
+    const auto spared = [&](double cost, double cached) {
+      return std::clamp((cost - cached) * mean, 0.0, layer.update);
+    };
+    add(forward_spared_, spared(layer.forward, layer.forward_cached.value_or(layer.forward)));
+    add(input_grad_spared_, spared(layer.input_grad, layer.input_grad_cached.value_or(layer.input_grad)));
     has_fused_ = has_fused_ || layer.weight_grad_fused;
     has_backward_ = has_backward_ || layer.backward;
     add(activation_bytes_, std::ceil(layer.activation_bytes * largest));
@@ -59,6 +66,17 @@ double LayerSums::work(Stretch stretch, const GradientWords& words) const {
   double w = weight_grad(stretch);
   if (has_fused_ && words.fused > 0) w += words.fused * (weight_grad_fused(stretch) - w);
   return forward(stretch) + (1 - words.unsplit) * (input_grad(stretch) + w) + words.unsplit * b;
+}
+
+double LayerSums::newly_kept(Stretch stretch) const {
+  const double usual = kept(parameter_bytes({0, layers()}) / ranks_);
+  return usual < 1 ? std::max(0.0, kept(parameter_bytes(stretch)) - usual) / (1 - usual) : 0;
+}
+
+double LayerSums::weight_grad_spared(Stretch stretch) const {
+  if (!has_cache() || !has_fused() || micro_batches_ == 1) return 0;
+  const double once_per_w = (weight_grad(stretch) - weight_grad_fused(stretch)) * micro_batches_ / (micro_batches_ - 1);
+  return std::clamp(once_per_w, 0.0, update(stretch)) * kept(parameter_bytes(stretch));
 }
 
 GradientWords gradient_words(const Schedule& schedule) {
@@ -80,7 +98,9 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
   Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = 0,
               .weight_share = sums.weight_share(), .overhead = sums.word_overhead()};
   if (sums.has_update()) costs.update.clear();
-  if (sums.has_cache()) costs.cached.clear();
+  if (sums.has_cache()) {
+    for (auto* spared : {&costs.forward_spared, &costs.input_grad_spared, &costs.weight_grad_spared}) spared->clear();
+  }
   for (std::size_t s = 0; s < stages.size(); ++s) {
     costs.forward.push_back(sums.forward(stages[s]));
     costs.input_grad.push_back(sums.input_grad(stages[s]));
@@ -88,7 +108,11 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
     if (sums.has_fused()) costs.weight_grad_fused.push_back(sums.weight_grad_fused(stages[s]));
     if (sums.has_backward()) costs.backward.push_back(sums.backward(stages[s]));
     if (sums.has_update()) costs.update.push_back(sums.update(stages[s]));
-    if (sums.has_cache()) costs.cached.push_back(sums.cached(stages[s]));
+    if (sums.has_cache()) {
+      costs.forward_spared.push_back(sums.forward_spared(stages[s]));
+      costs.input_grad_spared.push_back(sums.input_grad_spared(stages[s]));
+      costs.weight_grad_spared.push_back(sums.weight_grad_spared(stages[s]));
+    }
     if (s > 0 && rank_of_stage[s] != rank_of_stage[s - 1])
       costs.message = std::max(costs.message, sums.message(stages[s].begin));
   }

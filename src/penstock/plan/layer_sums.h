@@ -50,11 +50,11 @@ class LayerSums {
   double parameter_bytes(Stretch stretch) const { return sum(parameter_bytes_, stretch); }
   double weight_share() const { return weight_share_; }
   double word_overhead() const { return word_overhead_; }
-  /// Costs::cached: as much as goes into the cache.
-  double cached(Stretch stretch) const {
-    return parameter_bytes(stretch) > cache_bytes_ ? cache_bytes_ / parameter_bytes(stretch) : 1;
-  }
   bool has_cache() const { return cache_bytes_ > 0; }
+  /// Costs::forward_spared and the like, of one stage; 0 without a cache.
+  double forward_spared(Stretch stretch) const { return sum(forward_spared_, stretch) * newly_kept(stretch); }
+  double input_grad_spared(Stretch stretch) const { return sum(input_grad_spared_, stretch) * newly_kept(stretch); }
+  double weight_grad_spared(Stretch stretch) const;
   /// C, when the layers before and from `layer` on are on different ranks.
   double message(int layer) const { return message_[static_cast<std::size_t>(layer)]; }
 
@@ -65,12 +65,19 @@ class LayerSums {
     return sums[static_cast<std::size_t>(stretch.end)] - sums[static_cast<std::size_t>(stretch.begin)];
   }
 
-  Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, activation_bytes_,
-      parameter_bytes_;
+  /// The part of a stage of so many bytes that stays in the cache.
+  double kept(double bytes) const { return bytes > cache_bytes_ ? cache_bytes_ / bytes : 1; }
+  /// The costs of F and I are those with all of a rank's layers in turn: how much of what is not kept then is kept in a
+  /// stage that is smaller.
+  double newly_kept(Stretch stretch) const;
+
+  Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, forward_spared_,
+      input_grad_spared_, activation_bytes_, parameter_bytes_;
   std::vector<double> message_;  // by layer
   double weight_share_;
   double word_overhead_;
   double cache_bytes_;
+  int ranks_;
   int micro_batches_;
   bool has_fused_ = false;
   bool has_backward_ = false;

@@ -13,7 +13,16 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t contention_run = 3;  // of profiled_steps: the last
+// In the order of profiled_steps.
+constexpr std::size_t fused_run = 0, split_run = 1, whole_run = 2, chunked_run = 3, sequential_run = 4;
+constexpr int most_chunks = 4;
+
+/// Sum of F and B, or I.
+double work(const TimedSteps& steps) {
+  double sum = 0;
+  for (const LayerTimes& layer : steps.layers) sum += layer.forward + layer.backward;
+  return sum;
+}
 
 void require_choice(const World& world, const PipelineOptions& options) {
   require<ConfigError>(options.sample_targets.defined(),
@@ -26,10 +35,13 @@ void require_choice(const World& world, const PipelineOptions& options) {
                        "those out, or name a schedule");
 }
 
-void require_no_annotations(Cell& network, int inputs) {
-  for (const Node& node : trace_graph(network, inputs).nodes)
+/// The number of layers, none of which may have a stage.
+int free_layers(Cell& network, int inputs) {
+  const Graph graph = trace_graph(network, inputs);
+  for (const Node& node : graph.nodes)
     require<ConfigError>(!node.stage, "schedule 'auto' chooses the cut too, but '", node.name,
                          "' is annotated with a stage: leave the annotations out, or name a schedule");
+  return static_cast<int>(graph.nodes.size());
 }
 
 /// p, 2p, 4p and 8p, as far as there are samples, where the options leave m open.
@@ -50,27 +62,39 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how) {
   require_choice(world, options);
-  require_no_annotations(network, options.inputs);
-  PipelineOptions trial = options;
-  trial.cut = world.stages() > 1 ? "time" : "uniform";
-  std::vector<TimedRun> runs;
+  const ProfiledNetwork size{world.stages(), free_layers(network, options.inputs)};
+  PipelineOptions base = options;
+  base.cut = world.stages() > 1 ? "time" : "uniform";
+  std::vector<std::optional<TimedRun>> runs;
   for (const ProfiledSteps& what : profiled_steps) {
-    if (!how.contention && &what == &profiled_steps[contention_run]) continue;
-    trial.schedule = what.schedule;
-    trial.weight_gradients = what.weight_gradients;
-    Pipeline pipeline(world, network, loss, trial);
+    runs.emplace_back();
+    const std::optional<PipelineOptions> trial = profiled_options(what, base, size);
+    if (!trial || (!how.contention && &what == &profiled_steps[sequential_run])) continue;
+    Pipeline pipeline(world, network, loss, *trial);
     if (how.optimizer)
       pipeline.optimize_with(how.optimizer);
     else
       pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-    // What the first of them measured holds for all: the same kernels, and one stage per rank.
-    trial.kernel_book = pipeline.options().kernel_book;
-    trial.cut = pipeline.options().cut;
-    runs.push_back(timed_run(pipeline, {options.sample, options.sample_targets, how.steps}));
+    // What the first of them measured holds for all: the kernels, and the cut for one stage per rank.
+    base.kernel_book = pipeline.options().kernel_book;
+    if (!what.in_chunks) base.cut = pipeline.options().cut;
+    runs.back() = timed_run(pipeline, {options.sample, options.sample_targets, how.steps});
   }
   LayerCosts costs = costs_of(runs, options.sample_targets.size(0));
-  costs.kernels = trial.kernel_book;
+  costs.kernels = base.kernel_book;
   return costs;
+}
+
+std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const PipelineOptions& base,
+                                                const ProfiledNetwork& network) {
+  PipelineOptions options = base;
+  options.schedule = what.schedule;
+  options.weight_gradients = what.weight_gradients;
+  if (!what.in_chunks) return options;
+  options.chunks = std::min(most_chunks, network.layers / network.stages);
+  options.cut = "uniform";
+  if (options.chunks < 2) return std::nullopt;
+  return options;
 }
 
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch) {
@@ -81,15 +105,17 @@ TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch) {
   return run;
 }
 
-LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
-  require<ConfigError>(runs.size() == std::size(profiled_steps) || runs.size() == contention_run, runs.size(),
-                       " pipelines were timed: give one for each of ", std::size(profiled_steps),
-                       " schedules, or leave the last one out");
-  const TimedSteps &fused = runs[0].steps, &split = runs[1].steps, &whole = runs[2].steps;
-  const int micro_batches = runs[0].plan.schedule.micro_batches;
+LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples) {
+  require<ConfigError>(runs.size() == std::size(profiled_steps) && runs[fused_run] && runs[split_run] &&
+                           runs[whole_run],
+                       "costs come from ", std::size(profiled_steps), " schedules: give the runs of the first three at "
+                       "least, and none for what was left out");
+  const TimedSteps &fused = runs[fused_run]->steps, &split = runs[split_run]->steps, &whole = runs[whole_run]->steps;
+  const Schedule& words = runs[fused_run]->plan.schedule;
+  const int micro_batches = words.micro_batches;
   LayerCosts costs;
   costs.time_unit = "ms";
-  costs.ranks = runs[0].plan.schedule.rank_count();
+  costs.ranks = words.rank_count();
   costs.samples = samples;
   costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
   costs.micro_batches = {micro_batches};
@@ -111,20 +137,20 @@ LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples) {
     layer.weight_grad = with_rest(s.weight_grad, s.forward - forward + s.backward - input_grad);
     layer.weight_grad_fused = with_rest(f.weight_grad, f.forward - forward + f.backward - input_grad);
     layer.backward = with_rest(w.backward, w.forward - forward);
+    if (runs[chunked_run]) {
+      layer.forward_cached = scale * runs[chunked_run]->steps.layers[n].forward;
+      layer.input_grad_cached = scale * runs[chunked_run]->steps.layers[n].backward;
+    }
     layer.update = fused.update_per_byte * static_cast<double>(f.parameter_bytes);
     layer.parameter_bytes = static_cast<double>(2 * f.parameter_bytes);
     layer.activation_bytes = layer.boundary_bytes = static_cast<double>(f.output_bytes);
     costs.layers.push_back(std::move(layer));
   }
-  const auto work = [](const TimedSteps& steps) {
-    double sum = 0;
-    for (const LayerTimes& layer : steps.layers) sum += layer.forward + layer.backward;
-    return sum;
-  };
-  if (costs.ranks > 1 && runs.size() > contention_run && work(whole) > 0 && work(runs[contention_run].steps) > 0)
-    costs.contention = work(whole) / work(runs[contention_run].steps);
-  std::vector<MeasuredStep> steps;  // but for the last one: there no rank waits for the slower of two
-  for (const TimedRun& run : runs.first(contention_run)) steps.push_back({run.plan, run.steps.step});
+  if (const auto& alone = runs[sequential_run]; alone && costs.ranks > 1 && work(whole) > 0 && work(alone->steps) > 0)
+    costs.contention = work(whole) / work(alone->steps);
+  std::vector<MeasuredStep> steps;  // of those whose layers' costs these are
+  for (const std::size_t run : {fused_run, split_run, whole_run})
+    steps.push_back({runs[run]->plan, runs[run]->steps.step});
   costs.spread = fitted_spread(costs, steps);
   return costs;
 }

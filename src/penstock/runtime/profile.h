@@ -1,6 +1,7 @@
 // What the layers of a network cost on this machine, and the schedule and cut that follow from it.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "penstock/plan/layer_costs.h"
@@ -16,7 +17,8 @@ struct ProfileOptions {
 };
 
 /// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
-/// a ZB-H1 step (W per micro-batch) and a 1F1B step (B in one). The micro-batches are those of `options` and its
+/// a ZB-H1 step (W per micro-batch), a 1F1B step (B in one) and, where there are layers for it, a looped step in chunks
+/// as small as the planner may make (F and I in the cache). The micro-batches are those of `options` and its
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
 /// stay as they are. Times are in ms. LayerCosts::contention is how much more they are than in a sequential step, where
 /// one rank works at a time, unless `how` leaves that out; LayerCosts::spread, how much they vary, is what makes the
@@ -29,11 +31,22 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
 struct ProfiledSteps {
   const char* schedule;
   WeightGradients weight_gradients;
+  bool in_chunks = false;  // as many per rank as can be; otherwise one
 };
 inline constexpr ProfiledSteps profiled_steps[] = {{"gpipe", WeightGradients::fused},
                                                    {"zb-h1", WeightGradients::stream},
                                                    {"1f1b", WeightGradients::stream},
+                                                   {"looped-bfs", WeightGradients::fused, true},
                                                    {"sequential", WeightGradients::stream}};
+
+struct ProfiledNetwork {
+  int stages = 1;  // one per rank
+  int layers = 1;
+};
+
+/// `base`, which has the cut for one stage per rank, for a pipeline of `what`; none where layers are too few.
+std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const PipelineOptions& base,
+                                                const ProfiledNetwork& network);
 
 /// A pipeline of one of them, timed.
 struct TimedRun {
@@ -50,9 +63,9 @@ struct TimedBatch {
 /// Collective; see Pipeline::time_layers.
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
-/// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Without the last run,
-/// contention is 1. Throws ConfigError for another number of runs.
-LayerCosts costs_of(std::span<const TimedRun> runs, std::int64_t samples);
+/// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Without the fourth no
+/// layer says what it takes in the cache; without the last contention is 1. Throws ConfigError where others are missing.
+LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples);
 
 /// What the planner makes of that.
 struct AutoChoice {

@@ -1,6 +1,5 @@
 #include "penstock/schedule/costs.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "penstock/base/error.h"
@@ -29,9 +28,9 @@ void require_costs_fit(const Costs& costs, int stages) {
   require_cost_per_stage("I", costs.input_grad, stages);
   require_cost_per_stage("W", costs.weight_grad, stages);
   require_cost_per_stage("update", costs.update, stages);
-  require_cost_per_stage("what is cached", costs.cached, stages);
-  require<ConfigError>(std::ranges::all_of(costs.cached, [](double part) { return part <= 1; }),
-                       "what is cached is a part of a stage's gradients, from 0 to 1");
+  require_cost_per_stage("what F is spared", costs.forward_spared, stages);
+  require_cost_per_stage("what I is spared", costs.input_grad_spared, stages);
+  require_cost_per_stage("what W is spared", costs.weight_grad_spared, stages);
   if (!costs.weight_grad_fused.empty()) require_cost_per_stage("a fused W", costs.weight_grad_fused, stages);
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
   require_cost("a message", costs.message);

@@ -19,9 +19,11 @@ struct Costs {
   /// W, per micro-batch, where one W covers all m; empty: as weight_grad. A W over fewer of them lies between.
   std::vector<double> weight_grad_fused = {};
   std::vector<double> backward = {};       // B where it is not split; empty: I + W
-  /// How much of a stage's gradients the cache keeps from one B or W to the next, 0 to 1: a B or W right after one of
-  /// its stage is spared this part of the way to memory (simulate.h).
-  std::vector<double> cached = {0};
+  /// What a word right after another of its stage is spared, as the cache keeps what both use: the parameters from an
+  /// F, I or B to an F or I, the gradients from a W or B to a W. A B is spared what its I and its W are.
+  std::vector<double> forward_spared = {0};
+  std::vector<double> input_grad_spared = {0};
+  std::vector<double> weight_grad_spared = {0};  // by a W over any number of micro-batches
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
   static Costs unit() { return {}; }

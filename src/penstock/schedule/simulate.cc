@@ -30,12 +30,12 @@ class WordCosts {
   /// Where `before` was the rank's last compute word.
   double operator()(const Instruction& word, const std::optional<Instruction>& before) const {
     const std::size_t stage = word.stage().index();
-    const double spared = before && before->stage() == word.stage() && adds_gradients(*before) ? cached_[stage] : 0;
+    const auto with_overhead = [&](double cost) { return overhead_ + std::max(0.0, cost - spared(word, before)); };
     switch (word.op()) {
-      case Op::forward: return overhead_ + forward_[stage];
-      case Op::backward: return overhead_ + backward(stage, spared);
-      case Op::input_grad: return overhead_ + input_grad_[stage];
-      case Op::weight_grad: return overhead_ + weight_grad(stage, group_of(word), spared);
+      case Op::forward: return with_overhead(forward_[stage]);
+      case Op::backward: return with_overhead(backward_[stage]);
+      case Op::input_grad: return with_overhead(input_grad_[stage]);
+      case Op::weight_grad: return with_overhead(weight_grad(stage, group_of(word)));
       case Op::step: return update_[stage];
       default: return 0;
     }
@@ -50,7 +50,9 @@ class WordCosts {
         weight_grad_(per_stage(costs.weight_grad, stages)),
         fused_(costs.weight_grad_fused.empty() ? weight_grad_ : per_stage(costs.weight_grad_fused, stages)),
         update_(per_stage(costs.update, stages)),
-        cached_(per_stage(costs.cached, stages)),
+        forward_spared_(per_stage(costs.forward_spared, stages)),
+        input_grad_spared_(per_stage(costs.input_grad_spared, stages)),
+        weight_grad_spared_(per_stage(costs.weight_grad_spared, stages)),
         overhead_(costs.overhead),
         micro_batches_(micro_batches) {
     if (!costs.backward.empty()) backward_ = per_stage(costs.backward, stages);
@@ -58,30 +60,30 @@ class WordCosts {
       backward_.push_back(input_grad_[s] + weight_grad_[s]);
   }
 
-  static bool adds_gradients(const Instruction& word) {
-    return word.op() == Op::backward || word.op() == Op::weight_grad;
+  /// What the cache keeps from `before` to `word`.
+  double spared(const Instruction& word, const std::optional<Instruction>& before) const {
+    if (!before || before->stage() != word.stage()) return 0;
+    const std::size_t stage = word.stage().index();
+    const bool parameters = before->op() != Op::weight_grad;
+    const bool gradients = before->op() == Op::weight_grad || before->op() == Op::backward;
+    const double in_i = parameters ? input_grad_spared_[stage] : 0, in_w = gradients ? weight_grad_spared_[stage] : 0;
+    switch (word.op()) {
+      case Op::forward: return parameters ? forward_spared_[stage] : 0;
+      case Op::backward: return in_i + in_w;
+      case Op::input_grad: return in_i;
+      case Op::weight_grad: return in_w;
+      default: return 0;
+    }
   }
 
-  double backward(std::size_t stage, double spared) const {
-    return std::max(0.0, backward_[stage] - spared * way_to_memory(stage));
-  }
-
-  /// Of a W, over however many micro-batches, what does not grow with them; but no more than the update, which goes the
-  /// same way: the rest is that large products are faster.
-  double way_to_memory(std::size_t stage) const {
-    if (micro_batches_ == 1) return 0;
-    const double once = (weight_grad_[stage] - fused_[stage]) * micro_batches_ / (micro_batches_ - 1);
-    return std::clamp(once, 0.0, update_[stage]);
-  }
-
-  double weight_grad(std::size_t stage, int group, double spared) const {
-    const double once = spared * way_to_memory(stage);
-    if (group == 1 || fused_[stage] == weight_grad_[stage]) return weight_grad_[stage] * group - once;
+  double weight_grad(std::size_t stage, int group) const {
+    if (group == 1 || fused_[stage] == weight_grad_[stage]) return weight_grad_[stage] * group;
     const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
-    return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing - once;
+    return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing;
   }
 
-  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, cached_;
+  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, forward_spared_,
+      input_grad_spared_, weight_grad_spared_;
   double overhead_;
   int micro_batches_;
 };

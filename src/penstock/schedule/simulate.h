@@ -4,10 +4,9 @@
 // occupies no rank; hand-over on one rank takes nothing. B takes I + W, or what the costs say of it.
 //
 // A W over g of m micro-batches takes what lies between g single ones (w each) and one over all (u per micro-batch):
-// g * u + (w - u) * (m - g) / (m - 1), a part for each micro-batch and a part that every W pays once. A B or W that
-// follows one of its stage on its rank, with no other word between, finds a part of the gradients in the cache:
-// Costs::cached says how much of what every W pays once, (w - u) * m / (m - 1), it is spared; but no more than that part
-// of the stage's update, which goes to memory too: the rest of w - u is that large products are faster.
+// g * u + (w - u) * (m - g) / (m - 1), a part for each micro-batch and a part that every W pays once.
+// A word that follows another of its stage on its rank is spared what the cache keeps (Costs::forward_spared and the
+// like), at most all.
 #pragma once
 
 #include <cstdint>
