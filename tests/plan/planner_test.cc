@@ -122,8 +122,8 @@ TEST(Planner, the_cache_keeps_gradients_for_the_next_w_of_a_stage) {
   EXPECT_DOUBLE_EQ(gpipe_takes(), 5 * 12 + 1 - 3 * 1) << "no more than the update";
 }
 
-// F and I were measured with all of a rank's 400 bytes in turn, of which half stay in the cache: with two chunks of 200
-// bytes each, all of it does. Words of one stage come four in a row.
+// F and I were measured with all of a rank's parameters in turn, 200 bytes, of which half stay in the cache: with two
+// chunks of 100 bytes each, all of it does. Words of one stage come four in a row.
 TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
   LayerCosts costs = even_layers();
   const auto foretold = [&](int chunks) {
@@ -139,7 +139,7 @@ TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
     layer.input_grad_cached = 0.75;
   }
   EXPECT_EQ(foretold(2), small) << "no cache is known of";
-  costs.cache_bytes = 200;
+  costs.cache_bytes = 100;
   EXPECT_EQ(foretold(1), large);
   // Of each rank's 8 F's and 8 I's all but the first of four are spared a half and a quarter for each of two layers.
   EXPECT_NEAR(foretold(2), small - 6 * (1 + 0.5), 1.5);

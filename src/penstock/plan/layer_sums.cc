@@ -69,8 +69,8 @@ double LayerSums::work(Stretch stretch, const GradientWords& words) const {
 }
 
 double LayerSums::newly_kept(Stretch stretch) const {
-  const double usual = kept(parameter_bytes({0, layers()}) / ranks_);
-  return usual < 1 ? std::max(0.0, kept(parameter_bytes(stretch)) - usual) / (1 - usual) : 0;
+  const double usual = kept(parameter_bytes({0, layers()}) / 2 / ranks_);
+  return usual < 1 ? std::max(0.0, kept(parameter_bytes(stretch) / 2) - usual) / (1 - usual) : 0;
 }
 
 double LayerSums::weight_grad_spared(Stretch stretch) const {

@@ -46,7 +46,7 @@ std::int64_t cache_share(int ranks) {
     most = bytes_of(size);
     sharers = processors_in(line_of(place + "shared_cpu_list"));
   }
-  return most / 2 / std::clamp(ranks, 1, sharers);
+  return most / 4 / std::clamp(ranks, 1, sharers);
 }
 
 }  // namespace penstock

@@ -5,9 +5,9 @@
 
 namespace penstock {
 
-/// Half of the largest cache of this machine's first processor, over those of `ranks` that share it, in bytes: the other
-/// half goes to activations and to what only passes through (a rule of thumb; benchmarks/predicted-vs-measured bears it
-/// out). 0 where Linux does not tell. Virtual machines show what they were told, which neighbours may use too.
+/// A quarter of the largest cache of this machine's first processor, over those of `ranks` that share it, in bytes. The
+/// rest goes to activations, to what only passes through and, in a virtual machine, to neighbours: a rule of thumb, which
+/// benchmarks/predicted-vs-measured bears out. 0 where Linux does not tell.
 std::int64_t cache_share(int ranks);
 
 }  // namespace penstock
