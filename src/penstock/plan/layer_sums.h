@@ -67,8 +67,8 @@ class LayerSums {
 
   /// The part of so many bytes that stays in the cache.
   double kept(double bytes) const { return bytes > cache_bytes_ ? cache_bytes_ / bytes : 1; }
-  /// The costs of F and I, which use half of parameter_bytes, are those with all of a rank's layers in turn: how much of
-  /// what is not kept then is kept in a stage that is smaller.
+  /// The costs of F and I, which use half of parameter_bytes, are those with all of a rank's layers in turn: how much
+  /// of what is not kept then is kept in a stage that is smaller.
   double newly_kept(Stretch stretch) const;
 
   Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, forward_spared_,

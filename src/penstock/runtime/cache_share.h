@@ -6,8 +6,8 @@
 namespace penstock {
 
 /// A quarter of the largest cache of this machine's first processor, over those of `ranks` that share it, in bytes. The
-/// rest goes to activations, to what only passes through and, in a virtual machine, to neighbours: a rule of thumb, which
-/// benchmarks/predicted-vs-measured bears out. 0 where Linux does not tell.
+/// rest goes to activations, to what only passes through and, in a virtual machine, to neighbours: a rule of thumb,
+/// which benchmarks/predicted-vs-measured bears out. 0 where Linux does not tell.
 std::int64_t cache_share(int ranks);
 
 }  // namespace penstock
