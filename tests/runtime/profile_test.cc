@@ -45,6 +45,14 @@ TEST(TimedSteps, are_what_their_text_says) {
   EXPECT_EQ(read.layers.front().backward, 1.0 / 3);
 }
 
+TEST(TimedSteps, of_several_passes_are_medians_figure_by_figure) {
+  const auto run = [](double forward, double step) {
+    return TimedSteps{{{"a", forward, 1, 2, 40, 50}, {"b", 3, forward, 4, 40, 50}}, 0.25, 0.5, 1e-9, step, 8};
+  };
+  const TimedSteps middle = median_of(std::vector{run(5, 30), run(9, 10), run(7, 20)});
+  EXPECT_EQ(to_text(middle), to_text(run(7, 20)));
+}
+
 // The slow layer gets a rank to itself; the pipeline that was asked for "auto" obeys, and its numbers are those of any
 // other schedule.
 TEST(ScheduleAuto, cuts_at_the_slow_layer) {
@@ -52,7 +60,7 @@ TEST(ScheduleAuto, cuts_at_the_slow_layer) {
     SlowChain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
     World world({.stages = 2});
     PipelineOptions options = options_with_sample(2);
-    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1});
+    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1, .passes_ms = 0});
     const auto& stages = choice.planned.plan.stages;
     const std::vector<std::string> alone{slow_first ? "a" : "c"};
     EXPECT_NE(std::find(stages.begin(), stages.end(), alone), stages.end());
@@ -64,14 +72,14 @@ TEST(ScheduleAuto, cuts_at_the_slow_layer) {
 TEST(Profile, tells_of_the_machine_too) {
   SlowChain chain({{20, 20}, {20, 20}});
   World world({.stages = 2});
-  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1});
+  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0});
   EXPECT_NE(costs.contention, 1);
   EXPECT_NEAR(costs.contention, 1, 0.5);
   EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
   EXPECT_GE(cache_share(1), cache_share(2));
   EXPECT_FALSE(costs.layers[0].forward_cached) << "two layers make no two chunks for each of two ranks";
   const LayerCosts quicker =
-      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .contention = false});
+      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0, .contention = false});
   EXPECT_EQ(quicker.contention, 1);
   EXPECT_THROW(costs_of({}, 8), ConfigError);
 }
@@ -80,7 +88,7 @@ TEST(Profile, times_small_chunks_where_there_are_layers_for_them) {
   SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
   World world({.stages = 2});
   const LayerCosts costs =
-      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .contention = false});
+      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0, .contention = false});
   EXPECT_GE(costs.layers[0].forward_cached.value_or(0), 10);
   EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
 }
@@ -90,7 +98,7 @@ TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {
   World world({.stages = 2});
   PipelineOptions options = options_with_sample(2);
   options.kernels = Kernels::tuned;
-  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1});
+  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1, .passes_ms = 0});
   EXPECT_EQ(choice.planned.plan.kernels.substr(0, 6), "tuned\n");
   EXPECT_EQ(choice.options.kernel_book, choice.planned.plan.kernels);
 }

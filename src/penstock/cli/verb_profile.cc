@@ -55,7 +55,7 @@ void add_profile(CLI::App& app, int& exit_code) {
   verb->add_flag("--profile", profile_help);
   flags->job.add_to(*verb);
   flags->shown.add_to(*verb);
-  verb->add_option("--steps", flags->steps, "timed steps, of each of five schedules")
+  verb->add_option("--steps", flags->steps, "timed steps, of each of five schedules in each pass")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   verb->add_option("--schedules", flags->schedules, "the schedules to try; by default all that train")

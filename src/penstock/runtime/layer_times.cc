@@ -5,8 +5,25 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
+#include "penstock/base/median.h"
 
 namespace penstock {
+
+TimedSteps median_of(std::span<const TimedSteps> runs) {
+  TimedSteps middle = runs.front();
+  const auto take = [&](auto&& figure_of) {
+    std::vector<double> figures;
+    for (const TimedSteps& run : runs) figures.push_back(figure_of(run));
+    return median(figures);
+  };
+  for (std::size_t n = 0; n < middle.layers.size(); ++n)
+    for (double LayerTimes::*figure : {&LayerTimes::forward, &LayerTimes::backward, &LayerTimes::weight_grad})
+      middle.layers[n].*figure = take([&](const TimedSteps& run) { return run.layers[n].*figure; });
+  for (double TimedSteps::*figure :
+       {&TimedSteps::message, &TimedSteps::word_overhead, &TimedSteps::update_per_byte, &TimedSteps::step})
+    middle.*figure = take([&](const TimedSteps& run) { return run.*figure; });
+  return middle;
+}
 
 std::string to_text(const TimedSteps& steps) {
   std::ostringstream text;

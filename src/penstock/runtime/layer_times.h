@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct TimedSteps {
   double step = 0;                 // median makespan
   std::int64_t cache_bytes = 0;    // that a rank has (runtime/cache_share.h); 0 on devices
 };
+
+/// Figure by figure, of runs of one network's layers.
+TimedSteps median_of(std::span<const TimedSteps> runs);
 
 /// The text form, for the other ranks; from_text(to_text(x)) == x up to the layers' names, which hold no line break.
 std::string to_text(const TimedSteps& steps);

@@ -16,6 +16,20 @@ namespace {
 // In the order of profiled_steps.
 constexpr std::size_t fused_run = 0, split_run = 1, whole_run = 2, chunked_run = 3, sequential_run = 4;
 constexpr int most_chunks = 4;
+constexpr std::size_t most_passes = 9;
+
+using Runs = std::vector<std::optional<TimedRun>>;  // one per profiled_steps
+
+Runs merged(const std::vector<Runs>& passes) {
+  Runs runs = passes.front();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i]) continue;
+    std::vector<TimedSteps> steps;
+    for (const Runs& pass : passes) steps.push_back(pass[i]->steps);
+    runs[i]->steps = median_of(steps);
+  }
+  return runs;
+}
 
 /// Sum of F and B, or I.
 double work(const TimedSteps& steps) {
@@ -65,22 +79,31 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   const ProfiledNetwork size{world.stages(), free_layers(network, options.inputs)};
   PipelineOptions base = options;
   base.cut = world.stages() > 1 ? "time" : "uniform";
-  std::vector<std::optional<TimedRun>> runs;
-  for (const ProfiledSteps& what : profiled_steps) {
-    runs.emplace_back();
-    const std::optional<PipelineOptions> trial = profiled_options(what, base, size);
-    if (!trial || (!how.contention && &what == &profiled_steps[sequential_run])) continue;
-    Pipeline pipeline(world, network, loss, *trial);
-    if (how.optimizer)
-      pipeline.optimize_with(how.optimizer);
-    else
-      pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-    // What the first of them measured holds for all: the kernels, and the cut for one stage per rank.
-    base.kernel_book = pipeline.options().kernel_book;
-    if (!what.in_chunks) base.cut = pipeline.options().cut;
-    runs.back() = timed_run(pipeline, {options.sample, options.sample_targets, how.steps});
-  }
-  LayerCosts costs = costs_of(runs, options.sample_targets.size(0));
+  const auto pass = [&] {
+    Runs runs;
+    for (const ProfiledSteps& what : profiled_steps) {
+      runs.emplace_back();
+      const std::optional<PipelineOptions> trial = profiled_options(what, base, size);
+      if (!trial || (!how.contention && &what == &profiled_steps[sequential_run])) continue;
+      Pipeline pipeline(world, network, loss, *trial);
+      if (how.optimizer)
+        pipeline.optimize_with(how.optimizer);
+      else
+        pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+      // What the first of them measured holds for all: the kernels, and the cut for one stage per rank.
+      base.kernel_book = pipeline.options().kernel_book;
+      if (!what.in_chunks) base.cut = pipeline.options().cut;
+      runs.back() = timed_run(pipeline, {options.sample, options.sample_targets, how.steps});
+    }
+    return runs;
+  };
+  std::vector<Runs> passes{pass()};
+  double pass_ms = 0;  // on every process the same
+  for (const auto& run : passes.front())
+    if (run) pass_ms += run->steps.step * (how.steps + 2);  // time_layers() runs two more
+  for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
+    passes.push_back(pass());
+  LayerCosts costs = costs_of(merged(passes), options.sample_targets.size(0));
   costs.kernels = base.kernel_book;
   return costs;
 }
@@ -166,7 +189,9 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   if (options.weight_gradients == WeightGradients::fused) wishes.weight_gradients = WeightMode::fused;
   std::optional<AutoChoice> best;
   LayerCosts costs;
-  for (const int count : micro_batches_to_try(options, world.stages())) {
+  const std::vector<int> counts = micro_batches_to_try(options, world.stages());
+  how.passes_ms /= static_cast<double>(counts.size());
+  for (const int count : counts) {
     PipelineOptions counted = options;
     counted.micro_batches = count;
     LayerCosts measured = profile(world, network, loss, counted, how);
