@@ -23,8 +23,8 @@ struct ProfileOptions {
 /// a ZB-H1 step (W per micro-batch), a 1F1B step (B in one) and, where there are layers for it, a looped step in chunks
 /// as small as the planner may make (F and I in the cache). The micro-batches are those of `options` and its
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
-/// stay as they are. Times are in ms, medians over passes of medians over steps. LayerCosts::contention is how much more
-/// they are than in a sequential step, where one rank works at a time, unless `how` leaves that out;
+/// stay as they are. Times are in ms, medians over passes of medians over steps. LayerCosts::contention is how much
+/// more they are than in a sequential step, where one rank works at a time, unless `how` leaves that out;
 /// LayerCosts::spread, how much they vary, is what makes the first three steps as long as they were. Collective. Throws
 /// ConfigError without a sample, for replicas and for stages that are annotated.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
@@ -67,7 +67,8 @@ struct TimedBatch {
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
 /// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Without the fourth no
-/// layer says what it takes in the cache; without the last contention is 1. Throws ConfigError where others are missing.
+/// layer says what it takes in the cache; without the last contention is 1. Throws ConfigError where others are
+/// missing.
 LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples);
 
 /// What the planner makes of that.
@@ -78,7 +79,8 @@ struct AutoChoice {
 
 /// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches,
 /// for m = p, 2p, 4p and 8p, as far as there are samples, each profiled. Rank 0's times decide for all. Collective.
-/// `how.contention` is not asked, and all those m's share `how.passes_ms`. Throws as profile(), and ConfigError for what leaves nothing to choose.
+/// `how.contention` is not asked, and all those m's share `how.passes_ms`. Throws as profile(), and ConfigError for
+/// what leaves nothing to choose.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                              ProfileOptions how = {});
 
