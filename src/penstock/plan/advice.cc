@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/calibrate.h"
 #include "penstock/plan/layer_sums.h"
+#include "penstock/plan/planner.h"
 #include "penstock/plan/stage_cutter.h"
 #include "penstock/plan/stage_layers.h"
 #include "penstock/trace/account.h"
@@ -15,7 +16,6 @@
 namespace penstock {
 namespace {
 
-constexpr int most_chunks = 4;
 constexpr double rounding = 1e-9;
 
 std::string ms(double value) { return fixed(value, 2) + " ms"; }

@@ -12,7 +12,6 @@
 namespace penstock {
 namespace {
 
-constexpr int most_chunks = 4;
 constexpr double memory_limits[] = {1, 1.5, 2};  // for generators that adapt, in units of 1F1B's activations
 
 /// A generator with its settings.

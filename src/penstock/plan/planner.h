@@ -11,6 +11,9 @@
 
 namespace penstock {
 
+/// Per rank, in what is tried; and where small stages are timed.
+inline constexpr int most_chunks = 4;
+
 /// How the layers of a trial were cut.
 enum class CutKind {
   time,        // the slowest rank as fast as can be, within the memory cap; then the slowest stage

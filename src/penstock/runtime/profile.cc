@@ -15,7 +15,6 @@ namespace {
 
 // In the order of profiled_steps.
 constexpr std::size_t fused_run = 0, split_run = 1, whole_run = 2, chunked_run = 3, sequential_run = 4;
-constexpr int most_chunks = 4;
 constexpr std::size_t most_passes = 9;
 
 using Runs = std::vector<std::optional<TimedRun>>;  // one per profiled_steps
