@@ -67,7 +67,7 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
       if (word.op() == Op::backward) held -= context;
       if (word.op() == Op::input_grad) held -= context * (1 - costs.weight_share);
       if (word.op() == Op::weight_grad)
-        held -= context * costs.weight_share * (word.last().value() - word.first().value() + 1);
+        held -= context * costs.weight_share * word.micro_batch_count();
     }
   }
   return std::ceil(peak);

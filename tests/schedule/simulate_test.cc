@@ -169,6 +169,15 @@ TEST(Simulate, updates_follow_the_words_whether_they_are_lowered_or_not) {
   EXPECT_EQ(simulate(forward, costs).makespan, 3);
 }
 
+//   rank 0 | 0F0 .   .   3F0 3B0-----   3STEP   0B0-----  0STEP       of 1, 2 and 4: the update of stage 3 passes while
+//   rank 1 |     1F0 2F0            2B0----- 1B0-----                 rank 1 is at work
+TEST(Simulate, an_update_passes_while_others_work) {
+  const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 0, 0, 4}};
+  const Schedule schedule = read_schedule("penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
+                                          "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
+  for (const Schedule& one : {schedule, lower(schedule)}) EXPECT_EQ(simulate(one, costs).makespan, 4 + 4 * 2 + 1);
+}
+
 // After its I a micro-batch counts for what its W still needs; a context stays one until its W.
 TEST(Simulate, counts_activations_and_contexts) {
   Costs costs;

@@ -149,7 +149,7 @@ double most_live(const Trace& trace) {
       const Instruction& word = span.instruction;
       if (word.op() == Op::forward) peak = std::max(peak, ++live);
       if (word.op() == Op::backward) --live;
-      if (word.op() == Op::weight_grad) live -= word.last().value() - word.first().value() + 1;
+      if (word.op() == Op::weight_grad) live -= word.micro_batch_count();
       if (is_compute(word.op())) stages.insert(word.stage());
     }
     most = std::max(most, static_cast<double>(peak) / static_cast<double>(stages.size()));

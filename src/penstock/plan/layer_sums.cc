@@ -87,7 +87,7 @@ GradientWords gradient_words(const Schedule& schedule) {
     for (const Instruction& word : order) {
       if (word.op() == Op::backward) ++unsplit;
       if (word.op() != Op::weight_grad) continue;
-      const int group = word.last().value() - word.first().value() + 1;
+      const int group = word.micro_batch_count();
       split += group;
       singly += group == 1 ? 1 : static_cast<double>(schedule.micro_batches - group) / (schedule.micro_batches - 1);
     }
@@ -134,7 +134,7 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
     for (const Instruction& word : schedule.orders[rank]) {
       if (!is_compute(word.op())) continue;
       const std::size_t own = chunk[word.stage().index()];
-      const int contexts = word.last().value() - word.first().value() + 1;
+      const int contexts = word.micro_batch_count();
       if (word.op() == Op::forward) ++held[own].before_i;
       if (word.op() == Op::backward || word.op() == Op::input_grad) --held[own].before_i;
       if (word.op() == Op::input_grad) ++held[own].before_w;

@@ -448,6 +448,8 @@ void RankRunner::update(Stage& stage) {
     value.mutable_grad() = scale < 1 && gradients[i].defined() ? gradients[i].mul(scale) : gradients[i];
   }
   for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
+  // What is applied is not kept until the next update: its memory serves the gradients to come.
+  for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
 }
 
 }  // namespace penstock

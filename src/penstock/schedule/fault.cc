@@ -249,7 +249,7 @@ bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
   std::int64_t needs = 0;
   const auto stray = first_fault(schedule, [&](const Instruction& word, const BoardCell& at) -> std::optional<Fault> {
     if (is_step_wide(word.op())) needs += schedule.micro_batches;
-    if (word.op() == Op::weight_grad) needs += word.last().value() - word.first().value() + 1;
+    if (word.op() == Op::weight_grad) needs += word.micro_batch_count();
     if (!is_send(word.op()) && !is_receive(word.op())) return std::nullopt;
     const bool at_producer = word.op() == Op::send_forward || word.op() == Op::recv_backward;
     const bool known = dependencies.lane(at_producer ? word.stage() : word.peer(),

@@ -64,6 +64,8 @@ class Instruction {
   constexpr MicroBatch first() const { return MicroBatch(first_); }
   constexpr MicroBatch last() const { return MicroBatch(last_); }
   constexpr bool is_fused() const { return first_ != last_; }
+  /// How many micro-batches the range holds; 1 for every instruction but a fused W.
+  constexpr int micro_batch_count() const { return last_ - first_ + 1; }
 
   /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the rank's next compute word is the other half.
   /// Lowering puts messages between the halves, never another compute word.

@@ -87,7 +87,7 @@ Activations count_activations(const Schedule& schedule, const std::optional<std:
     for (std::size_t k = 0; k < order.size(); ++k) {
       const Instruction& word = order[k];
       if (word.op() == Op::backward) --live;
-      if (word.op() == Op::weight_grad) live -= word.last().value() - word.first().value() + 1;
+      if (word.op() == Op::weight_grad) live -= word.micro_batch_count();
       if (word.op() != Op::forward) continue;
       peak = std::max(peak, ++live);
       if (bound && live > (*bound)[rank] && !result.exceeded)

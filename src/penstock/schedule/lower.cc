@@ -1,34 +1,49 @@
 #include "penstock/schedule/lower.h"
 
-#include <algorithm>
-
 #include "penstock/base/error.h"
 
 namespace penstock {
 namespace {
 
-/// One rank's list with its messages: a RECV right before the word that needs it, a SEND right after its producer; and
-/// `room` for what comes at the end.
-Order with_messages(const Order& order, const Dependencies& dependencies, std::size_t room) {
-  Order lowered;
-  lowered.reserve(3 * order.size() + room);
-  for (const Instruction& word : order) {
+/// Adds to one rank's list what does not come at its end.
+class Lowering {
+ public:
+  Lowering(const Schedule& schedule, const Dependencies& dependencies, const LowerOptions& options)
+      : schedule_(schedule), dependencies_(dependencies), updates_(updates_at_once(options)) {}
+
+  static bool updates_at_once(const LowerOptions& options) { return options.step && !options.reduce && !options.norm; }
+
+  Order operator()(const Order& order) const {
+    Order lowered;
+    lowered.reserve(4 * order.size());
+    for (const Instruction& word : order) add(word, lowered);
+    return lowered;
+  }
+
+ private:
+  /// A RECV right before the word that needs it, a SEND right after its producer, a STEP behind.
+  void add(const Instruction& word, Order& lowered) const {
     const StageId stage = word.stage();
-    const MicroBatch i = word.micro_batch();
     const bool forward = word.op() == Op::forward;
     const bool gives_gradient = word.op() == Op::backward || word.op() == Op::input_grad;
-    const auto add = [&](Op op, StageId peer) { lowered.push_back(Instruction::message(op, stage, peer, i)); };
-    const auto served = [&](const Link& link) {
-      return dependencies.crosses(link) && (forward || (gives_gradient && link.gradient));
+    const auto add_message = [&](Op op, StageId peer) {
+      lowered.push_back(Instruction::message(op, stage, peer, word.micro_batch()));
     };
-    for (const Link& link : forward ? dependencies.incoming(stage) : dependencies.outgoing(stage))
-      if (served(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
+    const auto served = [&](const Link& link) {
+      return dependencies_.crosses(link) && (forward || (gives_gradient && link.gradient));
+    };
+    for (const Link& link : forward ? dependencies_.incoming(stage) : dependencies_.outgoing(stage))
+      if (served(link)) add_message(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
     lowered.push_back(word);
-    for (const Link& link : forward ? dependencies.outgoing(stage) : dependencies.incoming(stage))
-      if (served(link)) add(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
+    for (const Link& link : forward ? dependencies_.outgoing(stage) : dependencies_.incoming(stage))
+      if (served(link)) add_message(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
+    if (updates_ && schedule_.completes_gradients(word)) lowered.push_back(Instruction::step_wide(Op::step, stage));
   }
-  return lowered;
-}
+
+  const Schedule& schedule_;
+  const Dependencies& dependencies_;
+  bool updates_;
+};
 
 }  // namespace
 
@@ -39,22 +54,21 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
     for (const Instruction& word : order)
       require<PlanError>(word.stage().value() < schedule.stage_count(), to_string(word), " names stage ",
                          word.stage().value(), ", but there are ", schedule.stage_count(), " stages");
+  for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
+    require<PlanError>(schedule.rank_of(s).value() < schedule.rank_count(), "stage ", s.value(), " is given to rank ",
+                       schedule.rank_of(s).value(), ", but there are ", schedule.rank_count(), " ranks");
   const Dependencies dependencies(schedule, links);
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
-  const std::size_t room = 3 * (schedule.rank_of_stage.size() / std::max<std::size_t>(1, schedule.orders.size()) + 1);
-  for (const Order& order : schedule.orders) lowered.orders.push_back(with_messages(order, dependencies, room));
+  const Lowering lowering(schedule, dependencies, options);
+  for (const Order& order : schedule.orders) lowered.orders.push_back(lowering(order));
   if (schedule.is_forward_only()) return lowered;
   const auto add_to_every_stage = [&](Op op) {
-    for (StageId s(0); s.value() < schedule.stage_count(); s = s.next()) {
-      const std::size_t rank = schedule.rank_of(s).index();
-      require<PlanError>(rank < lowered.orders.size(), "stage ", s.value(), " is given to rank ", rank,
-                         ", but there are ", lowered.orders.size(), " ranks");
-      lowered.orders[rank].push_back(Instruction::step_wide(op, s));
-    }
+    for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
+      lowered.orders[schedule.rank_of(s).index()].push_back(Instruction::step_wide(op, s));
   };
   if (options.reduce) add_to_every_stage(Op::reduce);
   if (options.norm) add_to_every_stage(Op::norm);
-  if (options.step) add_to_every_stage(Op::step);
+  if (options.step && !Lowering::updates_at_once(options)) add_to_every_stage(Op::step);
   return lowered;
 }
 

@@ -12,7 +12,9 @@ struct LowerOptions {
 };
 
 /// Adds, for every link that crosses ranks, a SEND right after the word that produces the value and a RECV right
-/// before the first word that needs it; and REDUCE, NORM, STEP at the end of each rank's list, by stage.
+/// before the first word that needs it; and a STEP as soon as its stage's gradients are whole, while they are in the
+/// cache. Where REDUCE or NORM come before, all of them stand at the end of each rank's list, by stage: they wait for
+/// other ranks, which nothing else should wait for.
 /// Stages on one rank hand over without a message. Throws PlanError when `schedule` is lowered already.
 Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions& options = {});
 /// The same along the chain 0>1>2>...

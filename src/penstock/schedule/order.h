@@ -29,6 +29,12 @@ struct Schedule {
   /// True when there is no B, I or W: an inference or evaluation pass.
   bool is_forward_only() const;
 
+  /// True for the word with which the gradients of its stage are whole: the B or W of its last micro-batch, as weight
+  /// gradients accumulate in ascending order (judge() sees to that).
+  bool completes_gradients(const Instruction& word) const {
+    return (word.op() == Op::backward || word.op() == Op::weight_grad) && word.last().value() + 1 == micro_batches;
+  }
+
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 

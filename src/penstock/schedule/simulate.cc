@@ -19,8 +19,6 @@ std::vector<double> per_stage(const std::vector<double>& given, int stages) {
   return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
 }
 
-int group_of(const Instruction& word) { return word.last().value() - word.first().value() + 1; }
-
 /// What one word takes, by stage.
 class WordCosts {
  public:
@@ -35,7 +33,7 @@ class WordCosts {
       case Op::forward: return with_overhead(forward_[stage]);
       case Op::backward: return with_overhead(backward_[stage]);
       case Op::input_grad: return with_overhead(input_grad_[stage]);
-      case Op::weight_grad: return with_overhead(weight_grad(stage, group_of(word)));
+      case Op::weight_grad: return with_overhead(weight_grad(stage, word.micro_batch_count()));
       case Op::step: return update_[stage];
       default: return 0;
     }
@@ -100,6 +98,15 @@ struct RankState {
   int peak_contexts = 0;       // both together
   double peak = 0;             // the latter as the weight share says
 
+  /// Returns when it is done.
+  double work(double begin, double duration) {
+    clock = begin + duration;
+    busy += duration;
+    first_begin = std::min(first_begin, begin);
+    last_end = std::max(last_end, clock);
+    return clock;
+  }
+
   double span() const { return std::max(0.0, last_end - first_begin); }
 };
 
@@ -122,19 +129,8 @@ void count_activations(RankState& state, const Instruction& word, const Counting
       --state.before_input_grad;
       ++state.before_weight_grad;
       return;
-    case Op::weight_grad: state.before_weight_grad -= group_of(word); return;
+    case Op::weight_grad: state.before_weight_grad -= word.micro_batch_count(); return;
     default: return;
-  }
-}
-
-/// What lowering adds at the end of each rank's list.
-void add_updates(const Schedule& schedule, const WordCosts& cost_of, std::vector<RankState>& ranks) {
-  for (StageId stage(0); stage.value() < schedule.stage_count(); stage = stage.next()) {
-    RankState& state = ranks[schedule.rank_of(stage).index()];
-    state.first_begin = std::min(state.first_begin, state.clock);
-    state.clock += cost_of.update(stage);
-    state.busy += cost_of.update(stage);
-    state.last_end = std::max(state.last_end, state.clock);
   }
 }
 
@@ -146,7 +142,7 @@ class Variation {
 
   double operator()(Rank rank, int position, const Instruction& word) const {
     if (spread_ == 0 || !is_compute(word.op())) return 1;
-    const int group = group_of(word);
+    const int group = word.micro_batch_count();
     const double square = group == 1 ? single_ : square_of_a(spread_ * spread_ / group);
     const std::uint64_t place = (std::uint64_t{rank.index()} << 32) + static_cast<std::uint32_t>(position);
     const double root = 1 + std::sqrt(square) * normal(place);
@@ -232,17 +228,15 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   std::vector<RankState> ranks;
   std::vector<std::vector<Slot>> slots(options.keep_slots ? schedule.orders.size() : 0);
   Variation variation(0, 0);
+  const bool adds_updates = !schedule.is_lowered() && !schedule.is_forward_only();
   const auto run = [&](Rank rank, int position, const Instruction& word, double ready) {
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
     if (is_send(word.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
     const double duration = cost_of(word, state.last_word) * variation(rank, position, word);
     if (is_compute(word.op())) state.last_word = word;
-    const double end = begin + duration;
-    state.clock = end;
-    state.busy += duration;
-    state.first_begin = std::min(state.first_begin, begin);
-    state.last_end = std::max(state.last_end, end);
+    const double end = state.work(begin, duration);
+    if (adds_updates && schedule.completes_gradients(word)) state.work(end, cost_of.update(word.stage()));
     count_activations(state, word, counting);
     if (!slots.empty() && (is_compute(word.op()) || word.op() == Op::step))
       slots[rank.index()].push_back({word, begin, end});
@@ -252,7 +246,6 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
     ranks.assign(schedule.orders.size(), {});
     const Reach progress = replay(schedule, dependencies, costs.message, run);
     require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
-    if (!schedule.is_lowered() && !schedule.is_forward_only()) add_updates(schedule, cost_of, ranks);
     return summary(schedule, ranks);
   };
 

@@ -53,7 +53,7 @@ struct Simulation {
 };
 
 /// Runs `schedule`, lowered or not (both give the same figures), against `costs`. Linear in the instructions. Where
-/// training words are not lowered, each rank's updates follow its last word; they have no slot.
+/// training words are not lowered, a stage's update follows the word that completes its gradients; it has no slot.
 /// Throws PlanError when it deadlocks (judge tells where) and ConfigError for cost lists of a wrong length.
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options = {});
 

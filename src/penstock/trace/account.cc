@@ -168,8 +168,7 @@ struct StageSamples {
       case Op::forward: return forward.push_back(ms);
       case Op::backward: return backward.push_back(ms);
       case Op::input_grad: return input_grad.push_back(ms);
-      case Op::weight_grad:
-        return weight_grad.push_back(ms / (word.last().value() - word.first().value() + 1));
+      case Op::weight_grad: return weight_grad.push_back(ms / word.micro_batch_count());
       default: return;
     }
   }

@@ -12,15 +12,12 @@
 namespace penstock {
 namespace {
 
-/// A futex wakes a thread in some ten microseconds: looking for longer than a few of those costs more than it saves.
-constexpr std::chrono::microseconds spin_time{50};
-
 struct ThreadWorld {
   ThreadWorld(int size, const TransportOptions& options) : board(static_cast<std::size_t>(size)) {
     for (std::int32_t rank = 0; rank < size; ++rank)
       mailboxes.emplace_back(
           WorldRank(rank),
-          Patience{options.deadline, options.spin ? spin_time : std::chrono::nanoseconds(0)});
+          Patience{options.deadline, options.spin ? Patience::spin_on_own_core : std::chrono::nanoseconds(0)});
   }
 
   std::deque<Mailbox<Message>> mailboxes;  // by rank

@@ -46,8 +46,6 @@ constexpr Pauses pauses_under_way{250'000, 500'000};
 /// A rank that computes looks itself when it asks for a letter; a short one is there then.
 constexpr Pauses pauses_idle{2'000'000, 2'000'000};
 constexpr std::size_t long_message = 256 << 10;  // bytes
-/// How long a rank with a core to itself looks itself before it sleeps: most waits of a pipeline are shorter.
-constexpr std::chrono::milliseconds rank_looks{2};
 constexpr std::chrono::milliseconds abort_flush_time{500};
 
 void check(int code, const char* call) {
@@ -220,7 +218,7 @@ void Courier::start_mpi() {
   look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
   rank_ = WorldRank(rank);
   is_shared_ = level >= MPI_THREAD_SERIALIZED;
-  if (is_shared_ && own_core) patience_.spin = rank_looks;
+  if (is_shared_ && own_core) patience_.spin = Patience::spin_on_own_core;
   mailbox_.emplace(rank_, patience_);
   standings_.resize(static_cast<std::size_t>(size_));
 }
