@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <mutex>
 
 #include "tests/runtime/small_job.h"
 
@@ -260,6 +261,25 @@ TEST(ScheduleFiles, RunAndTrainTheSameNumbers) {
   options.pipeline.micro_batches = 2;
   EXPECT_THROW(run_small_job(options), ConfigError);
   std::remove(path.c_str());
+}
+
+// Two chunks per rank: stage 2's optimiser has stepped before stage 0's gradients are whole.
+TEST(Updates, LetGoOfTheGradientsThatTheyApplied) {
+  World world({.stages = 2});
+  SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .chunks = 2});
+  std::mutex mutex;
+  std::vector<torch::Tensor> parameters;
+  pipeline.optimize_with([&](std::vector<torch::Tensor> own) {
+    const std::lock_guard lock(mutex);
+    parameters.insert(parameters.end(), own.begin(), own.end());
+    return torch::optim::SGD(std::move(own), 0.1);
+  });
+  const auto before = pipeline.state();
+  pipeline.train_step(inputs_of(12), targets_of(12));
+  for (const auto& [name, value] : pipeline.state()) EXPECT_FALSE(torch::equal(value, before.at(name))) << name;
+  ASSERT_FALSE(parameters.empty());
+  for (const torch::Tensor& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
 }
 
 TEST(Misuse, IsOneMessage) {

@@ -251,11 +251,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
     require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
-    submit(inputs, targets, true, {}).wait();  // not timed: it warms caches
+    const auto run = [&](int count) {
+      for (int step = 0; step < count; ++step) submit(inputs, targets, true, {}).wait();
+    };
+    run(untimed_steps - 1);
     on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
-    submit(inputs, targets, true, {}).wait();  // the first step recorded is left out of an account (trace/account.h)
+    run(1);
     on_each_runner([](RankRunner& runner) { runner.set_timing(true); });
-    for (int step = 0; step < steps; ++step) submit(inputs, targets, true, {}).wait();
+    run(steps);
     const Trace steps_taken = trace();
     const GatherTag tag{id_, ++gatherings_};
     std::map<std::string, torch::Tensor> timed;

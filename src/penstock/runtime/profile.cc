@@ -99,7 +99,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   std::vector<Runs> passes{pass()};
   double pass_ms = 0;  // on every process the same
   for (const auto& run : passes.front())
-    if (run) pass_ms += run->steps.step * (how.steps + 2);  // time_layers() runs two more
+    if (run) pass_ms += run->steps.step * (how.steps + untimed_steps);
   for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
   LayerCosts costs = costs_of(merged(passes), options.sample_targets.size(0));

@@ -10,6 +10,10 @@
 
 namespace penstock {
 
+/// Steps that Pipeline::time_layers runs before those that it times: one warms caches, one more is left out of an account
+/// (trace/account.h).
+constexpr int untimed_steps = 2;
+
 /// From what every rank's layers took (RankRunner::timed_nodes, gathered) and the trace of the same steps.
 TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
                         const Trace& trace);
