@@ -1,7 +1,7 @@
 """Penstock beside torch.distributed.pipelining and a plain loop, on this machine. See README.md.
 
     compare.py [--workloads A,B] [--penstock PROGRAM] [--penstock-schedule S] [--penstock-flags "..."] [--quick]
-    compare.py --grid [...]
+    compare.py --grid [--workloads A,B] [--micro-batches M,N] [...]
 
 Runs with a Python that imports torch. Exit code 1 where losses differ by more than they may.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 from figures import Runs, loss_lines, table
-from grid import run_grid
+from grid import GRID_WORKLOADS, run_grid
 from programs import HERE, Amount, Penstock, Program, plain_loop, torch_pipeline
 from workloads import WORKLOADS, Workload
 
@@ -82,7 +82,8 @@ def compare(workload: Workload, penstock: Penstock, folder: Path, flags: argpars
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--workloads", help="some of " + ",".join(WORKLOADS), default=",".join(WORKLOADS))
+    parser.add_argument("--workloads", help=f"some of {','.join(WORKLOADS)} (default: all; grid: "
+                                            f"{','.join(GRID_WORKLOADS)})")
     parser.add_argument("--penstock", default=str(BINARY), help="the program")
     parser.add_argument("--penstock-schedule", default="auto", help="of the comparison; the grid has its own two")
     parser.add_argument("--penstock-flags",
@@ -107,7 +108,9 @@ def parse() -> argparse.Namespace:
     if flags.penstock_flags is None:
         tuned_by_itself = flags.penstock_schedule == "auto" and not flags.grid
         flags.penstock_flags = "" if tuned_by_itself else "--weight-gradients fused --cut time --kernels tuned"
-    unknown = [name for name in flags.workloads.split(",") if name not in WORKLOADS]
+    usual = GRID_WORKLOADS if flags.grid else tuple(WORKLOADS)
+    flags.workloads = flags.workloads.split(",") if flags.workloads else list(usual)
+    unknown = [name for name in flags.workloads if name not in WORKLOADS]
     if unknown:
         parser.error(f"no workload {unknown[0]}: there are {', '.join(WORKLOADS)}")
     return flags
@@ -122,9 +125,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if flags.grid:
             counts = [int(count) for count in flags.micro_batches.split(",")]
-            good = run_grid(penstock, Path(folder), counts, flags.rounds, turn(flags))
+            good = run_grid(penstock, Path(folder), flags.workloads, counts, flags.rounds, turn(flags))
         else:
-            for name in flags.workloads.split(","):
+            for name in flags.workloads:
                 runs, near = compare(WORKLOADS[name], penstock, Path(folder), flags)
                 good = good and near
                 raw[name] = [{**asdict(each), "settings": sorted(each.settings)} for each in runs]

@@ -49,12 +49,13 @@ def alternate(programs: tuple[Program, Program], rounds: int, amount: Amount) ->
     return step_ms, drift(losses[1], losses[0])
 
 
-def run_grid(penstock: Penstock, folder: Path, counts: list[int], rounds: int, amount: Amount) -> bool:
+def run_grid(penstock: Penstock, folder: Path, names: list[str], counts: list[int], rounds: int,
+             amount: Amount) -> bool:
     """Prints a row for each point as it is known. False where losses differ by more than the workload allows."""
     points: list[Point] = []
     good = True
     print(HEADING, flush=True)
-    for name in GRID_WORKLOADS:
+    for name in names:
         start = folder / f"{name}.safetensors"
         penstock.save_start(WORKLOADS[name], start)
         for count in counts:
