@@ -251,9 +251,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
     require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
-    const auto run = [&](int count) {
-      for (int step = 0; step < count; ++step) submit(inputs, targets, true, {}).wait();
-    };
+    const auto run = [&](int count) { while (count-- > 0) submit(inputs, targets, true, {}).wait(); };
     run(untimed_steps - 1);
     on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
     run(1);
