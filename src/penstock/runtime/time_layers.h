@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-/// Steps that Pipeline::time_layers runs before those that it times: one warms caches, one more is left out of an account
-/// (trace/account.h).
+/// Steps that Pipeline::time_layers runs before those that it times: one warms caches, one more is left out of an
+/// account (trace/account.h).
 constexpr int untimed_steps = 2;
 
 /// From what every rank's layers took (RankRunner::timed_nodes, gathered) and the trace of the same steps.

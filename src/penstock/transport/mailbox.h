@@ -38,7 +38,7 @@ struct Patience {
   std::chrono::nanoseconds spin = std::chrono::nanoseconds(0);
 
   /// What is awaited is mostly a word of a few milliseconds. To sleep through less than this saves nobody anything, as
-  /// the core is the rank's own, and the wake-up comes on top: of an MLP's step of 24 ms it took 2 in a virtual machine.
+  /// the core is the rank's own, and being woken up comes on top: of an MLP's step of 24 ms it took 2, all in all.
   static constexpr std::chrono::milliseconds spin_on_own_core{2};
 
   /// How often a waiting rank looks after its peer.
