@@ -55,7 +55,7 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
       require<PlanError>(word.stage().value() < schedule.stage_count(), to_string(word), " names stage ",
                          word.stage().value(), ", but there are ", schedule.stage_count(), " stages");
   for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
-    require<PlanError>(schedule.rank_of(s).value() < schedule.rank_count(), "stage ", s.value(), " is given to rank ",
+    require<PlanError>(schedule.rank_of(s).index() < schedule.orders.size(), "stage ", s.value(), " is given to rank ",
                        schedule.rank_of(s).value(), ", but there are ", schedule.rank_count(), " ranks");
   const Dependencies dependencies(schedule, links);
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
