@@ -5,45 +5,30 @@
 namespace penstock {
 namespace {
 
-/// Adds to one rank's list what does not come at its end.
-class Lowering {
- public:
-  Lowering(const Schedule& schedule, const Dependencies& dependencies, const LowerOptions& options)
-      : schedule_(schedule), dependencies_(dependencies), updates_(updates_at_once(options)) {}
-
-  static bool updates_at_once(const LowerOptions& options) { return options.step && !options.reduce && !options.norm; }
-
-  Order operator()(const Order& order) const {
-    Order lowered;
-    lowered.reserve(4 * order.size());
-    for (const Instruction& word : order) add(word, lowered);
-    return lowered;
-  }
-
- private:
-  /// A RECV right before the word that needs it, a SEND right after its producer, a STEP behind.
-  void add(const Instruction& word, Order& lowered) const {
+/// One rank's list with its messages: a RECV right before the word that needs it, a SEND right after its producer.
+/// With `updates`, and a STEP behind what completes its stage's gradients.
+Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dependencies, bool updates) {
+  const Order& order = schedule.orders[rank.index()];
+  Order lowered;
+  lowered.reserve(4 * order.size());
+  for (const Instruction& word : order) {
     const StageId stage = word.stage();
+    const MicroBatch i = word.micro_batch();
     const bool forward = word.op() == Op::forward;
     const bool gives_gradient = word.op() == Op::backward || word.op() == Op::input_grad;
-    const auto add_message = [&](Op op, StageId peer) {
-      lowered.push_back(Instruction::message(op, stage, peer, word.micro_batch()));
-    };
+    const auto add = [&](Op op, StageId peer) { lowered.push_back(Instruction::message(op, stage, peer, i)); };
     const auto served = [&](const Link& link) {
-      return dependencies_.crosses(link) && (forward || (gives_gradient && link.gradient));
+      return dependencies.crosses(link) && (forward || (gives_gradient && link.gradient));
     };
-    for (const Link& link : forward ? dependencies_.incoming(stage) : dependencies_.outgoing(stage))
-      if (served(link)) add_message(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
+    for (const Link& link : forward ? dependencies.incoming(stage) : dependencies.outgoing(stage))
+      if (served(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
     lowered.push_back(word);
-    for (const Link& link : forward ? dependencies_.outgoing(stage) : dependencies_.incoming(stage))
-      if (served(link)) add_message(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
-    if (updates_ && schedule_.completes_gradients(word)) lowered.push_back(Instruction::step_wide(Op::step, stage));
+    for (const Link& link : forward ? dependencies.outgoing(stage) : dependencies.incoming(stage))
+      if (served(link)) add(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
+    if (updates && schedule.completes_gradients(word)) lowered.push_back(Instruction::step_wide(Op::step, stage));
   }
-
-  const Schedule& schedule_;
-  const Dependencies& dependencies_;
-  bool updates_;
-};
+  return lowered;
+}
 
 }  // namespace
 
@@ -59,8 +44,9 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
                        schedule.rank_of(s).value(), ", but there are ", schedule.rank_count(), " ranks");
   const Dependencies dependencies(schedule, links);
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
-  const Lowering lowering(schedule, dependencies, options);
-  for (const Order& order : schedule.orders) lowered.orders.push_back(lowering(order));
+  const bool updates_at_once = options.step && !options.reduce && !options.norm;
+  for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
+    lowered.orders.push_back(with_messages(schedule, rank, dependencies, updates_at_once));
   if (schedule.is_forward_only()) return lowered;
   const auto add_to_every_stage = [&](Op op) {
     for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
@@ -68,7 +54,7 @@ Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions&
   };
   if (options.reduce) add_to_every_stage(Op::reduce);
   if (options.norm) add_to_every_stage(Op::norm);
-  if (options.step && !Lowering::updates_at_once(options)) add_to_every_stage(Op::step);
+  if (options.step && !updates_at_once) add_to_every_stage(Op::step);
   return lowered;
 }
 
