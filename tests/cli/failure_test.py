@@ -5,6 +5,7 @@ Usage: failure_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -56,7 +57,10 @@ MISUSE = [
     (["--svg", "."], ".: is a folder, and a file is to be written"),
     (["--report", "--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches on each of 1 replica, so no step "
                                         "of the schedule is recorded: give --batch-size 4 or more, or fewer micro-batches"),
-    (["--colour"], "The following argument was not expected: --colour"),
+    (["--stagse", "2"], "unknown flag '--stagse': did you mean '--stages'? 'penstock train --help' lists all flags"),
+    (["--mirco-batches=2"], "unknown flag '--mirco-batches': did you mean '--micro-batches'?"),
+    (["-stages", "2"], "unknown flag '-stages': did you mean '--stages'?"),
+    (["2"], "unexpected argument '2': 'penstock train --help' lists what there is"),
 ]
 
 
@@ -69,6 +73,29 @@ class Misuse(ProgramRuns):
             with self.subTest(flags=flags):
                 self.assert_begins(self.complaint_of(*self.train(*STEPS, *flags)), words)
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_numbers_beyond_every_range(self):
+        """Of every flag of the verbs that takes a number, as the help has them."""
+        numeric = re.compile(r"^  (?:-\w,)?--([a-z-]+)(?:,\S+)? (INT|UINT|FLOAT|P|M|V|X|K|SHARE|BYTES)\b", re.MULTILINE)
+        seen = set()  # flags that several verbs share are tried once
+        for verb in (["train"], ["infer"], ["bench", "step"], ["plan", "--profile"]):
+            for flag, kind in numeric.findall(self.output_of(*verb, "--help")):
+                number = "1e999" if kind == "FLOAT" else "99999999999999999999"
+                with self.subTest(verb=verb, flag=flag, number=number):
+                    if flag not in seen:
+                        self.assertRegex(self.complaint_of(*verb, f"--{flag}", number),
+                                         f"^--{flag}: .*{number}.*(too large|not in range)")
+                seen.add(flag)
+        self.assertLessEqual({"steps", "epochs", "stages", "lr", "warmup", "deadline", "top-k", "warm-up"}, seen)
+        for verb in (["plan"], ["simulate"], ["schedule", "show"], ["schedule", "table"]):
+            flags = numeric.findall(self.output_of(*verb, "--help"))
+            self.assertGreaterEqual(len(flags), 2, verb)
+            for flag, kind in flags:
+                for number in ("1e999", "-1e999") if kind in ("X", "SHARE", "BYTES") else ("9" * 20, "-" + "9" * 20):
+                    with self.subTest(verb=verb, flag=flag, number=number):
+                        self.assertIn(f"--{flag}: ", self.complaint_of(*verb, f"--{flag}", number))
+        self.write("run.toml", "steps = 99999999999999999999\n")
+        self.assertIn("run.toml:1", self.complaint_of(*self.train("--config", "run.toml")))
 
     def test_bench(self):
         for flags, words in ((["--steps", "0"], "steps = 0, but a median needs at least 1"),

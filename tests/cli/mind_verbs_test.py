@@ -111,9 +111,13 @@ class MindVerbs(unittest.TestCase):
                                                                 "check'? The verbs are show, convert, check, table")
 
     def test_flags_that_are_none(self):
-        self.assertIn("not expected: --stages", self.complaint_of("--stages=2"))
-        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--colour"),
-                         "The following argument was not expected: --colour")
+        self.assertIn("unknown flag '--stages': flags stand behind a verb", self.complaint_of("--stages=2"))
+        for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"), (["simulate"], "--stagse", "--stages"),
+                                   (["plan"], "--cots", "--costs"), (["trace", "report"], "--jsn", "--json"),
+                                   (["schedule", "table"], "--chunk", "--chunks")):
+            self.assertEqual(self.complaint_of(*verb, wrong, "2"),
+                             f"unknown flag '{wrong}': did you mean '{right}'? 'penstock {' '.join(verb)} --help' "
+                             "lists all flags")
         self.assertEqual(self.complaint_of("simulate", "gpipe", "--stages", "two"),
                          "Could not convert: --stages = two")
 

@@ -77,6 +77,12 @@ class ConfigFiles(ProgramRuns):
             if not flag.startswith("no-"):
                 self.assertIn(flag, keys)
 
+    def test_help_is_ordered_by_theme(self):
+        told = self.output_of("train", "--help")
+        self.assertEqual(re.findall(r"(?m)^([A-Z][a-z]+):$", told)[:-1],
+                         ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Output"])
+        self.assertEqual(re.findall(r"(?m)^([A-Z][a-z]+):$", told)[-1], "Example")
+
     def test_bench_step_takes_a_file_too(self):
         self.write("bench.toml", "hidden = '16x2'\nsteps = 2\nwarm_up = 0\nstages = 2\n")
         self.assertRegex(self.output_of("bench", "step", "--config", "bench.toml"), "over 2 steps")

@@ -11,6 +11,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/nearest.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/transport/launch_environment.h"
 
@@ -24,11 +25,9 @@ std::string with_dashes(std::string key) {
   return key;
 }
 
-/// Of a verb and its groups of options, as --help shows them.
+/// Of a verb, in the order in which they were added.
 std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
   std::vector<const CLI::Option*> options;
-  for (const CLI::App* group : verb.get_subcommands([](const CLI::App* inner) { return inner->get_name().empty(); }))
-    for (const CLI::Option* option : options_of(*group)) options.push_back(option);
   for (const CLI::Option* option : verb.get_options())
     if (!option->get_lnames().empty() && !not_in_files.contains(option->get_lnames().front()))
       options.push_back(option);
@@ -150,6 +149,7 @@ std::string toml_value(const CLI::Option& option, const std::string& text) {
 }  // namespace
 
 void add_config_flags(CLI::App& verb) {
+  in_theme(verb, "Job");
   verb.add_option("--config", "a TOML file with these flags as its keys; flags on the command line win");
   const std::string description = "print all flags with their values as such a file, and end";
   verb.add_flag("--print-config", description);

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/cli/command_line_check.h"
 
 namespace penstock {
 
@@ -31,6 +32,7 @@ template <class Before, class Complain>
 int run_program(CLI::App& app, const CommandLine& line, Before&& before, Complain&& complain_with) {
   try {
     before();
+    refuse_huge_numbers(app);
     app.parse(line.count, line.words);
     std::cout.flush();
     require<Failure>(std::cout.good(), "standard output cannot be written");
@@ -39,8 +41,7 @@ int run_program(CLI::App& app, const CommandLine& line, Before&& before, Complai
     app.exit(help);
     return static_cast<int>(ExitCode::done);
   } catch (const CLI::ParseError& error) {
-    const std::string message = error.what();
-    return complain_with(ExitCode::misuse, message.substr(0, message.find('\n')));
+    return complain_with(ExitCode::misuse, complaint_about(app, error));
   } catch (const Misuse& error) {
     return complain_with(ExitCode::misuse, error.what());
   } catch (const std::exception& error) {

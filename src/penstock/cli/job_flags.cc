@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/profile.h"
@@ -48,20 +49,33 @@ int chunks_of(const Pipeline& pipeline) {
 
 void JobFlags::add_to(CLI::App& app) {
   add_network_to(app);
-  add_pipeline_to(app);
   add_training_to(app);
+  add_pipeline_to(app);
 }
 
 void JobFlags::add_network_to(CLI::App& app) {
-  CLI::App* what = app.add_option_group("Model");
-  network.add_to(*what);
-  what->add_option("--seed", seed, "of initial weights and order of samples")
-      ->check(is_not_negative)
+  network.add_to(in_theme(app, "Model"));
+}
+
+void JobFlags::add_training_to(CLI::App& app) {
+  CLI::App* how = &in_theme(app, "Training");
+  how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
+  how->add_option("--optimizer", optimizer, "sgd, adam or adamw")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+      ->capture_default_str();
+  how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
+  how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
+  how->add_option("--weight-decay", weight_decay, "share of each weight that is taken off it, times the learning rate")
+      ->capture_default_str();
+  how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
+  how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
+      ->check(CLI::IsMember({"mean", "sum"}))
       ->capture_default_str();
 }
 
 void JobFlags::add_pipeline_to(CLI::App& app) {
-  CLI::App* where = app.add_option_group("Pipeline");
+  const bool trains = app.get_option_no_throw("--lr") != nullptr;  // add_training_to was there before
+  CLI::App* where = &in_theme(app, "Pipeline");
   std::vector<CLI::Option*> in_plan;  // what a plan says too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
@@ -70,6 +84,11 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "p, 2p, 4p and 8p")
           ->transform(CLI::Validator(auto_is_zero, ""))
           ->capture_default_str());
+  if (trains)
+    add(where->add_option("--micro-batch-size", micro_batch_size,
+                          "samples of a micro-batch, at most: gives the number of them in place of --micro-batches")
+            ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+            ->excludes(app.get_option("--micro-batches")));
   add(where->add_option("--schedule", schedule,
                         "a generator (penstock schedule show --help lists them) or a .sched or CSV file "
                         "(default: 1f1b; with chunks interleaved)"));
@@ -79,11 +98,6 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
                         "bits (default: stream; with schedule auto: auto, the faster of the two)")
           ->check(CLI::IsMember({"stream", "fused", "auto"})));
-  where->add_option("--kernels", kernels,
-                    "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
-                    "has them; changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
-                    "tuned)")
-      ->check(CLI::IsMember({"fixed", "tuned"}));
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
@@ -95,43 +109,39 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   for (CLI::Option* option : in_plan) from_file->excludes(option);
   where->add_option("--replicas", replicas,
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
-  where->add_option("--transport", transport, "auto, threads or mpi")
+  if (trains) {
+    where->add_flag("--recompute", recompute,
+                    "run layers again in the backward pass instead of keeping their activations: less memory, more "
+                    "time");
+    where->add_option("--boundary-shape", boundary_shape,
+                      "the shape of every value between stages, 16,1024 for example; another one is an error")
+        ->delimiter(',');
+  }
+
+  CLI::App* numbers = &in_theme(app, "Numerics");
+  numbers->add_option("--seed", seed, "of initial weights and order of samples")
+      ->check(is_not_negative)
+      ->capture_default_str();
+  if (trains)
+    numbers->add_option("--precision", precision,
+                        "fp32, or bf16: layers compute in bf16; weights, gradients and the loss are fp32")
+        ->check(is_precision)
+        ->capture_default_str();
+  numbers->add_option("--kernels", kernels,
+                      "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
+                      "has them; changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
+                      "tuned)")
+      ->check(CLI::IsMember({"fixed", "tuned"}));
+  numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
+
+  CLI::App* job = &in_theme(app, "Job");
+  job->add_option("--transport", transport, "auto, threads or mpi")
       ->check(CLI::IsMember({"auto", "threads", "mpi"}))
       ->capture_default_str();
-  where->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
-  where->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
+  job->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
       ->capture_default_str();
-  where->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
+  job->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
       ->capture_default_str();
-}
-
-void JobFlags::add_training_to(CLI::App& app) {
-  CLI::App* how = app.add_option_group("Training");
-  how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
-  how->add_option("--micro-batch-size", micro_batch_size,
-                  "samples of a micro-batch, at most: gives the number of them in place of --micro-batches")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->excludes(app.get_option("--micro-batches"))
-      ->excludes(app.get_option("--plan"));
-  how->add_option("--boundary-shape", boundary_shape,
-                  "the shape of every value between stages, 16,1024 for example; another one is an error")
-      ->delimiter(',');
-  how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
-      ->check(CLI::IsMember({"mean", "sum"}))
-      ->capture_default_str();
-  how->add_option("--optimizer", optimizer, "sgd, adam or adamw")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
-      ->capture_default_str();
-  how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
-  how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
-  how->add_option("--weight-decay", weight_decay, "")->capture_default_str();
-  how->add_flag("--recompute", recompute,
-                "run layers again in the backward pass instead of keeping their activations: less memory, more time");
-  how->add_option("--precision", precision,
-                  "fp32, or bf16: layers compute in bf16; weights, gradients and the loss are fp32")
-      ->check(is_precision)
-      ->capture_default_str();
-  how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
 }
 
 void settle_defaults(JobFlags& flags) {

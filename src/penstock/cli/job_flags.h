@@ -47,10 +47,12 @@ struct JobFlags {
   std::string device = "cpu";
   double deadline_s = 60;
 
+  /// Each puts its flags under the headings of their themes; `this` must outlive the parsing. With training flags,
+  /// which come before those of the pipeline, the latter include what belongs to training alone.
   void add_to(CLI::App& app);  // all three
   void add_network_to(CLI::App& app);
-  void add_pipeline_to(CLI::App& app);
   void add_training_to(CLI::App& app);
+  void add_pipeline_to(CLI::App& app);
 };
 
 /// Fills in what depends on other flags.

@@ -69,7 +69,8 @@ void ModelFlags::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--dataset", dataset,
                  "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
-      ->check(CLI::IsMember({"mnist", "cifar10", "text"}));
+      ->check(CLI::IsMember({"mnist", "cifar10", "text"}))
+      ->group("Data");
   app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
   app.add_option("--classes", classes, "mlp, resnet: logits that come out (default: the data set's classes)");
   app.add_option("--width", width, "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: of the "

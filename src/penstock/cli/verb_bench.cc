@@ -11,6 +11,7 @@
 #include "penstock/base/median.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/text_file.h"
@@ -204,6 +205,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
   take_bench_defaults(flags->job);
   flags->job.add_to(*step);
+  in_theme(*step, "Output");
   step->add_option("--steps", flags->steps, "measured steps")->capture_default_str();
   step->add_option("--warm-up", flags->warm_up, "steps before them that do not count")->capture_default_str();
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
@@ -224,6 +226,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto schedules = std::make_shared<ScheduleFlags>();
   take_bench_defaults(schedules->bench.job);
   schedules->bench.job.add_to(*all);
+  in_theme(*all, "Output");
   all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
   all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that do not count")->capture_default_str();
   all->add_option("--format", schedules->format, "board or markdown")

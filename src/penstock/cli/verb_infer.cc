@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/job_flags.h"
@@ -216,10 +217,12 @@ void add_infer(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("infer", "run a network forward through the pipeline; continue texts");
   auto flags = std::make_shared<InferFlags>();
   flags->job.add_network_to(*verb);
-  flags->job.add_pipeline_to(*verb);
   verb->add_option("--weights", flags->weights, "a .safetensors file, of train --save-weights (default: fresh ones)");
+  in_theme(*verb, "Data");
   verb->add_option("--data", flags->data, "gpt: the text whose characters it knows (default: as for train)");
   verb->add_option("--rows,--batch-size", flags->rows, "of random input")->capture_default_str();
+  flags->job.add_pipeline_to(*verb);
+  in_theme(*verb, "Output");
   verb->add_flag("--broadcast", flags->broadcast, "every rank gets the outputs, not the last stage's alone");
   verb->add_option("--replica-input", flags->replica_input,
                    "share: each replica computes its share of the rows; each: each computes all")

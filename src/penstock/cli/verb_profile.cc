@@ -3,6 +3,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/plan_output.h"
@@ -54,6 +55,7 @@ void add_profile(CLI::App& app, int& exit_code) {
   const std::string profile_help = "measure: without it, penstock plan reads --costs";
   verb->add_flag("--profile", profile_help);
   flags->job.add_to(*verb);
+  in_theme(*verb, "Output");
   flags->shown.add_to(*verb);
   verb->add_option("--steps", flags->steps, "timed steps, of each of five schedules in each pass")
       ->check(CLI::Range(1, 1000))

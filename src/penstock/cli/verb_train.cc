@@ -9,6 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/body_verbs.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
@@ -198,8 +199,9 @@ int train(TrainFlags flags) {
 void add_train(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("train", "train a model as a pipeline");
   auto flags = std::make_shared<TrainFlags>();
-  flags->job.add_to(*verb);
-  flags->data.add_to(*verb->add_option_group("Data"));
+  flags->job.add_network_to(*verb);
+  flags->data.add_to(in_theme(*verb, "Data"));
+  flags->job.add_training_to(*verb);
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
   verb->add_option("--steps", flags->steps,
                    "stop after so many steps; then there is no evaluation (default: no limit)");
@@ -211,6 +213,17 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--lr-by", flags->lr_by, "epoch or step: what the two flags above count")
       ->check(CLI::IsMember({"epoch", "step"}))
       ->capture_default_str();
+  verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
+      ->capture_default_str();
+  verb->add_option("--patience", flags->patience,
+                   "stop after so many evaluations in a row without a lower test loss (default: never)");
+  verb->add_option("--invalid-loss", flags->invalid_loss,
+                   "stop: a loss that is not a number or infinite ends training with exit code 1; go-on: it does not")
+      ->check(CLI::IsMember({"stop", "go-on"}))
+      ->capture_default_str();
+  flags->job.add_pipeline_to(*verb);
+
+  in_theme(*verb, "Output");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
   verb->add_option("--log-style", flags->log_style,
                    "steps: 'epoch: 0 step: 10, loss is ...'; times: with seconds per step, and each epoch's rate; "
@@ -225,16 +238,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
   verb->add_flag("--verbose", flags->verbose, "tell how many parameters each rank holds");
-  verb->add_option("--invalid-loss", flags->invalid_loss,
-                   "stop: a loss that is not a number or infinite ends training with exit code 1; go-on: it does not")
-      ->check(CLI::IsMember({"stop", "go-on"}))
-      ->capture_default_str();
-  verb->add_option("--patience", flags->patience,
-                   "stop after so many evaluations in a row without a lower test loss (default: never)");
-  verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
-      ->capture_default_str();
-  verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
+  verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
   verb->add_option("--dump", flags->dump,

@@ -1,0 +1,107 @@
+#include "penstock/cli/command_line_check.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "penstock/base/error.h"
+#include "penstock/base/nearest.h"
+
+namespace penstock {
+namespace {
+
+/// The names that our options give to a number in the help, next to CLI11's own.
+constexpr const char* number_types[] = {"INT", "UINT", "FLOAT", "BYTES", "K",     "L", "M",
+                                        "M[,M...]", "N", "P", "SECONDS", "SHARE", "V", "X"};
+
+bool takes_numbers(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::string plain = type.substr(0, type.find(':'));
+  return std::find(std::begin(number_types), std::end(number_types), plain) != std::end(number_types);
+}
+
+enum class NumberRange { whole, unsigned_whole, fraction };
+
+NumberRange range_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  if (type.starts_with("UINT")) return NumberRange::unsigned_whole;
+  for (const char* fraction : {"FLOAT", "BYTES", "SECONDS", "SHARE", "X"})
+    if (type.starts_with(fraction)) return NumberRange::fraction;
+  return NumberRange::whole;
+}
+
+/// An empty answer, or what is wrong. Only the size is looked at: whether it is a number at all is CLI11's question.
+std::string is_too_large(const std::string& text, NumberRange range) {
+  errno = 0;
+  if (range == NumberRange::fraction) {
+    const double number = std::strtod(text.c_str(), nullptr);
+    return errno == ERANGE && std::isinf(number) ? say(text, " is too large for a floating-point number")
+                                                 : std::string();
+  }
+  if (range == NumberRange::unsigned_whole)
+    (void)std::strtoull(text.c_str(), nullptr, 0);
+  else
+    (void)std::strtoll(text.c_str(), nullptr, 0);
+  return errno == ERANGE ? say(text, " is too large for a 64-bit number") : std::string();
+}
+
+const CLI::App& innermost(const CLI::App& app, std::string& path) {
+  const CLI::App* at = &app;
+  path = app.get_name();
+  for (auto inner = at->get_subcommands(); !inner.empty(); inner = at->get_subcommands()) {
+    at = inner.front();
+    path += " " + at->get_name();
+  }
+  return *at;
+}
+
+/// "--stages" for "--stages=2", "-stages" and the like.
+std::string flag_name(const std::string& word) {
+  const std::size_t first = word.find_first_not_of('-');
+  if (first == std::string::npos) return word;
+  return "--" + word.substr(first, word.find('=') - first);
+}
+
+std::string complaint_about_flag(const CLI::App& verb, const std::string& path, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : verb.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string shown = word.substr(0, word.find('='));
+  const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
+  if (has_verbs || known.empty())
+    return say("unknown flag '", shown, "': flags stand behind a verb; '", path, " --help' lists the verbs");
+  return say("unknown flag '", shown, "': did you mean '", nearest(flag_name(word), known), "'? '", path,
+             " --help' lists all flags");
+}
+
+}  // namespace
+
+CLI::App& in_theme(CLI::App& app, const std::string& theme) {
+  app.option_defaults()->group(theme);
+  return app;
+}
+
+void refuse_huge_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (!takes_numbers(*option)) continue;
+    const NumberRange range = range_of(*option);
+    option->check(CLI::Validator([range](std::string& text) { return is_too_large(text, range); }, ""));
+  }
+  for (CLI::App* inner : app.get_subcommands([](const CLI::App*) { return true; })) refuse_huge_numbers(*inner);
+}
+
+std::string complaint_about(const CLI::App& app, const CLI::ParseError& error) {
+  std::string path;
+  const CLI::App& verb = innermost(app, path);
+  const std::vector<std::string> left = verb.remaining();
+  for (const std::string& word : left)
+    if (word.size() > 1 && word.front() == '-') return complaint_about_flag(verb, path, word);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !left.empty())
+    return say("unexpected argument '", left.front(), "': '", path, " --help' lists what there is");
+  const std::string message = error.what();
+  return message.substr(0, message.find('\n'));
+}
+
+}  // namespace penstock
