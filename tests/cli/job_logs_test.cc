@@ -98,5 +98,36 @@ TEST(ExitCode, the_worst_of_those_that_failed_by_themselves) {
   EXPECT_EQ(exit_code_of({{0, 0, 0}, {1, 0, 15}}), 143) << "nothing had failed before";
 }
 
+TEST(FirstFailure, signals_of_the_clean_up_are_no_cause) {
+  const Ending told_to_end{.rank = 0, .signal = 15, .was_told = true};
+  const Ending ends_in_its_own_way{.rank = 1, .exit_code = 77, .was_told = true};
+  const Ending by_itself{.rank = 2, .exit_code = 3};
+  EXPECT_EQ(first_failure({}), std::nullopt);
+  EXPECT_EQ(first_failure({told_to_end, {.rank = 1}}), std::nullopt);
+  EXPECT_EQ(first_failure({told_to_end, ends_in_its_own_way, by_itself}), by_itself);
+  EXPECT_EQ(first_failure({told_to_end, ends_in_its_own_way}), ends_in_its_own_way);
+  EXPECT_EQ(exit_code_of({told_to_end}), 0);
+  EXPECT_EQ(exit_code_of({told_to_end, ends_in_its_own_way, by_itself}), 3);
+  EXPECT_EQ(exit_code_of({told_to_end, ends_in_its_own_way}), 77);
+}
+
+TEST(JobLogs, knows_who_was_told_to_end_and_who_vanished) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "told_to_end";
+  fs::remove_all(folder);
+  const JobLogs logs = JobLogs::claim(folder, LogLayout::rank);
+  for (const int rank : {0, 1, 2}) {
+    fs::create_directories(logs.of_rank(rank).out.parent_path());
+    std::ofstream(logs.of_rank(rank).out) << "hello\n";
+  }
+  logs.note({.rank = 1, .exit_code = 3});
+  EXPECT_EQ(logs.vanished(4), (std::vector<int>{0, 2})) << "rank 3 is on another host";
+  logs.note_told(0, 15);
+  EXPECT_EQ(logs.vanished(4), std::vector<int>{2});
+  logs.note({.rank = 0, .signal = 15});
+  const std::vector<Ending> expected{{.rank = 1, .exit_code = 3}, {.rank = 0, .signal = 15, .was_told = true}};
+  EXPECT_EQ(logs.endings(), expected);
+  fs::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -194,6 +194,44 @@ class LaunchVerb(unittest.TestCase):
                                      "(log_output/1/rank.2/stdout)\n"), err)
         self.assertEqual(still_running(ranks), [])
 
+    def parent_of(self, process):
+        with open(f"/proc/{process}/stat") as file:
+            return int(file.read().rsplit(")", 1)[1].split()[1])
+
+    @of_mpirun
+    def test_a_supervisor_that_is_killed(self):
+        # The others are ended by mpirun then: what they die of is no cause, though it alone is noted.
+        run, ranks = self.start("-n", "3", script=f"echo at work; {LONG}", rank_count=3)
+        os.kill(self.parent_of(ranks[1]), signal.SIGKILL)
+        _, err = run.communicate(timeout=WATCHDOG_S)
+        self.assertEqual(run.returncode, 128 + 9)
+        self.assertTrue(err.endswith("\npenstock: rank 1 of 3 failed first: what ran around it (penstock launch-rank) was "
+                                     "killed, and it with that; log_output/1/rank.1/stdout ends with\n  | at work\n"), err)
+        self.assertEqual(still_running(ranks), [])
+        journal = self.read("log_output/1/launch.log")
+        for rank in (0, 2):
+            self.assertIn(f"rank {rank}: told to end by signal 15 (Terminated)\n", journal)
+
+    @of_mpirun
+    def test_ranks_that_fail_while_they_are_ended_are_no_cause(self):
+        # Rank 0 ends with a code of its own when it is told to; rank 2 was killed before.
+        run, ranks = self.start("-n", "3", script=f"trap 'exit 77' TERM; {LONG} & wait", rank_count=3)
+        os.kill(ranks[2], signal.SIGKILL)
+        _, err = run.communicate(timeout=WATCHDOG_S)
+        self.assertEqual(run.returncode, 128 + 9, err)
+        self.assertIn("penstock: rank 2 of 3 failed first: signal 9 (Killed)", err)
+
+    @of_mpirun
+    def test_a_launcher_that_is_told_to_end_is_no_rank_s_failure(self):
+        run, ranks = self.start("-n", "2", script=f"exec {LONG}", rank_count=2)
+        with open(f"/proc/{run.pid}/task/{run.pid}/children") as file:
+            os.kill(int(file.read()), signal.SIGTERM)
+        _, err = run.communicate(timeout=WATCHDOG_S)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertNotIn("failed first", err)
+        self.assertIn("but no rank says that it failed by itself", err.splitlines()[-1])
+        self.assertEqual(still_running(ranks), [])
+
     @of_mpirun
     def test_a_rank_that_cannot_be_started(self):
         self.write("broken", "#!/no/such/interpreter\n")

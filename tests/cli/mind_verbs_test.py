@@ -183,11 +183,21 @@ class MindVerbs(unittest.TestCase):
     def test_check(self):
         self.assertEqual(self.output_of("schedule", "check", "--schedule", "1f1b", *SHAPE),
                          "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 words with messages and step; "
-                         "live activations at most 2 1 per rank\n")
+                         "live activations at most 2 1 per rank, in micro-batches of a whole rank\n")
         self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
         self.assertEqual(self.output_of("schedule", "check", "x.sched"),
                          "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 words; live activations at most 2 1 per "
-                         "rank\n")
+                         "rank, in micro-batches of a whole rank\n")
+
+    def test_check_show_and_simulate_count_live_activations_alike(self):
+        # A chunk's micro-batch is half of one here: check said 6 6 6 where the picture said 3.
+        zb_v = ("zb-v", "--stages", "3", "--micro-batches", "6")
+        self.assertIn("; live activations at most 3 3 3 per rank, in micro-batches of a whole rank\n",
+                      self.output_of("schedule", "check", *zb_v))
+        self.assertIn("; at most 3 live activations on a rank, in micro-batches of a whole rank<",
+                      self.output_of("schedule", "show", *zb_v, "--format", "svg"))
+        self.assertEqual([line.split()[-1] for line in self.output_of("simulate", *zb_v).splitlines()[2:5]],
+                         ["3.00"] * 3)
 
     def test_check_tells_what_was_normalised(self):
         self.write("backwards.csv", "0F0,0F1,0B1,0B0\n")
@@ -315,10 +325,10 @@ class MindVerbs(unittest.TestCase):
         self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))
         self.assertIn("rank 0: 0F0 0F1 0I0 0F2 0I1 0W0-1 ", self.output_of("schedule", "convert", "1f1b", *SHAPE,
                                                                            "--fuse-w=2"))
-        self.assertIn("live activations at most 4 4 per rank", self.output_of("schedule", "check", "1f1b", *SHAPE,
-                                                                              "--fuse-w"))
-        self.assertIn("live activations at most 3 3 per rank", self.output_of("schedule", "check", "1f1b", *SHAPE,
-                                                                              "--fuse-w", "--memory-limit", "1.5"))
+        self.assertIn("live activations at most 3 2.5 per rank, in micro-batches of a whole rank; counted in full until "
+                      "W: 4 4\n", self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w"))
+        self.assertIn("; counted in full until W: 3 3\n", self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w",
+                                                                         "--memory-limit", "1.5"))
         for bad in ("x", "-1", "0", "2x"):
             self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
                              ": give a number of micro-batches >= 1, or --fuse-w alone for all")
@@ -453,7 +463,8 @@ class MindVerbs(unittest.TestCase):
     def test_trace_report(self):
         out = self.output_of("trace", "report", os.path.join(TESTS, "trace/goldens/trace.json"))
         self.assertRegex(out, r"^rank  stages  compute .*\n   0       0 .*\n   1       1 .*\n")
-        self.assertRegex(out, r"step 2: measured [0-9.]+ ms, predicted [0-9.]+ ms\nbubble: measured .* \(makespan\);")
+        self.assertRegex(out, r"step 2: measured [0-9.]+ ms, predicted [0-9.]+ ms \(simulated again with the "
+                              r"times of this run's own words\)\nbubble: measured .* \(makespan\);")
         self.assertRegex(out, r"\n(What would help most: .* would save .*|Nothing was found .*)\.\n$")
 
     def json_report_of(self, *words):

@@ -327,6 +327,22 @@ TEST(PlanReport, contention_is_told_where_there_is_any) {
                          "already."));
 }
 
+// zb-auto is tried with several memory limits: its rows were alike in all columns but the times.
+TEST(PlanReport, rows_differ_in_a_column_that_is_shown) {
+  const Planned planned = make_plan(even_layers(), {.schedules = {"zb-auto", "1f1b"}, .weight_gradients = {}});
+  std::set<std::string> settings;
+  for (const Trial& trial : planned.trials) {
+    EXPECT_EQ(trial.memory_limit.has_value(), trial.schedule == "zb-auto");
+    settings.insert(say(trial.schedule, trial.chunks, ' ', trial.micro_batches, ' ', trial.memory_limit.value_or(0),
+                        to_string(trial.weight_gradients)));
+  }
+  EXPECT_EQ(settings.size(), planned.trials.size());
+  const std::string table = to_table(planned);
+  EXPECT_TRUE(test::says(table, "schedule  v  m  limit")) << table;
+  EXPECT_TRUE(test::says(table, "zb-auto  1  4    1.5")) << table;
+  EXPECT_TRUE(test::says(table, "1f1b  1  4      -")) << table;
+}
+
 TEST(PlanReport, a_table_and_a_paragraph) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 480;

@@ -310,6 +310,21 @@ TEST(Account, an_empty_trace_is_refused) {
   EXPECT_THROW(measured_costs(Trace{}), DataError);
 }
 
+TEST(AccountTable, tells_the_plan_s_prediction_from_the_re_simulated_one) {
+  Trace trace = made_trace({});
+  EXPECT_FALSE(account(trace).planned_ms);
+  trace.settings[planned_ms_setting] = "12.25";
+  const Account result = account(trace);
+  EXPECT_EQ(result.planned_ms, 12.25);
+  EXPECT_NE(to_table(result).find("predicted 15.00 ms (simulated again with the times of this run's own words)\n"
+                                  "the plan predicted 12.25 ms before the run\n"),
+            std::string::npos);
+  for (const char* no_number : {"", "soon", "12 ms", "-1", "nan", "inf"}) {
+    trace.settings[planned_ms_setting] = no_number;
+    EXPECT_FALSE(account(trace).planned_ms) << no_number;
+  }
+}
+
 TEST(AccountTable, reads_well) {
   const Account result = account(made_trace({.costs = {.update = {0.5}}, .steps = 3}));
   EXPECT_EQ(to_table(result),
@@ -319,7 +334,7 @@ TEST(AccountTable, reads_well) {
             " all           77.4 %   3.2 %  0.0 %    0.0 %    9.7 %      0.0 %    0.0 %  9.7 %  0.0 %  100.0 %\n"
             "times in ms; warm-up, imbalance, message and drain are waits\n"
             "between steps: 0.00 ms in which no rank had anything to do\n"
-            "step 2: measured 15.50 ms, predicted 15.50 ms\n"
+            "step 2: measured 15.50 ms, predicted 15.50 ms (simulated again with the times of this run's own words)\n"
             "bubble: measured 19.4 %, predicted 19.4 % (makespan); measured 19.4 %, predicted 19.4 % (span)\n");
 }
 

@@ -40,7 +40,7 @@ TEST(ScheduleSvg, the_title_tells_the_figures) {
   const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.forward = {1, 2}});
   EXPECT_EQ(occurrences(picture, ">1f1b: p = 2, v = 1, m = 4</text>"), 1);
   EXPECT_EQ(occurrences(picture, ">makespan 19; bubble 26.32 % of the makespan, 26.32 % of the span; at most 2 live "
-                                 "activations on a rank</text>"),
+                                 "activations on a rank, in micro-batches of a whole rank</text>"),
             1);
   EXPECT_EQ(occurrences(picture, ">F = 1 to 2, I = 1, W = 1</text>"), 1);
 }

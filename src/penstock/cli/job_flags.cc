@@ -168,6 +168,7 @@ void obey_plan(JobFlags& flags) {
   if (flags.plan.empty()) return;
   try {
     flags.planned = read_plan(read_text(flags.plan));
+    if (flags.planned->time_unit == "ms") flags.planned_ms = flags.planned->prediction.makespan;
   } catch (const DataError& error) {
     throw DataError(flags.plan + ": " + error.what());
   }

@@ -30,7 +30,7 @@ struct JobFlags {
   std::optional<double> memory_limit;
   std::string plan;
   std::optional<Plan> planned;  // what is in that file
-  std::optional<double> planned_ms;  // the step that the schedule "auto" promises
+  std::optional<double> planned_ms;  // the step that the schedule "auto", or the plan, promises
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
   std::string cut = "parameters";

@@ -50,6 +50,13 @@ bool take(const JobLogs& logs) {
   return true;
 }
 
+std::optional<int> read_told(const std::string& line) {
+  static const std::regex form("rank ([0-9]{1,9}): told to end by signal .*");
+  std::smatch parts;
+  if (!std::regex_match(line, parts, form)) return std::nullopt;
+  return std::stoi(parts[1]);
+}
+
 std::optional<Ending> read_ending(const std::string& line) {
   static const std::regex form("rank ([0-9]{1,9}): (exit code|signal) ([0-9]{1,9})(?: .*)?");
   std::smatch parts;
@@ -108,14 +115,37 @@ void JobLogs::note(const std::string& line) const {
   require<Failure>(written, journal().string(), ": cannot be written: ", std::strerror(reason));
 }
 
+void JobLogs::note_told(int rank, int signal) const {
+  note(say("rank ", rank, ": told to end by signal ", signal, " (", ::strsignal(signal), ")"));
+}
+
 void JobLogs::note(const Ending& ending) const { note(say("rank ", ending.rank, ": ", ending.told())); }
 
 std::vector<Ending> JobLogs::endings() const {
   std::vector<Ending> found;
   std::ifstream file(journal());
-  for (std::string line; std::getline(file, line);)
-    if (const auto ending = read_ending(line)) found.push_back(*ending);
+  std::set<int> told;
+  for (std::string line; std::getline(file, line);) {
+    if (const auto rank = read_told(line)) told.insert(*rank);
+    if (auto ending = read_ending(line)) {
+      ending->was_told = told.contains(ending->rank);
+      found.push_back(*ending);
+    }
+  }
   return found;
+}
+
+std::vector<int> JobLogs::vanished(int count) const {
+  std::set<int> known;
+  for (const Ending& ending : endings()) known.insert(ending.rank);
+  std::ifstream file(journal());
+  for (std::string line; std::getline(file, line);)
+    if (const auto rank = read_told(line)) known.insert(*rank);
+  std::vector<int> missing;
+  std::error_code ignored;
+  for (int rank = 0; rank < count; ++rank)
+    if (!known.contains(rank) && fs::exists(of_rank(rank).out, ignored)) missing.push_back(rank);
+  return missing;
 }
 
 std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
@@ -130,13 +160,29 @@ std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
   return lines;
 }
 
+bool is_own_failure(const Ending& ending) {
+  const bool is_by_signal = ending.signal != 0;
+  return ending.failed() && !(ending.was_told && is_by_signal);
+}
+
+std::optional<Ending> first_failure(const std::vector<Ending>& endings) {
+  auto first = std::find_if(endings.begin(), endings.end(),
+                            [](const Ending& one) { return one.failed() && !one.was_told; });
+  if (first == endings.end()) first = std::find_if(endings.begin(), endings.end(), is_own_failure);
+  return first == endings.end() ? std::nullopt : std::optional(*first);
+}
+
 int exit_code_of(const std::vector<Ending>& endings) {
-  int worst = 0;
-  for (const Ending& ending : endings) {
-    const bool by_launcher = worst != 0 && (ending.signal == SIGTERM || ending.signal == SIGKILL);
-    if (!by_launcher) worst = std::max(worst, ending.status());
-  }
-  return worst;
+  const auto worst_of = [&](auto&& counts) {
+    int worst = 0;
+    for (const Ending& ending : endings) {
+      const bool by_launcher = worst != 0 && (ending.signal == SIGTERM || ending.signal == SIGKILL);
+      if (counts(ending) && !by_launcher) worst = std::max(worst, ending.status());
+    }
+    return worst;
+  };
+  const int untold = worst_of([](const Ending& one) { return one.failed() && !one.was_told; });
+  return untold != 0 ? untold : worst_of(is_own_failure);
 }
 
 }  // namespace penstock

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@ struct Ending {
   int rank = 0;
   int exit_code = 0;
   int signal = 0;  // 0: none
+  /// A signal to end had reached the rank's group before: the ending may be no more than the clean-up.
+  bool was_told = false;
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   /// As a shell tells it: 128 + n for signal n.
@@ -57,9 +61,14 @@ class JobLogs {
   /// Puts a line at the journal's end. Several processes may do so at once. Throws Failure.
   void note(const std::string& line) const;
   void note(const Ending& ending) const;
+  /// That `signal`, which the launcher sends to end a rank, has come for this one.
+  void note_told(int rank, int signal) const;
 
   /// The endings in the journal, in the order in which they happened.
   std::vector<Ending> endings() const;
+  /// The ranks below `count` that have logs here, but neither ended nor were told to as far as the journal knows: what
+  /// ran around them was killed.
+  std::vector<int> vanished(int count) const;
 
  private:
   std::filesystem::path folder_;
@@ -70,8 +79,16 @@ class JobLogs {
 /// At most `count` lines from the end of a file; none when it cannot be read. A last line may be unfinished.
 std::vector<std::string> last_lines(const std::filesystem::path& path, std::size_t count);
 
-/// Exit code of a job whose ranks ended so: the worst of those that failed by themselves. Ranks that were ended by
-/// SIGTERM or SIGKILL after the first failure do not count: that is how a launcher ends the others.
+/// Whether an ending may be the cause of others: it is a failure, and not the launcher's clean-up.
+bool is_own_failure(const Ending& ending);
+
+/// The rank that failed first, and how: of those that failed by themselves. A rank that was told to end, and failed in
+/// its own way while it did, comes behind all that were not. None where all failures are the clean-up's.
+std::optional<Ending> first_failure(const std::vector<Ending>& endings);
+
+/// Exit code of a job whose ranks ended so: the worst of those that failed by themselves, before they were told to end
+/// where there is one; 0 where none did. Ranks that were ended by SIGTERM or SIGKILL after the first failure do not
+/// count: that is how a launcher ends the others, also where nobody noted that it told them.
 int exit_code_of(const std::vector<Ending>& endings);
 
 }  // namespace penstock

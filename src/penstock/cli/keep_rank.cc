@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "penstock/cli/follow_log.h"
 #include "penstock/cli/process_group.h"
@@ -76,21 +77,46 @@ int create_log(const fs::path& path) {
   std::_Exit(127);
 }
 
+/// What the launcher's signals ask of a rank. Notes the first of them that is to end it: what ends a rank after that
+/// may be no cause, but the clean-up after another.
+class ToldToEnd {
+ public:
+  ToldToEnd(const JobLogs& logs, int rank, int signals) : logs_(logs), rank_(rank), signals_(signals) {}
+
+  int signals() const { return signals_; }
+
+  /// Takes all signals that have come.
+  void take() {
+    for (signalfd_siginfo one; ::read(signals_, &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one));) {
+      const auto signal = static_cast<int>(one.ssi_signo);
+      const bool is_to_end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
+      if (!is_to_end || std::exchange(is_told_, true)) continue;
+      logs_.note_told(rank_, signal);
+    }
+  }
+
+ private:
+  const JobLogs& logs_;
+  int rank_;
+  int signals_;
+  bool is_told_ = false;
+};
+
 /// Waits for the rank, copying its logs as they grow.
-int await(pid_t rank, int signals, std::vector<LogFollower>& followers) {
+int await(pid_t rank, ToldToEnd& told, std::vector<LogFollower>& followers) {
   const int changes = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   for (const LogFollower& follower : followers) ::inotify_add_watch(changes, follower.path().c_str(), IN_MODIFY);
   for (int status = 0;;) {
     const bool ended = ::waitpid(rank, &status, WNOHANG) == rank;
+    // Also when it has ended: a signal to the whole group is here before the news that the rank died of it.
+    told.take();
     for (LogFollower& follower : followers) follower.copy_new(ended);
     if (ended) return status;
-    pollfd awaited[] = {{signals, POLLIN, 0}, {changes, POLLIN, 0}};
+    pollfd awaited[] = {{told.signals(), POLLIN, 0}, {changes, POLLIN, 0}};
     // Not every file system tells of changes: where none is told of, look each second.
     ::poll(awaited, 2, followers.empty() ? -1 : 1000);
     char events[4096];
     while (::read(changes, events, sizeof(events)) > 0) {
-    }
-    while (::read(signals, events, sizeof(signalfd_siginfo)) > 0) {
     }
   }
 }
@@ -156,8 +182,11 @@ void keep_rank(const CommandLine& line) {
   if (child == 0) become_rank(kept.program, before, self, out, err);
   std::vector<LogFollower> followers;
   if (kept.show_first && rank == 0) followers = follow(logs);
-  const int status = await(child, signals, followers);
-  const Ending ending{rank, WIFSIGNALED(status) ? 0 : WEXITSTATUS(status), WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+  ToldToEnd told(kept.logs, rank, signals);
+  const int status = await(child, told, followers);
+  const Ending ending{.rank = rank,
+                      .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
+                      .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
   kept.logs.note(ending);
   end_as(ending);
 }

@@ -18,11 +18,13 @@ nlohmann::ordered_json to_json(const Trial& trial) {
   nlohmann::ordered_json figures = {{"schedule", trial.schedule},
                                     {"chunks", trial.chunks},
                                     {"micro_batches", trial.micro_batches},
+                                    {"memory_limit", nullptr},
                                     {"weight_gradients", to_string(trial.weight_gradients)},
                                     {"cut", to_string(trial.cut)},
                                     {"cut_is_exact", trial.is_exact},
                                     {"fits", trial.fits},
                                     {"memory_bytes", trial.prediction.memory_bytes}};
+  if (trial.memory_limit) figures["memory_limit"] = *trial.memory_limit;
   if (!trial.fits) return figures;
   figures["makespan"] = trial.prediction.makespan;
   figures["bubble_makespan"] = trial.prediction.bubble_makespan;

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -83,12 +84,12 @@ void announce(const Launch& wanted, const LaunchingMachine& machine, const JobLo
 }
 
 /// The last words of the rank that failed first: the last block on the screen.
-void tell_first_failure(const Ending& first, const JobLogs& logs, int ranks) {
-  const RankLogs files = logs.of_rank(first.rank);
+void tell_first_failure(int rank, const std::string& how, const JobLogs& logs, int ranks) {
+  const RankLogs files = logs.of_rank(rank);
   auto lines = last_lines(files.err, shown_lines);
   const fs::path& shown = lines.empty() ? files.out : files.err;
   if (lines.empty()) lines = last_lines(files.out, shown_lines);
-  std::string text = say("rank ", first.rank, " of ", ranks, " failed first: ", first.told());
+  std::string text = say("rank ", rank, " of ", ranks, " failed first: ", how);
   text += lines.empty() ? say("; it wrote nothing (", shown.string(), ")") : say("; ", shown.string(), " ends with");
   for (const std::string& line : lines) text += "\n  | " + line;
   complain(ExitCode::failed, text);
@@ -97,17 +98,25 @@ void tell_first_failure(const Ending& first, const JobLogs& logs, int ranks) {
 /// Says why the attempt failed and returns the exit code.
 int tell_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
   const std::vector<Ending> endings = logs.endings();
-  const auto first = std::find_if(endings.begin(), endings.end(), [](const Ending& one) { return one.failed(); });
-  if (first != endings.end()) {
-    tell_first_failure(*first, logs, ranks);
+  // A rank whose launch-rank was killed left no note, and is a cause before anyone who was told to end. (A launcher that
+  // dies takes all of them along.)
+  const auto first = first_failure(endings);
+  const std::vector<int> vanished = end.signal == 0 ? logs.vanished(ranks) : std::vector<int>{};
+  if (!vanished.empty() && (!first || first->was_told)) {
+    tell_first_failure(vanished.front(),
+                       say("what ran around it (penstock ", keep_rank_verb, ") was killed, and it with that"), logs, ranks);
+    return 128 + SIGKILL;
+  }
+  if (first) {
+    tell_first_failure(first->rank, first->told(), logs, ranks);
     return exit_code_of(endings);
   }
-  const std::string how = Ending{0, end.exit_code, end.signal}.told();
+  const std::string how = Ending{.exit_code = end.exit_code, .signal = end.signal}.told();
   if (endings.empty())
     complain(ExitCode::failed, say("the launcher ended with ", how, ", and no rank has noted in ",
                                    logs.journal().string(), " how it ended: the launcher's own words are above"));
   else
-    complain(ExitCode::failed, say("the launcher ended with ", how, ", but no rank says that it failed (",
+    complain(ExitCode::failed, say("the launcher ended with ", how, ", but no rank says that it failed by itself (",
                                    logs.journal().string(), "): the launcher's own words are above"));
   return end.status();
 }

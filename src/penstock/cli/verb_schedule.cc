@@ -69,7 +69,8 @@ struct Checking {
 
 /// Judges the schedule as it stands, and as it will run once messages are added.
 void check(const Checking& wanted) {
-  const NamedSchedule named = wanted.schedule.get(wanted.costs.costs());
+  const Costs costs = wanted.costs.costs();
+  const NamedSchedule named = wanted.schedule.get(costs);
   const JudgeOptions options{.links = {}, .activation_bound = named.activation_bound};
   Schedule judged = named.schedule;
   Verdict verdict = judge(judged, options);
@@ -84,9 +85,7 @@ void check(const Checking& wanted) {
   std::cout << "ok: " << (judged.name.empty() ? "schedule" : judged.name) << ", " << judged.rank_count() << " ranks, "
             << judged.stage_count() << " stages, " << judged.micro_batches << " micro-batches, "
             << judged.instruction_count() << (was_lowered ? " words" : " words with messages and step")
-            << "; live activations at most";
-  for (const int peak : verdict.peak_activations) std::cout << ' ' << peak;
-  std::cout << " per rank\n";
+            << "; " << live_activations(judged, costs) << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 

@@ -85,6 +85,8 @@ std::string to_json(const Account& account, const Advice& advice) {
   ordered_json document = {{"step", account.step},
                            {"measured_ms", account.measured_ms},
                            {"predicted_ms", account.predicted_ms},
+                           {"predicted_from", "the times of this run's own words"},
+                           {"planned_ms", nullptr},
                            {"between_steps_ms", nullptr},
                            {"bubble_measured", account.bubble_measured},
                            {"bubble_predicted", account.bubble_predicted},
@@ -92,6 +94,7 @@ std::string to_json(const Account& account, const Advice& advice) {
                            {"bubble_span_predicted", account.bubble_span_predicted},
                            {"ranks", ranks},
                            {"advice", to_json(advice)}};
+  if (account.planned_ms) document["planned_ms"] = *account.planned_ms;
   if (account.between_steps_ms) document["between_steps_ms"] = *account.between_steps_ms;
   return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -189,7 +189,8 @@ int train(TrainFlags flags) {
   }
 
   if (!flags.shows_steps()) return 0;
-  const Trace trace = pipeline.trace();
+  Trace trace = pipeline.trace();
+  if (flags.job.planned_ms) trace.settings[planned_ms_setting] = say(*flags.job.planned_ms);
   if (world.is_main()) show_steps(flags, out, pipeline, trace);
   return 0;
 }

@@ -36,8 +36,11 @@ std::string verdict_on(const Trial& trial, const Trial& chosen) {
   return slower >= told ? in_percent(slower) + " slower" : "as fast";
 }
 
+std::string shown_limit(const Trial& trial) { return trial.memory_limit ? fixed(*trial.memory_limit, 1) : "-"; }
+
 std::string described(const Trial& trial) {
-  return say("'", trial.schedule, "' (v = ", trial.chunks, ", m = ", trial.micro_batches, ", weight gradients ",
+  return say("'", trial.schedule, "' (v = ", trial.chunks, ", m = ", trial.micro_batches,
+             trial.memory_limit ? say(", memory limit ", shown_limit(trial)) : "", ", weight gradients ",
              to_string(trial.weight_gradients), ")");
 }
 
@@ -45,17 +48,22 @@ std::string described(const Trial& trial) {
 
 std::string to_table(const Planned& planned, std::size_t most_rows) {
   std::vector<std::vector<std::string>> rows{
-      {"schedule", "v", "m", "W", "cut", "makespan", "bubble", "memory", "verdict"}};
+      {"schedule", "v", "m", "limit", "W", "cut", "makespan", "bubble", "memory", "verdict"}};
   const Trial& chosen = planned.trials.front();
   for (const Trial& trial : planned.trials) {
     if (most_rows > 0 && rows.size() > most_rows) break;
     rows.push_back({trial.schedule, std::to_string(trial.chunks), std::to_string(trial.micro_batches),
-                    to_string(trial.weight_gradients), (trial.is_exact ? "" : "~") + std::string(to_string(trial.cut)),
+                    shown_limit(trial), to_string(trial.weight_gradients),
+                    (trial.is_exact ? "" : "~") + std::string(to_string(trial.cut)),
                     trial.fits ? fixed(trial.prediction.makespan, 3) : "-",
                     trial.fits ? in_percent(trial.prediction.bubble_makespan) : "-", in_bytes(most_bytes(trial)),
                     verdict_on(trial, chosen)});
   }
   const std::size_t hidden = planned.trials.size() + 1 - rows.size();
+  // Rows of a generator that adapts differ in its limit alone; where none adapts, nobody needs the column.
+  constexpr std::size_t limit_column = 3;
+  if (std::none_of(planned.trials.begin(), planned.trials.end(), [](const Trial& trial) { return trial.memory_limit; }))
+    for (auto& row : rows) row.erase(row.begin() + limit_column);
   return aligned(rows) + (hidden > 0 ? say("... and ", hidden, " more\n") : "");
 }
 

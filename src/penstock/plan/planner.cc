@@ -26,6 +26,10 @@ struct Candidate {
   }
 };
 
+std::optional<double> limit_of(const Candidate& candidate) {
+  return candidate.generator->fits_limit ? std::optional(candidate.memory_limit) : std::nullopt;
+}
+
 /// A trial, and what gives its schedule again: the schedules of all trials together would be too large to hold.
 struct Outcome {
   Trial trial;
@@ -140,6 +144,7 @@ class Trials {
       outcomes.push_back({{.schedule = std::string(candidate.generator->name),
                            .chunks = candidate.shape.chunks,
                            .micro_batches = candidate.shape.micro_batches,
+                           .memory_limit = limit_of(candidate),
                            .weight_gradients = mode,
                            .cut = cut.kind,
                            .is_exact = cut.is_exact,

@@ -30,6 +30,7 @@ struct Trial {
   std::string schedule;
   int chunks = 1;         // v
   int micro_batches = 1;  // m
+  std::optional<double> memory_limit = {};  // in units of 1F1B's activations, of generators that adapt to one
   WeightMode weight_gradients = WeightMode::stream;
   CutKind cut = CutKind::time;
   bool is_exact = true;   // false: the search for the cut was too long, and stopped at the best it had found

@@ -1,6 +1,8 @@
 #include "penstock/trace/account.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -154,6 +156,17 @@ std::optional<double> between_steps(const std::vector<WorldStep>& steps) {
   return median(std::move(gaps));
 }
 
+/// What Account::planned_ms says. Text that is no number is none: settings are anybody's.
+std::optional<double> planned_ms(const Trace& trace) {
+  const auto found = trace.settings.find(planned_ms_setting);
+  if (found == trace.settings.end()) return std::nullopt;
+  const std::string& text = found->second;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_one = error == std::errc{} && end == text.data() + text.size() && value >= 0;
+  return is_one && std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
 /// Idle share of `ranks` ranks that are busy for `busy` in all while `cost` passes.
 double idle_share(double busy, std::size_t ranks, double cost) {
   return cost > 0 ? 1 - busy / (static_cast<double>(ranks) * cost) : 0;
@@ -231,6 +244,7 @@ Account account(const Trace& trace) {
 
   const Simulation predicted = simulate(trace.schedule, measured_costs(trace));
   result.predicted_ms = predicted.makespan;
+  result.planned_ms = planned_ms(trace);
   result.bubble_predicted = predicted.bubble_makespan;
   result.bubble_span_predicted = predicted.bubble_span;
   return result;

@@ -47,7 +47,10 @@ struct Account {
   /// From the last rank's end of a step to the first one's begin of the next, when nobody had anything to do; 0 where
   /// steps overlap. The median over steps that count; none where no two of them follow each other.
   std::optional<double> between_steps_ms;
-  double predicted_ms = 0;              // simulated from this run's own instruction times
+  double predicted_ms = 0;              // simulated again, with the times that this run's own instructions took
+  /// The step that the planner expected before the run: the trace's setting `planned_ms`; none where no plan was made,
+  /// or one in another unit.
+  std::optional<double> planned_ms;
   double bubble_measured = 0;           // idle share of rank time in the makespan (compute and update are busy)
   double bubble_predicted = 0;
   double bubble_span_measured = 0;      // the same with the span as the cost
@@ -64,6 +67,9 @@ Costs measured_costs(const Trace& trace);
 /// word, over all world ranks. The prediction is simulate(trace.schedule, measured_costs(trace)). Throws DataError
 /// when no step counts.
 Account account(const Trace& trace);
+
+/// The trace's setting that carries Account::planned_ms, as text.
+inline constexpr const char* planned_ms_setting = "planned_ms";
 
 /// The account as a table for people, ending with the time between steps, and step time and bubble, predicted and
 /// measured.

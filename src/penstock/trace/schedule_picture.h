@@ -15,6 +15,15 @@ namespace penstock {
 constexpr std::size_t most_boxes_of_svg = 20'000;
 constexpr std::size_t most_boxes_of_html = 300'000;
 
+/// What live activations are counted in, wherever they are shown: a chunk's micro-batch counts 1/v, and from its I to
+/// its W the weight share of that.
+inline constexpr const char* activation_unit = "micro-batches of a whole rank";
+
+/// "live activations at most 3 3 3 per rank, in micro-batches of a whole rank": Simulation::peak_activations, as the
+/// pictures show them. Where W comes later than I, also the count without a weight share, which is what a schedule's
+/// activation bound is about. Throws PlanError when the schedule deadlocks.
+std::string live_activations(const Schedule& schedule, Costs costs);
+
 /// For documents and papers. Throws PlanError when the schedule deadlocks, ConfigError for costs of a wrong length and
 /// for a schedule of more than `most_boxes_of_svg` words.
 std::string schedule_svg(const Schedule& schedule, const Costs& costs);

@@ -5,6 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/lower.h"
+#include "penstock/trace/schedule_picture.h"
 #include "penstock/trace/svg_canvas.h"
 
 namespace penstock {
@@ -39,7 +40,21 @@ std::string Simulated::figures() const {
   const auto& peaks = simulation.peak_activations;
   return say("makespan ", shortened(simulation.makespan, 3), "; bubble ", percent(simulation.bubble_makespan),
              " of the makespan, ", percent(simulation.bubble_span), " of the span; at most ",
-             shortened(*std::max_element(peaks.begin(), peaks.end())), " live activations on a rank");
+             shortened(*std::max_element(peaks.begin(), peaks.end())), " live activations on a rank, in ",
+             activation_unit);
+}
+
+std::string live_activations(const Schedule& schedule, Costs costs) {
+  const auto listed = [](const std::vector<double>& peaks) {
+    std::string text;
+    for (const double peak : peaks) text += ' ' + shortened(peak);
+    return text;
+  };
+  const std::vector<double> peaks = simulate(schedule, costs).peak_activations;
+  costs.weight_share = 1;
+  const std::vector<double> until_w = simulate(schedule, costs).peak_activations;
+  return say("live activations at most", listed(peaks), " per rank, in ", activation_unit,
+             until_w == peaks ? "" : "; counted in full until W:" + listed(until_w));
 }
 
 std::string told(const Costs& costs) {

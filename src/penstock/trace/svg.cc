@@ -18,7 +18,7 @@ Band predicted(const Trace& trace, const Account& account) {
   for (const auto& slots : simulation.slots)
     for (const Slot& slot : slots) begin = std::min(begin, slot.begin);
 
-  Band band{say("predicted ", shortened(account.predicted_ms), " ms, idle ",
+  Band band{say("predicted with the times measured below: ", shortened(account.predicted_ms), " ms, idle ",
                 shortened(100 * account.bubble_predicted, 1), " %"),
             simulation.makespan, {}};
   for (std::size_t rank = 0; rank < simulation.slots.size(); ++rank) {
