@@ -60,10 +60,14 @@ struct Loader::State {
   Batch make(std::int64_t index) const {
     const auto begin = static_cast<std::size_t>(index * options.batch_size);
     const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), order.size() - begin);
-    return source->make({.samples = std::span(order).subspan(begin, count),
-                         .inputs = options.inputs ? split(static_cast<std::int64_t>(count), options.share) : RowRange{},
-                         .seed = options.seed,
-                         .epoch = running});
+    const auto samples = static_cast<std::int64_t>(count);
+    Batch made = source->make({.samples = std::span(order).subspan(begin, count),
+                               .inputs = options.inputs ? split(samples, options.share) : RowRange{},
+                               .seed = options.seed,
+                               .epoch = running});
+    // A process that reads no inputs, or a share of them, could not count the samples otherwise.
+    if (made.targets.count() == 0) made.targets = BatchTensors::none(samples);
+    return made;
   }
 
   std::shared_ptr<const SampleSource> source;

@@ -7,14 +7,15 @@
 #include <torch/types.h>
 
 #include "penstock/base/split.h"
+#include "penstock/model/batch_tensors.h"
 
 namespace penstock {
 
-/// One batch. `targets` always covers the whole (global) batch; `inputs` covers it too, or only the rows of one
-/// replica's share where the loader was asked for a share.
+/// One batch: a tensor or several as inputs; none, one or several as targets. `targets` always covers the whole (global)
+/// batch; `inputs` covers it too, or only the rows of one replica's share where the loader was asked for a share.
 struct Batch {
-  torch::Tensor inputs;   // images: [rows, C, H, W] float32; text: [rows, T] int64
-  torch::Tensor targets;  // [rows of the whole batch] int64; text: [rows of the whole batch, T] int64
+  BatchTensors inputs;   // images: [rows, C, H, W] float32; text: [rows, T] int64
+  BatchTensors targets;  // [rows of the whole batch] int64; text: [rows of the whole batch, T] int64
 };
 
 /// Samples by number. Implementations are immutable: a loader's thread asks while others look.
@@ -30,6 +31,7 @@ class SampleSource {
     std::uint64_t seed = 0;                 // random choices go by (seed, epoch, sample) alone
     std::uint64_t epoch = 0;
   };
+  /// Without targets, Batch::targets is left empty: the Loader notes the number of samples there.
   /// Runs plain loops rather than tensor arithmetic, which could start a second pool of threads on a loader's thread.
   virtual Batch make(const Request& request) const = 0;
 };

@@ -33,7 +33,7 @@ const Loss next_token_loss{
       return sum_of_cross_entropy(output.flatten(0, 1), target.flatten());
     },
     counted_targets,
-    {},
+    nullptr,
     2};
 
 const Loss squared_error{"squared_error",

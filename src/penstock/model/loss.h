@@ -1,11 +1,13 @@
 // What a pipeline minimises: a sum over samples and a weight, so that uneven micro-batches come out right.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
+
+#include "penstock/model/batch_function.h"
+#include "penstock/model/batch_tensors.h"
 
 namespace penstock {
 
@@ -13,14 +15,19 @@ namespace penstock {
 /// or tokens that count), known from the targets alone. The loss of a batch is all sums over all weights.
 struct Loss {
   std::string name;
-  std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> sum;
-  std::function<double(const torch::Tensor& target)> weight;
-  /// For networks with several outputs: the same from all of them, in place of `sum`, which sees the first.
-  std::function<torch::Tensor(const std::vector<torch::Tensor>& outputs, const torch::Tensor& target)> sum_of_all = {};
+  /// From (outputs, targets), or from the outputs alone; of each the first tensor or all: model/batch_function.h.
+  BatchFunction<torch::Tensor> sum;
+  /// From the first target, or from all. None: the number of samples.
+  TargetFunction weight = {};
+  /// In place of `sum`, for networks with several outputs.
+  BatchFunction<torch::Tensor> sum_of_all = {};
   int class_dimension = 1;  // of the output, where it holds logits: the class of the largest one is the answer
 
+  torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>& targets) const {
+    return (sum_of_all ? sum_of_all : sum)(outputs, targets);
+  }
   torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const torch::Tensor& target) const {
-    return sum_of_all ? sum_of_all(outputs, target) : sum(outputs.front(), target);
+    return (*this)(outputs, std::vector<torch::Tensor>{target});
   }
 };
 

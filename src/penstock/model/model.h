@@ -11,6 +11,7 @@
 //   net.out.pipeline_stage = 1;
 #pragma once
 
+#include "penstock/model/batch_tensors.h"
 #include "penstock/model/cell.h"
 #include "penstock/model/dropout.h"
 #include "penstock/model/functions.h"

@@ -13,7 +13,7 @@ void require_sample(const Tensors& sample, int inputs) {
                        "layers are measured on PipelineOptions::sample, which holds ", sample.size(),
                        " tensors, but the network takes ", inputs, ": give it the inputs of some samples");
   for (const torch::Tensor& input : sample)
-    require<ConfigError>(input.defined() && input.dim() >= 1 && input.size(0) >= 1,
+    require<ConfigError>(input.defined() && input.numel() >= 1,
                          "PipelineOptions::sample has no rows: give it some");
 }
 

@@ -18,14 +18,15 @@ RowRange BatchLayout::rows(Replica replica, MicroBatch micro_batch) const {
   return {share_rows.begin + part.begin, share_rows.begin + part.end};
 }
 
-LossScale loss_scale(const Loss& loss, Reduction reduction, const torch::Tensor& targets, const BatchLayout& layout,
+LossScale loss_scale(const Loss& loss, Reduction reduction, const WholeTargets& targets, const BatchLayout& layout,
                      Replica replica, int replicas) {
   LossScale scale;
   std::vector<double> weights;  // of this replica
   for (int r = 0; r < replicas; ++r)
     for (int i = 0; i < layout.micro_batches(Replica(r)); ++i) {
       const RowRange rows = layout.rows(Replica(r), MicroBatch(i));
-      const double weight = loss.weight(targets.narrow(0, rows.begin, rows.size()));
+      const double weight = loss.weight ? loss.weight(targets.axes.rows(targets.tensors, rows))
+                                        : static_cast<double>(rows.size());
       scale.total_weight += weight;
       if (Replica(r) == replica) weights.push_back(weight);
     }

@@ -6,6 +6,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/base/split.h"
 #include "penstock/model/loss.h"
+#include "penstock/runtime/batch_axes.h"
 
 namespace penstock {
 
@@ -36,8 +37,13 @@ struct LossScale {
   std::vector<double> factor;  // by micro-batch of one replica: the step's loss is the sum of factor * loss sum
 };
 
-/// `targets` are the whole batch's. A micro-batch without weight (all masked) counts nothing.
-LossScale loss_scale(const Loss& loss, Reduction reduction, const torch::Tensor& targets, const BatchLayout& layout,
+/// The whole batch's targets, and where the samples lie in them.
+struct WholeTargets {
+  const Tensors& tensors;
+  const BatchAxes& axes;
+};
+/// A micro-batch without weight (all masked) counts nothing.
+LossScale loss_scale(const Loss& loss, Reduction reduction, const WholeTargets& targets, const BatchLayout& layout,
                      Replica replica, int replicas);
 
 }  // namespace penstock

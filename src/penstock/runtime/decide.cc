@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/streamed_linear.h"
 #include "penstock/runtime/time_cut.h"
 #include "penstock/runtime/tune.h"
@@ -11,13 +12,12 @@ namespace penstock {
 namespace {
 
 Tensors micro_batch_of(const PipelineOptions& options, int replicas) {
-  Tensors micro_batch;
-  for (const torch::Tensor& input : options.sample) {
-    const std::int64_t parts = std::int64_t{options.micro_batches} * replicas;
-    const std::int64_t rows = input.defined() && input.dim() >= 1 ? input.size(0) : 0;
-    micro_batch.push_back(rows > 0 ? input.narrow(0, 0, std::max<std::int64_t>(1, rows / parts)) : input);
-  }
-  return micro_batch;
+  const BatchAxes axes("sample", options.input_layout);
+  const std::int64_t parts = std::int64_t{options.micro_batches} * replicas;
+  const bool is_there = std::all_of(options.sample.begin(), options.sample.end(),
+                                    [](const torch::Tensor& input) { return input.defined() && input.numel() > 0; });
+  const std::int64_t rows = is_there ? axes.samples(options.sample) : 0;
+  return rows > 0 ? axes.rows(options.sample, {0, std::max<std::int64_t>(1, rows / parts)}) : options.sample;
 }
 
 bool is_annotated(const Graph& graph) {

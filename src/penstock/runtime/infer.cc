@@ -1,6 +1,5 @@
 #include "penstock/runtime/infer.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "penstock/base/error.h"
@@ -19,7 +18,7 @@ void InferState::add_part(Replica replica, Tensors outputs) {
     } else {
       std::vector<Tensors> in_order;
       for (auto& [from, part] : parts_) in_order.push_back(std::move(part));
-      outputs_ = join_rows(in_order);
+      outputs_ = expected_.axes.join(in_order);
     }
     parts_.clear();
   }
@@ -55,28 +54,6 @@ bool InferState::ready() {
   fetch();
   std::lock_guard lock(mutex_);
   return outputs_ || error_;
-}
-
-Tensors join_rows(const std::vector<Tensors>& parts) {
-  const torch::NoGradGuard no_grad;
-  std::vector<Tensors> columns;  // by output
-  for (const Tensors& part : parts) {
-    columns.resize(std::max(columns.size(), part.size()));
-    for (std::size_t i = 0; i < part.size(); ++i)
-      if (part[i].defined()) columns[i].push_back(part[i].detach().cpu());
-  }
-  Tensors joined;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    for (const torch::Tensor& part : columns[i])
-      require<PlanError>(part.dim() > 0, "output ", i,
-                         " of the network is a single number: inference joins the rows of micro-batches along "
-                         "dimension 0, so return a value for each row");
-    if (columns[i].empty())
-      joined.emplace_back();
-    else
-      joined.push_back(columns[i].size() == 1 ? columns[i].front().clone() : torch::cat(columns[i], 0));
-  }
-  return joined;
 }
 
 InferenceSession::State::~State() {

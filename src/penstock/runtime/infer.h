@@ -51,7 +51,8 @@ class InferResult {
 
   /// Whether this process gets the outputs: it holds the last stage, or asked for broadcast. Always under threads.
   bool has_outputs() const;
-  /// Everything that the network returns, each along all rows of the batch (dimension 0), in their order; an undefined
+  /// Everything that the network returns, each along all rows of the batch (dimension 0, or that of
+  /// PipelineOptions::output_layout), in their order; an undefined
   /// tensor where it returns none. Waits, and throws the RankFailure that ended it. Throws ConfigError where
   /// has_outputs() is false. Nobody else looks at these tensors.
   const Tensors& outputs() const;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "penstock/base/ids.h"
+#include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/infer.h"
 
 namespace penstock {
@@ -24,6 +25,7 @@ class InferState : public std::enable_shared_from_this<InferState> {
     std::string not_here;  // what to say then
     /// Makes this process receive what others send; empty where nothing is sent here.
     std::function<void(std::shared_ptr<InferState>)> fetch;
+    BatchAxes axes = {};   // of the outputs
   };
   explicit InferState(Expected expected) : expected_(std::move(expected)) {}
 
@@ -72,9 +74,5 @@ struct InferenceSession::State {
   State& operator=(const State&) = delete;
   ~State();
 };
-
-/// Parts of every output one below the other; a single one is copied, so that nobody else holds it. Parts without
-/// outputs are left out. Throws PlanError for an output that has no dimension 0.
-Tensors join_rows(const std::vector<Tensors>& parts);
 
 }  // namespace penstock

@@ -51,13 +51,10 @@ void Inferences::finish() {
 std::int64_t Inferences::rows_of(const Tensors& inputs) const {
   require<ConfigError>(static_cast<int>(inputs.size()) == setting_.inputs, "the network takes ", setting_.inputs,
                        " inputs, not ", inputs.size());
-  std::vector<std::int64_t> rows;
-  for (const torch::Tensor& input : inputs)
-    rows.push_back(input.defined() && input.dim() >= 1 ? input.size(0) : 0);
-  require<ConfigError>(rows.front() >= 1, "inference needs at least one row, along dimension 0 of the inputs");
-  for (std::int64_t other : rows)
-    require<ConfigError>(other == rows.front(), "the inputs have ", rows.front(), " and ", other, " rows");
-  return rows.front();
+  const std::int64_t rows = setting_.axes.inputs.samples(inputs);
+  require<ConfigError>(rows >= 1, "inference needs at least one row, along dimension 0 of the inputs (or that of ",
+                       "PipelineOptions::input_layout)");
+  return rows;
 }
 
 // Every call of a session must find its rows where the call before left them.
@@ -79,6 +76,7 @@ void Inferences::join_session(InferenceSession::State& session, std::int64_t row
 InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options,
                                                   const PostToRunners& post) const {
   InferState::Expected expected;
+  expected.axes = setting_.axes.outputs;
   const Member member = world_.member(world_.local_ranks().front());
   const bool holds_last = member.is_alone || member.pipeline_rank() == setting_.last;
   if (!holds_last && !options.broadcast) {

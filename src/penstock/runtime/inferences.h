@@ -22,6 +22,7 @@ class Inferences {
     int inputs = 1;         // of the network
     int micro_batches = 1;  // of the pipeline
     Rank last;              // holds the last stage
+    BatchAxesOf axes = {};
   };
   /// `world` must outlive it.
   Inferences(const World& world, const Setting& setting) : world_(world), setting_(setting) {}

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/batch_tensors.h"
 #include "penstock/model/loss.h"
 #include "penstock/schedule/costs.h"
 #include "penstock/schedule/order.h"
@@ -49,6 +50,12 @@ enum class Kernels {
 
 struct PipelineOptions {
   int inputs = 1;                        // tensors that the network takes
+  /// Where the samples lie in the network's inputs, in the targets, and in what infer() gives back; dimension 0 where a
+  /// list says nothing. {AlongDim{1}, Whole{}}: the first is [T, n, ...], all of the second goes to every micro-batch of
+  /// every replica. Of an output that is Whole, one micro-batch's is given back.
+  std::vector<TensorLayout> input_layout = {};
+  std::vector<TensorLayout> target_layout = {};
+  std::vector<TensorLayout> output_layout = {};
   int micro_batches = 1;                 // m per step and replica; 0: the schedule "auto" chooses it too
   std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
@@ -84,7 +91,7 @@ struct PipelineOptions {
   /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with. Looked at in the
   /// first process alone.
   std::vector<torch::Tensor> sample = {};
-  torch::Tensor sample_targets = {};     // of the whole sample: what the schedule "auto" trains with
+  BatchTensors sample_targets = {};      // of the whole sample: what the schedule "auto" trains with
   /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.
   std::string layer_costs = "";
   std::uint64_t seed = 0;                // of the initial weights

@@ -41,11 +41,13 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       : world_(world),
         options_(options),
         loss_(std::move(loss)),
+        axes_{{"inputs", options.input_layout}, {"targets", options.target_layout}, {"outputs", options.output_layout}},
         id_(world.next_pipeline()),
         plans_({.options = options, .ranks = world.stages()}),
         staged_(cut_network(network, decided(network), plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
+    require_layouts(options_, staged_.graph.inputs);
     const double clip_norm = options_.clip_norm.value_or(1);
     require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
     if (world.is_main())
@@ -60,13 +62,13 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                       options_.seed, options_.precision,
                       device_of(options_.device,
                                 member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
-                      kernels, options_.count_bytes});
+                      kernels, options_.count_bytes, axes_});
       auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
     lower(node_trains);
     inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
-                                                   schedule().rank_of(StageId(staged_.stage_count() - 1))});
+                                                   schedule().rank_of(StageId(staged_.stage_count() - 1)), axes_});
   }
 
   void set_trainable(const std::string& name, bool trains) {
@@ -89,7 +91,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     has_optimizer_ = true;
   }
 
-  StepResult submit(const Tensors& inputs, const torch::Tensor& targets, bool training,
+  StepResult submit(const BatchTensors& inputs, const BatchTensors& targets, bool training,
                     const std::vector<Metric>& metrics) {
     require<ConfigError>(!training || has_optimizer_,
                          "train_step before optimize_with: give the pipeline an optimiser first");
@@ -98,7 +100,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return start(std::make_shared<StepJob>(make_job(inputs, targets, training, metrics)));
   }
 
-  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+  StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
     require<ConfigError>(next_part_ == StepPart::whole,
                          "forward_backward before the last one's update: call step() first");
     auto job = std::make_shared<StepJob>(make_job(inputs, targets, true, {}, StepPart::forward_backward));
@@ -249,7 +251,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return trace;
   }
 
-  TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
+  TimedSteps time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
     require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
     const auto run = [&](int count) { while (count-- > 0) submit(inputs, targets, true, {}).wait(); };
     run(untimed_steps - 1);
@@ -307,6 +309,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   const World& world() const { return world_; }
   const PipelineOptions& options() const { return options_; }
   const Loss& loss() const { return loss_; }
+  const BatchAxesOf& axes() const { return axes_; }
   const StagedGraph& staged() const { return staged_; }
   const Schedule& schedule() const { return full_plan_->schedule; }
 
@@ -355,26 +358,17 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return BatchLayout({.samples = samples, .replicas = world_.replicas(), .micro_batches = options_.micro_batches});
   }
 
-  StepJob make_job(const Tensors& inputs, const torch::Tensor& targets, bool training,
+  StepJob make_job(const BatchTensors& inputs, const BatchTensors& targets, bool training,
                    const std::vector<Metric>& metrics, StepPart part = StepPart::whole) {
-    const int wanted = staged_.graph.inputs;
-    require<ConfigError>(static_cast<int>(inputs.size()) == wanted, "the network takes ", wanted, " inputs, not ",
-                         inputs.size());
-    require<ConfigError>(targets.defined() && targets.dim() >= 1 && targets.size(0) >= 1,
-                         "a batch needs at least one sample, along dimension 0 of the targets");
-    const std::int64_t samples = targets.size(0);
-    const RowRange share = share_rows(samples);
-    StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs, 0, targets, metrics,
-                learning_rate_, nullptr};
+    const std::int64_t samples = axes_.samples(inputs, targets);
+    require_targets(loss_, metrics, targets);
+    std::int64_t first_row = 0;
+    if (reads_inputs())
+      first_row = first_row_of(axes_.inputs, inputs.list(),
+                               {staged_.graph.inputs, samples, share_rows(samples), is_spread()});
+    StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs.list(), first_row,
+                targets.list(), metrics, learning_rate_, nullptr};
     if (training) ++training_steps_;
-    if (reads_inputs()) {
-      const std::int64_t rows = inputs.front().size(0);
-      require<ConfigError>(rows == samples || rows == share.size(), "the inputs have ", rows, " rows and the targets ",
-                           samples, ": pass the whole batch", is_spread() ? ", or its share_rows" : "");
-      if (rows != samples) job.first_input_row = share.begin;
-      for (const torch::Tensor& input : inputs)
-        require<ConfigError>(input.size(0) == rows, "the inputs have ", rows, " and ", input.size(0), " rows");
-    }
     for (int r = 0; r < world_.replicas(); ++r) {
       const int micro_batches = job.layout.micro_batches(Replica(r));
       job.plans.push_back(training ? plans_.for_training(micro_batches, part) : plans_.for_forward(micro_batches));
@@ -395,6 +389,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             {"loss", loss_.name},
             {"reduction", to_string(options_.reduction)},
             {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
+            {"layouts", say(axes_.inputs.text(), "; ", axes_.targets.text(), "; ", axes_.outputs.text())},
             {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
             {"precision", to_string(options_.precision)},
             {"kernels", kernels_of(options_)->fingerprint()},
@@ -406,6 +401,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   World& world_;
   PipelineOptions options_;
   Loss loss_;
+  BatchAxesOf axes_;
   std::uint32_t id_;
   Plans plans_;
   StagedGraph staged_;
@@ -440,26 +436,23 @@ Pipeline::~Pipeline() {
 
 void Pipeline::set_optimizer(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
 
-StepResult Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets) {
-  return impl_->submit({inputs}, targets, true, {});
-}
-StepResult Pipeline::train_step(const Tensors& inputs, const torch::Tensor& targets) {
+StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& targets) {
   return impl_->submit(inputs, targets, true, {});
 }
-StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
+StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& targets,
                               const std::vector<Metric>& metrics) {
-  return impl_->submit({inputs}, targets, false, metrics);
+  return impl_->submit(inputs, targets, false, metrics);
 }
 
-InferResult Pipeline::infer(const Tensors& inputs, const InferOptions& options) {
-  return impl_->infer(inputs, options);
-}
-InferResult Pipeline::infer(const torch::Tensor& inputs, const InferOptions& options) {
-  return impl_->infer({inputs}, options);
+InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {
+  return impl_->infer(inputs.list(), options);
 }
 InferenceSession Pipeline::open_session() { return InferenceSession(impl_->open_session()); }
 
 RowRange Pipeline::share_rows(std::int64_t samples) const { return impl_->share_rows(samples); }
+std::int64_t Pipeline::samples(const BatchTensors& inputs, const BatchTensors& targets) const {
+  return impl_->axes().samples(inputs, targets);
+}
 bool Pipeline::reads_inputs() const { return impl_->reads_inputs(); }
 const World& Pipeline::world() const { return impl_->world(); }
 const PipelineOptions& Pipeline::options() const { return impl_->options(); }
@@ -467,10 +460,7 @@ const Loss& Pipeline::loss() const { return impl_->loss(); }
 const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
 const Schedule& Pipeline::schedule() const { return impl_->schedule(); }
 
-StepResult Pipeline::forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets) {
-  return impl_->forward_backward({inputs}, targets);
-}
-StepResult Pipeline::forward_backward(const Tensors& inputs, const torch::Tensor& targets) {
+StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
   return impl_->forward_backward(inputs, targets);
 }
 void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
@@ -482,7 +472,7 @@ std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->loc
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
 void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
-TimedSteps Pipeline::time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps) {
+TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
   return impl_->time_layers(inputs, targets, steps);
 }
 void Pipeline::clear_trace() {

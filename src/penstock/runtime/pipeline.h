@@ -52,17 +52,17 @@ class Pipeline {
   }
 
   /// Forward, backward and update for one batch, submitted: at most one step is under way beyond the one that runs.
-  /// `inputs` [n, ...] and `targets` [n, ...] are the whole (global) batch; under MPI, `inputs` may hold just the rows
-  /// of this process's replica (share_rows), or none where reads_inputs() is false. The tensors must not be changed
-  /// before the result is there.
-  StepResult train_step(const torch::Tensor& inputs, const torch::Tensor& targets);
-  StepResult train_step(const Tensors& inputs, const torch::Tensor& targets);
+  /// `inputs` and `targets`, a tensor or several each ([n, ...], or as PipelineOptions::input_layout and target_layout
+  /// have it), are the whole (global) batch; under MPI, `inputs` may hold just the rows of this process's replica
+  /// (share_rows), or nothing where reads_inputs() is false. There may be no targets, for a loss that looks at outputs
+  /// alone: then the inputs tell the number of samples, or BatchTensors::none(samples) as targets does. The tensors must
+  /// not be changed before the result is there.
+  StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets);
 
   /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in
   /// this order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
   /// ConfigError for another order.
-  StepResult forward_backward(const torch::Tensor& inputs, const torch::Tensor& targets);
-  StepResult forward_backward(const Tensors& inputs, const torch::Tensor& targets);
+  StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets);
   /// Sums gradients over ties and replicas and divides them by `scale`: what a loss was multiplied with beforehand.
   void reduce_gradients(double scale = 1);
   /// Clips, where PipelineOptions says so, and takes the optimisers' step.
@@ -72,19 +72,20 @@ class Pipeline {
   std::map<std::string, torch::Tensor> local_gradients();
 
   /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
-  StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets,
+  StepResult evaluate(const BatchTensors& inputs, const BatchTensors& targets,
                       const std::vector<Metric>& metrics = {});
 
   /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
   /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may
   /// be under way before this waits. An open session's calls see what its calls before them left in the layers' memory.
-  InferResult infer(const Tensors& inputs, const InferOptions& options = {});
-  InferResult infer(const torch::Tensor& inputs, const InferOptions& options = {});
+  InferResult infer(const BatchTensors& inputs, const InferOptions& options = {});
   /// A session for sequences that are fed piece by piece.
   InferenceSession open_session();
 
   /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
   RowRange share_rows(std::int64_t samples) const;
+  /// How many samples a batch has, as train_step() takes it.
+  std::int64_t samples(const BatchTensors& inputs, const BatchTensors& targets) const;
   /// Whether any rank of this process looks at the network's inputs.
   bool reads_inputs() const;
 
@@ -113,7 +114,7 @@ class Pipeline {
   Trace trace();
   /// Runs steps + 2 training steps, and says what every layer took in the later ones, the same on every process. The
   /// timing itself costs about a microsecond per layer. Collective; parameters change.
-  TimedSteps time_layers(const Tensors& inputs, const torch::Tensor& targets, int steps);
+  TimedSteps time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps);
   /// Forgets what was recorded, on this process: after warm-up steps.
   void clear_trace();
   /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for one

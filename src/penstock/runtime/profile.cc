@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/fit_spread.h"
+#include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/lower.h"
@@ -38,7 +39,7 @@ double work(const TimedSteps& steps) {
 }
 
 void require_choice(const World& world, const PipelineOptions& options) {
-  require<ConfigError>(options.sample_targets.defined(),
+  require<ConfigError>(options.sample_targets.defined() || !options.sample.empty(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
                        "batch with its targets");
   require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),
@@ -57,14 +58,17 @@ int free_layers(Cell& network, int inputs) {
   return static_cast<int>(graph.nodes.size());
 }
 
+std::int64_t sample_size(const PipelineOptions& options) {
+  const BatchAxesOf axes{{"sample", options.input_layout}, {"sample_targets", options.target_layout}, {}};
+  return axes.samples(options.sample, options.sample_targets);
+}
+
 /// p, 2p, 4p and 8p, as far as there are samples, where the options leave m open.
 std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages) {
   if (options.micro_batches > 0) return {options.micro_batches};
-  require<ConfigError>(options.sample_targets.defined() && options.sample_targets.dim() >= 1,
-                       "the number of micro-batches is to be chosen, but PipelineOptions::sample_targets has no "
-                       "samples");
+  const std::int64_t samples = sample_size(options);
   std::vector<int> counts;
-  for (int count = stages; count <= 8 * stages && count <= options.sample_targets.size(0); count *= 2)
+  for (int count = stages; count <= 8 * stages && count <= samples; count *= 2)
     counts.push_back(count);
   if (counts.empty()) counts.push_back(1);
   return counts;
@@ -102,7 +106,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     if (run) pass_ms += run->steps.step * (how.steps + untimed_steps);
   for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
-  LayerCosts costs = costs_of(merged(passes), options.sample_targets.size(0));
+  LayerCosts costs = costs_of(merged(passes), sample_size(options));
   costs.kernels = base.kernel_book;
   return costs;
 }
@@ -208,7 +212,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   decided.kernel_book = plan.kernels;
   decided.layer_costs = write_layer_costs(costs);
   decided.sample.clear();
-  decided.sample_targets = torch::Tensor();
+  decided.sample_targets = {};
   decided.cut = cut_of(plan);
   return choice;
 }

@@ -58,8 +58,8 @@ struct TimedRun {
 };
 
 struct TimedBatch {
-  Tensors inputs;
-  torch::Tensor targets;
+  BatchTensors inputs;
+  BatchTensors targets;
   int steps = 4;
 };
 

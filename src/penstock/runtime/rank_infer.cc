@@ -39,7 +39,7 @@ SequenceMemory* RankRunner::memory_of(const Stage& stage, MicroBatch micro_batch
 void RankRunner::tell_outputs() {
   const Inference& inference = *job_->inference;
   const bool is_each = inference.replicas == ReplicaInput::each;
-  Tensors joined = join_rows(outputs_);
+  Tensors joined = setting_.axes.outputs.join(outputs_);
   outputs_.clear();
   if (member().is_alone) {
     if (!is_each || replica_ == Replica(0)) inference.state->add_part(replica_, std::move(joined));

@@ -122,7 +122,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
   const bool has_last_stage = is_local(staged_.parts.back().id);
   if (has_last_stage && !job.inference)
-    scale_ = loss_scale(setting_.loss, setting_.reduction, job.targets, job.layout, replica_, member().replicas);
+    scale_ = loss_scale(setting_.loss, setting_.reduction, {job.targets, setting_.axes.targets}, job.layout, replica_,
+                        member().replicas);
   stash_.set_bound(plan.peak_activations[rank_.index()]);
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
 
@@ -223,9 +224,11 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_of(micro_batch);
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
-  for (int input : stage.part().graph_inputs)
-    arrivals.inputs.push_back(
-        job_->inputs[static_cast<std::size_t>(input)].narrow(0, rows.begin - job_->first_input_row, rows.size()));
+  const RowRange here{rows.begin - job_->first_input_row, rows.end - job_->first_input_row};
+  for (int input : stage.part().graph_inputs) {
+    const auto index = static_cast<std::size_t>(input);
+    arrivals.inputs.push_back(setting_.axes.inputs.rows(job_->inputs[index], index, here));
+  }
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
@@ -284,13 +287,14 @@ void RankRunner::check_boundary(const Stage& stage, const Port& port, const Mess
 
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
-  const torch::Tensor target = job_->targets.narrow(0, rows.begin, rows.size()).to(setting_.device);
+  Tensors targets = setting_.axes.targets.rows(job_->targets, rows);
+  for (torch::Tensor& target : targets) target = target.to(setting_.device);
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
     if (setting_.precision != Precision::fp32 && output.defined() && output.scalar_type() == torch::kBFloat16)
       output = output.to(torch::kFloat32);
-  torch::Tensor sum = setting_.loss(in_full, target);
+  torch::Tensor sum = setting_.loss(in_full, targets);
   const double factor = scale_.factor[micro_batch.index()];
   if (factor > 0) {
     loss_ += factor * sum.item<double>();
@@ -298,7 +302,7 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   }
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < metric_sums_.size(); ++i)
-    metric_sums_[i] += job_->metrics[i].count(in_full.front(), target);
+    metric_sums_[i] += job_->metrics[i].count(in_full, targets);
   return sum;
 }
 

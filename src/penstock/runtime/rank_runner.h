@@ -12,6 +12,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "penstock/model/sequence_memory.h"
+#include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/batch_layout.h"
 #include "penstock/runtime/held_bytes.h"
 #include "penstock/runtime/infer_state.h"
@@ -38,7 +39,7 @@ struct StepJob {
   std::vector<std::shared_ptr<const RunPlan>> plans = {};  // by replica
   Tensors inputs = {};                                // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
-  torch::Tensor targets = {};                         // the whole batch's
+  Tensors targets = {};                               // the whole batch's
   std::vector<Metric> metrics = {};
   std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
   std::shared_ptr<StepState> state = nullptr;
@@ -58,6 +59,7 @@ struct RankSetting {
   c10::Device device = c10::kCPU;
   std::shared_ptr<const KernelBook> kernels = nullptr;
   bool count_bytes = false;
+  BatchAxesOf axes = {};
 };
 
 /// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.

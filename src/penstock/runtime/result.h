@@ -1,19 +1,21 @@
 // What a step or an evaluation comes to: known on every rank, when it is known.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
+#include "penstock/model/batch_function.h"
+
 namespace penstock {
 
-/// A number counted over samples, next to the loss: `count(output, target)` is a sum over one micro-batch's samples.
+/// A number counted over samples, next to the loss: `count` gives the sum over one micro-batch's samples, from
+/// (outputs, targets) or the outputs alone; of each the first tensor or all (model/batch_function.h).
 struct Metric {
   std::string name;
-  std::function<double(const torch::Tensor& output, const torch::Tensor& target)> count;
+  BatchFunction<double> count;
 };
 
 /// Samples whose largest logit is the target's. Output [n, classes, ...], target [n, ...].

@@ -7,7 +7,8 @@ namespace penstock {
 void AccuracyHook::attached(Trainer& trainer) { trainer.count_right_answers(); }
 
 void AccuracyHook::after_test(const EvaluationReport& report) {
-  require<InternalError>(report.accuracy.has_value(), "the test did not count right answers");
+  require<ConfigError>(report.accuracy.has_value(), "accuracy compares outputs with targets, but the test's batches ",
+                       "have no targets: leave the AccuracyHook out");
   test_.push_back(*report.accuracy);
 }
 

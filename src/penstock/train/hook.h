@@ -24,7 +24,7 @@ struct StepReport {
   std::int64_t step = 0;            // within the epoch, 0-based
   std::int64_t steps_in_epoch = 0;
   std::int64_t samples = 0;         // of this batch, over all replicas
-  std::int64_t targets = 0;         // numbers in its targets: tokens, for a language model
+  std::int64_t targets = 0;         // numbers in its first target: tokens, for a language model; without, samples
   double loss = 0;
   double weight = 0;                // what a mean of the loss divides by
   double seconds = 0;               // since the step before it (or the start)

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/resident_memory.h"
 
 namespace penstock {
@@ -114,8 +115,8 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   for (auto& [inputs, targets] : train) {
     if (moment.step == epoch.steps || stopped_) break;
     StepReport step{.epoch = epoch.number, .step = moment.step, .steps_in_epoch = epoch.steps};
-    step.samples = targets.size(0);
-    step.targets = targets.numel();
+    step.samples = pipeline_.samples(inputs, targets);
+    step.targets = targets.defined() ? targets.numel() : step.samples;
     if (epoch.rate) {
       step.learning_rate = epoch.rate(moment);
       pipeline_.set_learning_rate(*step.learning_rate);
@@ -163,7 +164,7 @@ EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test
 
 EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  const std::vector<Metric> metrics = metrics_;  // a hook may add one meanwhile
+  std::vector<Metric> metrics = metrics_;  // a hook may add one meanwhile
   std::vector<double> sums(metrics.size(), 0.0);
   double loss_sum = 0, weight = 0;
   EvaluationReport report;
@@ -193,8 +194,13 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   test.set_epoch(0);
   for (auto& [inputs, targets] : test) {
     for (const auto& hook : hooks_) hook->before_test_step(moment);
+    if (targets.count() == 0 && !options_.metrics && moment.step == 0) {
+      // Counted by default alone: without targets no answer is right.
+      std::erase_if(metrics, [](const Metric& metric) { return metric.name == correct.name; });
+      sums.resize(metrics.size());
+    }
     ++moment.step;
-    Asked next{pipeline_.evaluate(inputs, targets, metrics), targets.size(0)};
+    Asked next{pipeline_.evaluate(inputs, targets, metrics), pipeline_.samples(inputs, targets)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
   }
@@ -224,10 +230,12 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       if (outputs[i].defined()) parts[i].push_back(outputs[i]);
   };
+  const BatchAxes axes("inputs", pipeline_.options().input_layout);
   data.set_epoch(0);
   for (auto& [inputs, targets] : data) {
-    require<ConfigError>(inputs.size(0) == targets.size(0), "predict got ", inputs.size(0), " rows of a batch of ",
-                         targets.size(0), ": give it a loader of whole batches, without for_this_process");
+    const std::int64_t rows = axes.samples(inputs.list()), samples = pipeline_.samples(inputs, targets);
+    require<ConfigError>(rows == samples, "predict got ", rows, " rows of a batch of ", samples,
+                         ": give it a loader of whole batches, without for_this_process");
     InferResult next = pipeline_.infer(inputs, options);
     if (pending) add(*pending);
     pending.emplace(std::move(next));

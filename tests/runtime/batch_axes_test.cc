@@ -1,0 +1,259 @@
+// Batches of any shape: several inputs and targets, none, whole ones, and samples along another dimension.
+#include <gtest/gtest.h>
+
+#include "penstock/penstock.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+using Named = std::map<std::string, torch::Tensor>;
+
+void expect_near(const Named& a, const Named& b) {
+  for (const auto& [name, value] : a)
+    EXPECT_LT((value - b.at(name)).norm().item<double>(), 1e-5 * (1 + value.norm().item<double>())) << name;
+}
+
+void expect_equal(const Named& a, const Named& b) {
+  for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << name;
+}
+
+Named weights_of(Cell& network) {
+  Named all;
+  for (const auto& [name, value] : network.named_parameters()) all[name] = value;
+  return all;
+}
+
+/// One step of plain LibTorch on the whole batch.
+template <class Network>
+std::pair<double, Named> plain_step(const Values& inputs, const std::function<torch::Tensor(const Tensors&)>& loss_of) {
+  Network network;
+  Named weights = weights_of(network);
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, value] : weights) parameters.push_back(value);
+  torch::optim::SGD optimizer(parameters, 0.1);
+  Tensors outputs;
+  for (const Value& output : network.forward_many(inputs)) outputs.push_back(output.tensor());
+  const torch::Tensor loss = loss_of(outputs);
+  loss.backward();
+  optimizer.step();
+  return {loss.item<double>(), weights};
+}
+
+struct Layout {
+  int stages = 1;
+  int replicas = 1;
+  int micro_batches = 4;
+  std::string schedule = "1f1b";
+};
+
+const std::vector<Layout> layouts{{1}, {2}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {3, 1, 4, "gpipe"}};
+
+PipelineOptions options_for(const Layout& layout) {
+  PipelineOptions options;
+  options.micro_batches = layout.micro_batches;
+  options.schedule = layout.schedule;
+  options.cut = "uniform";
+  return options;
+}
+
+/// [T, n, 6] tokens, a [T, T] mask for all, and a padding mask [n, T] that is needed at the end only.
+struct TimeFirst : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
+  Layer middle = add("middle", [] { return torch::nn::Linear(8, 8); });
+  Layer low = add("low", [] { return torch::nn::Linear(8, 8); });
+  Layer head = add("head", [] { return torch::nn::Linear(8, 5); });
+  Values forward_many(Values x) override {
+    const Value mixed = apply("mix", [](const Tensors& t) { return torch::einsum("ts,snc->tnc", {t[1], t[0]}); },
+                              Values{relu(in(x[0])), x[1]});
+    const Value again = apply("pad", [](const Tensors& t) { return t[0] * t[1].t().unsqueeze(2); },
+                              Values{relu(low(relu(middle(mixed)))), x[2]});
+    return {head(again), again};
+  }
+};
+
+constexpr std::int64_t length = 5, samples = 11;
+
+Tensors time_first_inputs() {
+  torch::manual_seed(3);
+  return {torch::randn({length, samples, 6}), torch::rand({length, length}).tril(),
+          torch::rand({samples, length}).gt(0.3).to(torch::kFloat32)};
+}
+Tensors time_first_targets() {
+  torch::manual_seed(4);
+  return {torch::randint(0, 5, {length, samples}), torch::randn({samples})};
+}
+
+/// Of every token's class, and of a second target [n] against the mean feature.
+torch::Tensor two_targets(const Tensors& outputs, const Tensors& targets) {
+  const torch::Tensor classes = torch::nn::functional::cross_entropy(
+      outputs[0].flatten(0, 1), targets[0].flatten(),
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+  return classes + (outputs[1].mean({0, 2}) - targets[1]).square().sum();
+}
+
+const Loss two_targets_loss{"two_targets", two_targets};  // weighs samples
+
+PipelineOptions time_first_options(const Layout& layout) {
+  PipelineOptions options = options_for(layout);
+  options.inputs = 3;
+  options.input_layout = {AlongDim{1}, Whole{}};  // the third: along dimension 0
+  options.target_layout = {AlongDim{1}};
+  options.output_layout = {AlongDim{1}, AlongDim{1}};
+  return options;
+}
+
+TEST(BatchAxes, SamplesAlongAnotherDimensionAndWholeInputsAreThePlainLoops) {
+  const Tensors inputs = time_first_inputs(), targets = time_first_targets();
+  const auto [loss, trained] = plain_step<TimeFirst>(
+      {inputs[0], inputs[1], inputs[2]},
+      [&](const Tensors& outputs) { return two_targets(outputs, targets) / static_cast<double>(samples); });
+  TimeFirst alone;
+  const torch::Tensor logits = alone.forward_many({inputs[0], inputs[1], inputs[2]})[0].tensor().detach();
+
+  std::optional<Named> first;
+  for (const Layout& layout : layouts) {
+    World world({.stages = layout.stages, .replicas = layout.replicas});
+    TimeFirst network;
+    Pipeline pipeline(world, network, two_targets_loss, time_first_options(layout));
+    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    const InferResult result = pipeline.infer(inputs);
+    ASSERT_EQ(result.output().sizes(), logits.sizes());
+    EXPECT_TRUE(torch::allclose(result.output(), logits, 1e-4, 1e-5));
+    EXPECT_EQ(pipeline.samples(inputs, targets), samples);
+    const Metric both{"both", [](const Tensors& outputs, const Tensors& all) {
+                        EXPECT_EQ(outputs[0].size(1), all[1].size(0));
+                        return static_cast<double>(all[0].numel() + all[1].numel());
+                      }};
+    const StepResult seen = pipeline.evaluate(inputs, targets, {both});
+    EXPECT_NEAR(seen.loss(), loss, 1e-4);
+    EXPECT_EQ(seen.metrics()[0], static_cast<double>(samples * (length + 1)));
+    EXPECT_EQ(seen.weight(), static_cast<double>(samples));
+    EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
+    const Named state = pipeline.state();
+    expect_near(trained, state);
+    if (!first) first = state;
+    expect_equal(*first, state);
+  }
+  for (const Layout& layout : {Layout{2, 2, 2}, {1, 3, 2}}) {
+    World world({.stages = layout.stages, .replicas = layout.replicas});
+    TimeFirst network;
+    Pipeline pipeline(world, network, two_targets_loss, time_first_options(layout));
+    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    EXPECT_TRUE(torch::allclose(pipeline.infer(inputs).output(), logits, 1e-4, 1e-5));
+    EXPECT_NEAR(pipeline.train_step(inputs, targets).loss(), loss, 1e-4);
+    expect_near(trained, pipeline.state());
+  }
+}
+
+/// Gives what it got next to what it makes of it, for a loss without targets.
+struct AutoEncoder : Cell {
+  Layer encode = add("encode", [] { return torch::nn::Linear(6, 3); });
+  Layer decode = add("decode", [] { return torch::nn::Linear(3, 6); });
+  Values forward_many(Values x) override { return {decode(tanh(encode(x[0]))), x[0]}; }
+};
+
+const Loss reconstruction{"reconstruction", [](const Tensors& outputs) {
+                            return (outputs[0] - outputs[1]).square().sum();
+                          }};
+
+TEST(BatchAxes, TargetsMayBeMissing) {
+  torch::manual_seed(5);
+  const torch::Tensor x = torch::randn({10, 6});
+  const auto [loss, trained] = plain_step<AutoEncoder>(
+      {x}, [&](const Tensors& outputs) { return (outputs[0] - x).square().sum() / 10; });
+  for (const Layout& layout : {Layout{1}, {2}, {2, 2, 2}, {2, 1, 4, "zb-h1"}}) {
+    World world({.stages = layout.stages, .replicas = layout.replicas});
+    AutoEncoder network;
+    Pipeline pipeline(world, network, reconstruction, options_for(layout));
+    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    EXPECT_NEAR(pipeline.evaluate(x, {}).loss(), loss, 1e-5);
+    const StepResult result = pipeline.train_step(x, BatchTensors::none(10));
+    EXPECT_NEAR(result.loss(), loss, 1e-5);
+    EXPECT_EQ(result.weight(), 10);
+    expect_near(trained, pipeline.state());
+  }
+}
+
+/// What `call` complains of, for a pipeline that it leaves usable.
+template <class Call>
+std::string told(Pipeline& pipeline, Call call) {
+  const std::string text = complaint<ConfigError>([&] { call(); });
+  EXPECT_NO_THROW(pipeline.evaluate(time_first_inputs(), time_first_targets()).loss());
+  return text;
+}
+
+TEST(BatchAxes, MisuseIsToldBeforeAnythingIsSent) {
+  World world({.stages = 2});
+  TimeFirst network;
+  Pipeline pipeline(world, network, two_targets_loss, time_first_options({2}));
+  Tensors inputs = time_first_inputs(), targets = time_first_targets();
+  const auto evaluate = [&] { pipeline.evaluate(inputs, targets).wait(); };
+  inputs[2] = torch::ones({samples - 1, length});
+  EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the inputs has 11 rows and number 2 has 10", "Whole"));
+  inputs = time_first_inputs();
+  inputs[0] = torch::ones({3});
+  EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the inputs has sizes [3]", "along dimension 1"));
+  inputs = time_first_inputs();
+  inputs.pop_back();
+  EXPECT_TRUE(says(told(pipeline, evaluate), "takes 3 inputs, not 2"));
+  inputs = time_first_inputs();
+  targets[1] = torch::ones({samples + 2});
+  EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the targets has 11 rows and number 1 has 13"));
+  targets = {torch::ones({length, 7}, torch::kInt64), torch::ones({7})};
+  EXPECT_TRUE(says(told(pipeline, evaluate), "the inputs have 11 rows and the batch 7"));
+  EXPECT_TRUE(says(told(pipeline, [&] { pipeline.evaluate(inputs, {}, {correct}).wait(); }), "metric 'correct'",
+                   "has none"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+                     PipelineOptions options;
+                     options.input_layout = {AlongDim{-1}};
+                     Pipeline(world, network, two_targets_loss, options);
+                   }),
+                   "dimension -1", "count dimensions from 0"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+                     PipelineOptions options = time_first_options({2});
+                     options.input_layout = {Whole{}, Whole{}, Whole{}, Whole{}};
+                     Pipeline(world, network, two_targets_loss, options);
+                   }),
+                   "input_layout has 4 entries", "3 inputs"));
+  AutoEncoder small;
+  Pipeline labelled(world, small, squared_error, {.cut = "uniform"});
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { labelled.evaluate(torch::ones({4, 6}), {}); }),
+                   "'squared_error' compares with a target", "has none"));
+}
+
+TEST(BatchTensors, AreAListAndTheirFirstTensor) {
+  const torch::Tensor a = torch::ones({2, 3}), b = torch::zeros({2});
+  const BatchTensors none, one = a, two{a, b}, three{two, b}, same{two}, undefined = torch::Tensor();
+  EXPECT_EQ(none.count(), 0u);
+  EXPECT_EQ(undefined.count(), 0u);
+  EXPECT_EQ(one.count(), 1u);
+  EXPECT_EQ(three.count(), 3u);
+  EXPECT_EQ(same.count(), 2u);
+  EXPECT_EQ(two.size(1), 3);
+  EXPECT_TRUE(two.list()[1].is_same(b));
+  EXPECT_EQ(BatchTensors{BatchTensors::none(7)}.samples_of_none(), 7);
+  BatchTensors changed = two;
+  changed = b;
+  EXPECT_EQ(changed.count(), 1u);
+  EXPECT_EQ(two.count(), 2u);
+}
+
+TEST(BatchFunction, TakesOneOrAll) {
+  const Tensors outputs{torch::full({1}, 2), torch::full({1}, 3)}, targets{torch::full({1}, 5), torch::full({1}, 7)};
+  const auto of = [&](const BatchFunction<double>& f) { return f(outputs, targets); };
+  EXPECT_EQ(of([](const torch::Tensor& o, const torch::Tensor& t) { return (o * t).item<double>(); }), 10);
+  EXPECT_EQ(of([](const auto& o, const auto& t) { return (o * t).template item<double>(); }), 10);
+  EXPECT_EQ(of([](const Tensors& o, const torch::Tensor& t) { return (o[1] * t).item<double>(); }), 15);
+  EXPECT_EQ(of([](torch::Tensor o, const Tensors& t) { return (o * t[1]).item<double>(); }), 14);
+  EXPECT_EQ(of([](const Tensors& o, const Tensors& t) { return (o[1] * t[1]).item<double>(); }), 21);
+  EXPECT_EQ(of([](const Tensors& o) { return o[1].item<double>(); }), 3);
+  EXPECT_EQ(of([](const torch::Tensor& o) { return o.item<double>(); }), 2);
+  EXPECT_FALSE(BatchFunction<double>(nullptr));
+  EXPECT_FALSE(BatchFunction<double>(std::function<double(const Tensors&)>()));
+  EXPECT_EQ(TargetFunction([](const torch::Tensor& t) { return t.item<double>(); })(targets), 5);
+  EXPECT_EQ(TargetFunction([](const Tensors& t) { return t[1].item<double>(); })(targets), 7);
+}
+
+}  // namespace
+}  // namespace penstock::test
