@@ -1,10 +1,12 @@
 #include "penstock/data/image_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/PhiloxRNGEngine.h>
 
 #include "penstock/base/error.h"
+#include "penstock/data/augment.h"
 
 namespace penstock {
 namespace {
@@ -24,6 +26,31 @@ std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch) {
 std::vector<float> per_channel(const std::vector<double>& values, std::int64_t channels) {
   if (values.size() == 1) return std::vector<float>(static_cast<std::size_t>(channels), static_cast<float>(values[0]));
   return {values.begin(), values.end()};
+}
+
+bool changes_colours(const ImageTransforms& transforms) {
+  return transforms.policy != AugmentPolicy::none || transforms.color_jitter.is_on();
+}
+
+void check_augmentation(const ImageTransforms& transforms, std::int64_t channels) {
+  const ResizedCrop& crop = transforms.resized_crop;
+  require<ConfigError>(crop.size >= 0 && crop.size <= most_pixels_a_side, "a crop resized to ", crop.size,
+                       " pixels a side: give 1 to ", most_pixels_a_side, ", or 0 for none");
+  require<ConfigError>(crop.min_area > 0 && crop.min_area <= crop.max_area && crop.max_area <= 1,
+                       "a random crop of ", crop.min_area, " to ", crop.max_area,
+                       " of an image's area: give numbers above 0, at most 1, the smaller one first");
+  require<ConfigError>(crop.min_ratio > 0 && crop.min_ratio <= crop.max_ratio, "a random crop whose width by height is ",
+                       crop.min_ratio, " to ", crop.max_ratio, ": give numbers above 0, the smaller one first");
+  const RandAugment& random = transforms.rand_augment;
+  require<ConfigError>(random.operations >= 0, "RandAugment with ", random.operations, " operations: give 0 or more");
+  require<ConfigError>(random.magnitude >= 0 && random.magnitude <= 30, "RandAugment with magnitude ", random.magnitude,
+                       ": give 0 to 30");
+  const ColorJitter& jitter = transforms.color_jitter;
+  for (const double factor : {jitter.brightness, jitter.contrast, jitter.saturation})
+    require<ConfigError>(factor >= 0, "a colour jitter of ", factor, ": give 0 (none) or more");
+  require<ConfigError>(jitter.hue >= 0 && jitter.hue <= 0.5, "a hue jitter of ", jitter.hue, ": give 0 (none) to 0.5");
+  require<ConfigError>(!changes_colours(transforms) || channels == 1 || channels == 3, "images of ", channels,
+                       " channels: augmentation policies and colour jitter know grey (1) and RGB (3)");
 }
 
 }  // namespace
@@ -46,6 +73,7 @@ ImageWriter::ImageWriter(const ImageSet& set, const ImageTransforms& transforms)
       channels_(images_.size(1)),
       height_(images_.size(2)),
       width_(images_.size(3)),
+      bytes_{height_, width_},
       mean_(per_channel(set.mean, channels_)),
       std_(per_channel(set.std, channels_)),
       value_(static_cast<std::size_t>(channels_)) {
@@ -53,12 +81,14 @@ ImageWriter::ImageWriter(const ImageSet& set, const ImageTransforms& transforms)
                        " pixels: give 0 (none) to ", most_pixels_a_side);
   require<ConfigError>(transforms.resize >= 0 && transforms.resize <= most_pixels_a_side, "images resized to ",
                        transforms.resize, " pixels a side: give 1 to ", most_pixels_a_side, ", or 0 to leave them");
+  check_augmentation(transforms, channels_);
+  if (transforms.resized_crop.size > 0) bytes_ = {transforms.resized_crop.size, transforms.resized_crop.size};
   for (std::size_t channel = 0; channel < value_.size(); ++channel)
     for (std::size_t stored = 0; stored < 256; ++stored)
       value_[channel][stored] = normalised(static_cast<float>(stored), channel);
-  if (transforms.resize == 0 || (transforms.resize == height_ && transforms.resize == width_)) return;
-  down_ = between(height_, transforms.resize);
-  across_ = between(width_, transforms.resize);
+  if (transforms.resize == 0 || (transforms.resize == bytes_.height && transforms.resize == bytes_.width)) return;
+  down_ = between(bytes_.height, transforms.resize);
+  across_ = between(bytes_.width, transforms.resize);
 }
 
 std::vector<ImageWriter::Between> ImageWriter::between(std::int64_t from, std::int64_t to) {
@@ -72,33 +102,47 @@ std::vector<ImageWriter::Between> ImageWriter::between(std::int64_t from, std::i
   return places;
 }
 
-std::vector<std::uint8_t> ImageWriter::moved(const std::uint8_t* plane, const ImageChoice& choice) const {
-  std::vector<std::uint8_t> image(static_cast<std::size_t>(height_ * width_), 0);
+void ImageWriter::move(const std::uint8_t* plane, const ImageChoice& choice, std::uint8_t* out) const {
   const std::int64_t down = choice.row - transforms_.pad, across = choice.column - transforms_.pad;
   const std::int64_t first = std::max<std::int64_t>(0, -across), last = std::min(width_, width_ - across);
   for (std::int64_t row = std::max<std::int64_t>(0, -down); row < std::min(height_, height_ - down); ++row) {
     if (first >= last) break;  // the crop lies in the border alone
     const std::uint8_t* from = plane + ((row + down) * width_ + across + first);
-    std::uint8_t* to = image.data() + row * width_;
+    std::uint8_t* to = out + row * width_;
     std::copy_n(from, last - first, to + first);
     if (choice.flip) std::reverse(to, to + width_);
   }
-  return image;
+}
+
+ByteImage ImageWriter::transformed(const std::uint8_t* pixels, const SampleKey& key) const {
+  ByteImage image{channels_, height_, width_, {}};
+  const auto count = static_cast<std::size_t>(channels_ * height_ * width_);
+  if (transforms_.pad > 0 || transforms_.flip) {
+    image.pixels.assign(count, 0);
+    const ImageChoice choice = choose(transforms_, key);
+    for (std::int64_t channel = 0; channel < channels_; ++channel)
+      move(pixels + channel * image.plane(), choice, image.channel(channel));
+  } else {
+    image.pixels.assign(pixels, pixels + count);
+  }
+  if (transforms_.resized_crop.size > 0) image = apply_crop(image, transforms_.resized_crop, key);
+  image = augment(std::move(image), transforms_, key);
+  return transforms_.color_jitter.is_on() ? apply_jitter(std::move(image), transforms_.color_jitter, key) : image;
 }
 
 float* ImageWriter::write(const SampleKey& key, float* out) const {
-  const std::int64_t pixels = height_ * width_;
-  const std::uint8_t* plane = images_.const_data_ptr<std::uint8_t>() + key.sample * channels_ * pixels;
-  const bool moves = transforms_.pad > 0 || transforms_.flip;
-  const ImageChoice choice = moves ? choose(transforms_, key) : ImageChoice{};
-  for (std::size_t channel = 0; channel < value_.size(); ++channel, plane += pixels) {
-    std::vector<std::uint8_t> other;
-    if (moves) other = moved(plane, choice);
-    const std::uint8_t* image = moves ? other.data() : plane;
+  const std::uint8_t* pixels = images_.const_data_ptr<std::uint8_t>() + key.sample * channels_ * height_ * width_;
+  ByteImage other;
+  if (transforms_.pad > 0 || transforms_.flip || transforms_.resized_crop.size > 0 || changes_colours(transforms_)) {
+    other = transformed(pixels, key);
+    pixels = other.pixels.data();
+  }
+  const std::int64_t plane = bytes_.height * bytes_.width;
+  for (std::size_t channel = 0; channel < value_.size(); ++channel, pixels += plane) {
     if (down_.empty())
-      out = std::transform(image, image + pixels, out, [&](std::uint8_t stored) { return value_[channel][stored]; });
+      out = std::transform(pixels, pixels + plane, out, [&](std::uint8_t stored) { return value_[channel][stored]; });
     else
-      out = write_resized(image, channel, out);
+      out = write_resized(pixels, channel, out);
   }
   return out;
 }
@@ -108,7 +152,7 @@ float* ImageWriter::write_resized(const std::uint8_t* plane, std::size_t channel
   for (const Between& rows : down_)
     for (const Between& columns : across_) {
       const auto along = [&](std::int64_t row) {
-        const std::uint8_t* at = plane + row * width_;
+        const std::uint8_t* at = plane + row * bytes_.width;
         return mix(at[columns.first], at[columns.second], columns.share);
       };
       *out++ = normalised(mix(along(rows.first), along(rows.second), rows.share), channel);

@@ -6,15 +6,10 @@
 #include <vector>
 
 #include "penstock/data/data.h"
+#include "penstock/data/image_operations.h"
+#include "penstock/data/sample_random.h"
 
 namespace penstock {
-
-/// Whose random choices.
-struct SampleKey {
-  std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;
-  std::int64_t sample = 0;
-};
 
 /// The random choices for one image.
 struct ImageChoice {
@@ -29,7 +24,7 @@ struct ImageChoice {
 /// of its own, so that switching one transform off leaves the others' choices.
 ImageChoice choose(const ImageTransforms& transforms, const SampleKey& key);
 
-/// Writes images of one set. Plain loops instead of tensor arithmetic: the loader's thread then runs no kernel that
+/// Writes images of one set: transforms on bytes, then numbers. Plain loops instead of tensor arithmetic: the loader's thread then runs no kernel that
 /// could start a second pool of threads or disturb the ranks' thread settings, and the values cannot depend on vector
 /// width or thread count. Thread-safe.
 class ImageWriter {
@@ -38,8 +33,8 @@ class ImageWriter {
   ImageWriter(const ImageSet& set, const ImageTransforms& transforms);
 
   std::int64_t channels() const { return channels_; }
-  std::int64_t height() const { return down_.empty() ? height_ : static_cast<std::int64_t>(down_.size()); }
-  std::int64_t width() const { return across_.empty() ? width_ : static_cast<std::int64_t>(across_.size()); }
+  std::int64_t height() const { return down_.empty() ? bytes_.height : static_cast<std::int64_t>(down_.size()); }
+  std::int64_t width() const { return across_.empty() ? bytes_.width : static_cast<std::int64_t>(across_.size()); }
 
   /// One image, [channels, height, width], to `out`; returns what follows it there.
   float* write(const SampleKey& key, float* out) const;
@@ -53,14 +48,16 @@ class ImageWriter {
   };
   static std::vector<Between> between(std::int64_t from, std::int64_t to);
 
-  /// The crop out of the border, mirrored where that was chosen: another image of the same size.
-  std::vector<std::uint8_t> moved(const std::uint8_t* plane, const ImageChoice& choice) const;
+  /// The crop out of the border, mirrored where that was chosen: another plane of the same size.
+  void move(const std::uint8_t* plane, const ImageChoice& choice, std::uint8_t* out) const;
+  ByteImage transformed(const std::uint8_t* pixels, const SampleKey& key) const;
   float* write_resized(const std::uint8_t* plane, std::size_t channel, float* out) const;
   float normalised(float pixel, std::size_t channel) const { return (pixel / 255.0f - mean_[channel]) / std_[channel]; }
 
   torch::Tensor images_;
   ImageTransforms transforms_;
   std::int64_t channels_, height_, width_;            // as stored
+  ImageSize bytes_;                                   // when it becomes numbers
   std::vector<float> mean_, std_;                     // per channel
   std::vector<std::array<float, 256>> value_;         // per channel: what each pixel becomes
   std::vector<Between> down_, across_;                // empty: the size stays
