@@ -41,7 +41,7 @@ class ImageModels(ProgramRuns):
         self.assertIn("stage 0: head.conv1 head.bn1 ", err)
 
     def test_stages_do_not_change_a_bit(self):
-        for flags in ([], ["--augment"], ["--image-size", "20", "--augment"]):
+        for flags in ([], ["--augment"], ["--image-size", "20", "--augment", "resized-crop,autoaugment,color-jitter"]):
             alone = self.output_of(*self.job(*flags))
             for variant in (["--stages", "2"], ["--stages", "3", "--schedule", "gpipe"],
                             ["--stages", "2", "--chunks", "2"]):
@@ -62,6 +62,32 @@ class ImageModels(ProgramRuns):
         momentum = self.output_of(*self.job("--norm-momentum", "0.01"))
         self.assertEqual(momentum.splitlines()[:4], plain.splitlines()[:4])
         self.assertNotEqual(momentum.splitlines()[4], plain.splitlines()[4])
+
+    def test_augmentations_are_chosen_by_their_names(self):
+        def losses(*flags):
+            return self.output_of(*self.job("--steps", "4", *flags))
+        plain, crop_flip = losses(), losses("--augment")
+        self.assertEqual(losses("--augment", "crop-flip"), crop_flip)
+        self.assertEqual(losses("--augment", "flip,crop"), crop_flip)
+        self.assertEqual(losses("--augment", "randaugment", "--no-augment"), plain)
+        self.assertEqual(losses("--no-augment", "--augment"), crop_flip)
+        self.assertEqual(losses("--augment", "randaugment"), losses("--augment=randaugment:2:9"))
+        every = [plain, crop_flip] + [losses("--augment", words) for words in (
+            "crop", "resized-crop", "autoaugment", "autoaugment-imagenet", "randaugment", "randaugment:3:20",
+            "color-jitter", "crop,autoaugment")]
+        self.assertEqual(len(set(every)), len(every))
+        with open(self.path("run.toml"), "w") as file:
+            file.write('augment = "crop,autoaugment"\n')
+        self.assertEqual(losses("--config", self.path("run.toml")), every[-1])
+        printed = self.output_of(*self.job("--augment", "crop,autoaugment", "--print-config"))
+        self.assertIn('augment = "crop,autoaugment"\n', printed)
+        self.assertIn("augment = true\n", self.output_of(*self.job("--augment", "--print-config")))
+        for words, message in (
+                ("autoagument", "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
+                ("randaugment:x", "--augment randaugment:x: 'x' is no whole number"),
+                ("randaugment:2:31", "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
+                ("autoaugment,randaugment", "give one of autoaugment, autoaugment-imagenet and randaugment")):
+            self.assertIn(message, self.complaint_of(*self.job("--augment", words)))
 
     def test_mnist_without_normalisation(self):
         job = self.train("--steps", "3", "--log-every", "1")

@@ -60,6 +60,15 @@ TEST_F(Cifar10Folder, says_what_it_looked_for) {
             "files 'data_batch*.bin' of the binary version are wanted (scripts/fetch_data.sh cifar10 fetches them)");
 }
 
+TEST_F(Cifar10Folder, names_the_converter_for_the_python_version) {
+  std::filesystem::create_directories(folder_ / "cifar-10-batches-py");
+  write("cifar-10-batches-py/data_batch_1", "pickled");
+  const std::string python = (folder_ / "cifar-10-batches-py").string();
+  EXPECT_EQ(refusal(), "no CIFAR-10 in the binary version in '" + folder_.string() + "': '" + python +
+            "' holds the Python version, which is pickled; scripts/convert_cifar10.py '" + python +
+            "' makes the binary one beside it");
+}
+
 TEST_F(Cifar10Folder, refuses_files_that_are_not_whole) {
   write("data_batch_1.bin", record(1, 1) + "abc");
   EXPECT_EQ(refusal(), path("data_batch_1.bin") + " has 3076 bytes, which is 1 records of 3073 and 3 bytes more: the "

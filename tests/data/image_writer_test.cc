@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "penstock/base/error.h"
+#include "penstock/data/augment.h"
 #include "tests/base/complaint.h"
 
 namespace penstock::test {
@@ -117,11 +118,49 @@ TEST(Choose, one_transform_less_leaves_the_choices_of_the_other) {
   }
 }
 
+TEST(ImageWriter, augmented_images_become_numbers_of_the_same_bytes) {
+  ImageSet set;
+  set.images = (torch::arange(2 * 3 * 24 * 20) * 37 % 251).to(torch::kUInt8).view({2, 3, 24, 20});
+  set.labels = torch::zeros({2}, torch::kInt64);
+  const SampleKey key{.seed = 4, .epoch = 1, .sample = 1};
+  ByteImage image{3, 24, 20, {}};
+  const auto* bytes = set.images[1].const_data_ptr<std::uint8_t>();
+  image.pixels.assign(bytes, bytes + 3 * 24 * 20);
+  const ImageTransforms policy{.policy = AugmentPolicy::randaugment}, jitter{.color_jitter = {.hue = 0.3}},
+      crop{.resized_crop = {.size = 8}};
+  const auto numbers = [](const ByteImage& from) {
+    Numbers all;
+    for (const std::uint8_t pixel : from.pixels) all.push_back(static_cast<float>(pixel) / 255);
+    return all;
+  };
+  EXPECT_EQ(written(set, policy, key), numbers(augment(image, policy, key)));
+  EXPECT_EQ(written(set, jitter, key), numbers(apply_jitter(image, jitter.color_jitter, key)));
+  EXPECT_EQ(written(set, crop, key), numbers(apply_crop(image, crop.resized_crop, key)));
+  // All together, in the order of the structure; crop, policy and jitter choose as they do alone.
+  const ImageTransforms all{.resized_crop = {.size = 8}, .policy = AugmentPolicy::randaugment,
+                            .color_jitter = {.hue = 0.3}};
+  EXPECT_EQ(written(set, all, key),
+            numbers(apply_jitter(augment(apply_crop(image, crop.resized_crop, key), policy, key), jitter.color_jitter,
+                                 key)));
+  // Behind it, an image is enlarged in floating point as ever.
+  EXPECT_EQ(written(set, {.resized_crop = {.size = 8}, .resize = 16}, key).size(), 3U * 16 * 16);
+}
+
 TEST(ImageWriter, refuses_what_cannot_be) {
   const auto refusal = [](const ImageTransforms& transforms) {
     return complaint<ConfigError>([&] { ImageWriter(golden_set(), transforms); });
   };
   EXPECT_EQ(refusal({.pad = -1}), "a border of -1 pixels: give 0 (none) to 16384");
+  EXPECT_EQ(refusal({.resized_crop = {.size = 8, .min_area = 0.5, .max_area = 2}}),
+            "a random crop of 0.5 to 2 of an image's area: give numbers above 0, at most 1, the smaller one first");
+  EXPECT_EQ(refusal({.color_jitter = {.hue = 0.6}}), "a hue jitter of 0.6: give 0 (none) to 0.5");
+  EXPECT_EQ(refusal({.rand_augment = {.magnitude = 31}}), "RandAugment with magnitude 31: give 0 to 30");
+  ImageSet two_channels = golden_set();
+  two_channels.images = two_channels.images.narrow(1, 0, 2).contiguous();
+  EXPECT_EQ(complaint<ConfigError>([&] {
+              ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10});
+            }),
+            "images of 2 channels: augmentation policies and colour jitter know grey (1) and RGB (3)");
   EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: give 1 to 16384, or 0 to leave them");
 }
 

@@ -42,12 +42,12 @@ const CLI::Option* find(const std::vector<const CLI::Option*>& options, const st
   return nullptr;
 }
 
-enum class Kind { flag, whole, number, text };
+enum class Kind { flag, flag_or_text, whole, number, text };
 
 Kind kind_of(const CLI::Option& option) {
-  if (option.get_expected_min() == 0) return Kind::flag;
   std::string type = option.get_type_name();
   type = type.substr(0, type.find(':'));
+  if (option.get_expected_min() == 0) return type == "TEXT" ? Kind::flag_or_text : Kind::flag;
   if (type == "INT" || type == "UINT") return Kind::whole;
   return type == "FLOAT" ? Kind::number : Kind::text;
 }
@@ -55,6 +55,7 @@ Kind kind_of(const CLI::Option& option) {
 const char* wanted(Kind kind) {
   switch (kind) {
     case Kind::flag: return "true or false";
+    case Kind::flag_or_text: return "true, false or a string in quotes";
     case Kind::whole: return "a whole number";
     case Kind::number: return "a number";
     case Kind::text: break;
@@ -71,11 +72,13 @@ std::string shortest(double value) {
 
 /// The value as a word of a command line; none where it is of another type.
 std::optional<std::string> word_of(const toml::node& value, Kind kind) {
-  if (const auto* boolean = value.as_boolean(); boolean && kind == Kind::flag) return boolean->get() ? "true" : "false";
+  if (const auto* boolean = value.as_boolean(); boolean && (kind == Kind::flag || kind == Kind::flag_or_text))
+    return boolean->get() ? "true" : "false";
   if (const auto* whole = value.as_integer(); whole && (kind == Kind::whole || kind == Kind::number))
     return std::to_string(whole->get());
   if (const auto* number = value.as_floating_point(); number && kind == Kind::number) return shortest(number->get());
-  if (const auto* text = value.as_string(); text && kind == Kind::text) return text->get();
+  if (const auto* text = value.as_string(); text && (kind == Kind::text || kind == Kind::flag_or_text))
+    return text->get();
   // `hidden = [512, 512]` reads better than a string, and a name may be a number: `cut = 4`.
   if (const auto* whole = value.as_integer(); whole && kind == Kind::text) return std::to_string(whole->get());
   return std::nullopt;
@@ -91,7 +94,7 @@ std::optional<std::vector<std::string>> words_of(const CLI::Option& option, cons
     const auto word = word_of(value, kind);
     return word ? std::optional(std::vector{flag + "=" + *word}) : std::nullopt;
   }
-  if (kind != Kind::text) return std::nullopt;
+  if (kind != Kind::text && kind != Kind::flag_or_text) return std::nullopt;
   const bool takes_several = option.get_items_expected_max() > 1;
   std::vector<std::string> words;
   for (const toml::node& item : *list) {
@@ -135,6 +138,10 @@ std::optional<std::string> config_file_in(const std::vector<std::string>& words,
 std::string toml_value(const CLI::Option& option, const std::string& text) {
   switch (kind_of(option)) {
     case Kind::flag: return text == "true" || text == "1" || text == "on" || text == "yes" ? "true" : "false";
+    case Kind::flag_or_text:
+      if (text.empty() || text == "true") return "true";  // a flag without a value
+      if (text == "false") return "false";
+      break;
     case Kind::whole: return text;
     case Kind::number: {
       // As a file has it, whatever the user's way to write a number.
@@ -222,7 +229,7 @@ bool print_config_instead(const CLI::App& verb) {
     std::vector<std::string> values = option->count() > 0 ? option->reduced_results() : std::vector<std::string>();
     if (values.empty() && !option->get_default_str().empty()) values.push_back(option->get_default_str());
     const std::string& name = option->get_lnames().front();
-    if (values.empty() && kind_of(*option) == Kind::flag) values.push_back("false");
+    if (values.empty() && option->get_expected_min() == 0) values.push_back("false");
     if (values.empty()) {
       out << "# " << name << " =\n";
       continue;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/cli/augment_flag.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock {
@@ -30,7 +31,8 @@ LoaderOptions reading_as(const DataFlags& flags, const ReadingOptions& reading) 
 }
 
 LoaderOptions with_transforms(LoaderOptions options, const DataFlags& flags, const ModelFlags& model) {
-  if (flags.augment) options.transforms = cifar10_augmentation;
+  // Straight to the size that is wanted, from the pixels as stored.
+  options.transforms = parse_augmentation(flags.augment, model.image_size.value_or(32));
   options.transforms.resize = model.image_size.value_or(0);
   return options;
 }
@@ -50,8 +52,15 @@ void DataFlags::add_to(CLI::App& app) {
   app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored")
       ->default_str("true");
   app.add_flag("--drop-last", drop_last, "leave out a short last batch");
-  app.add_flag("--augment,!--no-augment", augment,
-               "cifar10, training set: crop 32 x 32 out of a border of 4, flip half (by seed, epoch and sample)");
+  // The last one of both counts.
+  const auto set_augment = [this](const std::string& text) {
+    augment = text.empty() || text == "true" ? "crop-flip" : text == "false" ? "none" : text;
+  };
+  app.add_option_function<std::string>("--augment", set_augment, augment_help)
+      ->expected(0, 1)
+      ->type_name("TEXT")
+      ->trigger_on_parse();
+  app.add_flag_callback("--no-augment", [this] { augment = "none"; }, "the same as --augment none")->trigger_on_parse();
   app.add_option("--normalize", normalize, "standard: pixel / 255, less the data set's mean, over its deviation; "
                                            "none: pixel / 255")
       ->check(CLI::IsMember({"standard", "none"}))
@@ -68,7 +77,8 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   check_model(model);
   require<ConfigError>(model.model != "unet", "no data set here has images as targets, which --model unet needs: ",
                        "examples/unet_skip.cc trains one, and penstock bench step measures it");
-  require<ConfigError>(!flags.augment || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
+  (void)parse_augmentation(flags.augment);  // refused before files are read
+  require<ConfigError>(flags.augment == "none" || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
                        dataset_of(model), ": a mirrored digit is no digit");
   require<ConfigError>(model.model != "tied-lm",
                        "no data set here fits --model tied-lm: penstock infer runs it, examples/tied_inference.cc too");

@@ -249,7 +249,7 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
   verb->footer("Example:\n"
                "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
-               "  penstock train --model resnet18 --stem cifar --width 16 --augment --optimizer adam --lr 1e-3\n"
+               "  penstock train --model resnet18 --stem cifar --width 16 --augment crop-flip --optimizer adam --lr 1e-3\n"
                "  penstock train --config run.toml --epochs 3\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);

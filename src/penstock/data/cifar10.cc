@@ -32,11 +32,25 @@ std::vector<std::string> find_batches(const std::filesystem::path& folder, const
   return found;
 }
 
+/// The folder in or below `root` with batches of the Python version; empty where there are none.
+std::string find_python_version(const std::filesystem::path& root) {
+  std::error_code code;
+  for (const auto& folder : {root, root / "cifar-10-batches-py", root / "cifar10", root / "cifar10/cifar-10-batches-py"})
+    for (const char* name : {"data_batch_1", "test_batch"})
+      if (std::filesystem::is_regular_file(folder / name, code)) return folder.string();
+  return {};
+}
+
 std::vector<std::string> find_cifar10(const std::string& directory, DataPart part) {
   const std::string stem = part == DataPart::train ? "data_batch" : "test_batch";
   const std::filesystem::path root(directory);
-  for (const auto& folder : {root, root / "cifar10", root / "cifar-10-batches-bin"})
+  for (const auto& folder :
+       {root, root / "cifar10", root / "cifar-10-batches-bin", root / "cifar10/cifar-10-batches-bin"})
     if (std::vector<std::string> found = find_batches(folder, stem); !found.empty()) return found;
+  if (const std::string python = find_python_version(root); !python.empty())
+    throw DataError(say("no CIFAR-10 in the binary version in '", directory, "': '", python,
+                        "' holds the Python version, which is pickled; scripts/convert_cifar10.py '", python,
+                        "' makes the binary one beside it"));
   throw DataError(say("no CIFAR-10 in '", directory, "' or its folders cifar10 and cifar-10-batches-bin: files '", stem,
                       "*.bin' of the binary version are wanted (scripts/fetch_data.sh cifar10 fetches them)"));
 }
