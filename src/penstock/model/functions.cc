@@ -1,8 +1,42 @@
 #include "penstock/model/functions.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "penstock/base/error.h"
+#include "penstock/model/random_rows.h"
 
 namespace penstock {
+namespace {
+
+/// Box and Muller's: two normal numbers from two uniform ones.
+void fill_normal(at::philox_engine& bits, float* numbers, std::int64_t count) {
+  constexpr double unit = 1.0 / 4294967296.0;
+  for (std::int64_t i = 0; i < count; i += 2) {
+    const double radius = std::sqrt(-2 * std::log((bits() + 1.0) * unit));
+    const double angle = 2 * std::numbers::pi * unit * bits();
+    numbers[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < count) numbers[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+void fill_uniform(at::philox_engine& bits, float* numbers, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) numbers[i] = static_cast<float>(bits() >> 8) * (1.0f / 16777216.0f);
+}
+
+Value random_like(const std::string& name, const Value& input, const RandomLikeOptions& options,
+                  void (*fill)(at::philox_engine&, float*, std::int64_t),
+                  torch::Tensor (*outside)(const torch::Tensor&)) {
+  return apply(name, [=](const Tensors& x) {
+    const RandomPlace* place = RandomPlace::current();
+    require<PlanError>(x[0].is_floating_point(), name, " is asked for numbers of type ", x[0].scalar_type(),
+                       ": give it a floating-point value");
+    if (!place) return outside(x[0]);
+    return draw_by_sample(x[0], {options.sample_dimension, options.flattened}, *place, fill, name);
+  }, Values{input});
+}
+
+}  // namespace
 
 Value flatten(const Value& input, std::int64_t start) {
   return apply("flatten", [start](const Tensors& x) { return x[0].flatten(start); }, Values{input});
@@ -116,6 +150,16 @@ Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_s
     sizes.insert(sizes.end(), sizes_after_samples.begin(), sizes_after_samples.end());
     return x[0].reshape(sizes);
   }, Values{input});
+}
+
+Value normal_like(const Value& input, const RandomLikeOptions& options) {
+  return random_like("normal_like", input, options, fill_normal,
+                     [](const torch::Tensor& x) { return torch::randn_like(x); });
+}
+
+Value uniform_like(const Value& input, const RandomLikeOptions& options) {
+  return random_like("uniform_like", input, options, fill_uniform,
+                     [](const torch::Tensor& x) { return torch::rand_like(x); });
 }
 
 }  // namespace penstock

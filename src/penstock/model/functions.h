@@ -52,4 +52,19 @@ Value concat(const Values& inputs, std::int64_t dimension);
 /// the other sizes may be -1.
 Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples);
 
+/// How normal_like and uniform_like find the samples in a value.
+struct RandomLikeOptions {
+  std::int64_t sample_dimension = 0;  // negative numbers count from the last
+  bool flattened = false;             // it holds several entries of each sample, one sample after the other
+};
+/// Random numbers of the shape, type and device of `input`, a floating-point value, which is not looked at otherwise:
+/// no gradient flows back to it. Standard normal, or uniform in [0, 1). In a pipeline each sample's numbers are a
+/// function of (pipeline's seed, step, this call, sample) alone: repeatable, and the same for every cut, schedule,
+/// number of micro-batches and replicas, and transport. In evaluation and inference `step` is the number of training
+/// steps before. A VAE's sample is `mean + deviation * normal_like(mean)`. A forward on real tensors, without a
+/// pipeline, draws from torch's default generator instead. In a step, throws PlanError where the samples' dimension
+/// does not hold the samples of the micro-batch, and for integers.
+Value normal_like(const Value& input, const RandomLikeOptions& options = {});
+Value uniform_like(const Value& input, const RandomLikeOptions& options = {});
+
 }  // namespace penstock

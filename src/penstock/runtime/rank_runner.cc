@@ -223,7 +223,7 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_of(micro_batch);
   Stage::Arrivals arrivals;
-  arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}};
+  arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}, rows.size()};
   const RowRange here{rows.begin - job_->first_input_row, rows.end - job_->first_input_row};
   for (int input : stage.part().graph_inputs) {
     const auto index = static_cast<std::size_t>(input);

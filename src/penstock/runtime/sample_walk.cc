@@ -22,7 +22,7 @@ void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
   for (std::size_t i = 0; i < sample.size(); ++i) values[{-1, static_cast<int>(i)}] = sample[i];
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    place.call = node.name;
+    place.begin_call(node.name);
     std::optional<BuiltLayer> layer;
     if (node.is_layer()) layer = build_layer(node.layer->factory, {.seed = 0, .layer = node.layer_path});
     if (layer && kernels == Kernels::tuned) make_fast(*layer);

@@ -184,6 +184,8 @@ Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) 
   result.activations.kept = std::move(run.kept);
   result.activations.received = std::move(leaves);
   if (!part_.outputs.empty() && finish) {
+    run.place.begin_call("loss");
+    const DeviceRandomGuard draws(run.place, setting_.device);
     Tensors outputs;
     for (const ValueRef& value : part_.outputs) outputs.push_back(run.slots[slot_of(value)]);
     result.activations.loss = finish(outputs);
@@ -250,7 +252,8 @@ void Stage::run_call_unnamed(const Call& call, Passage& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
-  run.place.call = call.node->name;
+  run.place.begin_call(call.node->name);
+  const DeviceRandomGuard draws(run.place, setting_.device);
   if (call.split && !run.kept.empty()) {
     run.slots[call.first_output] = split_[*call.split]->forward(arguments.front(), run.kept[*call.split]);
     return;

@@ -1,0 +1,110 @@
+#include "penstock/model/random_place.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+
+#include "penstock/model/random_generator.h"
+#include "penstock/model/random_rows.h"
+
+namespace penstock {
+namespace {
+
+/// What a guard sets up. Guards stand inside each other where a call makes another pipeline's place its own.
+struct Level {
+  const RandomPlace* place = nullptr;
+  TorchDraws torch_draws = {};
+  at::Generator generator = {};  // made when something draws
+  std::uint64_t seeded_for = 0;  // the call's number
+  std::uint64_t counted_for = 0;
+  std::uint64_t draws = 0;       // of the call counted_for
+};
+
+thread_local std::vector<std::unique_ptr<Level>> levels_of_thread;
+thread_local at::Generator spare_of_thread;
+
+/// One for each device, for good.
+std::mutex& mutex_of(c10::Device device) {
+  static std::mutex all;
+  static std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, std::mutex> by_device;
+  const std::lock_guard<std::mutex> lock(all);
+  return by_device[{device.type(), device.index()}];
+}
+
+}  // namespace
+
+std::uint64_t seed_of_call(const RandomPlace& place) {
+  // Spread by splitmix64's finaliser: neighbouring micro-batches differ in one bit.
+  std::uint64_t x = key_of(place, 0) ^ (static_cast<std::uint64_t>(place.first_sample) + 1) * 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+const RandomPlace* RandomPlace::current() {
+  return levels_of_thread.empty() ? nullptr : levels_of_thread.back()->place;
+}
+
+std::uint64_t RandomPlace::next_draw() {
+  if (levels_of_thread.empty()) return 0;
+  Level& level = *levels_of_thread.back();
+  if (level.counted_for != level.place->calls) level.draws = 0;
+  level.counted_for = level.place->calls;
+  return level.draws++;
+}
+
+at::Generator generator_of_call() {
+  if (levels_of_thread.empty()) return {};
+  Level& level = *levels_of_thread.back();
+  const bool is_new = !level.generator.defined();
+  if (is_new) level.generator = std::exchange(spare_of_thread, {});
+  if (!level.generator.defined()) level.generator = at::detail::createCPUGenerator();
+  if (is_new || level.seeded_for != level.place->calls) {
+    level.generator.set_current_seed(seed_of_call(*level.place));
+    level.seeded_for = level.place->calls;
+  }
+  return level.generator;
+}
+
+RandomPlaceGuard::RandomPlaceGuard(const RandomPlace& place) {
+  levels_of_thread.push_back(std::make_unique<Level>());
+  levels_of_thread.back()->place = &place;
+}
+
+RandomPlaceGuard::~RandomPlaceGuard() {
+  // What a call still holds (a generator that a module kept) does not become the next one's.
+  at::Generator& used = levels_of_thread.back()->generator;
+  if (used.defined() && used.getIntrusivePtr().use_count() == 1) spare_of_thread = std::move(used);
+  levels_of_thread.pop_back();
+}
+
+struct DeviceRandomGuard::Seeded {
+  std::lock_guard<std::mutex> lock;
+  at::Generator generator;
+  at::Tensor before;
+};
+
+DeviceRandomGuard::DeviceRandomGuard(const RandomPlace& place, c10::Device device) {
+  if (device.is_cpu() || device.is_meta()) return;
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  seeded_ = new Seeded{std::lock_guard<std::mutex>(mutex_of(device)), generator, {}};
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  seeded_->before = generator.get_state();
+  generator.set_current_seed(seed_of_call(place));
+}
+
+DeviceRandomGuard::~DeviceRandomGuard() {
+  if (!seeded_) return;
+  {
+    const std::lock_guard<std::mutex> lock(seeded_->generator.mutex());
+    seeded_->generator.set_state(seeded_->before);
+  }
+  delete seeded_;
+}
+
+}  // namespace penstock

@@ -1,0 +1,336 @@
+// What LibTorch draws by itself in a pipeline: repeatable, the same for every partition, schedule and number of
+// threads, the same when a call runs again for the backward pass, and without a trace in the process's default
+// generator.
+#include <gtest/gtest.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "penstock/model/random_place.h"
+#include "tests/runtime/trained.h"
+
+namespace penstock::test {
+namespace {
+
+/// [n, 16] as a sequence of two, in the (sequence, batch, feature) order of torch's attention, and back.
+torch::Tensor as_sequence(const torch::Tensor& x) { return x.view({x.size(0), 2, 8}).transpose(0, 1); }
+torch::Tensor as_rows(const torch::Tensor& x) { return x.transpose(0, 1).reshape({x.size(1), 16}); }
+
+struct AttentionImpl : torch::nn::Module {
+  torch::nn::MultiheadAttention inner =
+      register_module("inner", torch::nn::MultiheadAttention(torch::nn::MultiheadAttentionOptions(8, 2).dropout(0.4)));
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor s = as_sequence(x);
+    return as_rows(std::get<0>(inner->forward(s, s, s)));
+  }
+};
+struct EncoderImpl : torch::nn::Module {
+  torch::nn::TransformerEncoderLayer inner = register_module(
+      "inner",
+      torch::nn::TransformerEncoderLayer(
+          torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(8).dropout(0.4)));
+  torch::Tensor forward(const torch::Tensor& x) { return as_rows(inner->forward(as_sequence(x))); }
+};
+template <class Recurrent, class Options>
+struct RecurrentImpl : torch::nn::Module {
+  Recurrent inner = register_module("inner", Recurrent(Options(8, 8).num_layers(2).dropout(0.4)));
+  torch::Tensor forward(const torch::Tensor& x) { return as_rows(std::get<0>(inner->forward(as_sequence(x)))); }
+};
+using LstmImpl = RecurrentImpl<torch::nn::LSTM, torch::nn::LSTMOptions>;
+using GruImpl = RecurrentImpl<torch::nn::GRU, torch::nn::GRUOptions>;
+
+struct DrawingImpl : torch::nn::Module {
+  torch::Tensor (*draw)(const torch::Tensor&);
+  explicit DrawingImpl(torch::Tensor (*function)(const torch::Tensor&)) : draw(function) {}
+  torch::Tensor forward(const torch::Tensor& x) { return draw(x); }
+};
+
+LayerFactory drawing(torch::Tensor (*function)(const torch::Tensor&)) {
+  return layer_factory([function] { return std::make_shared<DrawingImpl>(function); });
+}
+
+struct Kind {
+  std::string name;
+  std::function<LayerFactory()> make;
+};
+
+const std::vector<Kind>& kinds() {
+  using namespace torch::nn;
+  static const std::vector<Kind> all = {
+      {"Dropout", [] { return layer_factory([] { return torch::nn::Dropout(0.5); }); }},
+      {"Dropout in place", [] { return layer_factory([] {
+         return torch::nn::Dropout(torch::nn::DropoutOptions(0.5).inplace(true));
+       }); }},
+      {"AlphaDropout", [] { return layer_factory([] { return AlphaDropout(0.5); }); }},
+      {"FeatureAlphaDropout", [] { return layer_factory([] { return FeatureAlphaDropout(0.5); }); }},
+      {"RReLU", [] { return layer_factory([] { return RReLU(); }); }},
+      {"LSTM", [] { return layer_factory([] { return std::make_shared<LstmImpl>(); }); }},
+      {"GRU", [] { return layer_factory([] { return std::make_shared<GruImpl>(); }); }},
+      {"MultiheadAttention", [] { return layer_factory([] { return std::make_shared<AttentionImpl>(); }); }},
+      {"TransformerEncoderLayer", [] { return layer_factory([] { return std::make_shared<EncoderImpl>(); }); }},
+      {"randn_like", [] { return drawing([](const torch::Tensor& x) { return x * torch::randn_like(x); }); }},
+      {"randn", [] { return drawing([](const torch::Tensor& x) { return x * torch::randn(x.sizes()); }); }},
+      {"rand", [] { return drawing([](const torch::Tensor& x) { return x + torch::rand({1, 16}); }); }},
+      {"randint", [] { return drawing([](const torch::Tensor& x) { return x * torch::randint(3, {16}); }); }},
+      {"randperm",
+       [] { return drawing([](const torch::Tensor& x) { return x.index_select(1, torch::randperm(16)); }); }},
+      {"multinomial", [] { return drawing([](const torch::Tensor& x) {
+         return x.index_select(1, torch::multinomial(torch::ones({16}), 16, true));
+       }); }},
+      {"bernoulli", [] { return drawing([](const torch::Tensor& x) {
+         return x * torch::bernoulli(torch::sigmoid(x.detach()));
+       }); }},
+      {"normal", [] { return drawing([](const torch::Tensor& x) { return x + at::normal(x.detach(), 0.5); }); }},
+      {"poisson", [] { return drawing([](const torch::Tensor& x) { return x * torch::poisson(x.detach().abs()); }); }},
+      {"several at once", [] { return drawing([](const torch::Tensor& x) {
+         return torch::dropout(x, 0.3, true) + torch::dropout(x, 0.3, true) * torch::rand_like(x);
+       }); }}};
+  return all;
+}
+
+struct Network : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(8, 16); });
+  Layer middle, random, again;
+  Layer out = add("out", [] { return torch::nn::Linear(16, 4); });
+  explicit Network(const Kind& kind)
+      : middle(add("middle", [] { return torch::nn::Linear(16, 16); })),
+        random(add_factory("random", kind.make())),
+        again(add_factory("again", kind.make())) {}
+  Value forward(Value x) override {
+    x = again(middle(random(in(x))));
+    return out(apply("noise", [](const Tensors& v) { return v[0] + 0.1 * torch::randn_like(v[0]); }, Values{x}));
+  }
+};
+
+struct How {
+  int stages = 1;
+  std::string schedule = "gpipe";
+  bool recompute = false;
+  std::uint64_t seed = 9;
+  int replicas = 1;
+  int micro_batches = 3;
+};
+
+Trained train_network(Cell& network, const How& how) {
+  torch::Tensor inputs;
+  {
+    torch::Generator own = at::detail::createCPUGenerator(4);
+    inputs = torch::empty({12, 8}).normal_(0, 1, own);
+  }
+  const torch::Tensor targets = torch::arange(12) % 4;
+  World world({.stages = how.stages, .replicas = how.replicas});
+  PipelineOptions options;
+  options.schedule = how.schedule;
+  options.micro_batches = how.micro_batches;
+  options.recompute = how.recompute;
+  options.cut = "uniform";
+  options.seed = how.seed;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  Trained trained;
+  for (int step = 0; step < 2; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
+  trained.losses.push_back(pipeline.evaluate(inputs, targets).loss());  // "noise" draws here too
+  trained.state = pipeline.state();
+  return trained;
+}
+
+Trained train_kind(const Kind& kind, const How& how) {
+  Network network(kind);
+  return train_network(network, how);
+}
+
+TEST(Randomness, OfTorchIsTheSameForEveryScheduleAndPartitionAndInTheSecondRun) {
+  for (const Kind& kind : kinds()) {
+    const Trained plain = train_kind(kind, {});
+    expect_same(plain, train_kind(kind, {}), kind.name + ", run to run");
+    EXPECT_NE(plain.losses, train_kind(kind, {.seed = 10}).losses) << kind.name;
+    for (const bool recompute : {false, true})
+      for (const int stages : {1, 2, 3})
+        for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+          if (std::string(schedule) == "1f1b" && stages == 2) continue;
+          expect_same(plain, train_kind(kind, {.stages = stages, .schedule = schedule, .recompute = recompute}),
+                      say(kind.name, ", ", schedule, ", p ", stages, recompute ? ", recomputed" : ""));
+        }
+  }
+}
+
+TEST(Randomness, OfTorchWithReplicasIsRepeatable) {
+  const Kind& kind = kinds().front();
+  const Trained plain = train_kind(kind, {.replicas = 2});
+  expect_same(plain, train_kind(kind, {.replicas = 2}), "run to run");
+  expect_same(plain, train_kind(kind, {.stages = 2, .schedule = "1f1b", .recompute = true, .replicas = 2}), "p 2");
+}
+
+TEST(Randomness, LeavesTheDefaultGeneratorAlone) {
+  for (const Kind& kind : kinds()) {
+    torch::manual_seed(3);
+    const torch::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
+    train_kind(kind, {.stages = 2, .recompute = true});
+    EXPECT_TRUE(torch::equal(before, at::detail::getDefaultCPUGenerator().get_state())) << kind.name;
+  }
+}
+
+/// The default generator's state, and what others draw from it meanwhile, change nothing.
+TEST(Randomness, DoesNotGoByTheDefaultGenerator) {
+  const Kind& kind = kinds().front();
+  torch::manual_seed(1);
+  const Trained plain = train_kind(kind, {});
+  torch::manual_seed(2);
+  expect_same(plain, train_kind(kind, {}), "another seed");
+}
+
+/// A caller's own generator stays the caller's; outside of a pipeline everything is as ever.
+TEST(Randomness, OfACallersOwnGeneratorAndOutsideStaysAsItIs) {
+  torch::manual_seed(5);
+  const torch::Tensor outside = torch::rand({8});
+  torch::Generator own = at::detail::createCPUGenerator(5);
+  EXPECT_TRUE(torch::equal(outside, torch::rand({8}, own)));
+
+  struct Own : Cell {
+    Layer linear = add("linear", [] { return torch::nn::Linear(8, 4); });
+    torch::Tensor drawn;
+    Value forward(Value x) override {
+      return linear(apply("own", [this](const Tensors& v) {
+        torch::Generator mine = at::detail::createCPUGenerator(5);
+        drawn = torch::rand({8}, mine);
+        return v[0] + drawn;
+      }, Values{x}));
+    }
+  } network;
+  train_network(network, {});
+  EXPECT_TRUE(torch::equal(outside, network.drawn));
+}
+
+/// The story: a mask that was drawn again for the backward pass made gradients wrong without a word.
+TEST(Randomness, RecomputeOfTorchsDropoutGivesTheRightGradients) {
+  struct Story : Cell {
+    Layer in = add("in", [] { return torch::nn::Linear(16, 64); });
+    Layer drop = add("drop", [] { return torch::nn::Dropout(0.5); });
+    Layer out = add("out", [] { return torch::nn::Linear(64, 4); });
+    Value forward(Value x) override { return out(drop(in(x))); }
+  };
+  const auto step = [](bool recompute) {
+    World world({.stages = 1});
+    Story network;
+    Pipeline pipeline(world, network, cross_entropy, {.recompute = recompute});
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    torch::Generator own = at::detail::createCPUGenerator(4);
+    pipeline.train_step(torch::empty({32, 16}).normal_(0, 1, own), torch::arange(32) % 4).wait();
+    return pipeline.state();
+  };
+  const auto kept = step(false), again = step(true);
+  for (const auto& [name, value] : kept) EXPECT_TRUE(torch::equal(value, again.at(name))) << name;
+}
+
+TEST(Randomness, RecomputeSeesEveryElementsMask) {
+  struct One : Cell {
+    Layer in = add("in", [] { return torch::nn::Linear(1, 1); });
+    Layer drop = add("drop", [] { return torch::nn::Dropout(0.5); });
+    Value forward(Value x) override { return drop(in(x)); }
+  };
+  Loss sum = squared_error;
+  sum.sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); };
+  const auto gradients = [&](bool recompute) {
+    std::vector<double> all;
+    World world({.stages = 1});
+    One network;
+    Pipeline pipeline(world, network, sum, {.recompute = recompute});
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
+    for (int i = 0; i < 50; ++i) {
+      pipeline.train_step(torch::ones({1, 1}), torch::zeros({1})).wait();
+      all.push_back(pipeline.state().at("in.bias").item<double>());
+    }
+    return all;
+  };
+  EXPECT_EQ(gradients(false), gradients(true));
+}
+
+/// A VAE's noise.
+struct Vae : Cell {
+  Layer mean = add("mean", [] { return torch::nn::Linear(8, 6); });
+  Layer spread = add("spread", [] { return torch::nn::Linear(8, 6); });
+  Layer out = add("out", [] { return torch::nn::Linear(6, 4); });
+  Value forward(Value x) override {
+    const Value middle = mean(x);
+    const Value z = middle + normal_like(middle) * sigmoid(spread(x));
+    return out(z + uniform_like(z) * normal_like(z));
+  }
+};
+
+TEST(Randomness, OfNormalLikeAndUniformLikeGoesBySample) {
+  const auto run = [](const How& how) {
+    Vae network;
+    return train_network(network, how);
+  };
+  const Trained plain = run({});
+  EXPECT_NE(plain.losses, run({.seed = 10}).losses);
+  for (const int stages : {1, 2, 3})
+    for (const bool recompute : {false, true})
+      expect_same(plain, run({.stages = stages, .schedule = "1f1b", .recompute = recompute}), say("p ", stages));
+  for (const int micro_batches : {1, 4}) expect_close(plain, run({.micro_batches = micro_batches}), 1e-5);
+  expect_close(plain, run({.replicas = 2}), 1e-5);
+}
+
+/// [n, t, c] turned round, flattened, or without samples at all.
+struct Turned : Cell {
+  enum Way { right, turned, named, flattened, told, broadcast } way;
+  Layer in = add("in", [] { return torch::nn::Linear(8, 16); });
+  Layer drop;
+  Layer out = add("out", [] { return torch::nn::Linear(16, 4); });
+  explicit Turned(Way w)
+      : way(w), drop(add("drop", [w] {
+          return Dropout(DropoutOptions{0.5, w == named ? 1 : 0, w == told});
+        })) {}
+  Value forward(Value x) override {
+    x = reshape(in(x), {2, 8});
+    switch (way) {
+      case right: x = drop(x); break;
+      case turned:
+      case named: x = transpose(drop(transpose(x, 0, 1)), 0, 1); break;
+      case flattened:
+      case told: {
+        const Value rows = apply("rows", [](const Tensors& v) { return v[0].reshape({-1, 8}); }, Values{x});
+        x = apply("back", [](const Tensors& v) { return v[0].view({-1, 2, 8}); }, Values{drop(rows)});
+        break;
+      }
+      case broadcast: x = x * drop(apply("table", [](const Tensors&) { return torch::ones({1, 2, 8}); }, Values{x}));
+    }
+    return out(flatten(x));
+  }
+};
+
+TEST(Randomness, OfDropoutKnowsWhichDimensionHoldsTheSamples) {
+  const auto run = [](Turned::Way way, int micro_batches) {
+    Turned network(way);
+    return train_network(network, {.micro_batches = micro_batches});
+  };
+  const Trained right = run(Turned::right, 3);
+  expect_same(right, run(Turned::named, 3), "named");
+  expect_same(right, run(Turned::told, 3), "flattened");
+  for (const Turned::Way way : {Turned::right, Turned::named, Turned::told}) expect_close(right, run(way, 1), 1e-5);
+  for (const Turned::Way way : {Turned::turned, Turned::flattened, Turned::broadcast}) try {
+      run(way, 3);
+      ADD_FAILURE() << "no error for way " << way;
+    } catch (const RankFailure& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("'drop'"), std::string::npos) << text;
+      EXPECT_NE(text.find("sample_dimension"), std::string::npos) << text;
+      EXPECT_NE(text.find("4 samples"), std::string::npos) << text;
+    }
+}
+
+/// A module with two of them does not drop the same elements twice.
+TEST(Randomness, OfTwoDropoutsInOneModuleDiffers) {
+  RandomPlace place{1, 2, 0, "both"};
+  const RandomPlaceGuard guard(place);
+  Dropout a(0.5), b(0.5);
+  const torch::Tensor x = torch::ones({4, 100});
+  place.begin_call("both");
+  const torch::Tensor first = a(x), second = b(x);
+  EXPECT_FALSE(torch::equal(first, second));
+  place.begin_call("both");
+  EXPECT_TRUE(torch::equal(first, a(x)));
+  EXPECT_TRUE(torch::equal(second, b(x)));
+}
+
+}  // namespace
+}  // namespace penstock::test
