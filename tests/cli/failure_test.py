@@ -36,6 +36,8 @@ MISUSE = [
     (["--eval-every", "-1"], "eval-every = -1: give a number of epochs, or 0 for never"),
     (["--threads", "0"], "threads = 0, but a rank has at least 1"),
     (["--deadline", "0"], "--deadline 0: give seconds between 0.001 and 1e+06"),
+    (["--stall-limit", "0"], "--stall-limit 0: give seconds between 0.001 and 1e+06"),
+    (["--start-deadline", "-3"], "--start-deadline -3: give seconds between 0.001 and 1e+06"),
     (["--seed", "-1"], "--seed: -1 is below 0"),
     (["--model", "vgg"], "--model: vgg not in {mlp,"),
     (["--hidden", "512x"], "'512x' in '512x' is no layer width: write widths as 512,512 or 1024x8"),
@@ -230,7 +232,7 @@ class Failure(ProgramRuns):
         self.assertEqual(code, 1, err)
         self.assertEqual(len(said), 1, err)
         self.assertRegex(said[0], r"^rank 0 \(stage 0\) failed at 0\S+ of step \d+: rank 0 waits for 0RECV_B\d from rank 1, "
-                                  r"which .* \(no progress for 5 s\)$")
+                                  r"which .* \(no sign of life for 5 s\)$")
         self.assertEqual(still_running(ranks.values()), [])
 
     @of_mpi
@@ -242,7 +244,7 @@ class Failure(ProgramRuns):
         # mpirun wakes rank 0 before it ends it: there may be time to say what has reached it meanwhile.
         cause = said[0].removeprefix("[rank 1] ")
         self.assertRegex(cause, r"^rank 1 \(stage 1\) failed at 1\S+ of step \d+: rank 1 waits for .* from rank 0, "
-                                r"which .* \(no progress for 5 s\)$")
+                                r"which .* \(no sign of life for 5 s\)$")
         self.assertEqual(said[1:], [cause] * (len(said) - 1), err)
         self.assertEqual(still_running(ranks.values()), [])
 

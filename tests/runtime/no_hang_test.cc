@@ -74,7 +74,7 @@ TEST(NoHang, ARankThatStallsIsNamedAndLeftBehind) {
   });
   const auto begin = std::chrono::steady_clock::now();
   {
-    World world({.stages = 3, .deadline = std::chrono::milliseconds(300)});
+    World world({.stages = 3, .stall_limit = std::chrono::milliseconds(300)});
     const std::string message = failure_of(world, network);
     EXPECT_NE(message.find("from rank 1, which is at 1F1"), std::string::npos) << message;
   }

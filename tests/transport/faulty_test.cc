@@ -15,8 +15,8 @@ Message message_of(int number) { return {{{torch::full({1}, number), false}}}; }
 
 /// Rank 0 sends through the plan, rank 1 receives.
 struct Pair {
-  explicit Pair(const FaultPlan& plan, std::chrono::milliseconds deadline = 60s) {
-    auto endpoints = open_threads(2, {.deadline = deadline});
+  explicit Pair(const FaultPlan& plan, std::chrono::milliseconds stall_limit = 60s) {
+    auto endpoints = open_threads(2, {.stall_limit = stall_limit});
     sender = make_faulty(std::move(endpoints[0]), plan);
     receiver = std::move(endpoints[1]);
   }

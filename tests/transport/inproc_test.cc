@@ -49,7 +49,7 @@ TEST(Threads, AbortReachesAllWithTheFirstReason) {
 }
 
 TEST(Threads, AWaitForARankThatStandsStillEnds) {
-  const auto ranks = open_threads(2, {.deadline = 60ms});
+  const auto ranks = open_threads(2, {.stall_limit = 60ms});
   ranks[0]->report_progress({"0F5"});
   try {
     ranks[1]->receive(WorldRank(0), {}, "1RECV_F5");
@@ -57,7 +57,7 @@ TEST(Threads, AWaitForARankThatStandsStillEnds) {
   } catch (const TransportError& error) {
     const std::string text = error.what();
     EXPECT_TRUE(text.starts_with("rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 since ")) << text;
-    EXPECT_TRUE(text.ends_with("(no progress for 0.06 s)")) << text;
+    EXPECT_TRUE(text.ends_with("(no progress for 0.06 s, the stall limit)")) << text;
   }
 }
 
@@ -68,7 +68,7 @@ TEST(Threads, ARankThatHasLeftIsNamedSo) {
     ranks[1]->receive(WorldRank(0), {}, "1RECV_F5");
     FAIL();
   } catch (const TransportError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 0, which is at end since"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 0, which has left the world"), std::string::npos) << error.what();
   }
 }
 

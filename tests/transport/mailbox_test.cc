@@ -31,11 +31,12 @@ struct Board {
     }
     std::optional<Standing> standing(WorldRank rank) const override { return board.ranks[rank.index()].read(); }
     bool hears_late() const override { return false; }
+    Contact contact(WorldRank rank) const override { return board.contacts[rank.index()]; }
     Board& board;
     Progress& own;
   };
 
-  Board(int size, Patience patience) : ranks(static_cast<std::size_t>(size)) {
+  Board(int size, Patience patience) : ranks(static_cast<std::size_t>(size)), contacts(ranks.size()) {
     for (int rank = 0; rank < size; ++rank) {
       mailboxes.emplace_back(WorldRank(rank), patience);
       watches.emplace_back(*this, rank);
@@ -50,6 +51,7 @@ struct Board {
   }
 
   std::vector<Progress> ranks;
+  std::vector<Contact> contacts;
   std::deque<Mailbox<int>> mailboxes;
   std::deque<Watch> watches;
   std::function<void()> on_ask;  // called by a waiting rank whenever it looks after its peer
@@ -147,16 +149,16 @@ INSTANTIATE_TEST_SUITE_P(SpinOrSleep, MailboxTraffic, ::testing::Values(0ns, 50u
   return std::string(spin.param.count() > 0 ? "spin" : "sleep");
 });
 
-TEST(Deadline, NamesWhoWaitsForWhatAndWhereThePeerStandsStill) {
-  Board board(2, {.deadline = 80ms});
+TEST(StallLimit, NamesWhoWaitsForWhatAndWhereThePeerStandsStill) {
+  Board board(2, {.stall_limit = 80ms});
   board.ranks[0].report({"0F5"});
   const std::string text = failure_of([&] { board.take(1, 0, tag_of(5), "1RECV_F5"); });
   EXPECT_TRUE(text.starts_with("rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 since 0.")) << text;
-  EXPECT_TRUE(text.ends_with(" s (no progress for 0.08 s)")) << text;
+  EXPECT_TRUE(text.ends_with(" s (no progress for 0.08 s, the stall limit)")) << text;
 }
 
-TEST(Deadline, ATimeoutIsNotAnAbort) {
-  Board board(2, {.deadline = 20ms});
+TEST(StallLimit, ATimeoutIsNotAnAbort) {
+  Board board(2, {.stall_limit = 20ms});
   try {
     board.take(1, 0, tag_of(5));
     FAIL();
@@ -168,9 +170,9 @@ TEST(Deadline, ATimeoutIsNotAnAbort) {
   EXPECT_EQ(board.take(1, 0, tag_of(6)), 6);
 }
 
-TEST(Deadline, StartsAnewWheneverThePeerGetsOn) {
-  // The peer gets on each time the waiting rank looks, and sends after four deadlines' worth of looks.
-  Board board(2, {.deadline = 80ms});
+TEST(StallLimit, StartsAnewWheneverThePeerGetsOn) {
+  // The peer gets on each time the waiting rank looks, and sends after four limits' worth of looks.
+  Board board(2, {.stall_limit = 80ms});
   int looks = 0;
   board.on_ask = [&] {
     board.ranks[0].report({"0F1"});
@@ -179,8 +181,8 @@ TEST(Deadline, StartsAnewWheneverThePeerGetsOn) {
   EXPECT_EQ(board.take(1, 0, tag_of(0)), 42);
 }
 
-TEST(Deadline, ProgressWithinAnInstructionCounts) {
-  Board board(2, {.deadline = 80ms});
+TEST(StallLimit, ProgressWithinAnInstructionCounts) {
+  Board board(2, {.stall_limit = 80ms});
   int looks = 0;
   board.on_ask = [&] {
     board.ranks[0].move();
@@ -189,9 +191,9 @@ TEST(Deadline, ProgressWithinAnInstructionCounts) {
   EXPECT_EQ(board.take(1, 0, tag_of(0)), 42);
 }
 
-TEST(Deadline, IsPatientWhileThePeerWaitsForOneThatGetsOn) {
+TEST(StallLimit, IsPatientWhileThePeerWaitsForOneThatGetsOn) {
   // Rank 3 waits for 2, which waits for 1, which waits for 0; only rank 0 moves.
-  Board board(4, {.deadline = 80ms});
+  Board board(4, {.stall_limit = 80ms});
   board.ranks[2].wait_begins(WorldRank(1));
   board.ranks[1].wait_begins(WorldRank(0));
   int looks = 0;
@@ -202,8 +204,8 @@ TEST(Deadline, IsPatientWhileThePeerWaitsForOneThatGetsOn) {
   EXPECT_EQ(board.take(3, 2, tag_of(0)), 42);
 }
 
-TEST(Deadline, NamesTheWholeChainWhenItsEndStandsStill) {
-  Board board(3, {.deadline = 40ms});
+TEST(StallLimit, NamesTheWholeChainWhenItsEndStandsStill) {
+  Board board(3, {.stall_limit = 40ms});
   board.ranks[1].report({"1RECV_F2"});
   board.ranks[1].wait_begins(WorldRank(0));
   board.ranks[0].report({"0F2"});
@@ -218,6 +220,72 @@ TEST(Deadline, ACircleOfWaitsEnds) {
   board.ranks[2].wait_begins(WorldRank(0));
   const std::string text = failure_of([&] { board.take(0, 1, tag_of(0)); });
   EXPECT_NE(text.find(", waiting for rank 1: a circle (no progress"), std::string::npos) << text;
+}
+
+TEST(Deadline, ALivePeerMayTakeAsLongAsItLikes) {
+  // It is at one instruction all the time, as in a long layer or a hook, and lives.
+  Board board(2, {.deadline = 10ms});
+  board.ranks[0].report({"0F1"});
+  int looks = 0;
+  board.on_ask = [&] {
+    if (++looks == 20) board.put(0, 1, tag_of(0), 42);  // a look each quarter of a deadline
+  };
+  EXPECT_EQ(board.take(1, 0, tag_of(0)), 42);
+}
+
+TEST(Deadline, ASilentRankIsNamedWithWhatIsKnownOfIt) {
+  // Anywhere in the chain. What is known of it is old.
+  Board board(3, {.deadline = 40ms});
+  board.ranks[1].wait_begins(WorldRank(0));
+  board.ranks[0].report({"0F2", 7});
+  board.on_ask = [&] {
+    if (board.contacts[0].unanswered_ns == 0) board.contacts[0].unanswered_ns = steady_now_ns();
+  };
+  const std::string text = failure_of([&] { board.take(2, 1, tag_of(2), "2RECV_F2"); });
+  EXPECT_NE(text.find(", waiting for rank 0, which has given no answer since 0.0 s, last at 0F2 in step 7 (no sign of "
+                      "life for 0.04 s)"), std::string::npos) << text;
+}
+
+TEST(Deadline, AnAnswerInBetweenStartsItAnew) {
+  Board board(2, {.deadline = 400ms});
+  int looks = 0;
+  board.on_ask = [&] {
+    Contact& contact = board.contacts[0];
+    ++looks;
+    if (looks % 3 == 0) contact.unanswered_ns = 0;
+    else if (contact.unanswered_ns == 0) contact.unanswered_ns = steady_now_ns();
+    if (looks == 12) board.put(0, 1, tag_of(0), 42);
+  };
+  EXPECT_EQ(board.take(1, 0, tag_of(0)), 42);
+}
+
+TEST(Deadline, ARankThatHasLeftSendsNothing) {
+  Board board(2, {.deadline = 20ms});
+  board.ranks[0].report(end_position);
+  EXPECT_EQ(failure_of([&] { board.take(1, 0, tag_of(0), "1RECV_F0"); }),
+            "rank 1 waits for 1RECV_F0 from rank 0, which has left the world, and sends nothing any more");
+}
+
+Tag tag_in_step(std::uint64_t step) { return {.traffic = Traffic::forward, .step = step}; }
+
+TEST(Cancel, EndsTheWaitsOfOneStepAlone) {
+  Board board(2, {});
+  board.put(0, 1, tag_in_step(4), 4);
+  board.put(0, 1, tag_in_step(5), 5);
+  Tag gathering = tag_in_step(5);
+  gathering.traffic = Traffic::control;  // its step counts something else
+  board.put(0, 1, gathering, 50);
+  board.on_ask = [&] { board.mailboxes[1].cancel({0, 5}, "the input is too wide"); };
+  EXPECT_EQ(board.take(1, 0, tag_in_step(5)), 5);
+  const std::string text = failure_of([&] { board.take(1, 0, tag_in_step(5), "1RECV_F1"); });
+  EXPECT_EQ(text, "the input is too wide");
+  board.put(0, 1, tag_in_step(5), 6);  // late: dropped
+  EXPECT_THROW(board.take(1, 0, tag_in_step(5)), StepCancelled);
+  EXPECT_EQ(board.take(1, 0, tag_in_step(4)), 4);
+  EXPECT_EQ(board.take(1, 0, gathering), 50);
+  board.put(0, 1, tag_in_step(6), 6);
+  EXPECT_EQ(board.take(1, 0, tag_in_step(6)), 6);
+  EXPECT_FALSE(board.mailboxes[1].cancel({0, 5}, "a later reason"));
 }
 
 TEST(Deadline, MustBeLongerThanZero) {
@@ -259,7 +327,7 @@ TEST(Chain, TellsStaleAndMissingNewsAsSuch) {
     }
   } watch;
   EXPECT_EQ(WaitChain(watch, WorldRank(1)).text(1s),
-            "rank 1, which was at 1F3 and has given no answer for 5.0 s, waiting for rank 0, which has never answered");
+            "rank 1, which has given no answer since 5.0 s, last at 1F3, waiting for rank 0, which has never answered");
   EXPECT_EQ(WaitChain(watch, WorldRank(0)).moved_ns(), 0);
 }
 

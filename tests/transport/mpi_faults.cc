@@ -21,8 +21,9 @@ namespace {
 using namespace std::chrono_literals;
 
 struct Job {
-  Job(const std::string& where, std::chrono::milliseconds deadline)
-      : directory(where), transport(open_mpi({.deadline = deadline})), rank(transport->rank().value()),
+  Job(const std::string& where, std::chrono::milliseconds deadline,
+      std::optional<std::chrono::milliseconds> stall_limit)
+      : directory(where), transport(open_mpi({.deadline = deadline, .stall_limit = stall_limit})), rank(transport->rank().value()),
         size(transport->size()) {}
 
   std::filesystem::path file(int of_rank) const { return directory / ("rank." + std::to_string(of_rank)); }
@@ -107,19 +108,60 @@ void stop_case(Job& job) {
   if (job.rank + 1 < job.size) job.send(job.rank + 1, data, value);
 }
 
-/// Rank 0 works for several deadlines, showing progress; the last rank waits at the end of a chain.
+/// Rank 0 is at one instruction for several deadlines; the last rank waits at the end of a chain.
 void slow_case(Job& job) {
   if (job.rank == 0) {
-    for (int i = 0; i < 9; ++i) {
-      job.transport->report_progress({"0F5"});
-      std::this_thread::sleep_for(500ms);
-    }
+    job.transport->report_progress({"0F5"});
+    std::this_thread::sleep_for(4500ms);
     job.send(1, data, 7);
   } else {
     const std::int64_t value = job.receive(job.rank - 1, data, "1RECV_F5");
     if (job.rank + 1 < job.size) job.send(job.rank + 1, data, value);
     job.note(say("got ", value));
   }
+}
+
+/// The same with a stall limit.
+void stall_case(Job& job) {
+  job.transport->report_progress(job.rank == 0 ? Position{"0F5", 12} : Position{"1RECV_F5", 12});
+  if (job.rank != 0) job.note(job.failure_of_receive(job.rank - 1, data, "1RECV_F5"));
+  job.wait_for_notes(1, job.size - 1);
+}
+
+/// Rank 0 sends a message of a late step, and stops before it was ever asked anything.
+void heard_case(Job& job) {
+  if (job.rank == 0) {
+    job.send(1, {.traffic = Traffic::forward, .step = 5012});
+    job.wait_for(job.directory / "draft.got");
+    job.stop();
+    return;
+  }
+  job.receive(0, {.traffic = Traffic::forward, .step = 5012}, "1RECV_F0");
+  std::ofstream(job.directory / "draft.got") << "it";
+  const pid_t stopped = job.pid_of_stopped();
+  job.note(job.failure_of_receive(0, data, "1RECV_F5"));
+  kill(stopped, SIGCONT);
+}
+
+/// Rank 0 leaves while rank 1 waits for it.
+void left_case(Job& job) {
+  if (job.rank == 0) job.transport.reset();
+  if (job.rank == 1) job.note(job.failure_of_receive(0, data, "1RECV_F5"));
+}
+
+/// The last rank cancels the step for which all others wait; then it sends something of the next one.
+void cancel_case(Job& job) {
+  const Tag next{.traffic = Traffic::forward, .step = 1};
+  if (job.rank == job.size - 1) {
+    job.transport->cancel({0, 0}, "the input is too wide");
+    for (int to = 0; to < job.rank; ++to) {
+      job.send(to, data);
+      job.send(to, next, 7);
+    }
+    return;
+  }
+  const std::string failure = job.failure_of_receive(job.size - 1, data, "1RECV_F5");
+  job.note(say(failure, ", then ", job.receive(job.size - 1, next, "1RECV_F0")));
 }
 
 void kill_case(Job& job) {
@@ -161,12 +203,15 @@ void twice_case(Job& job) {
 int run(const std::string& name, const std::string& directory) {
   const std::map<std::string, std::pair<std::chrono::milliseconds, void (*)(Job&)>> cases = {
       {"abort", {20s, abort_case}},     {"stop", {1s, stop_case}},
-      {"slow", {1500ms, slow_case}},    {"kill", {60s, kill_case}},
+      {"slow", {1500ms, slow_case}},
+      {"stall", {20s, stall_case}},     {"heard", {1s, heard_case}},
+      {"left", {20s, left_case}},       {"cancel", {20s, cancel_case}},
+         {"kill", {60s, kill_case}},
       {"early_end", {1500ms, early_end_case}}, {"stopped_end", {1s, stopped_end_case}},
       {"twice", {20s, twice_case}},
   };
   const auto& [deadline, action] = cases.at(name);
-  Job job(directory, deadline);
+  Job job(directory, deadline, name == "stall" ? std::optional(1000ms) : std::nullopt);
   try {
     action(job);
     return 0;

@@ -140,7 +140,14 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->capture_default_str();
   job->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
       ->capture_default_str();
-  job->add_option("--deadline", deadline_s, "seconds without progress of a peer before a wait for it fails")
+  job->add_option("--deadline", deadline_s,
+                    "seconds without a sign of life of a process before a wait for it fails; one that lives gives "
+                    "signs by itself, however long a layer or an evaluation takes")
+      ->capture_default_str();
+  job->add_option("--stall-limit", stall_limit_s,
+                    "seconds without progress of a rank, alive or not, before a wait for it fails (default: none)");
+  job->add_option("--start-deadline", start_deadline_s,
+                    "under MPI: seconds until all processes must have come to the world")
       ->capture_default_str();
 }
 
@@ -219,12 +226,17 @@ void require_full_steps(const JobFlags& flags, const World& world) {
 
 WorldOptions world_options(const JobFlags& flags) {
   WorldOptions options;
-  require<ConfigError>(flags.deadline_s >= 1e-3 && flags.deadline_s <= longest_deadline_s, "--deadline ",
-                       flags.deadline_s, ": give seconds between 0.001 and ", longest_deadline_s);
+  const auto time_of = [](const char* flag, double seconds) {
+    require<ConfigError>(seconds >= 1e-3 && seconds <= longest_deadline_s, flag, " ", seconds,
+                         ": give seconds between 0.001 and ", longest_deadline_s);
+    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  };
   options.stages = flags.stages;
   options.replicas = flags.replicas;
   options.threads = flags.threads;
-  options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(flags.deadline_s * 1e3));
+  options.deadline = time_of("--deadline", flags.deadline_s);
+  if (flags.stall_limit_s) options.stall_limit = time_of("--stall-limit", *flags.stall_limit_s);
+  options.start_deadline = time_of("--start-deadline", flags.start_deadline_s);
   if (flags.transport == "threads") options.transport = TransportKind::threads;
   if (flags.transport == "mpi") options.transport = TransportKind::mpi;
   return options;

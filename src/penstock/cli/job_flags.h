@@ -46,6 +46,8 @@ struct JobFlags {
   std::string transport = "auto";
   std::string device = "cpu";
   double deadline_s = 60;
+  std::optional<double> stall_limit_s;
+  double start_deadline_s = 60;
 
   /// Each puts its flags under the headings of their themes; `this` must outlive the parsing. With training flags,
   /// which come before those of the pipeline, the latter include what belongs to training alone.

@@ -167,7 +167,9 @@ std::vector<std::pair<std::string, torch::Tensor>> RankRunner::gradients() {
 
 void RankRunner::begin(const Instruction& instruction) {
   current_ = instruction;
-  endpoint().report_progress(position_of(instruction));
+  Position position = position_of(instruction);
+  position.step = static_cast<std::int64_t>(job_->step);
+  endpoint().report_progress(position);
 }
 
 std::int64_t RankRunner::receive(const Instruction& instruction) {

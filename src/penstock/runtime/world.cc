@@ -25,6 +25,11 @@ void check(const WorldOptions& options) {
   require<ConfigError>(options.threads >= 1, "threads = ", options.threads, ", but a rank has at least 1");
   require<ConfigError>(options.deadline.count() > 0, "the deadline is ", options.deadline.count(),
                        " ms, but it must be above 0");
+  require<ConfigError>(!options.stall_limit || options.stall_limit->count() > 0, "the stall limit is ",
+                       options.stall_limit.value_or(std::chrono::milliseconds(0)).count(),
+                       " ms, but it must be above 0: leave it out for none");
+  require<ConfigError>(options.start_deadline.count() > 0, "the start deadline is ", options.start_deadline.count(),
+                       " ms, but it must be above 0");
 }
 
 /// How many replicas `count` processes make; the count must fit.
@@ -58,6 +63,8 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
                    (options.transport == TransportKind::automatic && by_mpi);
   TransportOptions transport;
   transport.deadline = options.deadline;
+  transport.stall_limit = options.stall_limit;
+  transport.start_deadline = options.start_deadline;
   std::vector<std::unique_ptr<Transport>> endpoints;
   if (mpi) {
     if (by_mpi) replicas_of(launched.size, options);  // before MPI starts, so that a wrong count ends at once

@@ -54,6 +54,7 @@ class FaultyTransport final : public Transport {
   }
   void report_progress(const Position& position) override { inner_->report_progress(position); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+  void cancel(const StepKey& step, const std::string& reason) noexcept override { inner_->cancel(step, reason); }
   std::optional<std::string> aborted() const override { return inner_->aborted(); }
 
  private:

@@ -17,7 +17,8 @@ struct ThreadWorld {
     for (std::int32_t rank = 0; rank < size; ++rank)
       mailboxes.emplace_back(
           WorldRank(rank),
-          Patience{options.deadline, options.spin ? Patience::spin_on_own_core : std::chrono::nanoseconds(0)});
+          Patience{options.deadline, options.spin ? Patience::spin_on_own_core : std::chrono::nanoseconds(0),
+                   options.stall_limit});
   }
 
   std::deque<Mailbox<Message>> mailboxes;  // by rank
@@ -29,7 +30,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
  public:
   ThreadEndpoint(std::shared_ptr<ThreadWorld> world, WorldRank rank) : world_(std::move(world)), rank_(rank) {}
 
-  ~ThreadEndpoint() override { world_->board[rank_.index()].report({"end"}); }
+  ~ThreadEndpoint() override { world_->board[rank_.index()].report(end_position); }
 
   WorldRank rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_->mailboxes.size()); }
@@ -56,6 +57,11 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(world_->aborting);
     for (auto& mailbox : world_->mailboxes) mailbox.abort(reason);
+  }
+
+  void cancel(const StepKey& step, const std::string& reason) noexcept override {
+    const std::lock_guard lock(world_->aborting);
+    for (auto& mailbox : world_->mailboxes) mailbox.cancel(step, reason);
   }
 
   std::optional<std::string> aborted() const override { return world_->mailboxes[rank_.index()].aborted(); }

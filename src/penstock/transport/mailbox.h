@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/ids.h"
+#include "penstock/transport/liveness.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/tag.h"
 
@@ -30,21 +32,11 @@ class WorldAborted : public TransportError {
   using TransportError::TransportError;
 };
 
-/// How a mailbox waits.
-struct Patience {
-  /// How long the awaited rank may show no progress.
-  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
-  /// How long to look before sleeping. Longer than zero only where every rank has a core to itself.
-  std::chrono::nanoseconds spin = std::chrono::nanoseconds(0);
-
-  /// What is awaited is mostly a word of a few milliseconds. To sleep through less than this saves nobody anything, as
-  /// the core is the rank's own, and being woken up comes on top: of an MLP's step of 24 ms it took 2, all in all.
-  static constexpr std::chrono::milliseconds spin_on_own_core{2};
-
-  /// How often a waiting rank looks after its peer.
-  std::chrono::nanoseconds look_every() const {
-    return std::min<std::chrono::nanoseconds>(std::chrono::seconds(1), deadline / 4);
-  }
+/// A wait ended because the step that its message belongs to was cancelled: a consequence, as an abort, but of the step
+/// alone; the world goes on.
+class StepCancelled : public TransportError {
+ public:
+  using TransportError::TransportError;
 };
 
 /// Any thread puts and aborts; one thread, the owner's, takes. Every operation is O(1).
@@ -57,14 +49,14 @@ class alignas(128) Mailbox {
                          " ns: it must be longer than zero");
   }
 
-  /// Stores a message until it is taken. After an abort it is dropped.
+  /// Stores a message until it is taken. After an abort, or when its step was cancelled, it is dropped.
   /// Throws InternalError when a message with this tag from this rank already lies here.
   void put(WorldRank from, const Tag& tag, Payload payload) {
     const Address address{from, tag};
     bool awaited = false;
     {
       const std::lock_guard lock(mutex_);
-      if (reason_) return;
+      if (reason_ || cancellation(tag)) return;
       const bool fresh = letters_.try_emplace(address, std::move(payload)).second;
       require<InternalError>(fresh, "rank ", from.value(), " sent two messages with one tag to rank ",
                              owner_.value(), " (step ", tag.step, ", stage ", tag.from_stage, " to ", tag.to_stage,
@@ -76,8 +68,8 @@ class alignas(128) Mailbox {
   }
 
   /// Waits for the message with `tag` from `from` and removes it.
-  /// Throws WorldAborted after an abort, and TransportError when `watch` has seen neither `from` nor those it
-  /// waits for get on for the deadline; `waiting_for` is what the error says this rank waits for.
+  /// Throws WorldAborted after an abort, StepCancelled when the message's step was cancelled, and TransportError when
+  /// the wait has failed (liveness.h); `waiting_for` is what the error says this rank waits for.
   Payload take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
     const Address address{from, tag};
     std::unique_lock lock(mutex_);
@@ -106,6 +98,24 @@ class alignas(128) Mailbox {
     return true;
   }
 
+  /// Ends the present wait and every later one for messages of `step`, and drops such messages, those that are still to
+  /// come too. True when the step was not cancelled before.
+  bool cancel(const StepKey& step, const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (reason_ || !cancelled_.emplace(step, reason).second) return false;
+      // Nobody sends messages of steps that are so much older.
+      std::erase_if(cancelled_, [&](const auto& old) {
+        return old.first.pipeline == step.pipeline && old.first.step + remembered_steps < step.step;
+      });
+      std::erase_if(letters_, [&](const auto& letter) { return step_of(letter.first.tag) == step; });
+      if (!awaited_ || step_of(awaited_->tag) != step) return true;
+      stirred_.store(true, std::memory_order_release);
+    }
+    arrived_.notify_one();
+    return true;
+  }
+
   std::optional<std::string> aborted() const {
     if (!is_aborted_.load(std::memory_order_acquire)) return std::nullopt;
     const std::lock_guard lock(mutex_);
@@ -123,6 +133,7 @@ class alignas(128) Mailbox {
       return std::hash<Tag>{}(address.tag) ^ (std::hash<WorldRank>{}(address.from) * 0x9e3779b97f4a7c15ULL);
     }
   };
+  static constexpr std::uint64_t remembered_steps = 1000;
   using Letters = std::unordered_map<Address, Payload, AddressHash>;
 
   /// The time of one wait: what is awaited is known to `put`, and that this rank waits to its peers.
@@ -152,6 +163,7 @@ class alignas(128) Mailbox {
   typename Letters::node_type pick_up(const Address& address, std::string_view waiting_for) {
     require<WorldAborted>(!reason_, "rank ", owner_.value(), " gave up waiting for ", waiting_for, ": ",
                           reason_.value_or(""));
+    if (const std::string* reason = cancellation(address.tag)) throw StepCancelled(*reason);
     return letters_.extract(address);
   }
 
@@ -166,33 +178,27 @@ class alignas(128) Mailbox {
     }
   }
 
-  /// Returns, with the lock held, when the awaited message has arrived or the world has been aborted.
+  /// Returns, with the lock held, when the awaited message has arrived, or will not: after an abort or a cancellation.
   void sleep(std::unique_lock<std::mutex>& lock, std::string_view waiting_for, PeerWatch& watch) {
-    const std::int64_t period = patience_.look_every().count();
-    // Late news can be one period old: a peer must have stood still for the deadline before the last question.
-    const std::int64_t limit = patience_.deadline.count() + (watch.hears_late() ? period : 0);
-    const WorldRank from = awaited_->from;
-    std::int64_t looked = steady_now_ns();
-    std::int64_t moved = looked;
+    WaitGuard guard(owner_, awaited_->from, patience_, watch);
     if (!stirred_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!stirred_.load(std::memory_order_relaxed)) {
-      const std::int64_t wake_at = std::min(looked + period, moved + limit);
-      arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(wake_at)),
+      arrived_.wait_until(lock,
+                          std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_look_ns())),
                           [&] { return stirred_.load(std::memory_order_relaxed); });
       if (stirred_.load(std::memory_order_relaxed)) return;
       lock.unlock();
-      const std::int64_t now = steady_now_ns();
-      // When this rank itself was stopped (debugger, suspended job), the peer could not show its progress.
-      if (now - wake_at > period) moved += now - wake_at;
-      const WaitChain chain(watch, from);
-      moved = std::max(moved, chain.moved_ns());
-      require<TransportError>(now - moved < limit, "rank ", owner_.value(), " waits for ", waiting_for, " from ",
-                              chain.text(std::chrono::nanoseconds(2 * period)), " (no progress for ",
-                              static_cast<double>(patience_.deadline.count()) * 1e-9, " s)");
-      watch.ask(from);
-      looked = now;
+      guard.look(waiting_for);
       lock.lock();
     }
+  }
+
+  /// The step of `tag`, if it has been cancelled, with the reason; null if not. REQUIRES: mutex_ is held.
+  const std::string* cancellation(const Tag& tag) const {
+    if (cancelled_.empty()) return nullptr;
+    const auto step = step_of(tag);
+    const auto found = step ? cancelled_.find(*step) : cancelled_.end();
+    return found == cancelled_.end() ? nullptr : &found->second;
   }
 
   const WorldRank owner_;
@@ -202,6 +208,7 @@ class alignas(128) Mailbox {
   Letters letters_;                 // guarded by mutex_
   std::optional<Address> awaited_;  // guarded by mutex_
   std::optional<std::string> reason_;  // guarded by mutex_
+  std::map<StepKey, std::string> cancelled_;  // guarded by mutex_: with the reasons
   std::atomic<bool> is_aborted_{false};
   alignas(64) std::atomic<bool> stirred_{false};  // the awaited message is here, or the world is aborted
 };

@@ -13,7 +13,7 @@ namespace {
 
 class MpiEndpoint final : public Transport {
  public:
-  explicit MpiEndpoint(const TransportOptions& options) : courier_(Patience{options.deadline}) {}
+  explicit MpiEndpoint(const TransportOptions& options) : courier_(Patience{.deadline = options.deadline, .stall_limit = options.stall_limit}) {}
 
   WorldRank rank() const override { return courier_.rank(); }
   int size() const override { return courier_.size(); }
@@ -44,6 +44,7 @@ class MpiEndpoint final : public Transport {
 
   void report_progress(const Position& position) override { courier_.progress().report(position); }
   void abort(const std::string& reason) noexcept override { courier_.abort(reason); }
+  void cancel(const StepKey& step, const std::string& reason) noexcept override { courier_.cancel(step, reason); }
   std::optional<std::string> aborted() const override { return courier_.mailbox().aborted(); }
 
  private:

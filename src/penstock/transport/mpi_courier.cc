@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 /// What a frame is; travels as the MPI tag.
-enum Kind { kind_letter = 1, kind_question, kind_answer, kind_abort };
+enum Kind { kind_letter = 1, kind_question, kind_answer, kind_abort, kind_cancel };
 
 struct Question {
   std::uint64_t inquiry = 0;
@@ -85,6 +85,13 @@ T value_of(const Frame& frame) {
 Frame frame_of(const std::string& text) {
   Frame frame(text.size() + 1);
   std::memcpy(frame.data(), text.c_str(), text.size() + 1);
+  return frame;
+}
+
+Frame frame_of(const StepKey& step, const std::string& text) {
+  Frame frame(sizeof(step) + text.size() + 1);
+  std::memcpy(frame.data(), &step, sizeof(step));
+  std::memcpy(frame.data() + sizeof(step), text.c_str(), text.size() + 1);
   return frame;
 }
 
@@ -170,6 +177,20 @@ void Courier::abort(const std::string& reason) noexcept {
   stirred_.notify_one();
 }
 
+void Courier::cancel(const StepKey& step, const std::string& reason) noexcept {
+  if (!mailbox_->cancel(step, reason)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    cancellations_.push_back({step, reason});
+  }
+  stirred_.notify_one();
+}
+
+Contact Courier::contact(WorldRank rank) const {
+  const std::lock_guard lock(mutex_);
+  return contacts_[rank.index()];
+}
+
 void Courier::abort_with(const std::exception& error) { abort(say("rank ", rank_.value(), ": ", error.what())); }
 
 void Courier::run(std::promise<void> started) {
@@ -221,12 +242,13 @@ void Courier::start_mpi() {
   if (is_shared_ && own_core) patience_.spin = Patience::spin_on_own_core;
   mailbox_.emplace(rank_, patience_);
   standings_.resize(static_cast<std::size_t>(size_));
+  contacts_.resize(static_cast<std::size_t>(size_));
 }
 
 void Courier::serve() {
   const auto is_over = [this] {
     const std::scoped_lock lock(calls_, mutex_);
-    return closing_ && queue_.empty() && sending_.empty() && arriving_.empty();
+    return closing_ && queue_.empty() && cancellations_.empty() && sending_.empty() && arriving_.empty();
   };
   while (!mailbox_->aborted() && !is_over()) rest(pace_of_turn());
 }
@@ -243,13 +265,13 @@ Courier::Pace Courier::pace_of_turn() {
 void Courier::close() {
   // From here on nothing of ours is under way, and our rank's thread makes no call; but others may still work, and ask
   // where we stand.
-  progress_.report({"end"});
+  progress_.report(end_position);
   rank_sleeps_ = true;
   MPI_Request barrier = MPI_REQUEST_NULL;
   check(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
   // Every rank looks after the next one, so that a stopped rank is noticed by one that is done.
   const WorldRank next((rank_.value() + 1) % size_);
-  const std::int64_t begin = steady_now_ns();
+  std::int64_t begin = steady_now_ns();
   std::int64_t asked = begin;
   for (int done = 0;;) {
     const Pace pace = pace_of_turn();
@@ -257,9 +279,9 @@ void Courier::close() {
     if (done || mailbox_->aborted()) break;
     const std::int64_t now = steady_now_ns();
     if (now - asked > patience_.look_every().count()) {
-      const auto news = standing(next);
-      const std::int64_t heard = std::max(begin, news ? news->heard_ns : 0);
-      require<TransportError>(now - heard < patience_.deadline.count() + patience_.look_every().count(),
+      if (now - asked > 3 * patience_.look_every().count()) begin = now;  // this process itself was stopped
+      const std::int64_t unanswered = contact(next).unanswered_ns;
+      require<TransportError>(unanswered == 0 || now - std::max(begin, unanswered) < patience_.deadline.count(),
                               "all work is done here, but ", WaitChain(*this, next).text(patience_.look_every() * 2));
       inquire(next);
       asked = now;
@@ -306,15 +328,21 @@ bool Courier::turn() {
 
 bool Courier::send_queued() {
   std::deque<Outgoing> queue;
+  std::deque<Cancellation> cancellations;
   std::optional<WorldRank> peer;
   {
     const std::lock_guard lock(mutex_);
     queue.swap(queue_);
+    cancellations.swap(cancellations_);
     peer = std::exchange(ask_, std::nullopt);
   }
   for (Outgoing& out : queue) begin_send(out.to, kind_letter, encode(out.letter.tag, out.letter.message, frames_));
+  for (const Cancellation& cancellation : cancellations)
+    for (std::int32_t to = 0; to < size_; ++to)
+      if (WorldRank(to) != rank_)
+        begin_send(WorldRank(to), kind_cancel, frame_of(cancellation.step, cancellation.reason));
   if (peer) inquire(*peer);
-  return !queue.empty();
+  return !queue.empty() || !cancellations.empty();
 }
 
 void Courier::begin_send(WorldRank to, int kind, Frame frame) {
@@ -373,13 +401,29 @@ void Courier::received(WorldRank from, int kind, Frame frame) {
     case kind_letter: {
       Letter letter = decode(std::move(frame));
       letter.message.arrived_ns = steady_now_ns();
+      heard_of(from, &letter.tag);
       mailbox_->put(from, letter.tag, std::move(letter.message));
       break;
     }
-    case kind_question: answer(from, frame); break;
+    case kind_question:
+      heard_of(from, nullptr);
+      answer(from, frame);
+      break;
     case kind_answer: answered(from, frame); break;
+    case kind_cancel:
+      mailbox_->cancel(value_of<StepKey>(frame), reinterpret_cast<const char*>(frame.data()) + sizeof(StepKey));
+      break;
     default: mailbox_->abort(std::string(reinterpret_cast<const char*>(frame.data())));
   }
+}
+
+void Courier::heard_of(WorldRank peer, const Tag* tag) {
+  const std::lock_guard lock(mutex_);
+  Contact& contact = contacts_[peer.index()];
+  contact.heard_ns = steady_now_ns();
+  if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
+  if (const auto step = tag ? step_of(*tag) : std::nullopt)
+    contact.step = std::max(contact.step, static_cast<std::int64_t>(step->step));
 }
 
 void Courier::inquire(WorldRank peer) {
@@ -390,6 +434,11 @@ void Courier::inquire(WorldRank peer) {
 
 void Courier::question(WorldRank peer) {
   inquired_.push_back(peer);
+  if (peer != rank_) {
+    const std::lock_guard lock(mutex_);
+    Contact& contact = contacts_[peer.index()];
+    if (contact.unanswered_ns == 0) contact.unanswered_ns = steady_now_ns();
+  }
   if (peer != rank_) begin_send(peer, kind_question, frame_of(Question{inquiry_}));
 }
 
@@ -413,6 +462,8 @@ void Courier::answered(WorldRank from, const Frame& frame) {
   {
     const std::lock_guard lock(mutex_);
     standings_[from.index()] = standing;
+    contacts_[from.index()].heard_ns = standing.heard_ns;
+    contacts_[from.index()].unanswered_ns = 0;
   }
   // Along the chain of waits, each rank once; what belongs to an older inquiry is news, but no more.
   const bool current = news.inquiry == inquiry_ && standing.waits_for && standing.waits_for->value() < size_;
@@ -432,7 +483,7 @@ void Courier::rest(Pace pace) {
   const Pauses pauses = rank_sleeps_ ? pauses_urgent : pace == Pace::under_way ? pauses_under_way : pauses_idle;
   const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
   std::unique_lock lock(mutex_);
-  const auto stirred = [&] { return !queue_.empty() || ask_ || looking_out_; };
+  const auto stirred = [&] { return !queue_.empty() || !cancellations_.empty() || ask_ || looking_out_; };
   if (stirred_.wait_for(lock, pause, stirred)) busy_ns_ = steady_now_ns();
   looking_out_ = false;
 }

@@ -46,6 +46,7 @@ class Courier final : public PeerWatch {
 
   void send(WorldRank to, Letter letter);
   void abort(const std::string& reason) noexcept;
+  void cancel(const StepKey& step, const std::string& reason) noexcept;
 
   void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
   void wait_ends() override;
@@ -56,11 +57,16 @@ class Courier final : public PeerWatch {
   void ask(WorldRank peer) override;
   std::optional<Standing> standing(WorldRank rank) const override;
   bool hears_late() const override { return true; }
+  Contact contact(WorldRank rank) const override;
 
  private:
   struct Outgoing {
     WorldRank to;
     Letter letter;
+  };
+  struct Cancellation {
+    StepKey step;
+    std::string reason;
   };
   /// A transfer that MPI has begun; the frame must live until it is done.
   struct Transfer {
@@ -87,6 +93,7 @@ class Courier final : public PeerWatch {
   bool finish_transfers();
   void begin_send(WorldRank to, int kind, Frame frame);
   void received(WorldRank from, int kind, Frame frame);
+  void heard_of(WorldRank peer, const Tag* tag);
   void inquire(WorldRank peer);
   void question(WorldRank peer);
   void answer(WorldRank to, const Frame& asked);
@@ -108,7 +115,9 @@ class Courier final : public PeerWatch {
   std::condition_variable stirred_;
   std::deque<Outgoing> queue_;                       // guarded by mutex_
   std::optional<WorldRank> ask_;                     // guarded by mutex_
+  std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be told to the others
   std::vector<std::optional<Standing>> standings_;   // guarded by mutex_
+  std::vector<Contact> contacts_;                    // guarded by mutex_
   bool looking_out_ = false;                         // guarded by mutex_
   std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
   bool closing_ = false;                             // guarded by mutex_

@@ -1,8 +1,9 @@
-// Where every rank is and since when, so that a wait can tell a slow peer from one that is stuck. Torch-free.
+// Where every rank is and since when, and when it was last heard of, so that a wait can tell a slow peer from one that
+// is dead, stopped or stuck. Torch-free.
 //
-// A wait is patient as long as its peer *gets on*: begins an instruction, sends, receives. A peer that itself
-// waits gets on when the rank it waits for does, and so forth along the chain of waits: behind a slow rank
-// nobody raises a false alarm, while a stopped rank, or a circle of ranks that wait for each other, stands still.
+// A sign of life and progress are two things. A live process answers questions whatever its rank does, however long an
+// instruction takes. A rank makes progress when it begins an instruction, sends or receives. A rank that waits depends
+// on the rank that it waits for, and so forth along the chain of waits. See liveness.h for what follows from both.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,13 @@ struct Standing {
   std::optional<WorldRank> waits_for;  // whom it waits for, if it waits
 };
 
+/// When a rank last gave a sign of life, as far as this process knows. Ranks of one process always live.
+struct Contact {
+  std::int64_t unanswered_ns = 0;  // when the first question was asked that is still without an answer; 0: none is
+  std::int64_t heard_ns = 0;       // when anything came from it; 0: nothing ever did
+  std::int64_t step = -1;          // the newest step that one of its messages belonged to; -1: none did
+};
+
 /// The own position of one rank. Written by its thread (`move` by any), read by all; never locks.
 class alignas(128) Progress {
  public:
@@ -53,6 +61,7 @@ class alignas(128) Progress {
     version_.store(version + 1, std::memory_order_relaxed);  // odd: being written
     write(position);
     since_ns_.store(now, std::memory_order_release);
+    step_.store(position.step, std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
     moved_ns_.store(now, std::memory_order_relaxed);
   }
@@ -72,6 +81,7 @@ class alignas(128) Progress {
       before = version_.load(std::memory_order_acquire);
       for (std::size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_acquire);
       standing.since_ns = since_ns_.load(std::memory_order_acquire);
+      standing.position.step = step_.load(std::memory_order_acquire);
     } while (before % 2 != 0 || before != version_.load(std::memory_order_relaxed));
     std::memcpy(standing.position.word, words.data(), sizeof(standing.position.word));
     standing.moved_ns = moved_ns_.load(std::memory_order_relaxed);
@@ -95,6 +105,7 @@ class alignas(128) Progress {
   std::atomic<std::int32_t> waits_for_{nobody};
   std::atomic<std::int64_t> since_ns_{0};
   std::atomic<std::int64_t> moved_ns_{0};
+  std::atomic<std::int64_t> step_{-1};
   std::array<std::atomic<std::uint64_t>, 4> words_{};
 };
 
@@ -117,6 +128,8 @@ class PeerWatch {
   virtual std::optional<Standing> standing(WorldRank rank) const = 0;
   /// Whether `standing` is the answer to an earlier `ask` rather than the present state.
   virtual bool hears_late() const = 0;
+  /// When `rank` last gave a sign of life.
+  virtual Contact contact(WorldRank) const { return {}; }
 };
 
 /// The standings of `first`, of the rank it waits for, and so on: to the end of the chain, to a rank of which
@@ -125,13 +138,14 @@ struct WaitChain {
   struct Link {
     WorldRank rank;
     std::optional<Standing> standing;
+    Contact contact;
   };
   std::vector<Link> links;
   std::optional<WorldRank> circle;  // the rank at which the chain bites its tail
 
   WaitChain(const PeerWatch& watch, WorldRank first) {
     for (WorldRank rank = first;;) {
-      links.push_back({rank, watch.standing(rank)});
+      links.push_back({rank, watch.standing(rank), watch.contact(rank)});
       const auto& standing = links.back().standing;
       if (!standing || !standing->waits_for) return;
       rank = *standing->waits_for;
@@ -151,26 +165,65 @@ struct WaitChain {
     return latest;
   }
 
-  /// "rank 0, which is at 0F5 since 12.0 s". News older than `stale` are told as such.
+  /// The link that has been silent for the longest time since it was asked, later than `floor_ns`; null when all live.
+  /// `silent_ns` becomes how long.
+  const Link* longest_silent(std::int64_t now, std::int64_t floor_ns, std::int64_t& silent_ns) const {
+    const Link* longest = nullptr;
+    silent_ns = 0;
+    for (const Link& link : links) {
+      if (link.contact.unanswered_ns == 0) continue;
+      const std::int64_t silent = now - std::max(link.contact.unanswered_ns, floor_ns);
+      if (longest && silent <= silent_ns) continue;
+      longest = &link;
+      silent_ns = silent;
+    }
+    return longest;
+  }
+
+  /// "rank 0, which is at 0F5 in step 7 since 12.0 s", and so on along the chain. A question that has been without an
+  /// answer for longer than `stale`, and news older than that, are told as such.
   std::string text(std::chrono::nanoseconds stale) const {
     std::ostringstream out;
     out << std::fixed << std::setprecision(1);
     const std::int64_t now = steady_now_ns();
-    const auto seconds_since = [&](std::int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
     for (std::size_t i = 0; i < links.size(); ++i) {
-      const auto& [rank, standing] = links[i];
-      out << (i == 0 ? "rank " : ", waiting for rank ") << rank.value();
-      if (!standing) {
-        out << ", which has never answered";
-      } else if (now - standing->heard_ns > stale.count()) {
-        out << ", which was at " << standing->position.word << " and has given no answer for "
-            << seconds_since(standing->heard_ns) << " s";
-      } else {
-        out << ", which is at " << standing->position.word << " since " << seconds_since(standing->since_ns) << " s";
-      }
+      out << (i == 0 ? "rank " : ", waiting for rank ") << links[i].rank.value();
+      describe(links[i], now, stale.count(), out);
     }
     if (circle) out << ", waiting for rank " << circle->value() << ": a circle";
     return out.str();
+  }
+
+ private:
+  static std::string in_step(std::int64_t step) {
+    return step < 0 ? std::string() : " in step " + std::to_string(step);
+  }
+
+  static void describe(const Link& link, std::int64_t now, std::int64_t stale, std::ostream& out) {
+    const auto& [rank, standing, contact] = link;
+    const auto seconds_since = [&](std::int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
+    const bool is_silent = contact.unanswered_ns > 0 && now - contact.unanswered_ns > stale;
+    if (standing && !is_silent && now - standing->heard_ns <= stale) {
+      if (is_end(standing->position))
+        out << ", which has left the world";
+      else
+        out << ", which is at " << standing->position.word << in_step(standing->position.step) << " since "
+            << seconds_since(standing->since_ns) << " s";
+      return;
+    }
+    const std::int64_t heard = std::max(standing ? standing->heard_ns : 0, contact.heard_ns);
+    if (heard == 0) {
+      out << ", which has never answered";
+      return;
+    }
+    const std::int64_t asked = std::max(heard, contact.unanswered_ns);
+    out << ", which has given no answer since " << seconds_since(asked) << " s, last ";
+    if (standing && standing->position.step >= contact.step)
+      out << "at " << standing->position.word << in_step(standing->position.step);
+    else if (contact.step >= 0)
+      out << "heard of in step " << contact.step;
+    else
+      out << "heard of " << seconds_since(heard) << " s ago";
   }
 };
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string_view>
 
 namespace penstock {
 
@@ -32,7 +34,28 @@ struct Tag {
 /// Where a rank is: told to peers so that an error can name it.
 struct Position {
   char word[32] = "start";  // the instruction it is at, e.g. "0F5"; always terminated
+  std::int64_t step = -1;   // of which step; -1 outside of steps
 };
+
+/// The position of a rank that has left its world: it sends nothing any more.
+inline constexpr Position end_position{"end"};
+inline bool is_end(const Position& position) noexcept {
+  return std::string_view(position.word) == end_position.word;
+}
+
+/// One step of one pipeline: what can be cancelled without ending the world.
+struct StepKey {
+  std::uint32_t pipeline = 0;
+  std::uint64_t step = 0;
+
+  friend auto operator<=>(const StepKey&, const StepKey&) = default;
+};
+
+/// The step that a message belongs to alone; none for messages that no step owns, whose tags count something else.
+inline std::optional<StepKey> step_of(const Tag& tag) noexcept {
+  if (tag.traffic == Traffic::ties || tag.traffic == Traffic::control) return std::nullopt;
+  return StepKey{tag.pipeline, tag.step};
+}
 
 }  // namespace penstock
 

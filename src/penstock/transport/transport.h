@@ -2,14 +2,15 @@
 // MPI processes. Every rank holds one endpoint.
 //
 // Promises, held by one conformance suite over every transport:
-//   * `send` never blocks; `receive` waits, with a deadline that restarts while the awaited peer makes progress.
+//   * `send` never blocks; `receive` waits, as long as the awaited peer lives (liveness.h).
 //   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
 //   * What is sent is detached and from then on read-only for both sides. Tensors arrive dense, with the same
 //     dtype, shape, strides and values on every transport. In process the storage itself is handed over;
 //     between processes they arrive on the CPU, wherever they came from.
-//   * `abort` ends every wait in the world, on every rank, with the first reason given.
+//   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
 //
-// An endpoint's send, receive and report_progress are called by its own rank's thread; abort from any thread.
+// An endpoint's send, receive and report_progress are called by its own rank's thread; abort and cancel from any
+// thread.
 #pragma once
 
 #include <chrono>
@@ -50,13 +51,16 @@ class Transport {
   virtual std::string name() const = 0;
 
   /// Hands `message` to `to` (which may be the own rank) and returns at once.
-  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided.
+  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided. A message
+  /// of a step that was cancelled is dropped.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
   /// Waits for the message with `tag` from `from`. `waiting_for` is what an error says this rank waits for,
-  /// e.g. "1RECV_F5". Throws TransportError when the peer made no progress for the deadline ("rank 1 waits for
-  /// 1RECV_F5 from rank 0, which is at 0F5 since 12.0 s"): neither did a rank that the peer itself waits for.
-  /// Throws WorldAborted, with the reason, when the world has been aborted.
+  /// e.g. "1RECV_F5". Throws TransportError when the peer, or a rank that the peer itself waits for, gave no
+  /// sign of life for the deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which
+  /// has given no answer since 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)").
+  /// Throws WorldAborted, with the reason, when the world has been aborted, and StepCancelled, with the reason, when
+  /// the step that `tag` belongs to has been cancelled.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
   /// Tells peers that this rank is alive and begins `instruction`. Cheap: called before every instruction.
@@ -64,13 +68,21 @@ class Transport {
 
   /// Ends every wait on every rank with `reason`. The first reason given anywhere wins; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;
+  /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too. The
+  /// world goes on. The first reason that a rank hears wins there; after an abort this does nothing.
+  virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;
 };
 
 struct TransportOptions {
-  /// How long a peer may show no progress before a wait for it fails.
+  /// How long a peer may give no sign of life before a wait for it fails. A process that lives gives one whatever its
+  /// rank does; ranks of one process always live, so that there only a circle of waits can fail.
   std::chrono::milliseconds deadline = std::chrono::seconds(60);
+  /// How long a peer may make no progress, alive or not, before a wait for it fails; none: as long as it likes.
+  std::optional<std::chrono::milliseconds> stall_limit = std::nullopt;
+  /// Processes: how long they may take, from the first that opens its endpoint, until all have.
+  std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
   /// Threads: spin briefly before sleeping. Only sensible where ranks x threads <= cores.
   bool spin = false;
 };
