@@ -95,25 +95,21 @@ TEST(Transparency, StagesWithoutLayersPassValuesThrough) {
   EXPECT_EQ(many.losses, run_small_job(options).losses);
 }
 
-// Replicas change the order of summation, so equality is by norm: d replicas are one replica with d*m micro-batches.
+// Replicas change the order of summation, so equality is by norm: the mean of a batch is the same however it is shared.
 TEST(Transparency, ReplicasAreOneReplicaWithMoreMicroBatches) {
-  for (Reduction reduction : {Reduction::mean, Reduction::sum})
-    for (int replicas : {2, 3, 4}) {
-      JobOptions options = job({"1f1b", 2, 2, reduction});
-      options.world.replicas = replicas;
-      const JobOutcome several = run_small_job(options);
-      options.world.replicas = 1;
-      options.pipeline.micro_batches = 2 * replicas;
-      // Shares cut twice and batches cut once differ in sizes where they do not divide; the mean does not mind.
-      if (reduction == Reduction::sum && replicas != 2) continue;
-      const JobOutcome one = run_small_job(options);
-      for (std::size_t i = 0; i + 1 < one.losses.size(); ++i)
-        EXPECT_NEAR(several.losses[i], one.losses[i], (reduction == Reduction::mean ? 1e-5 : 0.1) * one.losses[i]);
-      if (reduction == Reduction::sum) continue;
-      for (const auto& [name, value] : one.parameters)
-        EXPECT_LE((value - several.parameters.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>())
-            << name << ", d = " << replicas;
-    }
+  for (int replicas : {2, 3, 4}) {
+    JobOptions options = job({"1f1b", 2, 2, Reduction::mean});
+    options.world.replicas = replicas;
+    const JobOutcome several = run_small_job(options);
+    options.world.replicas = 1;
+    options.pipeline.micro_batches = 2 * replicas;
+    const JobOutcome one = run_small_job(options);
+    for (std::size_t i = 0; i + 1 < one.losses.size(); ++i)
+      EXPECT_NEAR(several.losses[i], one.losses[i], 1e-5 * one.losses[i]);
+    for (const auto& [name, value] : one.parameters)
+      EXPECT_LE((value - several.parameters.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>())
+          << name << ", d = " << replicas;
+  }
 }
 
 // The bound of the paper, predicted by the judge, measured by the stash.

@@ -36,6 +36,8 @@ std::string is_precision(const std::string& text) {
              text == "fp16" ? ": fp16 needs its loss scaled, which Penstock does not do; bf16 does not need it" : "");
 }
 
+Reduction reduction_called(const std::string& name) { return name == "sum" ? Reduction::sum : Reduction::mean; }
+
 std::string auto_is_zero(std::string& count) {
   if (count == "auto") count = "0";
   return "";
@@ -71,6 +73,14 @@ void JobFlags::add_training_to(CLI::App& app) {
   how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
       ->check(CLI::IsMember({"mean", "sum"}))
       ->capture_default_str();
+  how->add_option("--replica-reduction", replica_reduction,
+                  "mean: replicas do not change the loss and the gradients; sum: both times the number of replicas")
+      ->check(CLI::IsMember({"mean", "sum"}))
+      ->capture_default_str();
+  how->add_option("--reported-loss", reported_loss,
+                  "mean: over the batch; sum: of the micro-batches' means, averaged over replicas; gradients stay "
+                  "as they are (default: the loss whose gradients are applied)")
+      ->check(CLI::IsMember({"mean", "sum"}));
 }
 
 void JobFlags::add_pipeline_to(CLI::App& app) {
@@ -256,7 +266,9 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
     if (flags.planned) options.kernel_book = flags.planned->kernels;
   }
   options.memory_limit = flags.memory_limit;
-  options.reduction = flags.reduction == "sum" ? Reduction::sum : Reduction::mean;
+  options.reduction = reduction_called(flags.reduction);
+  options.replica_reduction = reduction_called(flags.replica_reduction);
+  if (!flags.reported_loss.empty()) options.reported_loss = reduction_called(flags.reported_loss);
   options.clip_norm = flags.clip_norm;
   options.recompute = flags.recompute;
   if (flags.precision == "bf16") options.precision = Precision::bf16;
@@ -313,6 +325,8 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"device", flags.device},
                    {"batch_size", flags.batch_size},
                    {"reduction", flags.reduction},
+                   {"replica_reduction", flags.replica_reduction},
+                   {"reported_loss", flags.reported_loss.empty() ? "reduced" : flags.reported_loss},
                    {"recompute", flags.recompute},
                    {"precision", flags.precision},
                    {"optimizer", flags.optimizer},

@@ -33,6 +33,8 @@ struct JobFlags {
   std::optional<double> planned_ms;  // the step that the schedule "auto", or the plan, promises
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
+  std::string replica_reduction = "mean";
+  std::string reported_loss;  // empty: the loss whose gradients are applied
   std::string cut = "parameters";
   std::string optimizer = "sgd";
   double learning_rate = 0.01;

@@ -18,23 +18,40 @@ RowRange BatchLayout::rows(Replica replica, MicroBatch micro_batch) const {
   return {share_rows.begin + part.begin, share_rows.begin + part.end};
 }
 
-LossScale loss_scale(const Loss& loss, Reduction reduction, const WholeTargets& targets, const BatchLayout& layout,
-                     Replica replica, int replicas) {
-  LossScale scale;
+torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use) {
+  if (!rows.defined()) return rows;
+  const torch::Tensor there = rows.to(use.device);
+  return use.outlive_result && there.is_same(rows) ? there.clone() : there;
+}
+
+LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, const WholeTargets& targets,
+                         const BatchLayout& layout, Replica replica, int replicas) {
+  LossFactors factors;
   std::vector<double> weights;  // of this replica
-  for (int r = 0; r < replicas; ++r)
+  int counted_replicas = 0;
+  for (int r = 0; r < replicas; ++r) {
+    double replica_weight = 0;
     for (int i = 0; i < layout.micro_batches(Replica(r)); ++i) {
       const RowRange rows = layout.rows(Replica(r), MicroBatch(i));
       const double weight = loss.weight ? loss.weight(targets.axes.rows(targets.tensors, rows))
                                         : static_cast<double>(rows.size());
-      scale.total_weight += weight;
+      replica_weight += weight;
+      factors.total_weight += weight;
       if (Replica(r) == replica) weights.push_back(weight);
     }
-  for (double weight : weights) {
-    const double divisor = reduction == Reduction::mean ? scale.total_weight : weight;
-    scale.factor.push_back(weight > 0 ? 1 / divisor : 0);
+    if (replica_weight > 0) ++counted_replicas;
   }
-  return scale;
+  // Averaged over the replicas: by the weights of all samples, or as the mean of each replica's sum of means.
+  const auto averaged = [&](Reduction reduction, double weight) {
+    if (weight <= 0) return 0.0;
+    return 1 / (reduction == Reduction::mean ? factors.total_weight : weight * counted_replicas);
+  };
+  const double replica_factor = reductions.replicas == Reduction::sum ? counted_replicas : 1;
+  for (const double weight : weights) {
+    factors.gradient.push_back(averaged(reductions.micro_batches, weight) * replica_factor);
+    factors.reported.push_back(reductions.reported ? averaged(*reductions.reported, weight) : factors.gradient.back());
+  }
+  return factors;
 }
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // Which rows of a batch each replica and micro-batch computes, and what they weigh.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "penstock/base/ids.h"
@@ -31,10 +32,29 @@ class BatchLayout {
   Shape shape_;
 };
 
-/// What turns the micro-batches' loss sums into the step's loss, and its gradient: from the targets alone.
-struct LossScale {
-  double total_weight = 0;     // over all replicas and micro-batches
-  std::vector<double> factor;  // by micro-batch of one replica: the step's loss is the sum of factor * loss sum
+/// What is done with rows of a batch.
+struct RowsUse {
+  c10::Device device = c10::kCPU;  // where they are wanted
+  bool outlive_result = false;     // they are read after the step's result is known: by a backward pass
+};
+
+/// `rows` of the caller's batch on the device. Where they outlive the result they share no memory with the batch, which
+/// its owner may write to as soon as the result is known.
+torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use);
+
+/// How loss sums come together, over the micro-batches and then over the replicas.
+struct LossReductions {
+  Reduction micro_batches = Reduction::mean;  // of the loss whose gradients are applied
+  Reduction replicas = Reduction::mean;       // of the same
+  /// Of the loss that is reported, which is averaged over the replicas; none: the loss above.
+  std::optional<Reduction> reported = {};
+};
+
+/// What turns the micro-batches' loss sums into the step's loss and its gradients: from the targets alone.
+struct LossFactors {
+  double total_weight = 0;       // over all replicas and micro-batches
+  std::vector<double> gradient;  // by micro-batch of one replica: what the gradient of its loss sum is multiplied with
+  std::vector<double> reported;  // by micro-batch of one replica: the reported loss is the sum of factor * loss sum
 };
 
 /// The whole batch's targets, and where the samples lie in them.
@@ -42,8 +62,9 @@ struct WholeTargets {
   const Tensors& tensors;
   const BatchAxes& axes;
 };
-/// A micro-batch without weight (all masked) counts nothing.
-LossScale loss_scale(const Loss& loss, Reduction reduction, const WholeTargets& targets, const BatchLayout& layout,
-                     Replica replica, int replicas);
+/// A micro-batch without weight (all masked) counts nothing, and a replica without any does not count among those that
+/// are averaged over.
+LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, const WholeTargets& targets,
+                         const BatchLayout& layout, Replica replica, int replicas);
 
 }  // namespace penstock

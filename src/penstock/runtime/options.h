@@ -73,6 +73,12 @@ struct PipelineOptions {
   /// Per stage, for schedules that are made to measure (zb-auto); none: all words cost the same.
   std::optional<Costs> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
+  /// How losses and gradients come together over the replicas that have samples. mean: replicas do not change the
+  /// numbers (up to rounding, where shares are equal); sum: all of it times the number of replicas.
+  Reduction replica_reduction = Reduction::mean;
+  /// What StepResult::loss() tells, whatever the gradients are of: `mean`, over the batch; `sum`, of the micro-batches'
+  /// means, averaged over the replicas. None: the loss whose gradients are applied.
+  std::optional<Reduction> reported_loss = std::nullopt;
   /// Before the update, gradients are scaled down to this global 2-norm where theirs is larger; none: they are not
   /// looked at. Infinity measures the norm and leaves them as they are.
   std::optional<double> clip_norm = std::nullopt;

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <functional>
 
-#include <torch/version.h>
-
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/runtime/agreement.h"
@@ -13,6 +11,7 @@
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
 #include "penstock/runtime/device.h"
+#include "penstock/runtime/fingerprint.h"
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
@@ -23,16 +22,6 @@
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
-namespace {
-
-const char* to_string(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
-const char* to_string(Precision precision) { return precision == Precision::fp32 ? "fp32" : "bf16"; }
-const char* to_string(WeightGradients mode) {
-  if (mode == WeightGradients::automatic) return "auto";
-  return mode == WeightGradients::stream ? "stream" : "fused";
-}
-
-}  // namespace
 
 // Shared with the jobs on the ranks' threads: one that hangs after a failure keeps what it uses.
 class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
@@ -58,7 +47,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_, options_.reduction, options_.clip_norm, options_.boundary_shape,
+          RankSetting{id_, member, loss_,
+                      LossReductions{options_.reduction, options_.replica_reduction, options_.reported_loss},
+                      options_.clip_norm, options_.boundary_shape,
                       options_.seed, options_.precision,
                       device_of(options_.device,
                                 member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
@@ -377,25 +368,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   Fingerprint fingerprint() const {
-    return {{"penstock", PENSTOCK_VERSION},
-            {"LibTorch", TORCH_VERSION},
-            {"stages", say(world_.stages())},
-            {"replicas", say(world_.replicas())},
-            {"micro-batches", say(options_.micro_batches)},
-            {"schedule", options_.schedule},
-            {"weight gradients", to_string(options_.weight_gradients)},
-            {"words", say(std::hash<std::string>{}(write_schedule(plans_.training())))},
-            {"network", outline(staged_)},
-            {"loss", loss_.name},
-            {"reduction", to_string(options_.reduction)},
-            {"clip norm", options_.clip_norm ? say(*options_.clip_norm) : "none"},
-            {"layouts", say(axes_.inputs.text(), "; ", axes_.targets.text(), "; ", axes_.outputs.text())},
-            {"boundary shape", options_.boundary_shape ? say(at::IntArrayRef(*options_.boundary_shape)) : "any"},
-            {"precision", to_string(options_.precision)},
-            {"kernels", kernels_of(options_)->fingerprint()},
-            {"device", options_.device},
-            {"seed", say(options_.seed)},
-            {"threads per rank", say(world_.threads())}};
+    return fingerprint_of(options_, {world_, staged_, plans_.training(), loss_, axes_});
   }
 
   World& world_;

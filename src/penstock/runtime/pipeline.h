@@ -55,8 +55,11 @@ class Pipeline {
   /// `inputs` and `targets`, a tensor or several each ([n, ...], or as PipelineOptions::input_layout and target_layout
   /// have it), are the whole (global) batch; under MPI, `inputs` may hold just the rows of this process's replica
   /// (share_rows), or nothing where reads_inputs() is false. There may be no targets, for a loss that looks at outputs
-  /// alone: then the inputs tell the number of samples, or BatchTensors::none(samples) as targets does. The tensors must
-  /// not be changed before the result is there.
+  /// alone: then the inputs tell the number of samples, or BatchTensors::none(samples) as targets does. Inputs and
+  /// targets are read until the result is known: once loss(), another question to the StepResult, or wait() has
+  /// returned, or ready() was true, this process may write to their memory, for the step keeps copies of what its
+  /// backward pass still needs. An evaluation's batch and an inference's are free from the same moment on
+  /// (InferResult::outputs() or wait()).
   StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets);
 
   /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in

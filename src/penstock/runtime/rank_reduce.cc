@@ -57,6 +57,20 @@ void RankRunner::finish_ties() {
   for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
 }
 
+void RankRunner::share_buffers() {
+  if (job_->training) buffers_differ_ = true;
+  if (job_->training || !std::exchange(buffers_differ_, false)) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : stages_) {
+    Tensors buffers;
+    for (const Stage::Held& held : stage->state())
+      if (held.everywhere.list.empty()) buffers.push_back(held.value);
+    ReplicaGroup group = replica_group(*stage, Traffic::control, job_->step);
+    group.tag.micro_batch = -2;  // -1 is synchronise()'s, whose rounds are counted apart
+    copy_from_first(group, buffers, "the buffers of replica 0");
+  }
+}
+
 void RankRunner::synchronise(std::uint64_t round) {
   const torch::NoGradGuard no_grad;
   const TieRoute route = tie_route(round);
@@ -65,20 +79,9 @@ void RankRunner::synchronise(std::uint64_t round) {
     for (const auto& stage : stages_) receive_values(route, *stage);
   }
   for (const auto& stage : stages_) {
-    const ReplicaGroup group = replica_group(*stage, Traffic::control, round);
-    if (replica_ == Replica(0)) {
-      for (std::size_t r = 1; r < group.ranks.size(); ++r) {
-        Message message;
-        for (const Stage::Held& held : stage->state()) message.parcels.push_back({held.value.detach().clone(), false});
-        endpoint().send(group.ranks[r], group.tag, std::move(message));
-      }
-      continue;
-    }
-    const Message message = endpoint().receive(group.ranks.front(), group.tag, "the parameters of replica 0");
-    for (std::size_t i = 0; i < stage->state().size(); ++i) {
-      torch::Tensor value = stage->state()[i].value;
-      value.copy_(message.parcels[i].tensor);
-    }
+    Tensors values;
+    for (const Stage::Held& held : stage->state()) values.push_back(held.value);
+    copy_from_first(replica_group(*stage, Traffic::control, round), values, "the parameters of replica 0");
   }
 }
 

@@ -91,6 +91,7 @@ void RankRunner::run(const StepJob& job) {
   inbox_.clear();
   outbox_.clear();
   outputs_.clear();
+  whole_.clear();
   if (failure && bytes_) bytes_->clear();
   // The parts of a step hand their gradients on.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
@@ -114,6 +115,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   finished_forwards_ = 0;
   gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
+  share_buffers();
   for (const auto& stage : stages_) {
     stage->set_training(job.training);
     if (job.training) stage->gradients().begin_step();
@@ -122,8 +124,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
   const bool has_last_stage = is_local(staged_.parts.back().id);
   if (has_last_stage && !job.inference)
-    scale_ = loss_scale(setting_.loss, setting_.reduction, {job.targets, setting_.axes.targets}, job.layout, replica_,
-                        member().replicas);
+    factors_ = loss_factors(setting_.loss, setting_.reductions, {job.targets, setting_.axes.targets}, job.layout,
+                            replica_, member().replicas);
   stash_.set_bound(plan.peak_activations[rank_.index()]);
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
 
@@ -224,18 +226,17 @@ Tag RankRunner::tag_of(const MessageKey& key) const {
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_of(micro_batch);
+  const RowRange input_rows{rows.begin - job_->first_input_row, rows.end - job_->first_input_row};
+  const HeldBytes::Watch watch(counted_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}, rows.size()};
-  const RowRange here{rows.begin - job_->first_input_row, rows.end - job_->first_input_row};
-  for (int input : stage.part().graph_inputs) {
-    const auto index = static_cast<std::size_t>(input);
-    arrivals.inputs.push_back(setting_.axes.inputs.rows(job_->inputs[index], index, here));
-  }
+  for (int input : stage.part().graph_inputs)
+    arrivals.inputs.push_back(rows_of_batch(BatchPart::inputs, static_cast<std::size_t>(input), input_rows));
   for (const Port& port : stage.part().receives)
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
-  const HeldBytes::Watch watch(counted_bytes());
   Stage::Forwarded done = run_layers(stage, arrivals, micro_batch);
+  arrivals.inputs.clear();  // what no layer keeps is not held
   if (HeldBytes* bytes = counted_bytes())
     bytes->forward_done(context_of(stage.id(), micro_batch), done.activations, done.sends, comes_from_others(stage));
   for (std::size_t p = 0; p < done.sends.size(); ++p) {
@@ -261,6 +262,20 @@ Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arr
 // The first training step makes copies that no other makes.
 HeldBytes* RankRunner::counted_bytes() {
   return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
+}
+
+// The result is known after the last F: only training steps read their batch later. What every micro-batch sees whole
+// is copied once.
+torch::Tensor RankRunner::rows_of_batch(BatchPart part, std::size_t index, RowRange rows) {
+  const bool is_input = part == BatchPart::inputs;
+  const torch::Tensor& all = (is_input ? job_->inputs : job_->targets)[index];
+  const torch::Tensor some = (is_input ? setting_.axes.inputs : setting_.axes.targets).rows(all, index, rows);
+  const RowsUse use{setting_.device, job_->training};
+  if (!some.is_same(all)) return usable_rows(some, use);
+  const auto [known, is_new] = whole_.try_emplace({part, index});
+  const HeldBytes::Apart of_no_micro_batch;
+  if (is_new) known->second = usable_rows(all, use);
+  return known->second;
 }
 
 RowRange RankRunner::rows_of(MicroBatch micro_batch) const { return job_->layout.rows(share_of_batch(), micro_batch); }
@@ -289,15 +304,16 @@ void RankRunner::check_boundary(const Stage& stage, const Port& port, const Mess
 
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
-  Tensors targets = setting_.axes.targets.rows(job_->targets, rows);
-  for (torch::Tensor& target : targets) target = target.to(setting_.device);
+  Tensors targets;
+  for (std::size_t i = 0; i < job_->targets.size(); ++i)
+    targets.push_back(rows_of_batch(BatchPart::targets, i, rows));
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
     if (setting_.precision != Precision::fp32 && output.defined() && output.scalar_type() == torch::kBFloat16)
       output = output.to(torch::kFloat32);
   torch::Tensor sum = setting_.loss(in_full, targets);
-  const double factor = scale_.factor[micro_batch.index()];
+  const double factor = factors_.reported[micro_batch.index()];
   if (factor > 0) {
     loss_ += factor * sum.item<double>();
     loss_sum_ += sum.item<double>();
@@ -320,7 +336,7 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   }
   Activations& activations = stash_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
-    from.loss = torch::full_like(activations.loss, scale_.factor[micro_batch.index()]);
+    from.loss = torch::full_like(activations.loss, factors_.gradient[micro_batch.index()]);
   const HeldBytes::Watch watch(counted_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {
@@ -361,7 +377,7 @@ Message RankRunner::take_message(const MessageKey& key) {
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
 void RankRunner::tell_result() {
   if (job_->inference) return tell_outputs();
-  std::vector<double> numbers{loss_, scale_.total_weight, loss_sum_};
+  std::vector<double> numbers{loss_, factors_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
   if (member().is_alone) {

@@ -51,7 +51,7 @@ struct RankSetting {
   std::uint32_t pipeline = 0;
   Member member;
   Loss loss;
-  Reduction reduction = Reduction::mean;
+  LossReductions reductions;
   std::optional<double> clip_norm;
   std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
@@ -107,6 +107,7 @@ class RankRunner {
   void perform(const Instruction& instruction);
 
  private:
+  enum class BatchPart { inputs, targets };
   struct MessageKey {
     StageId from;  // the link's producer, in both directions
     StageId to;    // its consumer
@@ -130,6 +131,8 @@ class RankRunner {
   /// Null in steps that are not counted.
   HeldBytes* counted_bytes();
   RowRange rows_of(MicroBatch micro_batch) const;
+  /// Of tensor `index`, on the device.
+  torch::Tensor rows_of_batch(BatchPart part, std::size_t index, RowRange rows);
   HeldBytes::Context context_of(StageId stage, MicroBatch micro_batch) const;
   /// Whether what `stage` receives, a value each, comes from another rank.
   std::vector<bool> comes_from_others(const Stage& stage) const;
@@ -152,6 +155,8 @@ class RankRunner {
   ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
   void sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen, Tensors& gradients);
   void finish_ties();
+  /// Before an evaluation or inference: the replicas take the buffers of replica 0, as the saved model has them.
+  void share_buffers();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();
   void update(Stage& stage);
@@ -180,11 +185,13 @@ class RankRunner {
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
   bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run
-  LossScale scale_;
-  double loss_ = 0;
+  bool buffers_differ_ = false;  // between the replicas: there was a training step since they were shared
+  LossFactors factors_;
+  double loss_ = 0;      // as it is reported
   double loss_sum_ = 0;  // before weights and reduction
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
+  std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // of the batch: what all micro-batches see
   std::vector<Tensors> outputs_;  // of an inference, by micro-batch
   /// What layers remember, by inference session; by stage and micro-batch.
   std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;

@@ -76,4 +76,18 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   return result;
 }
 
+void copy_from_first(const ReplicaGroup& group, const Tensors& values, const std::string& waiting_for) {
+  if (values.empty()) return;
+  if (group.own != Replica(0)) {
+    const Message message = group.endpoint.receive(group.ranks.front(), group.tag, waiting_for);
+    for (std::size_t i = 0; i < values.size(); ++i) torch::Tensor(values[i]).copy_(message.parcels[i].tensor);
+    return;
+  }
+  for (std::size_t r = 1; r < group.ranks.size(); ++r) {
+    Message message;
+    for (const torch::Tensor& value : values) message.parcels.push_back({value.detach().clone(), false});
+    group.endpoint.send(group.ranks[r], group.tag, std::move(message));
+  }
+}
+
 }  // namespace penstock

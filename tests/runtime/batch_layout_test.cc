@@ -1,0 +1,168 @@
+// What replicas and micro-batches make of a batch: its loss and gradients, and until when its memory is read.
+#include <cstring>
+#include <semaphore>
+
+#include "penstock/runtime/batch_layout.h"
+#include "tests/runtime/small_job.h"
+#include "tests/runtime/trained.h"
+
+namespace penstock::test {
+namespace {
+
+struct ReducedCase {
+  int replicas = 1;
+  Reduction reduction = Reduction::mean;
+  Reduction replica_reduction = Reduction::mean;
+  std::optional<Reduction> reported_loss = std::nullopt;
+};
+
+std::pair<torch::Tensor, torch::Tensor> even_batch() {
+  torch::manual_seed(3);
+  return {torch::randn({48, 12}), torch::arange(48) * 3 % 4};
+}
+
+Trained train_reduced(const ReducedCase& one) {
+  World world({.stages = 2, .replicas = one.replicas});
+  SmallNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 3;
+  options.reduction = one.reduction;
+  options.replica_reduction = one.replica_reduction;
+  options.reported_loss = one.reported_loss;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  Trained trained;
+  const auto [inputs, targets] = even_batch();
+  for (int step = 0; step < 4; ++step) trained.losses.push_back(pipeline.train_step(inputs, targets).loss());
+  trained.state = pipeline.state();
+  return trained;
+}
+
+TEST(Reductions, ReplicasDoNotChangeTheNumbersUnlessTheyAreSummed) {
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+    const Trained one = train_reduced({.reduction = reduction});
+    EXPECT_NEAR(one.losses[0], reduction == Reduction::mean ? 1.4 : 4.2, 0.6);
+    for (const int replicas : {2, 4})
+      expect_close(one, train_reduced({.replicas = replicas, .reduction = reduction}), 1e-5);
+  }
+}
+
+// At first, when the parameters are the same: by one step more they are not.
+TEST(Reductions, ASumOverReplicasMultipliesByTheirNumber) {
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+    const Trained one = train_reduced({.reduction = reduction});
+    const Trained four = train_reduced({.replicas = 4, .reduction = reduction, .replica_reduction = Reduction::sum});
+    EXPECT_NEAR(four.losses[0], 4 * one.losses[0], 1e-4);
+    EXPECT_GT(std::abs(four.losses[3] - 4 * one.losses[3]), 1e-2) << "gradients are summed too";
+  }
+}
+
+TEST(Reductions, TheReportedLossIsChosenApartFromTheGradients) {
+  for (const int replicas : {1, 2}) {
+    const Trained mean = train_reduced({.replicas = replicas});
+    const Trained sum = train_reduced({.replicas = replicas, .reduction = Reduction::sum});
+    const Trained both = train_reduced(
+        {.replicas = replicas, .reduction = Reduction::sum, .reported_loss = Reduction::mean});
+    EXPECT_NEAR(both.losses[0], mean.losses[0], 1e-6);
+    for (std::size_t i = 0; i < sum.losses.size(); ++i) EXPECT_NEAR(both.losses[i], sum.losses[i] / 3, 1e-5);
+    EXPECT_EQ(both.state.size(), sum.state.size());
+    for (const auto& [name, value] : sum.state) EXPECT_TRUE(torch::equal(value, both.state.at(name))) << name;
+    const Trained other = train_reduced({.replicas = replicas, .reported_loss = Reduction::sum});
+    EXPECT_NEAR(other.losses[0], 3 * mean.losses[0], 1e-5);
+    for (const auto& [name, value] : mean.state) EXPECT_TRUE(torch::equal(value, other.state.at(name))) << name;
+  }
+}
+
+// A batch of 3 samples leaves one of four replicas without any: the others are averaged.
+TEST(Reductions, AReplicaWithoutSamplesDoesNotCount) {
+  World world({.stages = 1, .replicas = 4});
+  SmallNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .reduction = Reduction::sum});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const StepResult result = pipeline.train_step(torch::zeros({3, 12}), torch::ones({3}, torch::kInt64));
+  EXPECT_NEAR(result.loss(), result.loss_sum() / 3, 1e-5);
+}
+
+struct ReusedCase {
+  std::string schedule = "1f1b";
+  int micro_batches = 4;
+  bool recompute = false;
+};
+
+void overwrite(const torch::Tensor& tensor) { std::memset(tensor.data_ptr(), 0x3f, tensor.nbytes()); }
+
+/// Cross entropy whose backward pass through the last micro-batch of a step waits at `gate`: the loss is known then.
+Loss gated_loss(std::counting_semaphore<>& gate, int micro_batches) {
+  Loss loss = cross_entropy;
+  loss.sum = [&gate, micro_batches, calls = std::make_shared<int>(0)](const torch::Tensor& output,
+                                                                      const torch::Tensor& target) {
+    torch::Tensor held = output * 1;
+    if (++*calls % micro_batches == 0)
+      held.register_hook([&gate](const torch::Tensor& gradient) {
+        gate.acquire();
+        return gradient;
+      });
+    return cross_entropy.sum(held, target);
+  };
+  return loss;
+}
+
+/// Its first stage trains nothing, so that its rank is through with a step, and tells the loss, while the second one
+/// computes gradients from both inputs and the targets.
+struct HalfFrozen : Cell {
+  Layer frozen = add("frozen", [] { return torch::nn::Linear(12, 8); });
+  Layer direct = add("direct", [] { return torch::nn::Linear(12, 8); });
+  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
+
+  HalfFrozen() {
+    frozen.pipeline_stage = 0;
+    direct.pipeline_stage = head.pipeline_stage = 1;
+  }
+  Values forward_many(Values x) override { return {head(relu(frozen(x[0])) + relu(direct(x[1])))}; }
+};
+
+/// Trains from buffers for inputs and targets, which a loader fills again for every step.
+Trained train_from_buffers(const ReusedCase& one, bool overwrites) {
+  World world({.stages = 2});
+  HalfFrozen network;
+  PipelineOptions options;
+  options.inputs = 2;
+  options.schedule = one.schedule;
+  options.micro_batches = one.micro_batches;
+  options.recompute = one.recompute;
+  std::counting_semaphore<> gate(0);
+  Pipeline pipeline(world, network, gated_loss(gate, one.micro_batches), options);
+  pipeline.freeze("frozen");
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  Trained trained;
+  const auto [inputs, targets] = even_batch();
+  for (int step = 0; step < 4; ++step) {
+    const Tensors buffers{inputs.clone(), inputs * 2, targets.clone()};
+    trained.losses.push_back(pipeline.train_step({buffers[0], buffers[1]}, buffers[2]).loss());
+    if (overwrites) std::ranges::for_each(buffers, overwrite);
+    gate.release();
+  }
+  trained.state = pipeline.state();
+  return trained;
+}
+
+TEST(CallersBatch, MayBeWrittenToOnceTheLossIsKnown) {
+  for (const char* schedule : {"gpipe", "1f1b", "1f1b-early", "zb-h1", "zb-h2", "zb-auto", "sequential"})
+    for (const int micro_batches : {1, 4})
+      for (const bool recompute : {false, true}) {
+        const ReusedCase one{schedule, micro_batches, recompute};
+        expect_same(train_from_buffers(one, false), train_from_buffers(one, true),
+                    say(schedule, " m ", micro_batches, recompute ? " recompute" : ""));
+      }
+}
+
+TEST(RowsOfBatch, AreCopiedWhereTheyOutliveTheResult) {
+  const torch::Tensor batch = torch::arange(12).view({6, 2}), rows = batch.narrow(0, 2, 2);
+  const torch::Tensor shared = usable_rows(rows, {}), own = usable_rows(rows, {c10::kCPU, true});
+  EXPECT_TRUE(torch::equal(shared, own));
+  EXPECT_EQ(shared.data_ptr(), rows.data_ptr());
+  EXPECT_NE(own.storage().data(), batch.storage().data());
+}
+
+}  // namespace
+}  // namespace penstock::test
