@@ -109,7 +109,7 @@ std::int64_t first_rank_bytes(const std::string& schedule) {
 }
 
 TEST(HeldBytes, AreWhatOneCountsByHand) {
-  // The rows of the batch and ReLU's result; after I, the gradient of the first layer's output in the place of the latter.
+  // The rows of the batch and ReLU's result; after I, the gradient of the first layer's output in its place.
   constexpr std::int64_t context = 2 * (8 + 16) * 4;
   EXPECT_EQ(first_rank_bytes("gpipe"), 4 * context);
   EXPECT_EQ(first_rank_bytes("1f1b"), 2 * context);
