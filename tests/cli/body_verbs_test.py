@@ -150,8 +150,29 @@ class BodyVerbs(ProgramRuns):
         self.assertNotEqual(rounded, exact)
         for step, loss in exact.items():
             self.assertAlmostEqual(rounded[step], loss, delta=0.05)
-        self.assertIn("fp16 needs its loss scaled", self.complaint_of(*job, "--precision", "fp16"))
-        self.assertIn("fp32 or bf16", self.complaint_of(*job, "--precision", "half"))
+        self.assertIn("fp32, bf16 or fp16", self.complaint_of(*job, "--precision", "half"))
+        in_half = self.output_of(*job, "--precision", "fp16")
+        self.assertEqual(self.output_of(*job, "--stages", "2", "--precision", "fp16"), in_half)
+        for step, loss in exact.items():
+            self.assertAlmostEqual(self.losses(in_half)[step], loss, delta=0.01)
+        lines = self.output_of(*job, "--precision", "fp16", "--loss-scale", "16777216", "--json", "-").splitlines()
+        skipped = [json.loads(line)["update_skipped"] for line in lines if '"loss"' in line]
+        self.assertTrue(skipped[0] and not skipped[-1], skipped)
+        self.assertIn("give a power of two", self.complaint_of(*job, "--precision", "fp16", "--loss-scale", "1000"))
+
+    def test_replicas_do_not_change_the_curve(self):
+        """Sums over micro-batches are averaged over replicas, unless these are summed too; a mean may be reported."""
+        job = self.train(*STEPS, "--reduction", "sum")
+        one = self.losses(self.output_of(*job))
+        four = self.losses(self.output_of(*job, "--replicas", "4"))
+        for step, loss in one.items():
+            self.assertAlmostEqual(four[step], loss, delta=1e-3 * loss)
+        summed = self.losses(self.output_of(*job, "--replicas", "4", "--replica-reduction", "sum"))
+        first = min(one)
+        self.assertAlmostEqual(summed[first], 4 * one[first], delta=1e-3 * summed[first])
+        mean = self.losses(self.output_of(*job, "--reported-loss", "mean"))
+        for step, loss in one.items():
+            self.assertAlmostEqual(4 * mean[step], loss, delta=1e-4 * loss)
 
     def test_a_schedule_file(self):
         shape = ["--stages", "2", "--micro-batches", "4"]

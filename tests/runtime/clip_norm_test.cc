@@ -87,6 +87,65 @@ TEST(ClipNorm, InfinityMeasuresAndLeavesGradientsAlone) {
   EXPECT_GT(measured.norms[0], 0);
 }
 
+/// A layer that makes the gradient of one weight infinite, or no number.
+struct Bursting : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(6, 4); });
+  Layer last = add("last", [] { return torch::nn::Linear(4, 4); });
+  double factor = 1;
+  Value forward(Value x) override {
+    return last(apply("burst", [this](const Tensors& v) {
+      torch::Tensor held = v[0] * 1;
+      if (held.requires_grad())
+        held.register_hook([by = factor](const torch::Tensor& gradient) {
+          torch::Tensor changed = gradient.clone();
+          changed[0][0] = by;
+          return changed;
+        });
+      return held;
+    }, Values{first(x)}));
+  }
+};
+
+// As clip_grad_norm_ with error_if_nonfinite = false has it: a norm that is no number makes every gradient so, and an
+// infinite one makes zeros of what is finite.
+TEST(ClipNorm, OfGradientsThatAreNotFiniteIsTorchs) {
+  for (const double by : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    for (const int stages : {1, 2}) {
+      World world({.stages = stages});
+      Bursting network;
+      network.factor = by;
+      PipelineOptions options;
+      options.clip_norm = 0.5;
+      options.cut = "uniform";
+      Pipeline pipeline(world, network, cross_entropy, options);
+      pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
+      const auto before = pipeline.state();
+      const auto [inputs, targets] = batch();
+      pipeline.train_step(inputs, targets).wait();
+      const auto after = pipeline.state();
+
+      torch::nn::Linear first(6, 4), last(4, 4);
+      const torch::NoGradGuard no_grad;
+      const std::vector<torch::Tensor> plain{first->weight, first->bias, last->weight, last->bias};
+      const std::vector<std::string> names{"first.weight", "first.bias", "last.weight", "last.bias"};
+      for (std::size_t i = 0; i < plain.size(); ++i) torch::Tensor(plain[i]).copy_(before.at(names[i]));
+      {
+        const torch::AutoGradMode with_graph(true);
+        const torch::Tensor hidden = first(inputs);
+        hidden.register_hook([by](const torch::Tensor& gradient) {
+          torch::Tensor changed = gradient.clone();
+          changed[0][0] = by;
+          return changed;
+        });
+        torch::nn::functional::cross_entropy(last(hidden), targets).backward();
+      }
+      torch::nn::utils::clip_grad_norm_(plain, 0.5);
+      for (std::size_t i = 0; i < plain.size(); ++i)
+        EXPECT_TRUE(torch::allclose(plain[i] - plain[i].grad(), after.at(names[i]), 1e-5, 1e-6, /*equal_nan=*/true))
+            << names[i] << " on " << stages << " with " << by << "\n" << after.at(names[i]);
+    }
+}
+
 TEST(ClipNorm, IsNotThereUnlessAskedFor) {
   World world({.stages = 2});
   DeepNetwork network;

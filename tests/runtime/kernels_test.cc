@@ -113,6 +113,58 @@ TEST(TunedKernels, are_the_same_for_every_cut_and_schedule) {
   }
 }
 
+/// How often each operation runs.
+class CountedOperations {
+ public:
+  CountedOperations() {
+    counts().clear();
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                                      const std::lock_guard lock(mutex());
+                                      ++counts()[function.name()];
+                                      return std::unique_ptr<at::ObserverContext>();
+                                    }).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~CountedOperations() { at::removeCallback(handle_); }
+  int of(const std::string& name) const {
+    const std::lock_guard lock(mutex());
+    const auto found = counts().find(name);
+    return found == counts().end() ? 0 : found->second;
+  }
+
+ private:
+  static std::map<std::string, int>& counts() {
+    static std::map<std::string, int> all;
+    return all;
+  }
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  at::CallbackHandle handle_;
+};
+
+// Evaluation and inference run the same kernels as training: the library computes two of the four convolutions.
+TEST(TunedKernels, serve_evaluation_and_inference) {
+  const auto [images, labels] = batch();
+  std::vector<int> convolutions;
+  for (const Kernels kernels : {Kernels::fixed, Kernels::tuned})
+    for (const bool infers : {false, true}) {
+      Network network;
+      World world({.stages = 2});
+      PipelineOptions options{.micro_batches = 1};
+      options.kernels = kernels;
+      if (kernels == Kernels::tuned) options.kernel_book = mixed_book();
+      Pipeline pipeline(world, network, cross_entropy, options);
+      const CountedOperations counted;
+      if (infers)
+        pipeline.infer(images).wait();
+      else
+        pipeline.evaluate(images, labels).wait();
+      convolutions.push_back(counted.of("aten::conv2d"));
+    }
+  EXPECT_EQ(convolutions, (std::vector<int>{4, 4, 2, 2}));
+}
+
 TEST(TunedKernels, compute_what_fixed_ones_do) {
   const Result fixed = trained({.kernels = Kernels::fixed});
   for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {

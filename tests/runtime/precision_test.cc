@@ -1,4 +1,4 @@
-// bf16: layers compute in it, everything that is kept from step to step is fp32, and training gets as far.
+// bf16 and fp16: layers compute in it, everything that is kept from step to step is fp32, and training gets as far.
 #include <algorithm>
 
 #include <ATen/autocast_mode.h>
@@ -113,6 +113,122 @@ TEST(Bf16, GivesTheGradientsOfAutocast) {
     const torch::Tensor step = before.at(name) - after.at(name);
     EXPECT_LE((step - value.grad()).norm().item<double>(), 5e-3 * value.grad().norm().item<double>()) << name;
   }
+}
+
+TEST(Fp16, ComputesInHalfAndKeepsParametersInFp32) {
+  Witness::types().clear();
+  const Trained trained = train<Classifier>({.options = options_of(Precision::fp16)}, rows());
+  EXPECT_TRUE(std::ranges::all_of(Witness::types(), [](auto type) { return type == torch::kFloat16; }));
+  for (const auto& [name, value] : trained.state) EXPECT_EQ(value.scalar_type(), torch::kFloat32) << name;
+}
+
+TEST(Fp16, StaysCloseToFp32) {
+  const Trained exact = train<Classifier>({.options = options_of(Precision::fp32)}, rows());
+  const Trained rounded = train<Classifier>({.options = options_of(Precision::fp16)}, rows());
+  EXPECT_NE(exact.losses, rounded.losses);
+  expect_close(exact, rounded, 0.005, 0.1);
+  expect_close(train<Images>({.options = options_of(Precision::fp32)}, images()),
+               train<Images>({.options = options_of(Precision::fp16)}, images()), 0.01, 0.1);
+}
+
+struct Scaled {
+  std::vector<double> losses;
+  std::vector<bool> skipped;
+  std::map<std::string, torch::Tensor> state;
+};
+
+struct ScaledCase {
+  std::string schedule = "1f1b";
+  int stages = 1;
+  int replicas = 1;
+  bool in_parts = false;
+  std::optional<double> clip_norm = std::nullopt;
+  double initial = 16777216;  // too much for fp16: the first updates are left out
+  int growth_steps = 3;
+};
+
+Scaled train_scaled(const ScaledCase& one) {
+  PipelineOptions options = options_of(Precision::fp16);
+  options.schedule = one.schedule;
+  options.micro_batches = 4 / one.replicas;
+  options.clip_norm = one.clip_norm;
+  options.loss_scaling = {.initial = one.initial, .growth_steps = one.growth_steps};
+  World world({.stages = one.stages, .replicas = one.replicas});
+  Classifier network;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const torch::Tensor inputs = rows() * 8, targets = torch::arange(16) % 4;
+  Scaled outcome;
+  std::map<std::string, torch::Tensor> before = pipeline.state();
+  for (int step = 0; step < 14; ++step) {
+    const StepResult result =
+        one.in_parts ? pipeline.forward_backward(inputs, targets) : pipeline.train_step(inputs, targets);
+    if (one.in_parts) pipeline.step();
+    outcome.losses.push_back(result.loss());
+    outcome.skipped.push_back(result.update_skipped());
+    std::map<std::string, torch::Tensor> after = pipeline.state();
+    EXPECT_EQ(torch::equal(before.at("head.weight"), after.at("head.weight")), outcome.skipped.back());
+    before = std::move(after);
+  }
+  outcome.state = pipeline.state();
+  return outcome;
+}
+
+TEST(Fp16, LeavesOutUpdatesUntilTheScaleFitsAndThenTrains) {
+  const Scaled run = train_scaled({});
+  EXPECT_TRUE(run.skipped.front());
+  EXPECT_GT(std::ranges::count(run.skipped, false), 5);
+  EXPECT_LT(run.losses.back(), 0.95 * run.losses.front());
+  for (const auto& [name, value] : run.state) EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
+  // Once the scale fits, it grows until it does not.
+  const auto first_good = std::ranges::find(run.skipped, false);
+  EXPECT_NE(std::find(first_good, run.skipped.end(), true), run.skipped.end());
+}
+
+TEST(Fp16, SkipsTheSameStepsWithTheSameBitsForEveryCutAndSchedule) {
+  for (const std::optional<double> clip : {std::optional<double>(), std::optional<double>(0.3)}) {
+    const Scaled alone = train_scaled({.clip_norm = clip});
+    const auto expect_equal = [&](const ScaledCase& one) {
+      const Scaled other = train_scaled(one);
+      const std::string what = say(one.schedule, " p ", one.stages, one.in_parts ? " in parts" : "");
+      EXPECT_EQ(alone.losses, other.losses) << what;
+      EXPECT_EQ(alone.skipped, other.skipped) << what;
+      for (const auto& [name, value] : alone.state) EXPECT_TRUE(torch::equal(value, other.state.at(name))) << what;
+    };
+    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v"})
+      expect_equal({.schedule = schedule, .stages = 2, .clip_norm = clip});
+    expect_equal({.stages = 3, .in_parts = true, .clip_norm = clip});
+  }
+  const Scaled replicas = train_scaled({.replicas = 2}), cut = train_scaled({.stages = 2, .replicas = 2});
+  EXPECT_EQ(replicas.losses, cut.losses);
+  EXPECT_EQ(replicas.skipped, cut.skipped);
+}
+
+// A scale changes nothing but which gradients vanish: fp16 with a fitting scale is near fp32, local_gradients() too.
+TEST(Fp16, ShowsGradientsWithoutTheScale) {
+  std::map<std::string, torch::Tensor> gradients[2];
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    World world({.stages = 2});
+    Classifier network;
+    PipelineOptions options = options_of(precision);
+    options.loss_scaling.initial = 1024;
+    Pipeline pipeline(world, network, cross_entropy, options);
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    EXPECT_FALSE(pipeline.train_step(rows(), torch::arange(16) % 4).update_skipped());
+    pipeline.forward_backward(rows(), torch::arange(16) % 4);
+    gradients[precision == Precision::fp16] = pipeline.local_gradients();
+    pipeline.step();
+  }
+  for (const auto& [name, exact] : gradients[0])
+    EXPECT_LE((exact - gradients[1].at(name)).norm().item<double>(), 0.02 * exact.norm().item<double>()) << name;
+}
+
+TEST(Fp16, RefusesAScaleThatIsNoPowerOfTwo) {
+  World world({.stages = 1});
+  Classifier network;
+  PipelineOptions options = options_of(Precision::fp16);
+  options.loss_scaling.initial = 1000;
+  EXPECT_THROW(Pipeline(world, network, cross_entropy, options), ConfigError);
 }
 
 }  // namespace

@@ -137,6 +137,49 @@ TEST(Ties, AreSummedOverReplicas) {
     EXPECT_LT((value - alone.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
 }
 
+/// Decays weights by way of their gradients, as optimisers may: in place, or not.
+class Decaying : public Optimizer {
+ public:
+  Decaying(std::vector<NamedParameter> parameters, bool in_place)
+      : parameters_(std::move(parameters)), in_place_(in_place) {}
+
+  void step() override {
+    const torch::NoGradGuard no_grad;
+    for (const NamedParameter& parameter : parameters_) {
+      torch::Tensor value = parameter.value, gradient = parameter.value.grad();
+      if (!gradient.defined()) continue;
+      gradient = in_place_ ? gradient.add_(value, 0.1) : gradient.add(value, 0.1);
+      value.sub_(in_place_ ? gradient.mul_(0.1) : gradient.mul(0.1));
+    }
+  }
+  void set_learning_rate(double) override {}
+
+ private:
+  std::vector<NamedParameter> parameters_;
+  bool in_place_;
+};
+
+Trained train_decaying(const TiedCase& one, bool in_place) {
+  World world({.stages = one.stages, .replicas = one.replicas});
+  TiedNetwork network;
+  Pipeline pipeline(world, network, cross_entropy, options_of(one));
+  pipeline.optimize_with(OptimizerFactory([in_place](const std::vector<NamedParameter>& parameters) {
+    return std::make_unique<Decaying>(parameters, in_place);
+  }));
+  Trained trained;
+  const auto [tokens, targets] = batch();
+  for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(tokens, targets).loss());
+  trained.state = pipeline.state();
+  return trained;
+}
+
+TEST(Ties, AndReplicasAllowOptimisersThatChangeGradientsInPlace) {
+  for (const TiedCase& one : {TiedCase{.stages = 3}, TiedCase{.schedule = "interleaved", .stages = 2, .chunks = 3},
+                              TiedCase{.schedule = "zb-v", .stages = 2}, TiedCase{.stages = 2, .replicas = 2},
+                              TiedCase{.stages = 1, .replicas = 3}})
+    expect_equal(train_decaying(one, false), train_decaying(one, true), one.name());
+}
+
 TEST(Ties, AreSavedOnce) {
   const auto state = train({.stages = 4}).state;
   EXPECT_TRUE(state.contains("embedding.table"));

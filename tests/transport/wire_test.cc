@@ -52,6 +52,58 @@ TEST(Wire, RefusesWhatIsNotAMessageOfThisBuild) {
   EXPECT_THROW(decode(std::move(half)), TransportError);
 }
 
+// 56 bytes of envelope, then the numbers alone.
+TEST(Wire, CarriesNoHeadersWhereBothEndsKnowTheShape) {
+  KnownShapes known;
+  known.declare(some_tag.pipeline, {2, 8, 3, 4});
+  const Encoding with{}, without{nullptr, known.of(some_tag)};
+  for (const bool channels_last : {false, true})
+    for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kInt64}) {
+      torch::Tensor value = torch::arange(2 * 8 * 3 * 4).view({2, 8, 3, 4}).to(type);
+      if (channels_last) value = value.contiguous(at::MemoryFormat::ChannelsLast);
+      const Message message{{{value, true}, {value + 1, true}}, 7, 0};
+      EXPECT_EQ(header_bytes(message, with), 2U * (16 + 4 * 16));
+      EXPECT_EQ(header_bytes(message, without), 0U);
+      Frame shorter = encode(some_tag, message, without);
+      EXPECT_EQ(shorter.size(), Frame::unit + 2 * value.nbytes());
+      EXPECT_EQ(encode(some_tag, message, with).size(), shorter.size() + 192);
+      const Letter letter = decode(std::move(shorter), &known);
+      EXPECT_EQ(letter.tag, some_tag);
+      EXPECT_EQ(letter.message.sent_ns, 7);
+      ASSERT_EQ(letter.message.parcels.size(), 2U);
+      const auto& [got, requires_grad] = letter.message.parcels[1];
+      EXPECT_TRUE(requires_grad);
+      EXPECT_EQ(got.scalar_type(), type);
+      EXPECT_EQ(got.strides(), value.strides());
+      EXPECT_TRUE(torch::equal(got, value + 1));
+    }
+}
+
+TEST(Wire, CarriesHeadersForWhatTheShapeDoesNotTell) {
+  KnownShapes known;
+  known.declare(some_tag.pipeline, {2, 3});
+  const Encoding encoding{nullptr, known.of(some_tag)};
+  const torch::Tensor value = torch::rand({2, 3});
+  const Message mixed{{{value, true}, {value, false}}}, absent{{{value, true}, {{}, false}}},
+      turned{{{torch::rand({3, 2}).t(), true}}};
+  for (const Message& message : {mixed, absent, turned}) {
+    EXPECT_GT(header_bytes(message, encoding), 0U);
+    const Letter letter = decode(encode(some_tag, message, encoding), &known);
+    for (std::size_t i = 0; i < message.parcels.size(); ++i) {
+      EXPECT_EQ(letter.message.parcels[i].requires_grad, message.parcels[i].requires_grad);
+      EXPECT_EQ(letter.message.parcels[i].tensor.defined(), message.parcels[i].tensor.defined());
+    }
+    EXPECT_EQ(letter.message.parcels[0].tensor.strides(), message.parcels[0].tensor.strides());
+  }
+  Tag other = some_tag;
+  other.traffic = Traffic::reduce;
+  EXPECT_FALSE(known.of(other));
+  other = some_tag;
+  ++other.pipeline;
+  EXPECT_FALSE(known.of(other));
+  EXPECT_THROW(decode(encode(some_tag, {{{value, true}}}, encoding)), TransportError);
+}
+
 RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 5));
   if (sizes.size() > 5) sizes.resize(5);

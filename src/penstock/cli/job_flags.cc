@@ -31,9 +31,7 @@ std::string is_not_negative(const std::string& text) {
 }
 
 std::string is_precision(const std::string& text) {
-  if (text == "fp32" || text == "bf16") return "";
-  return say(text, " is not fp32 or bf16",
-             text == "fp16" ? ": fp16 needs its loss scaled, which Penstock does not do; bf16 does not need it" : "");
+  return text == "fp32" || text == "bf16" || text == "fp16" ? "" : text + " is not fp32, bf16 or fp16";
 }
 
 Reduction reduction_called(const std::string& name) { return name == "sum" ? Reduction::sum : Reduction::mean; }
@@ -134,8 +132,14 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->capture_default_str();
   if (trains)
     numbers->add_option("--precision", precision,
-                        "fp32, or bf16: layers compute in bf16; weights, gradients and the loss are fp32")
+                        "fp32; bf16 or fp16: layers compute in it, while weights, gradients and the loss are fp32; "
+                        "with fp16 the loss is scaled dynamically")
         ->check(is_precision)
+        ->capture_default_str();
+  if (trains)
+    numbers->add_option("--loss-scale", loss_scale,
+                    "of fp16, at first: halved, and the update left out, where a gradient is not finite; doubled after "
+                    "2000 updates")
         ->capture_default_str();
   numbers->add_option("--kernels", kernels,
                       "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
@@ -150,6 +154,11 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->capture_default_str();
   job->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
       ->capture_default_str();
+  if (trains)
+    job->add_option("--compare-batches", compare_batches,
+                    "processes compare hashes of their batches in the first three steps and every n-th; 0: never")
+        ->check(CLI::Range(0, 1 << 30))
+        ->capture_default_str();
   job->add_option("--deadline", deadline_s,
                     "seconds without a sign of life of a process before a wait for it fails; one that lives gives "
                     "signs by itself, however long a layer or an evaluation takes")
@@ -272,6 +281,9 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.clip_norm = flags.clip_norm;
   options.recompute = flags.recompute;
   if (flags.precision == "bf16") options.precision = Precision::bf16;
+  if (flags.precision == "fp16") options.precision = Precision::fp16;
+  options.loss_scaling.initial = flags.loss_scale;
+  options.compare_batches = flags.compare_batches;
   options.cut = flags.cut;
   options.device = flags.device;
   if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;

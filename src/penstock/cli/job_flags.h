@@ -43,6 +43,8 @@ struct JobFlags {
   std::optional<double> clip_norm;
   bool recompute = false;
   std::string precision = "fp32";
+  double loss_scale = 65536;
+  int compare_batches = 100;
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";

@@ -4,6 +4,8 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
+#include "penstock/runtime/options.h"
+
 namespace penstock {
 
 /// What torch's autocast does on a thread, for operations on one kind of device.
@@ -15,6 +17,15 @@ struct Autocast {
   /// Of this thread.
   static Autocast current(c10::DeviceType device = c10::DeviceType::CPU);
 };
+
+/// What layers of that precision compute under, on that kind of device.
+Autocast autocast_for(Precision precision, c10::DeviceType device);
+
+/// Throws ConfigError where LibTorch does not compute in that precision on that kind of device.
+void require_precision(Precision precision, c10::DeviceType device);
+
+/// Whether `type` is one that autocast computes in: 16 bits wide.
+bool is_reduced(c10::ScalarType type);
 
 /// Sets it while it lives. Casts are never cached: torch's cache belongs to all threads, and whoever ends first
 /// empties it for everyone, so that it would depend on chance which gradients are added in which precision.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/runtime/autocast.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/streamed_linear.h"
 #include "penstock/runtime/time_cut.h"
@@ -34,8 +35,9 @@ void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
     const Agreement agreement{undecided.world, undecided.pipeline, graph, sample};
     if (wants_kernels)
       options.kernel_book =
-          agree_on_kernels(agreement, {.compute_type = options.precision == Precision::bf16 ? torch::kBFloat16
-                                                                                            : torch::kFloat32,
+          agree_on_kernels(agreement, {.compute_type = options.precision == Precision::fp32
+                                                           ? torch::kFloat32
+                                                           : autocast_for(options.precision, c10::kCPU).type,
                                        .fuses_weights = has_fused_w(undecided.words),
                                        .micro_batches = options.micro_batches})
               .to_text();

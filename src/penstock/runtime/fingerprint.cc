@@ -14,7 +14,10 @@ namespace {
 
 const char* name_of(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
 
-const char* name_of(Precision precision) { return precision == Precision::fp32 ? "fp32" : "bf16"; }
+const char* name_of(Precision precision) {
+  if (precision == Precision::fp16) return "fp16";
+  return precision == Precision::fp32 ? "fp32" : "bf16";
+}
 
 const char* name_of(WeightGradients mode) {
   if (mode == WeightGradients::automatic) return "auto";
@@ -41,6 +44,8 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"layouts", say(parts.axes.inputs.text(), "; ", parts.axes.targets.text(), "; ", parts.axes.outputs.text())},
           {"boundary shape", options.boundary_shape ? say(at::IntArrayRef(*options.boundary_shape)) : "any"},
           {"precision", name_of(options.precision)},
+          {"loss scaling", say(options.loss_scaling.initial, " for ", options.loss_scaling.growth_steps)},
+          {"compared batches", say(options.compare_batches)},
           {"kernels", kernels_of(options)->fingerprint()},
           {"device", options.device},
           {"seed", say(options.seed)},

@@ -46,7 +46,16 @@ enum class WeightGradients {
 /// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.
 enum class Precision {
   fp32,
-  bf16  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
+  bf16,  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
+  fp16   // the same, with the loss scaled so that small gradients do not vanish (LossScaling)
+};
+
+/// Precision::fp16 multiplies the loss with a scale before the backward pass, and divides the gradients by it before
+/// they are clipped and applied. Where a gradient is not finite, on any rank, the update is left out everywhere and the
+/// scale is halved; after `growth_steps` updates in a row it is doubled.
+struct LossScaling {
+  double initial = 65536;   // a power of two, so that scaling changes no digit
+  int growth_steps = 2000;
 };
 
 /// Which code computes a layer's products where there is a choice. The last bits depend on it.
@@ -83,7 +92,8 @@ struct PipelineOptions {
   /// looked at. Infinity measures the norm and leaves them as they are.
   std::optional<double> clip_norm = std::nullopt;
   /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
-  /// shape is an error. None: shapes are not looked at, and may change from step to step and between micro-batches.
+  /// shape is an error, and messages between processes do not carry it. None: shapes are not looked at, and may change
+  /// from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
   /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
   bool recompute = false;
@@ -93,6 +103,7 @@ struct PipelineOptions {
   /// is one. First weights are made on the CPU: they are the same on every device.
   std::string device = "cpu";
   Precision precision = Precision::fp32;
+  LossScaling loss_scaling = {};         // of Precision::fp16
   Kernels kernels = Kernels::fixed;
   /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with
   /// the same text computes the same bits.
@@ -107,6 +118,11 @@ struct PipelineOptions {
   BatchTensors sample_targets = {};      // of the whole sample: what the schedule "auto" trains with
   /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.
   std::string layer_costs = "";
+  /// Where ranks are processes, they compare what they were given in the first three training steps and in every step
+  /// whose number this divides: a hash of the targets on all ranks, and of the inputs where two ranks of one replica
+  /// read the same ones. ConfigError on all ranks where they differ: data drawn or shuffled without a common seed.
+  /// 0: never.
+  int compare_batches = 100;
   std::uint64_t seed = 0;                // of the initial weights
 };
 

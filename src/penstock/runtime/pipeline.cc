@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/runtime/agreement.h"
+#include "penstock/runtime/autocast.h"
 #include "penstock/runtime/cache_share.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
@@ -39,6 +40,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     require_layouts(options_, staged_.graph.inputs);
     const double clip_norm = options_.clip_norm.value_or(1);
     require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
+    require_loss_scaling(options_.loss_scaling);
+    require_precision(options_.precision, device_of(options_.device, 0).type());
+    require<ConfigError>(options_.compare_batches >= 0, "batches are compared in every ", options_.compare_batches,
+                         "th step: give a positive number, or 0 for never");
     if (world.is_main())
       for (const std::string& warning : staged_.warnings) warn(warning);
     const std::shared_ptr<const KernelBook> kernels = kernels_of(options_);
@@ -50,7 +55,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
           RankSetting{id_, member, loss_,
                       LossReductions{options_.reduction, options_.replica_reduction, options_.reported_loss},
                       options_.clip_norm, options_.boundary_shape,
-                      options_.seed, options_.precision,
+                      options_.seed, options_.precision, options_.loss_scaling, options_.compare_batches,
                       device_of(options_.device,
                                 member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
                       kernels, options_.count_bytes, axes_});
@@ -121,6 +126,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     if (part != StepPart::update) return;
     // The step's one result is forward_backward's.
     if (options_.clip_norm) begun_->state->set_gradient_norm(result.gradient_norm());
+    if (options_.precision == Precision::fp16 && result.update_skipped()) begun_->state->set_update_skipped();
     begun_.reset();
   }
 

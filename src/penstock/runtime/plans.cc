@@ -134,7 +134,9 @@ std::shared_ptr<const RunPlan> Plans::part_of(const RunPlan& whole, StepPart par
 std::shared_ptr<const RunPlan> Plans::training_plan(int micro_batches) const {
   const PipelineOptions& options = request_.options;
   return proven(lower(compute_words(micro_batches), links_,
-                      {.reduce = reduce_, .norm = options.clip_norm.has_value(), .step = true}));
+                      {.reduce = reduce_,
+                       .norm = options.clip_norm.has_value() || options.precision == Precision::fp16,
+                       .step = true}));
 }
 
 // A replica whose share is empty still takes part in what belongs to the whole step.

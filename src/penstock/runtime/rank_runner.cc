@@ -1,12 +1,12 @@
 #include "penstock/runtime/rank_runner.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/autocast.h"
+#include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
 #include "penstock/runtime/reason.h"
 
@@ -35,7 +35,9 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, con
       placement_(placement),
       setting_(setting),
       rank_(setting.member.pipeline_rank()),
-      replica_(setting.member.replica()) {
+      replica_(setting.member.replica()),
+      scaler_(setting.precision, setting.loss_scaling) {
+  if (setting.boundary_shape) endpoint().declare_shape(setting.pipeline, *setting.boundary_shape);
   if (setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
   for (Order& order : placement_.orders) order.clear();
   for (const StagePart& part : staged_.parts)
@@ -79,13 +81,15 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
 }
 
 void RankRunner::run(const StepJob& job) {
-  std::exception_ptr failure;
+  std::exception_ptr failure = spent_;
   try {
-    run_or_throw(job);
+    if (!spent_) run_or_throw(job);
+  } catch (const BatchesDiffer& error) {
+    failure = spent_ = std::make_exception_ptr(ConfigError(error.what()));
   } catch (const std::exception& error) {
     failure = failed(error, say(to_string(current_), " of step ", job.step));
-    if (job.inference) job.inference->state->fail(failure);
   }
+  if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
   stash_.clear();
   inbox_.clear();
@@ -111,6 +115,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   const RunPlan& plan = *job.plans[replica_.index()];
   job_ = &job;
   if (job.part == StepPart::reduce || job.part == StepPart::update) return run_later_part(plan);
+  if (job.training && !member().is_alone && is_compared(job.training_step, setting_.compare_batches)) compare_batches();
   loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
   gradient_norm_.reset();
@@ -136,6 +141,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
+  if (job.training && job.part == StepPart::whole) end_update();
   if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
   if (HeldBytes* bytes = counted_bytes())
     bytes->foretell(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return rows_of(i).size(); });
@@ -148,7 +154,7 @@ void RankRunner::run_later_part(const RunPlan& plan) {
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job_->learning_rate);
   gradient_norm_.reset();
   execute(plan.programs[rank_.index()], *this, unshown_);
-  if (job_->part != StepPart::reduce) return;
+  if (job_->part != StepPart::reduce) return end_update();
   finish_ties();
   if (job_->gradient_divisor == 1) return;
   const torch::NoGradGuard no_grad;
@@ -162,7 +168,9 @@ std::vector<std::pair<std::string, torch::Tensor>> RankRunner::gradients() {
   for (const auto& stage : stages_) {
     const Tensors& gradients = gradients_of(*stage);
     for (std::size_t i = 0; i < gradients.size(); ++i)
-      if (gradients[i].defined()) named.emplace_back(stage->gradients().parameters()[i].name, gradients[i]);
+      if (gradients[i].defined())
+        named.emplace_back(stage->gradients().parameters()[i].name,
+                           scaler_.scale() == 1 ? gradients[i] : gradients[i] / scaler_.scale());
   }
   return named;
 }
@@ -250,7 +258,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
 }
 
 Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {
-  const AutocastGuard autocast({.enabled = setting_.precision == Precision::bf16, .device = setting_.device.type()});
+  const AutocastGuard autocast(autocast_for(setting_.precision, setting_.device.type()));
   const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
   return stage.forward(arrivals, [&](const Tensors& outputs) {
     if (!job_->inference) return finish_forward(outputs, micro_batch);
@@ -262,20 +270,6 @@ Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arr
 // The first training step makes copies that no other makes.
 HeldBytes* RankRunner::counted_bytes() {
   return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
-}
-
-// The result is known after the last F: only training steps read their batch later. What every micro-batch sees whole
-// is copied once.
-torch::Tensor RankRunner::rows_of_batch(BatchPart part, std::size_t index, RowRange rows) {
-  const bool is_input = part == BatchPart::inputs;
-  const torch::Tensor& all = (is_input ? job_->inputs : job_->targets)[index];
-  const torch::Tensor some = (is_input ? setting_.axes.inputs : setting_.axes.targets).rows(all, index, rows);
-  const RowsUse use{setting_.device, job_->training};
-  if (!some.is_same(all)) return usable_rows(some, use);
-  const auto [known, is_new] = whole_.try_emplace({part, index});
-  const HeldBytes::Apart of_no_micro_batch;
-  if (is_new) known->second = usable_rows(all, use);
-  return known->second;
 }
 
 RowRange RankRunner::rows_of(MicroBatch micro_batch) const { return job_->layout.rows(share_of_batch(), micro_batch); }
@@ -310,7 +304,7 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
-    if (setting_.precision != Precision::fp32 && output.defined() && output.scalar_type() == torch::kBFloat16)
+    if (setting_.precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
       output = output.to(torch::kFloat32);
   torch::Tensor sum = setting_.loss(in_full, targets);
   const double factor = factors_.reported[micro_batch.index()];
@@ -336,7 +330,7 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   }
   Activations& activations = stash_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
-    from.loss = torch::full_like(activations.loss, factors_.gradient[micro_batch.index()]);
+    from.loss = torch::full_like(activations.loss, factors_.gradient[micro_batch.index()] * scaler_.scale());
   const HeldBytes::Watch watch(counted_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {
@@ -410,68 +404,6 @@ Tensors& RankRunner::gradients_of(Stage& stage) {
   const auto [known, is_new] = gradients_.try_emplace(stage.id());
   if (is_new) known->second = stage.gradients().sum_uses();
   return known->second;
-}
-
-// Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms, a tied one's at
-// home alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells
-// all the sum: the same bits for every cut.
-void RankRunner::measure_norm() {
-  if (gradient_norm_) return;
-  finish_ties();
-  std::vector<double> squares;  // three each: the first node that uses the parameter, its number there, the square
-  for (const auto& stage : stages_) {
-    const Tensors& gradients = gradients_of(*stage);
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const ParameterUses& everywhere = stage->gradients().parameters()[i].everywhere;
-      if (!gradients[i].defined() || everywhere.home() != stage->id()) continue;
-      const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
-      squares.insert(squares.end(), {static_cast<double>(everywhere.list.front().node), static_cast<double>(i),
-                                     norm * norm});
-    }
-  }
-  const auto stages = static_cast<std::int32_t>(staged_.parts.size());
-  const auto tag = [&](bool up, Rank rank) {
-    return Tag{setting_.pipeline, Traffic::reduce, job_->step, stages, up ? 0 : 1, rank.value()};
-  };
-  const auto at = [&](Rank rank) { return member().rank_of(rank, replica_); };
-  endpoint().send(at(Rank(0)), tag(true, rank_), message_of(squares));
-  if (rank_ == Rank(0)) {
-    std::vector<std::array<double, 3>> told;
-    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
-      const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
-      const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
-      for (std::int64_t i = 0; i < numbers.size(0); i += 3)
-        told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
-    }
-    std::sort(told.begin(), told.end());
-    double total = 0;
-    for (const auto& one : told) total += one[2];
-    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next())
-      endpoint().send(at(rank), tag(false, rank), message_of({total}));
-  }
-  const Message total = endpoint().receive(at(Rank(0)), tag(false, rank_), "the gradient norm");
-  gradient_norm_ = std::sqrt(total.parcels.front().tensor.item<double>());
-  job_->state->set_gradient_norm(*gradient_norm_);
-}
-
-void RankRunner::update(Stage& stage) {
-  finish_ties();
-  const auto [first, end] = optimizers_.equal_range(stage.id());
-  if (first == end) return;
-  const Tensors gradients = std::move(gradients_of(stage));
-  gradients_.erase(stage.id());
-  // As torch's clip_grad_norm_ has it.
-  constexpr double small = 1e-6;
-  const double scale = gradient_norm_ ? *setting_.clip_norm / (*gradient_norm_ + small) : 1;
-  const auto& parameters = stage.gradients().parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    torch::Tensor value = parameters[i].value;
-    // Not in place: replicas in one process share what REDUCE gave them.
-    value.mutable_grad() = scale < 1 && gradients[i].defined() ? gradients[i].mul(scale) : gradients[i];
-  }
-  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
-  // What is applied is not kept until the next update: its memory serves the gradients to come.
-  for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
 }
 
 }  // namespace penstock

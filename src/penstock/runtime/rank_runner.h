@@ -16,6 +16,7 @@
 #include "penstock/runtime/batch_layout.h"
 #include "penstock/runtime/held_bytes.h"
 #include "penstock/runtime/infer_state.h"
+#include "penstock/runtime/loss_scaler.h"
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/plans.h"
@@ -56,6 +57,8 @@ struct RankSetting {
   std::optional<std::vector<std::int64_t>> boundary_shape;
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
+  LossScaling loss_scaling = {};
+  int compare_batches = 0;  // PipelineOptions'
   c10::Device device = c10::kCPU;
   std::shared_ptr<const KernelBook> kernels = nullptr;
   bool count_bytes = false;
@@ -126,6 +129,11 @@ class RankRunner {
   void add_optimizers();
   void run_or_throw(const StepJob& job);
   void run_later_part(const RunPlan& plan);
+  void compare_batches();
+  /// Whether the update is left out, once the norm is known.
+  bool skips_update() const;
+  /// After the updates of a step.
+  void end_update();
   void forward(Stage& stage, MicroBatch micro_batch);
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   /// Null in steps that are not counted.
@@ -184,7 +192,9 @@ class RankRunner {
   std::map<MessageKey, Message> outbox_;  // computed, not sent yet
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
   bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
-  std::optional<double> gradient_norm_;   // once the rank's first NORM has run
+  std::optional<double> gradient_norm_;   // once the rank's first NORM has run; without the loss scale
+  LossScaler scaler_;
+  std::exception_ptr spent_;              // once ranks were given different batches
   bool buffers_differ_ = false;  // between the replicas: there was a training step since they were shared
   LossFactors factors_;
   double loss_ = 0;      // as it is reported

@@ -32,6 +32,17 @@ void StepState::set_gradient_norm(double norm) {
   changed_.notify_all();
 }
 
+void StepState::set_update_skipped() {
+  std::lock_guard lock(mutex_);
+  update_skipped_ = true;
+}
+
+bool StepState::update_skipped() {
+  wait_until_done();
+  std::lock_guard lock(mutex_);
+  return update_skipped_;
+}
+
 void StepState::add_use(const RankUse& use) {
   std::lock_guard lock(mutex_);
   uses_.push_back(use);
@@ -85,6 +96,7 @@ bool StepState::is_done() {
 
 double StepResult::loss() const { return state_->numbers().loss; }
 double StepResult::gradient_norm() const { return state_->gradient_norm(); }
+bool StepResult::update_skipped() const { return state_->update_skipped(); }
 double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }

@@ -48,6 +48,9 @@ class StepResult {
   /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
   /// and for an evaluation.
   double gradient_norm() const;
+  /// Whether the update was left out because a gradient was not finite: Precision::fp16 alone does so. Of
+  /// forward_backward(): known after step(). Waits as wait().
+  bool update_skipped() const;
   /// Metric sums over the whole batch, in the order in which they were asked for.
   const std::vector<double>& metrics() const;
   /// True when asking would not wait.

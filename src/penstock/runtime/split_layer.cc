@@ -75,6 +75,15 @@ torch::Tensor SplitLayer::run(const torch::Tensor& input) const {
   return is_plain ? call_.layer.forward({input}).front() : compute(input, parameters);
 }
 
+// What a training step cast may be older than the last update: cast anew.
+torch::Tensor SplitLayer::run_without_graph(const torch::Tensor& input) const {
+  const torch::Tensor used = as_computed(input);
+  if (!has_own_kernel(used)) return call_.layer.forward({input}).front();
+  if (!follows_autocast() || used.scalar_type() == weight().scalar_type()) return compute(used, parameters_);
+  const auto cast = [&](const torch::Tensor& value) { return value.defined() ? value.to(used.scalar_type()) : value; };
+  return compute(used, {cast(parameters_.weight), cast(parameters_.bias)});
+}
+
 const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) const {
   const c10::ScalarType type = tensor.scalar_type();
   if (!follows_autocast() || type == weight().scalar_type()) return parameters_;

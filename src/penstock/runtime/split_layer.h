@@ -58,6 +58,8 @@ class SplitLayer {
   torch::Tensor forward(const torch::Tensor& input, const Kept& kept) const;
   /// The same without the node, for an input of the type it is computed in.
   torch::Tensor run(const torch::Tensor& input) const;
+  /// The layer's own forward for evaluation and inference, where nothing is differentiated: by the same kernel.
+  torch::Tensor run_without_graph(const torch::Tensor& input) const;
   /// `input` in that type: its own, unless autocast says otherwise; and in the order in memory that the kernels want.
   torch::Tensor as_computed(const torch::Tensor& input) const;
   /// An input or an output's gradient in the order in memory that the kernels want: itself, as a rule.

@@ -258,6 +258,10 @@ void Stage::run_call_unnamed(const Call& call, Passage& run) const {
     run.slots[call.first_output] = split_[*call.split]->forward(arguments.front(), run.kept[*call.split]);
     return;
   }
+  if (call.split && !torch::GradMode::is_enabled() && setting_.kernels->is_tuned()) {
+    run.slots[call.first_output] = split_[*call.split]->run_without_graph(arguments.front());
+    return;
+  }
   Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
   require<PlanError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
                      "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);

@@ -32,12 +32,16 @@ class StepState {
   void set_numbers(StepNumbers numbers);
   /// Of all gradients, as every rank knows it.
   void set_gradient_norm(double norm);
+  /// The update was left out: a gradient was not finite.
+  void set_update_skipped();
   void add_use(const RankUse& use);
   /// One local rank is through; with an error if it failed. The first error is kept.
   void rank_done(std::exception_ptr error);
 
   const StepNumbers& numbers();
   double gradient_norm();
+  /// Waits as wait_until_done().
+  bool update_skipped();
   void wait_until_done();
   bool ready();
   /// Every local rank is through, or one has failed.
@@ -50,6 +54,7 @@ class StepState {
   std::condition_variable changed_;
   std::optional<StepNumbers> numbers_;
   std::optional<double> gradient_norm_;
+  bool update_skipped_ = false;
   std::vector<RankUse> uses_;
   std::exception_ptr error_;
   int running_;

@@ -32,6 +32,13 @@ torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
   return arrived.defined() ? arrived.to(like.device()) : arrived;
 }
 
+/// `sum` for the rank of `stage`: a tensor of its own where it is in this process, for optimisers may change gradients
+/// in place, and tensors of other processes are copies anyway.
+torch::Tensor own_for(const TieRoute& route, StageId stage, const torch::Tensor& sum) {
+  const bool is_here = route.endpoint.name() == "threads" || route.rank_of(stage) == route.endpoint.rank();
+  return is_here && sum.defined() ? sum.clone() : sum;
+}
+
 /// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their home on `home` and are used
 /// on `user`, by name: both stages put them in one order.
 template <class Items>
@@ -105,7 +112,8 @@ void send_totals(const TieRoute& route, const Stage& stage, const Tensors& total
   const auto& parameters = stage.gradients().parameters();
   for (const StageId user : partners(parameters, stage.id(), true)) {
     Message message;
-    for (std::size_t i : shared(parameters, stage.id(), user)) message.parcels.push_back({totals[i], false});
+    for (std::size_t i : shared(parameters, stage.id(), user))
+      message.parcels.push_back({own_for(route, user, totals[i]), false});
     send(route, {stage.id(), user, totals_of_uses}, std::move(message));
   }
 }

@@ -30,6 +30,7 @@ struct StepReport {
   double seconds = 0;               // since the step before it (or the start)
   std::optional<double> learning_rate = {};  // none where the Trainer does not set it
   std::optional<double> gradient_norm = {};  // before clipping; none where the pipeline does not clip
+  std::optional<bool> update_skipped = {};   // a gradient was not finite; none where precision is not fp16
   // With TrainerOptions::measure, of this process's ranks alone: under threads these are all.
   std::optional<double> bubble = {};  // idle share of their time, from the first word's begin to the last one's end
   std::optional<int> peak_activations = {};  // most live micro-batches of a rank so far

@@ -18,6 +18,7 @@ class JsonHook : public Hook {
     Line line{{"epoch", report.epoch}, {"step", report.step}, {"loss", report.loss}};
     if (report.learning_rate) line["lr"] = *report.learning_rate;
     if (report.gradient_norm) line["grad_norm"] = *report.gradient_norm;
+    if (report.update_skipped) line["update_skipped"] = *report.update_skipped;
     line.update(Line{{"samples", report.samples}, {"step_ms", report.seconds * 1e3}, {"samples_per_s", rate}});
     if (report.targets > report.samples && report.seconds > 0)
       line["tokens_per_s"] = static_cast<double>(report.targets) / report.seconds;

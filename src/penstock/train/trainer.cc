@@ -141,6 +141,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   report.loss = pending.result.loss();
   report.weight = pending.result.weight();
   if (pipeline_.options().clip_norm) report.gradient_norm = pending.result.gradient_norm();
+  if (pipeline_.options().precision == Precision::fp16) report.update_skipped = pending.result.update_skipped();
   if (options_.measure) {
     const StepUse use = pending.result.use();
     report.bubble = use.idle;

@@ -52,6 +52,9 @@ class FaultyTransport final : public Transport {
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     return inner_->receive(from, tag, waiting_for);
   }
+  void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
+    inner_->declare_shape(pipeline, shape);
+  }
   void report_progress(const Position& position) override { inner_->report_progress(position); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override { inner_->cancel(step, reason); }

@@ -42,6 +42,9 @@ class MpiEndpoint final : public Transport {
     return message;
   }
 
+  void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
+    courier_.shapes().declare(pipeline, shape);
+  }
   void report_progress(const Position& position) override { courier_.progress().report(position); }
   void abort(const std::string& reason) noexcept override { courier_.abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override { courier_.cancel(step, reason); }

@@ -336,7 +336,8 @@ bool Courier::send_queued() {
     cancellations.swap(cancellations_);
     peer = std::exchange(ask_, std::nullopt);
   }
-  for (Outgoing& out : queue) begin_send(out.to, kind_letter, encode(out.letter.tag, out.letter.message, frames_));
+  for (const auto& [to, letter] : queue)
+    begin_send(to, kind_letter, encode(letter.tag, letter.message, {frames_, shapes_.of(letter.tag)}));
   for (const Cancellation& cancellation : cancellations)
     for (std::int32_t to = 0; to < size_; ++to)
       if (WorldRank(to) != rank_)
@@ -399,7 +400,7 @@ bool Courier::finish_transfers() {
 void Courier::received(WorldRank from, int kind, Frame frame) {
   switch (kind) {
     case kind_letter: {
-      Letter letter = decode(std::move(frame));
+      Letter letter = decode(std::move(frame), &shapes_);
       letter.message.arrived_ns = steady_now_ns();
       heard_of(from, &letter.tag);
       mailbox_->put(from, letter.tag, std::move(letter.message));

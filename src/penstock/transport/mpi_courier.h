@@ -41,6 +41,8 @@ class Courier final : public PeerWatch {
   WorldRank rank() const { return rank_; }
   int size() const { return size_; }
   Mailbox<Message>& mailbox() { return *mailbox_; }
+  /// What messages need not carry.
+  KnownShapes& shapes() { return shapes_; }
   const Mailbox<Message>& mailbox() const { return *mailbox_; }
   Progress& progress() { return progress_; }
 
@@ -106,6 +108,7 @@ class Courier final : public PeerWatch {
 
   Patience patience_;
   Progress progress_;
+  KnownShapes shapes_;
   const std::shared_ptr<FramePool> frames_ = std::make_shared<FramePool>();
   WorldRank rank_;
   int size_ = 0;

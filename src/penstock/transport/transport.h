@@ -63,6 +63,10 @@ class Transport {
   /// the step that `tag` belongs to has been cancelled.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
+  /// Declares that every boundary value of `pipeline`, and its gradient, has this shape: messages between processes
+  /// need not carry it. Every rank declares the same, before the first such message is sent.
+  virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
+
   /// Tells peers that this rank is alive and begins `instruction`. Cheap: called before every instruction.
   virtual void report_progress(const Position& position) = 0;
 

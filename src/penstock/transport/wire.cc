@@ -12,11 +12,21 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint64_t frame_format = 0x314B434F54534E50;  // "PNSTOCK1"
+constexpr std::uint64_t frame_format = 0x324B434F54534E50;  // "PNSTOCK2"
+
+/// What all parcels of a message have in common that goes without headers.
+struct Headless {
+  bool is_headless = false;
+  std::int8_t scalar_type = 0;
+  bool requires_grad = false;
+  bool channels_last = false;
+  friend bool operator==(const Headless&, const Headless&) = default;
+};
 
 struct Envelope {
   std::uint64_t format = frame_format;
-  std::int64_t parcels = 0;
+  std::int32_t parcels = 0;
+  Headless headless;
   std::int64_t sent_ns = 0;
   Tag tag;
 };
@@ -70,16 +80,36 @@ bool is_aligned(const torch::Tensor& tensor) {
   return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % Frame::unit == 0;
 }
 
-std::size_t frame_bytes(const Message& message) {
-  std::size_t heads = sizeof(Envelope);
+std::vector<std::int64_t> strides_of(const Headless& headless, const std::vector<std::int64_t>& shape) {
+  if (headless.channels_last) return at::get_channels_last_strides_2d(shape);
+  const auto strides = c10::contiguous_strides(shape);
+  return {strides.begin(), strides.end()};
+}
+
+/// What the tensor is, where no more has to be told than this.
+Headless headless_of(const Parcel& parcel, const std::vector<std::int64_t>& shape) {
+  const torch::Tensor& tensor = parcel.tensor;
+  if (!tensor.defined() || tensor.sizes() != at::IntArrayRef(shape)) return {};
+  Headless headless{true, static_cast<std::int8_t>(tensor.scalar_type()), parcel.requires_grad, false};
+  if (tensor.strides() == at::IntArrayRef(strides_of(headless, shape))) return headless;
+  headless.channels_last = shape.size() == 4;
+  return headless.channels_last && tensor.strides() == at::IntArrayRef(strides_of(headless, shape)) ? headless
+                                                                                                   : Headless{};
+}
+
+Headless headless_of(const Message& message, const Encoding& encoding) {
+  if (!encoding.shape || message.parcels.empty()) return {};
+  const Headless first = headless_of(message.parcels.front(), *encoding.shape);
+  for (const Parcel& parcel : message.parcels)
+    if (headless_of(parcel, *encoding.shape) != first) return {};
+  return first;
+}
+
+std::size_t frame_bytes(const Message& message, const Encoding& encoding) {
   std::size_t bodies = 0;
-  for (const Parcel& parcel : message.parcels) {
-    heads += sizeof(ParcelHead);
-    if (!parcel.tensor.defined()) continue;
-    heads += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(parcel.tensor.dim());
-    bodies += Frame::padded(parcel.tensor.nbytes());
-  }
-  return Frame::padded(heads) + bodies;
+  for (const Parcel& parcel : message.parcels)
+    if (parcel.tensor.defined()) bodies += Frame::padded(parcel.tensor.nbytes());
+  return Frame::padded(sizeof(Envelope) + header_bytes(message, encoding)) + bodies;
 }
 
 }  // namespace
@@ -99,15 +129,27 @@ Message prepare_for_send(Message message) {
   return message;
 }
 
-Frame encode(const Tag& tag, const Message& message, const std::shared_ptr<FramePool>& pool) {
-  Frame frame(frame_bytes(message), pool);
+std::size_t header_bytes(const Message& message, const Encoding& encoding) {
+  if (headless_of(message, encoding).is_headless) return 0;
+  std::size_t bytes = 0;
+  for (const Parcel& parcel : message.parcels) {
+    bytes += sizeof(ParcelHead);
+    if (parcel.tensor.defined()) bytes += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(parcel.tensor.dim());
+  }
+  return bytes;
+}
+
+Frame encode(const Tag& tag, const Message& message, const Encoding& encoding) {
+  Frame frame(frame_bytes(message, encoding), encoding.pool);
   Cursor cursor(frame);
   Envelope envelope;
-  envelope.parcels = static_cast<std::int64_t>(message.parcels.size());
+  envelope.parcels = static_cast<std::int32_t>(message.parcels.size());
+  envelope.headless = headless_of(message, encoding);
   envelope.sent_ns = message.sent_ns;
   envelope.tag = tag;
   cursor.write(&envelope, 1);
   for (const auto& [tensor, requires_grad] : message.parcels) {
+    if (envelope.headless.is_headless) break;
     ParcelHead head;
     head.requires_grad = requires_grad;
     head.defined = tensor.defined();
@@ -130,7 +172,7 @@ Frame encode(const Tag& tag, const Message& message, const std::shared_ptr<Frame
   return frame;
 }
 
-Letter decode(Frame frame) {
+Letter decode(Frame frame, const KnownShapes* known) {
   const auto shared = std::make_shared<const Frame>(std::move(frame));
   Cursor cursor(*shared);
   Envelope envelope;
@@ -142,7 +184,20 @@ Letter decode(Frame frame) {
     std::vector<std::int64_t> sizes, strides;
   };
   std::vector<Head> heads(static_cast<std::size_t>(envelope.parcels));
+  const Headless& headless = envelope.headless;
+  if (headless.is_headless) {
+    const auto shape = known ? known->of(envelope.tag) : std::nullopt;
+    require<TransportError>(shape.has_value(), "a message came without the shape of its tensors, which this rank does ",
+                            "not know: declare one boundary shape on all ranks");
+    const std::int64_t numbers = c10::multiply_integers(*shape);
+    const auto type = static_cast<torch::ScalarType>(headless.scalar_type);
+    const ParcelHead fixed{numbers * static_cast<std::int64_t>(c10::elementSize(type)),
+                           static_cast<std::int32_t>(shape->size()), headless.scalar_type, true,
+                           headless.requires_grad};
+    heads.assign(heads.size(), Head{fixed, *shape, strides_of(headless, *shape)});
+  }
   for (Head& head : heads) {
+    if (headless.is_headless) break;
     cursor.read(&head.fixed, 1);
     head.sizes.resize(static_cast<std::size_t>(head.fixed.dimensions));
     head.strides.resize(head.sizes.size());

@@ -1,15 +1,18 @@
 // A message as one contiguous run of bytes, for transports that cannot hand a storage over.
 //
-//   offset 0     Envelope: format, number of parcels, tag, when it was sent
-//   then         per parcel: a ParcelHead, its sizes, its strides
+//   offset 0     Envelope: format, number of parcels, tag, when it was sent; whether headers follow
+//   then         per parcel: a ParcelHead, its sizes, its strides; nothing where both ends know the shape
 //   then         per parcel: its bytes, at a multiple of 64
 //
 // Both sides run the same build on the same kind of machine: numbers are written as they lie in memory.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "penstock/transport/frame.h"
+#include "penstock/transport/known_shapes.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
@@ -31,12 +34,21 @@ torch::Tensor prepare_for_send(const torch::Tensor& tensor);
 /// `prepare_for_send` for every parcel.
 Message prepare_for_send(Message message);
 
-/// The bytes lie in `pool`, if there is one.
-/// REQUIRES: the message has been prepared, and its tensors are on the CPU.
-Frame encode(const Tag& tag, const Message& message, const std::shared_ptr<FramePool>& pool = nullptr);
+/// How a message becomes bytes.
+struct Encoding {
+  std::shared_ptr<FramePool> pool = nullptr;                      // where the bytes lie; null: memory of their own
+  std::optional<std::vector<std::int64_t>> shape = std::nullopt;  // that the receiver knows too (KnownShapes)
+};
 
-/// The tensors share the frame's bytes; it lives as long as one of them does.
-/// Throws TransportError when the frame does not come from this build.
-Letter decode(Frame frame);
+/// Without headers where the receiver knows the shape of every tensor, all of one type, in the usual order in memory.
+/// REQUIRES: the message has been prepared, and its tensors are on the CPU.
+Frame encode(const Tag& tag, const Message& message, const Encoding& encoding = {});
+
+/// How many bytes of such a frame tell types, sizes and strides.
+std::size_t header_bytes(const Message& message, const Encoding& encoding);
+
+/// The tensors share the frame's bytes; it lives as long as one of them does. `known` are the shapes that this rank
+/// knows. Throws TransportError when the frame does not come from this build, or lacks a shape that is not known.
+Letter decode(Frame frame, const KnownShapes* known = nullptr);
 
 }  // namespace penstock

@@ -1,0 +1,137 @@
+#include "penstock/runtime/compare_batches.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iomanip>
+#include <map>
+#include <sstream>
+
+#include "penstock/transport/text_message.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint64_t compared_at_first = 3;
+constexpr std::size_t hashed_blocks = 64, block_bytes = 1024;
+constexpr const char* unread = "-";
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+std::uint64_t hash_of(std::uint64_t hash, const char* bytes, std::size_t count) {
+  std::uint64_t word = 0;
+  for (; count >= sizeof(word); bytes += sizeof(word), count -= sizeof(word)) {
+    std::memcpy(&word, bytes, sizeof(word));
+    hash = mixed(hash, word);
+  }
+  word = 0;
+  std::memcpy(&word, bytes, count);
+  return mixed(hash, word);
+}
+
+/// The tensor in memory that can be walked through; of a large one that lies otherwise, some of its rows.
+torch::Tensor walkable(const torch::Tensor& tensor) {
+  if (tensor.is_contiguous() && tensor.device().is_cpu()) return tensor;
+  const std::int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
+  constexpr std::int64_t taken = 8;
+  if (rows <= taken) return tensor.contiguous().cpu();
+  const torch::Tensor index = torch::arange(taken, torch::kInt64) * ((rows - 1) / (taken - 1));
+  return tensor.index_select(0, index.to(tensor.device())).contiguous().cpu();
+}
+
+Tag tag_of(const GivenBatch& given, bool is_verdict) {
+  return {given.pipeline, Traffic::control, given.step, -3, is_verdict ? 1 : 0, 0};
+}
+
+/// A line each: the targets together, then each input.
+std::vector<std::string> lines_of(const GivenBatch& given) {
+  std::string targets;
+  for (const torch::Tensor& target : given.targets) targets += (targets.empty() ? "" : ", ") + digest_of(target);
+  std::vector<std::string> lines{targets.empty() ? "none" : targets};
+  for (const auto& input : given.inputs) lines.push_back(input ? digest_of(*input) : unread);
+  return lines;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+std::vector<std::string> lines_in(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Of all ranks' lines, by world rank: what to say where two differ that should not; empty where none do.
+std::string difference(const Member& member, std::uint64_t training_step,
+                       const std::vector<std::vector<std::string>>& all) {
+  struct First {
+    std::size_t rank;
+    std::string digest;
+  };
+  std::map<std::pair<std::size_t, std::size_t>, First> known;  // by line, and replica for inputs
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (std::size_t line = 0; line < all[rank].size(); ++line) {
+      const std::string& digest = all[rank][line];
+      if (digest == unread) continue;
+      const std::size_t replica = line == 0 ? 0 : rank % static_cast<std::size_t>(member.replicas);
+      const auto [first, is_new] = known.try_emplace({line, replica}, First{rank, digest});
+      if (is_new || first->second.digest == digest) continue;
+      return say("ranks were given different batches in training step ", training_step + 1, ": the ",
+                 line == 0 ? std::string("targets are ") : say("rows of input ", line - 1, " are "),
+                 first->second.digest, " on rank ", first->second.rank, " and ", digest, " on rank ", rank,
+                 ": every process passes the same batch, so seed what draws, shuffles or augments data alike on all ",
+                 "of them (compare_batches = 0 does not look)");
+    }
+  return "";
+}
+
+}  // namespace
+
+std::string digest_of(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor walked = walkable(tensor.detach());
+  const auto* bytes = static_cast<const char*>(walked.const_data_ptr());
+  const std::size_t size = walked.nbytes();
+  std::uint64_t hash = size;
+  if (size <= hashed_blocks * block_bytes) {
+    hash = hash_of(hash, bytes, size);
+  } else {
+    for (std::size_t block = 0; block < hashed_blocks; ++block)
+      hash = hash_of(hash, bytes + (size - block_bytes) / (hashed_blocks - 1) * block, block_bytes);
+  }
+  std::ostringstream text;
+  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes() << " #" << std::hex << std::setfill('0')
+       << std::setw(16) << hash;
+  return text.str();
+}
+
+bool is_compared(std::uint64_t training_step, int every) {
+  return every > 0 && (training_step < compared_at_first || training_step % static_cast<std::uint64_t>(every) == 0);
+}
+
+void compare_batches(const Member& member, const GivenBatch& given) {
+  Transport& endpoint = *member.endpoint;
+  const std::vector<std::string> own = lines_of(given);
+  std::string verdict;
+  if (member.rank == WorldRank(0)) {
+    std::vector<std::vector<std::string>> all{own};
+    for (int r = 1; r < member.world_size(); ++r)
+      all.push_back(lines_in(text_of(endpoint.receive(WorldRank(r), tag_of(given, false), "a hash of its batch"))));
+    verdict = difference(member, given.training_step, all);
+    for (int r = 1; r < member.world_size(); ++r)
+      endpoint.send(WorldRank(r), tag_of(given, true), text_message(verdict));
+  } else {
+    endpoint.send(WorldRank(0), tag_of(given, false), text_message(joined(own)));
+    verdict = text_of(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
+  }
+  if (!verdict.empty()) throw BatchesDiffer(verdict);
+}
+
+}  // namespace penstock

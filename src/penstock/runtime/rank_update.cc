@@ -1,0 +1,93 @@
+// The end of a step on one rank: the norm of all gradients, whether they are applied, and the optimisers' step.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "penstock/runtime/rank_runner.h"
+
+namespace penstock {
+namespace {
+
+Message message_with(const std::vector<double>& numbers) {
+  return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0};
+}
+
+}  // namespace
+
+// Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms, a tied one's at
+// home alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells
+// all the sum: the same bits for every cut.
+void RankRunner::measure_norm() {
+  if (gradient_norm_) return;
+  finish_ties();
+  std::vector<double> squares;  // three each: the first node that uses the parameter, its number there, the square
+  for (const auto& stage : stages_) {
+    const Tensors& gradients = gradients_of(*stage);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const ParameterUses& everywhere = stage->gradients().parameters()[i].everywhere;
+      if (!gradients[i].defined() || everywhere.home() != stage->id()) continue;
+      const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
+      squares.insert(squares.end(), {static_cast<double>(everywhere.list.front().node), static_cast<double>(i),
+                                     norm * norm});
+    }
+  }
+  const auto stages = static_cast<std::int32_t>(staged_.parts.size());
+  const auto tag = [&](bool up, Rank rank) {
+    return Tag{setting_.pipeline, Traffic::reduce, job_->step, stages, up ? 0 : 1, rank.value()};
+  };
+  const auto at = [&](Rank rank) { return member().rank_of(rank, replica_); };
+  endpoint().send(at(Rank(0)), tag(true, rank_), message_with(squares));
+  if (rank_ == Rank(0)) {
+    std::vector<std::array<double, 3>> told;
+    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
+      const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
+      const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
+      for (std::int64_t i = 0; i < numbers.size(0); i += 3)
+        told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+    }
+    std::sort(told.begin(), told.end());
+    double total = 0;
+    for (const auto& one : told) total += one[2];
+    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next())
+      endpoint().send(at(rank), tag(false, rank), message_with({total}));
+  }
+  const Message total = endpoint().receive(at(Rank(0)), tag(false, rank_), "the gradient norm");
+  gradient_norm_ = std::sqrt(total.parcels.front().tensor.item<double>()) / scaler_.scale();
+  job_->state->set_gradient_norm(*gradient_norm_);
+}
+
+void RankRunner::update(Stage& stage) {
+  finish_ties();
+  const auto [first, end] = optimizers_.equal_range(stage.id());
+  if (first == end) return;
+  const Tensors gradients = std::move(gradients_of(stage));
+  gradients_.erase(stage.id());
+  if (skips_update()) return;
+  // As torch's clip_grad_norm_ has it, after the loss scale is taken out: a norm that is no number makes all gradients
+  // so.
+  constexpr double small = 1e-6;
+  const double clip = setting_.clip_norm ? *setting_.clip_norm / (*gradient_norm_ + small) : 1;
+  const double unscale = 1 / scaler_.scale();  // a power of two
+  const auto& parameters = stage.gradients().parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor gradient = gradients[i], value = parameters[i].value;
+    // Not in place: local_gradients() gave them out.
+    if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
+    if (gradient.defined() && !(clip >= 1)) gradient = gradient.mul(clip);
+    value.mutable_grad() = gradient;
+  }
+  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
+  // What is applied is not kept until the next update: its memory serves the gradients to come.
+  for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
+}
+
+bool RankRunner::skips_update() const { return scaler_.is_dynamic() && !std::isfinite(*gradient_norm_); }
+
+void RankRunner::end_update() {
+  if (!scaler_.is_dynamic()) return;
+  if (skips_update()) job_->state->set_update_skipped();
+  scaler_.end_step(std::isfinite(*gradient_norm_));
+}
+
+}  // namespace penstock

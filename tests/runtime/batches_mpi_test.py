@@ -1,0 +1,51 @@
+"""What processes do with the batches that they are given: the same as threads; different ones are found and named."""
+import subprocess
+import sys
+
+program, mpirun = sys.argv[1:3]
+LAUNCH = [mpirun, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+
+
+def run(command):
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def processes(case, stages, replicas, *more):
+    return run(LAUNCH + ["-n", str(stages * replicas), program, case, str(stages), str(replicas), *more])
+
+
+def fail(done, what):
+    sys.exit(f"{what}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+
+
+# Statistics are replica 0's in evaluation, and messages without headers carry the same bits.
+for case in ["same", "norm", "boundary"]:
+    for replicas in [1, 3]:
+        threads = run([program, case, "2", str(replicas)])
+        done = processes(case, 2, replicas)
+        if threads.returncode or done.returncode or threads.stdout != done.stdout or "loss " not in done.stdout:
+            fail(done, f"{case}, {replicas} replicas: threads and processes differ\n{threads.stdout}{threads.stderr}")
+
+# Every process says which two ranks differ, and in what.
+for case, replicas, words in [
+    ("targets", 1, ["training step 1", "the targets are Long [12] #", "on rank 0 and Long [12] #", "on rank 1"]),
+    ("targets", 2, ["training step 1", "the targets are", "on rank 0 and", "on rank 1"]),
+    ("inputs", 1, ["training step 1", "the rows of input 0 are Float [12, 6] #", "on rank 0 and Float", "on rank 1"]),
+    ("inputs", 2, ["training step 1", "the rows of input 0 are Float [6, 6] #", "on rank 0 and Float", "on rank 2"]),
+    ("size", 1, ["Long [12] #", "Long [11] #"]),
+]:
+    done = processes(case, 2, replicas)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ConfigError: ")]
+    if done.returncode != 2 or len(lines) != 2 * replicas or len(set(lines)) != 1 or "loss " in done.stdout:
+        fail(done, f"{case}, {replicas} replicas: no ConfigError on every process")
+    for word in words + ["seed what draws", "compare_batches = 0"]:
+        if word not in lines[0]:
+            sys.exit(f"'{word}' is not in: {lines[0]}")
+
+# Steps 1 to 3 and every n-th are looked at; 0 looks at none.
+for every, finds in [("100", False), ("2", True), ("0", False)]:
+    done = processes("later", 2, 1, every)
+    if (done.returncode == 2) != finds or ("training step 5" in done.stderr) != finds:
+        fail(done, f"every {every}")
+if processes("targets", 2, 1, "0").returncode != 0:
+    sys.exit("compare_batches = 0 compares")
