@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
@@ -30,8 +29,9 @@ struct TrainFlags {
   std::optional<std::int64_t> epochs;
   std::optional<std::int64_t> steps;
   std::int64_t log_every = 10;
-  std::int64_t evaluate_every = 1;
+  std::optional<std::int64_t> evaluate_every;
   std::string json;
+  std::string tensorboard;
   std::string trace;
   std::string svg;
   bool report = false;
@@ -47,7 +47,8 @@ struct TrainFlags {
   std::int64_t warmup = 0;
   std::string lr_by = "epoch";
 
-  bool evaluates() const { return evaluate_every > 0 && !steps; }
+  /// --steps is for short runs: evaluated only where that is asked for.
+  bool evaluates() const { return evaluate_every.value_or(steps ? 0 : 1) > 0; }
   bool shows_steps() const { return report || !trace.empty() || !svg.empty(); }
 };
 
@@ -59,7 +60,7 @@ void check(const TrainFlags& flags) {
   require<ConfigError>(epochs >= 1, "epochs = ", epochs, ", but training takes at least 1");
   require<ConfigError>(flags.log_every >= 0, "log-every = ", flags.log_every,
                        ": give a number of steps, or 0 for never");
-  require<ConfigError>(flags.evaluate_every >= 0, "eval-every = ", flags.evaluate_every,
+  require<ConfigError>(flags.evaluate_every.value_or(1) >= 0, "eval-every = ", flags.evaluate_every.value_or(1),
                        ": give a number of epochs, or 0 for never");
   require<ConfigError>(flags.log_style != "monitor" || flags.invalid_loss == "stop",
                        "--log-style monitor stops at an invalid loss: leave --invalid-loss out, or take another style");
@@ -72,16 +73,13 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   // An epoch has a step at least.
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
   options.max_steps = flags.steps;
-  options.evaluate_every = flags.evaluate_every;
+  options.evaluate_every = flags.evaluate_every.value_or(1);
   options.stop_at_invalid_loss = flags.invalid_loss == "stop";
-  options.measure = !flags.json.empty();
+  options.measure = !flags.json.empty() || !flags.tensorboard.empty();
   options.learning_rate = LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup,
                                            flags.lr_by == "epoch"};
   return options;
 }
-
-/// mpirun gives its processes a terminal of its own even where its output goes to a file: no telling from here.
-bool shows_to_a_person() { return isatty(STDOUT_FILENO) && launched_as().kind == LaunchedAs::Kind::alone; }
 
 LogLevel log_level_called(const std::string& name) {
   if (name == "debug") return LogLevel::debug;
@@ -163,7 +161,7 @@ int train(TrainFlags flags) {
   Trainer trainer(pipeline, trainer_options(flags));
 
   if (world.is_main() || flags.log_ranks == "all")
-    add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && shows_to_a_person());
+    add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && stdout_is_terminal());
   std::ofstream json_file;
   if (world.is_main()) {
     log(LogLevel::info, banner(flags.job, pipeline));
@@ -176,6 +174,7 @@ int train(TrainFlags flags) {
       require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be opened for writing");
       trainer.add_hook(json_hook(json_file));
     }
+    if (!flags.tensorboard.empty()) trainer.add_hook(tensorboard_hook(flags.tensorboard));
   }
   show_parameters(flags, pipeline);
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
@@ -205,7 +204,7 @@ void add_train(CLI::App& app, int& exit_code) {
   flags->job.add_training_to(*verb);
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
   verb->add_option("--steps", flags->steps,
-                   "stop after so many steps; then there is no evaluation (default: no limit)");
+                   "stop after so many steps; evaluates only with --eval-every (default: no limit)");
   verb->add_option("--lr-schedule", flags->lr_schedule, "constant, linear (falls to 0) or cosine, after the warm-up")
       ->check(CLI::IsMember({"constant", "linear", "cosine"}))
       ->capture_default_str();
@@ -214,8 +213,9 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_option("--lr-by", flags->lr_by, "epoch or step: what the two flags above count")
       ->check(CLI::IsMember({"epoch", "step"}))
       ->capture_default_str();
-  verb->add_option("--eval-every", flags->evaluate_every, "epochs between evaluations on the test set; 0: never")
-      ->capture_default_str();
+  verb->add_option("--eval-every", flags->evaluate_every,
+                   "epochs between evaluations on the test set, and one after the last step; 0: never (default: 1, or "
+                   "with --steps 0)");
   verb->add_option("--patience", flags->patience,
                    "stop after so many evaluations in a row without a lower test loss (default: never)");
   verb->add_option("--invalid-loss", flags->invalid_loss,
@@ -241,6 +241,8 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->add_flag("--verbose", flags->verbose, "tell how many parameters each rank holds");
   verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
+  verb->add_option("--tensorboard", flags->tensorboard,
+                   "write the same numbers as an event file for TensorBoard into this directory");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
   verb->add_option("--dump", flags->dump,

@@ -10,6 +10,7 @@
 
 #include "penstock/base/split.h"
 #include "penstock/data/sample_source.h"
+#include "penstock/data/tensor_source.h"
 #include "penstock/data/text.h"
 #include "penstock/data/transforms.h"
 

@@ -11,8 +11,8 @@
 
 namespace penstock {
 
-/// One batch: a tensor or several as inputs; none, one or several as targets. `targets` always covers the whole (global)
-/// batch; `inputs` covers it too, or only the rows of one replica's share where the loader was asked for a share.
+/// One batch: a tensor or several as inputs; none, one or several as targets. `targets` always covers the whole
+/// (global) batch; `inputs` covers it too, or only the rows of one replica's share where the loader was asked for one.
 struct Batch {
   BatchTensors inputs;   // images: [rows, C, H, W] float32; text: [rows, T] int64
   BatchTensors targets;  // [rows of the whole batch] int64; text: [rows of the whole batch, T] int64

@@ -67,8 +67,8 @@ enum class Kernels {
 struct PipelineOptions {
   int inputs = 1;                        // tensors that the network takes
   /// Where the samples lie in the network's inputs, in the targets, and in what infer() gives back; dimension 0 where a
-  /// list says nothing. {AlongDim{1}, Whole{}}: the first is [T, n, ...], all of the second goes to every micro-batch of
-  /// every replica. Of an output that is Whole, one micro-batch's is given back.
+  /// list says nothing. {AlongDim{1}, Whole{}}: the first is [T, n, ...], all of the second goes to every micro-batch
+  /// of every replica. Of an output that is Whole, one micro-batch's is given back.
   std::vector<TensorLayout> input_layout = {};
   std::vector<TensorLayout> target_layout = {};
   std::vector<TensorLayout> output_layout = {};

@@ -88,12 +88,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   StepResult submit(const BatchTensors& inputs, const BatchTensors& targets, bool training,
-                    const std::vector<Metric>& metrics) {
+                    const std::vector<Metric>& metrics, const StepOptions& how = {}) {
     require<ConfigError>(!training || has_optimizer_,
                          "train_step before optimize_with: give the pipeline an optimiser first");
     require<ConfigError>(!training || next_part_ == StepPart::whole,
                          "a step is begun before the last one's update: call step() first");
-    return start(std::make_shared<StepJob>(make_job(inputs, targets, training, metrics)));
+    auto job = std::make_shared<StepJob>(make_job(inputs, targets, training, metrics));
+    job->keeps_outputs = how.keep_outputs;
+    return start(job);
   }
 
   StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
@@ -415,12 +417,12 @@ Pipeline::~Pipeline() {
 
 void Pipeline::set_optimizer(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
 
-StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& targets) {
-  return impl_->submit(inputs, targets, true, {});
+StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options) {
+  return impl_->submit(inputs, targets, true, {}, options);
 }
 StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& targets,
-                              const std::vector<Metric>& metrics) {
-  return impl_->submit(inputs, targets, false, metrics);
+                              const std::vector<Metric>& metrics, const StepOptions& options) {
+  return impl_->submit(inputs, targets, false, metrics, options);
 }
 
 InferResult Pipeline::infer(const BatchTensors& inputs, const InferOptions& options) {

@@ -60,7 +60,7 @@ class Pipeline {
   /// returned, or ready() was true, this process may write to their memory, for the step keeps copies of what its
   /// backward pass still needs. An evaluation's batch and an inference's are free from the same moment on
   /// (InferResult::outputs() or wait()).
-  StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets);
+  StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options = {});
 
   /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in
   /// this order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
@@ -76,7 +76,7 @@ class Pipeline {
 
   /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
   StepResult evaluate(const BatchTensors& inputs, const BatchTensors& targets,
-                      const std::vector<Metric>& metrics = {});
+                      const std::vector<Metric>& metrics = {}, const StepOptions& options = {});
 
   /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
   /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may

@@ -57,6 +57,17 @@ void RankRunner::tell_outputs() {
   inference.state->add_part(replica_, std::move(joined));
 }
 
+// For whoever looks at them next to the loss, in this process alone.
+void RankRunner::keep_outputs() {
+  if (outputs_.empty()) return;
+  const RowRange share = job_->layout.share(replica_);
+  const BatchAxesOf& axes = setting_.axes;
+  // Joined into copies: the caller may write to the batch once the loss is known.
+  BatchOutputs kept{axes.outputs.join(outputs_), axes.targets.join({axes.targets.rows(job_->targets, share)}), share};
+  job_->state->add_outputs(replica_, std::move(kept), axes);
+  outputs_.clear();
+}
+
 void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {
   try {
     const Rank last = placement_.rank_of(staged_.parts.back().id);

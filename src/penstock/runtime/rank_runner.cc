@@ -313,6 +313,7 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
     loss_sum_ += sum.item<double>();
   }
   const torch::NoGradGuard no_grad;
+  if (job_->keeps_outputs) outputs_.push_back(in_full);
   for (std::size_t i = 0; i < metric_sums_.size(); ++i)
     metric_sums_[i] += job_->metrics[i].count(in_full, targets);
   return sum;
@@ -371,6 +372,7 @@ Message RankRunner::take_message(const MessageKey& key) {
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
 void RankRunner::tell_result() {
   if (job_->inference) return tell_outputs();
+  keep_outputs();
   std::vector<double> numbers{loss_, factors_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};

@@ -45,6 +45,7 @@ struct StepJob {
   std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
   std::shared_ptr<StepState> state = nullptr;
   std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
+  bool keeps_outputs = false;                          // next to the loss
 };
 
 /// What a rank needs to know of its pipeline.
@@ -155,6 +156,7 @@ class RankRunner {
   /// Ends the world for what went wrong in `doing`, and returns what to tell whoever waits.
   std::exception_ptr failed(const std::exception& error, const std::string& doing);
   void tell_outputs();
+  void keep_outputs();
   void tell_result();
   void collect_result();
   void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
@@ -202,7 +204,7 @@ class RankRunner {
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
   std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // of the batch: what all micro-batches see
-  std::vector<Tensors> outputs_;  // of an inference, by micro-batch
+  std::vector<Tensors> outputs_;  // by micro-batch, of an inference or where they are kept
   /// What layers remember, by inference session; by stage and micro-batch.
   std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };

@@ -48,6 +48,25 @@ void StepState::add_use(const RankUse& use) {
   uses_.push_back(use);
 }
 
+void StepState::add_outputs(Replica replica, BatchOutputs part, const BatchAxesOf& axes) {
+  std::lock_guard lock(mutex_);
+  outputs_.emplace(replica, std::move(part));
+  axes_ = axes;
+}
+
+std::optional<BatchOutputs> StepState::outputs() {
+  std::lock_guard lock(mutex_);
+  if (outputs_.empty()) return std::nullopt;
+  if (outputs_.size() == 1) return outputs_.begin()->second;
+  std::vector<std::vector<torch::Tensor>> outputs, targets;
+  for (const auto& [replica, part] : outputs_) {
+    outputs.push_back(part.outputs);
+    targets.push_back(part.targets);
+  }
+  return BatchOutputs{axes_.outputs.join(outputs), axes_.targets.join(targets),
+                      {outputs_.begin()->second.rows.begin, outputs_.rbegin()->second.rows.end}};
+}
+
 std::vector<RankUse> StepState::uses() {
   std::lock_guard lock(mutex_);
   return uses_;
@@ -101,6 +120,10 @@ double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }
 bool StepResult::ready() const { return state_->ready(); }
+std::optional<BatchOutputs> StepResult::outputs() const {
+  state_->wait_until_done();
+  return state_->outputs();
+}
 void StepResult::wait() const { state_->wait_until_done(); }
 
 StepUse StepResult::use() const {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
+#include "penstock/base/split.h"
 #include "penstock/model/batch_function.h"
 
 namespace penstock {
@@ -29,6 +31,17 @@ struct StepUse {
   /// Under threads, where all ranks are here: the bubble of the makespan.
   double idle = 0;
   int peak_activations = 0;  // most live micro-batches of a rank, since the pipeline was made
+};
+
+/// What the network made of a batch, next to the targets, for the rows that this process has.
+struct BatchOutputs {
+  std::vector<torch::Tensor> outputs;  // all that the network returns, as the loss saw it; on the CPU, without a graph
+  std::vector<torch::Tensor> targets;  // as they were passed: of these rows, or whole
+  RowRange rows;                       // of the whole batch; under threads all of them
+};
+
+struct StepOptions {
+  bool keep_outputs = false;  // StepResult::outputs() is wanted; costs a copy of them
 };
 
 /// Shared by the ranks that write it and the caller who asks. Thread-safe.
@@ -59,6 +72,9 @@ class StepResult {
   void wait() const;
   /// Waits as wait() does.
   StepUse use() const;
+  /// With StepOptions::keep_outputs, on processes that hold the last stage and have rows of this batch; otherwise none.
+  /// Waits as wait() does.
+  std::optional<BatchOutputs> outputs() const;
 
  private:
   std::shared_ptr<StepState> state_;

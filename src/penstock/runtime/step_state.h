@@ -4,9 +4,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
+
+#include "penstock/base/ids.h"
+#include "penstock/runtime/batch_axes.h"
+#include "penstock/runtime/result.h"
 
 namespace penstock {
 
@@ -35,6 +40,8 @@ class StepState {
   /// The update was left out: a gradient was not finite.
   void set_update_skipped();
   void add_use(const RankUse& use);
+  /// What a replica's last rank kept of its rows.
+  void add_outputs(Replica replica, BatchOutputs part, const BatchAxesOf& axes);
   /// One local rank is through; with an error if it failed. The first error is kept.
   void rank_done(std::exception_ptr error);
 
@@ -48,6 +55,8 @@ class StepState {
   bool is_done();
   /// Of all local ranks; after wait_until_done().
   std::vector<RankUse> uses();
+  /// Of all local replicas, joined; none where nothing was kept. After wait_until_done().
+  std::optional<BatchOutputs> outputs();
 
  private:
   std::mutex mutex_;
@@ -56,6 +65,8 @@ class StepState {
   std::optional<double> gradient_norm_;
   bool update_skipped_ = false;
   std::vector<RankUse> uses_;
+  std::map<Replica, BatchOutputs> outputs_;
+  BatchAxesOf axes_;
   std::exception_ptr error_;
   int running_;
 };

@@ -4,8 +4,11 @@
 #include <ostream>
 #include <string>
 
+#include <unistd.h>
+
 #include "penstock/train/hooks.h"
 #include "penstock/train/line_format.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
@@ -106,6 +109,8 @@ class ConsoleHook : public Hook {
 };
 
 }  // namespace
+
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0 && launched_as().kind == LaunchedAs::Kind::alone; }
 
 std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options) {
   return std::make_unique<ConsoleHook>(out, options);

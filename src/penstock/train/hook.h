@@ -9,6 +9,14 @@
 namespace penstock {
 
 class Trainer;
+struct BatchOutputs;
+
+/// Of which batches a hook looks at the outputs: they are kept and copied for it.
+enum class WantsOutputs {
+  no,
+  of_tests,
+  of_all  // of training steps too
+};
 
 /// Where a training or a test is, before it does the step.
 struct Moment {
@@ -109,6 +117,14 @@ class Hook {
   virtual void after_test(const EvaluationReport&) {}
   virtual void before_test_step(const Moment&) {}
   virtual void after_test_step(const TestStepReport&) {}
+
+  /// Asked once before each training and each test.
+  virtual WantsOutputs wants_outputs() const { return WantsOutputs::no; }
+  /// What the network made of a batch, next to its targets (runtime/result.h). Called right before after_step and
+  /// after_test_step, for hooks that want it, and only on processes that hold the last stage: under threads there is
+  /// one with all rows; under MPI each replica's last rank has its own rows.
+  virtual void after_batch(const StepReport&, const BatchOutputs&) {}
+  virtual void after_test_batch(const TestStepReport&, const BatchOutputs&) {}
 
  private:
   int priority_;

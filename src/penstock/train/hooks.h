@@ -30,6 +30,18 @@ std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& opti
 /// One JSON object a line: docs/json_lines.md tells which. `out` must outlive the hook.
 std::unique_ptr<Hook> json_hook(std::ostream& out);
 
+/// Whether this process writes to a terminal: what ConsoleOptions::is_terminal asks for. mpirun gives its processes
+/// terminals of their own even where its output goes to a file, so no process of several is.
+bool stdout_is_terminal();
+
+/// Writes an event file for TensorBoard into `directory`, which is made where it is missing: one run each. At every
+/// step, counted from 1 over all epochs: train/loss, train/learning_rate, train/gradient_norm,
+/// throughput/samples_per_second (and tokens_per_second, bubble), memory/..., as far as they are known (StepReport);
+/// after every test: test/loss, test/accuracy and test/NAME of further metrics, at the step before it. The numbers are
+/// those of json_hook, as fp32. Throws ConfigError where the file cannot be made, and Failure, from the training, where
+/// it cannot be written.
+std::unique_ptr<Hook> tensorboard_hook(const std::string& directory);
+
 /// Two lines for each epoch, numbers with five digits:
 ///   [Epoch 0 / Train]: Loss = 6.1 | LR = 0.001
 ///   [Epoch 0 / Test]: Loss = 5.9 | Accuracy = 0.12
@@ -100,6 +112,31 @@ class TimerHook : public Hook {
 
  private:
   Timing train_step_, train_epoch_, test_step_, test_epoch_;
+};
+
+/// The memory of this process, at the end of an epoch.
+struct MemoryUse {
+  std::int64_t epoch = 0;
+  std::int64_t resident_bytes = 0;       // physical memory then
+  std::int64_t peak_resident_bytes = 0;  // and at most so far
+  int peak_activations = 0;              // most live micro-batches of one of its ranks so far
+  std::int64_t peak_activation_bytes = 0;  // and what they held at most; 0 without PipelineOptions::count_bytes
+};
+
+/// Remembers the memory of this process after each epoch and, given a stream, writes
+/// `epoch: 0, memory 412.0 MiB, at most 431.5 MiB, live micro-batches at most 2`. The stream must outlive the hook.
+class MemoryHook : public Hook {
+ public:
+  explicit MemoryHook(std::ostream* out = nullptr) : Hook(0), out_(out) {}
+  void attached(Trainer& trainer) override;
+  void after_epoch(const EpochReport& report) override;
+
+  const std::vector<MemoryUse>& epochs() const { return epochs_; }
+
+ private:
+  std::ostream* out_;
+  Trainer* trainer_ = nullptr;
+  std::vector<MemoryUse> epochs_;
 };
 
 struct EarlyStop {

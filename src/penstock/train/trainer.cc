@@ -74,6 +74,23 @@ void Trainer::fit(Loader& train, Loader* test) {
   end();
 }
 
+bool Trainer::keeps_outputs(bool of_training) const {
+  return std::any_of(hooks_.begin(), hooks_.end(), [&](const auto& hook) {
+    const WantsOutputs wanted = hook->wants_outputs();
+    return wanted == WantsOutputs::of_all || (wanted == WantsOutputs::of_tests && !of_training);
+  });
+}
+
+template <class Report>
+void Trainer::tell_outputs(const StepResult& result, const Report& report,
+                           void (Hook::*told)(const Report&, const BatchOutputs&)) {
+  const std::optional<BatchOutputs> outputs = result.outputs();
+  if (!outputs) return;
+  const WantsOutputs least = std::is_same_v<Report, StepReport> ? WantsOutputs::of_all : WantsOutputs::of_tests;
+  for (const auto& hook : hooks_)
+    if (hook->wants_outputs() >= least) ((*hook).*told)(report, *outputs);
+}
+
 // By the number of epochs or steps before it; null where the optimisers keep their own.
 std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits) const {
   if (!options_.learning_rate) return nullptr;
@@ -111,6 +128,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   for (const auto& hook : hooks_) hook->before_epoch(moment);
   epoch.report.epoch = epoch.number;
 
+  const bool keeps_outputs = this->keeps_outputs(/*of_training=*/true);
   std::optional<Pending> pending;
   for (auto& [inputs, targets] : train) {
     if (moment.step == epoch.steps || stopped_) break;
@@ -122,7 +140,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
       pipeline_.set_learning_rate(*step.learning_rate);
     }
     for (const auto& hook : hooks_) hook->before_step(moment);
-    Pending next{pipeline_.train_step(inputs, targets), step};
+    Pending next{pipeline_.train_step(inputs, targets, {.keep_outputs = keeps_outputs}), step};
     ++moment.step;
     moment.completed = ++completed_;
     if (pending) report(*pending, epoch);
@@ -155,6 +173,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   epoch.report.targets += report.targets;
   epoch.report.loss += pending.result.loss_sum();
   epoch.weight += report.weight;
+  if (keeps_outputs(/*of_training=*/true)) tell_outputs(pending.result, report, &Hook::after_batch);
   for (const auto& hook : hooks_) hook->after_step(report);
   require<Failure>(!options_.stop_at_invalid_loss || std::isfinite(report.loss), "the loss is ", report.loss,
                    " at epoch ", report.epoch, ", step ", report.step,
@@ -179,6 +198,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
     StepResult result;
     std::int64_t samples;
   };
+  const bool keeps = keeps_outputs(/*of_training=*/false);
   std::optional<Asked> pending;
   const auto add = [&](const Asked& asked) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += asked.result.metrics()[i];
@@ -188,6 +208,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
     step.samples = asked.samples;
     step.seconds = seconds_since(last);
     last = Clock::now();
+    if (keeps) tell_outputs(asked.result, step, &Hook::after_test_batch);
     for (const auto& hook : hooks_) hook->after_test_step(step);
     ++step.step;
   };
@@ -201,7 +222,8 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
       sums.resize(metrics.size());
     }
     ++moment.step;
-    Asked next{pipeline_.evaluate(inputs, targets, metrics), pipeline_.samples(inputs, targets)};
+    Asked next{pipeline_.evaluate(inputs, targets, metrics, {.keep_outputs = keeps}),
+               pipeline_.samples(inputs, targets)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
   }

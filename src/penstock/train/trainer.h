@@ -90,6 +90,11 @@ class Trainer {
   void insert(std::unique_ptr<Hook> hook);
   std::function<double(const Moment&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
+  /// Whether a hook looks at what this process has of the outputs.
+  bool keeps_outputs(bool of_training) const;
+  template <class Report>
+  void tell_outputs(const StepResult& result, const Report& report,
+                    void (Hook::*told)(const Report&, const BatchOutputs&));
   void run_epoch(Loader& train, Epoch& epoch);
   void report(const Pending& pending, Epoch& epoch);
   EvaluationReport evaluate_after(std::int64_t epoch, Loader& test);

@@ -1,0 +1,49 @@
+#include "penstock/runtime/result.h"
+#include "penstock/train/event_file.h"
+#include "penstock/train/hooks.h"
+
+namespace penstock {
+namespace {
+
+class TensorBoardHook : public Hook {
+ public:
+  explicit TensorBoardHook(const std::string& directory) : file_(directory) {}
+
+  void after_step(const StepReport& report) override {
+    std::vector<Scalar> scalars{{"train/loss", report.loss}};
+    const auto add = [&](const char* tag, const auto& number) {
+      if (number) scalars.emplace_back(tag, static_cast<double>(*number));
+    };
+    add("train/learning_rate", report.learning_rate);
+    add("train/gradient_norm", report.gradient_norm);
+    if (report.seconds > 0) {
+      scalars.emplace_back("throughput/samples_per_second", static_cast<double>(report.samples) / report.seconds);
+      if (report.targets > report.samples)
+        scalars.emplace_back("throughput/tokens_per_second", static_cast<double>(report.targets) / report.seconds);
+    }
+    add("throughput/bubble", report.bubble);
+    add("memory/peak_activations", report.peak_activations);
+    add("memory/peak_resident_bytes", report.peak_resident_bytes);
+    file_.add(++steps_, scalars);
+  }
+
+  void after_test(const EvaluationReport& report) override {
+    std::vector<Scalar> scalars{{"test/loss", report.loss}};
+    if (report.accuracy) scalars.emplace_back("test/accuracy", *report.accuracy);
+    for (const Counted& metric : report.metrics)
+      if (metric.name != correct.name) scalars.emplace_back("test/" + metric.name, metric.mean);
+    file_.add(steps_, scalars);
+  }
+
+ private:
+  EventFile file_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Hook> tensorboard_hook(const std::string& directory) {
+  return std::make_unique<TensorBoardHook>(directory);
+}
+
+}  // namespace penstock
