@@ -41,7 +41,7 @@ int main(int argc, char** argv) try {
   ps::Trainer trainer(pipeline, options);
   std::ofstream curve;
   if (world.is_main()) {
-    trainer.add_hook(ps::console_hook(std::cout, {.log_every = 100}));
+    trainer.add_hook(ps::console_hook(std::cout, {.log_every = 100, .is_terminal = ps::stdout_is_terminal()}));
     if (argc > 2) {
       curve.open(argv[2]);
       trainer.add_hook(ps::json_hook(curve));

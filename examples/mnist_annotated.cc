@@ -51,7 +51,8 @@ void train_by_a_trainer(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t 
   ps::TrainerOptions options{.epochs = epochs};
   if (steps >= 0) options.max_steps = steps;
   ps::Trainer trainer(pipeline, options);
-  if (pipeline.world().is_main()) trainer.add_hook(ps::console_hook(std::cout, {.log_every = 10}));
+  if (pipeline.world().is_main())
+    trainer.add_hook(ps::console_hook(std::cout, {.log_every = 10, .is_terminal = ps::stdout_is_terminal()}));
   trainer.fit(train);
 }
 

@@ -48,6 +48,8 @@ int main(int argc, char** argv) try {
   std::ofstream curve;
   if (world.is_main()) {
     trainer.add_hook(ps::epoch_log_hook(std::cout));
+    trainer.add_hook(ps::console_hook(
+        std::cout, {.log_every = 0, .is_terminal = ps::stdout_is_terminal(), .tests = false}));  // a progress bar
     if (argc > 4) {
       curve.open(argv[4]);
       trainer.add_hook(ps::json_hook(curve));

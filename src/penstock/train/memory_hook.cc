@@ -14,7 +14,8 @@ void MemoryHook::after_epoch(const EpochReport& report) {
   MemoryUse use;
   use.epoch = report.epoch;
   use.resident_bytes = resident_bytes();
-  use.peak_resident_bytes = peak_resident_bytes();
+  // The system counts its maximum now and then: it may lag behind what is there.
+  use.peak_resident_bytes = std::max(peak_resident_bytes(), use.resident_bytes);
   for (const Pipeline::Peak& peak : trainer_->pipeline().peak_activations()) {
     use.peak_activations = std::max(use.peak_activations, peak.measured);
     use.peak_activation_bytes = std::max(use.peak_activation_bytes, peak.measured_bytes);

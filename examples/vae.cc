@@ -1,0 +1,63 @@
+// A variational autoencoder learns what digits look like. It needs no labels: its loss sees the outputs alone.
+//
+//   build/release/examples/vae [EPOCHS]     default 3
+//   mpirun -n 2 build/release/examples/vae
+//
+// Its noise follows from the seed, the step and the sample: every number of stages, threads or processes trains alike.
+#include <iostream>
+
+#include <penstock/penstock.h>
+
+#include "data_folder.h"
+
+namespace ps = penstock;
+namespace nn = torch::nn;
+
+constexpr std::int64_t pixels = 28 * 28, hidden = 128, code = 8;
+
+struct Vae : ps::Cell {
+  ps::Layer in = add("in", [] { return nn::Linear(pixels, hidden); });
+  ps::Layer mean = add("mean", [] { return nn::Linear(hidden, code); });
+  ps::Layer log_variance = add("log_variance", [] { return nn::Linear(hidden, code); });
+  ps::Layer open = add("open", [] { return nn::Linear(code, hidden); });
+  ps::Layer out = add("out", [] { return nn::Linear(hidden, pixels); });
+
+  /// The picture goes along to the last stage, for the loss.
+  ps::Values forward_many(ps::Values inputs) override {
+    const ps::Value features = relu(in(inputs[0])), middle = mean(features), spread = log_variance(features);
+    const ps::Value deviation = ps::apply("exp", [](const ps::Tensors& t) { return (0.5 * t[0]).exp(); }, {spread});
+    const ps::Value drawn = middle + deviation * ps::normal_like(middle);
+    return {out(relu(open(drawn))), inputs[0], middle, spread};
+  }
+};
+
+/// What it takes to tell the pictures with this code: the error of the picture, and how far codes are from normal ones.
+torch::Tensor nats(const ps::Tensors& outputs) {
+  const auto& logits = outputs[0], &picture = outputs[1], &mean = outputs[2], &log_variance = outputs[3];
+  return torch::binary_cross_entropy_with_logits(logits, picture, {}, {}, at::Reduction::Sum) +
+         0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum();
+}
+
+std::shared_ptr<const ps::SampleSource> pictures(ps::DataPart part) {
+  return ps::tensor_source(ps::load_mnist(data_folder(), part).images.flatten(1).to(torch::kFloat32).div(255));
+}
+
+int main(int argc, char** argv) try {
+  Vae network;
+  ps::World world(argc, argv, {.stages = 2});
+  const ps::Loss loss{"nats", nats};  // a mean over samples: there is no target to weigh them by
+  ps::Pipeline pipeline(world, network, loss, {.micro_batches = 4, .seed = 1});
+  pipeline.optimize_with(ps::adam({.learning_rate = 2e-3}));
+
+  const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1});
+  ps::Loader train(pictures(ps::DataPart::train), reading);
+  ps::Loader test(pictures(ps::DataPart::test), ps::for_test(reading));
+  ps::TrainerOptions options;
+  options.epochs = argc > 1 ? std::stoll(argv[1]) : 3;
+  ps::Trainer trainer(pipeline, options);
+  if (world.is_main())
+    trainer.add_hook(ps::console_hook(std::cout, {.log_every = 50, .is_terminal = ps::stdout_is_terminal()}));
+  trainer.fit(train, test);
+} catch (const std::exception& error) {
+  return failed(error);
+}
