@@ -100,6 +100,19 @@ TEST(ConsoleHook, the_bar_is_gone_at_the_end) {
   EXPECT_EQ(text, clear_line + "[##########....................] 1/3" + clear_line);
 }
 
+TEST(ConsoleHook, lines_of_other_hooks_do_not_stand_behind_the_bar) {
+  std::ostringstream out;
+  const auto lines = loss_monitor_hook(out), bar = console_hook(out, {.log_every = 0, .is_terminal = true});
+  for (std::int64_t step = 0; step < 2; ++step) {
+    for (Hook* hook : {lines.get(), bar.get()}) hook->before_step({.step = step});
+    for (Hook* hook : {lines.get(), bar.get()})
+      hook->after_step({.step = step, .steps_in_epoch = 30, .samples = 8, .loss = 1, .seconds = 0});
+  }
+  EXPECT_EQ(out.str(), "epoch: 1 step: 1, loss is 1\n" + clear_line + "[#.............................] 1/30" +
+                           clear_line + "epoch: 1 step: 2, loss is 1\n" + clear_line +
+                           "[##............................] 2/30");
+}
+
 TEST(ConsoleHook, the_rate_leaves_out_the_first_step) {
   const std::string text = written({.log_every = 0, .is_terminal = true}, [](Hook& hook) {
     hook.after_step({.step = 0, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 9});

@@ -22,6 +22,12 @@ class ConsoleHook : public Hook {
  public:
   ConsoleHook(std::ostream& out, const ConsoleOptions& options) : out_(out), options_(options) {}
 
+  // Other hooks write their lines between here and after_step: they find an empty line.
+  void before_step(const Moment&) override {
+    is_redrawn_ = has_bar_;
+    clear();
+  }
+
   void after_step(const StepReport& report) override {
     seconds_since_line_ += report.seconds;
     ++steps_since_line_;
@@ -42,7 +48,7 @@ class ConsoleHook : public Hook {
       ++timed_steps_;
     }
     const bool is_last = report.step + 1 == report.steps_in_epoch;
-    if (Clock::now() - drawn_ >= between_redraws || is_last) draw(report);
+    if (is_redrawn_ || Clock::now() - drawn_ >= between_redraws || is_last) draw(report);
     if (is_last) {
       clear();
       seconds_ = 0;
@@ -100,6 +106,7 @@ class ConsoleHook : public Hook {
   std::ostream& out_;
   ConsoleOptions options_;
   bool has_bar_ = false;
+  bool is_redrawn_ = false;  // it was there before the step
   Clock::time_point drawn_;
   double seconds_ = 0;
   std::int64_t samples_ = 0;
