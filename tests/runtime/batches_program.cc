@@ -6,6 +6,7 @@
 //   later      targets differ from step 4 on
 //   norm       batch normalisation, two steps, then an evaluation and an inference
 //   boundary   with a boundary shape
+//   half       in fp16, with a loss scale that is too large at first
 // Prints losses from the main process, and what went wrong from every process before any of them ends.
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +52,8 @@ void train(ps::World& world, const std::string& how, int every) {
   options.seed = 3;
   options.compare_batches = every;
   if (how == "boundary") options.boundary_shape = std::vector<std::int64_t>{12 / world.replicas() / 2, 8};
+  if (how == "half") options.precision = ps::Precision::fp16;
+  options.loss_scaling.initial = 2097152;
   ps::Pipeline pipeline(world, network, ps::cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   const std::int64_t samples = how == "size" && rank == 1 ? 11 : 12;
@@ -59,8 +62,10 @@ void train(ps::World& world, const std::string& how, int every) {
     const torch::Tensor inputs = torch::randn({samples, 6});
     torch::manual_seed(how == "targets" || (how == "later" && step >= 3) ? 100 * step + rank : step);
     const torch::Tensor targets = torch::randint(0, 4, {samples}, torch::kInt64);
-    const double loss = pipeline.train_step(inputs, targets).loss();
-    if (world.is_main()) std::printf("loss %a\n", loss);
+    const ps::StepResult result = pipeline.train_step(inputs, targets);
+    const double loss = result.loss();
+    const bool is_skipped = result.update_skipped();
+    if (world.is_main()) std::printf("loss %a%s\n", loss, is_skipped ? " skipped" : "");
   }
   if (how == "norm") {
     torch::manual_seed(50);

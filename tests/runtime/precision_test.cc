@@ -145,6 +145,7 @@ struct ScaledCase {
   std::optional<double> clip_norm = std::nullopt;
   double initial = 16777216;  // too much for fp16: the first updates are left out
   int growth_steps = 3;
+  bool recompute = false;
 };
 
 Scaled train_scaled(const ScaledCase& one) {
@@ -152,6 +153,7 @@ Scaled train_scaled(const ScaledCase& one) {
   options.schedule = one.schedule;
   options.micro_batches = 4 / one.replicas;
   options.clip_norm = one.clip_norm;
+  options.recompute = one.recompute;
   options.loss_scaling = {.initial = one.initial, .growth_steps = one.growth_steps};
   World world({.stages = one.stages, .replicas = one.replicas});
   Classifier network;
@@ -198,6 +200,7 @@ TEST(Fp16, SkipsTheSameStepsWithTheSameBitsForEveryCutAndSchedule) {
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v"})
       expect_equal({.schedule = schedule, .stages = 2, .clip_norm = clip});
     expect_equal({.stages = 3, .in_parts = true, .clip_norm = clip});
+    expect_equal({.schedule = "zb-h1", .stages = 3, .clip_norm = clip, .recompute = true});
   }
   const Scaled replicas = train_scaled({.replicas = 2}), cut = train_scaled({.stages = 2, .replicas = 2});
   EXPECT_EQ(replicas.losses, cut.losses);
