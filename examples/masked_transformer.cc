@@ -1,10 +1,8 @@
 // A transformer learns to classify token sequences of different lengths: tokens and a padding mask are two inputs.
-//
 //   build/release/examples/masked_transformer [EPOCHS]     default 4
 //   mpirun -n 2 build/release/examples/masked_transformer
 //
-// A token belongs to one of four kinds, its number modulo 4, and the answer is the kind that a sequence leans to.
-// Behind a sequence's end stand tokens that mean nothing: only who minds the mask answers right.
+// A token is of one of four kinds, its number modulo 4; the answer is the kind of most tokens that the mask shows.
 #include <iostream>
 
 #include <penstock/penstock.h>
@@ -16,12 +14,10 @@ namespace nn = torch::nn;
 
 constexpr std::int64_t vocabulary = 64, length = 24, width = 32, heads = 4, kinds = 4;
 
-/// A pre-norm encoder block. The mask goes in next to the features, wherever the block runs.
 struct Block : nn::Module {
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
-    const auto parts = qkv(norm1(x)).view({x.size(0), x.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
-    const torch::Tensor keys = mask.view({-1, 1, 1, length});
-    const torch::Tensor seen = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], keys);
+    const auto p = qkv(norm1(x)).view({x.size(0), x.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
+    const auto seen = at::scaled_dot_product_attention(p[0], p[1], p[2], mask.view({-1, 1, 1, length}));
     const torch::Tensor y = x + out(seen.transpose(1, 2).flatten(2));
     return y + down(torch::gelu(up(norm2(y))));
   }
@@ -39,7 +35,7 @@ struct Classifier : ps::Cell {
   ps::Layer block2 = add("block2", [] { return std::make_shared<Block>(); });
   ps::Layer head = add("head", [] { return nn::Linear(width, kinds); });
   ps::Values forward_many(ps::Values inputs) override {
-    const ps::Value mask = inputs[1];
+    const ps::Value mask = inputs[1];  // goes along to every block, wherever it runs
     const ps::Value features = block2.call({block1.call({embed(inputs[0]), mask})[0], mask})[0];
     return {head(ps::apply("mean", [](const ps::Tensors& t) {
       return (t[0] * t[1].unsqueeze(2)).sum(1) / t[1].sum(1, /*keepdim=*/true);
@@ -56,12 +52,20 @@ std::shared_ptr<const ps::SampleSource> sequences(std::int64_t count, std::uint6
                            kind);
 }
 
+/// Weights decay; biases and norms, which have one dimension, do not.
+torch::optim::AdamW adamw(const std::vector<torch::Tensor>& parameters) {
+  using Options = torch::optim::AdamWOptions;
+  std::vector<torch::Tensor> weights, others;
+  for (const auto& parameter : parameters) (parameter.dim() > 1 ? weights : others).push_back(parameter);
+  const auto decay = [](double rate) { return std::make_unique<Options>(Options(3e-3).weight_decay(rate)); };
+  return torch::optim::AdamW({{weights, decay(0.1)}, {others, decay(0)}});
+}
+
 int main(int argc, char** argv) try {
   Classifier network;
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.inputs = 2, .micro_batches = 4, .clip_norm = 1.0});
-  pipeline.optimize_with(ps::adamw({.learning_rate = 3e-3, .weight_decay = 0.1}));
-
+  pipeline.optimize_with(adamw);
   const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1});
   ps::Loader train(sequences(4096, 1), reading), test(sequences(1000, 2), ps::for_test(reading));
   ps::TrainerOptions options;
