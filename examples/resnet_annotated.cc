@@ -36,10 +36,9 @@ int main(int argc, char** argv) try {
   options.epochs = 10;
   if (argc > 2) options.max_steps = std::stoll(argv[2]);
   ps::Trainer trainer(pipeline, options);
-  if (world.is_main()) {
-    trainer.add_hook(ps::loss_monitor_hook(std::cout));
+  if (world.speaks()) trainer.add_hook(ps::loss_monitor_hook(std::cout));
+  if (world.is_main())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 0, .is_terminal = ps::stdout_is_terminal()}));
-  }
   trainer.fit(train);
 } catch (const std::exception& error) {
   return failed(error);

@@ -32,7 +32,7 @@ int main(int argc, char** argv) try {
     for (auto& [colours, labels] : pictures) {
       const ps::StepResult result = pipeline.train_step(colours.mean({1}, /*keepdim=*/true), colours);
       // A mean over pixels; pictures that stay grey would have about 0.1, and untrained colours have 1.
-      if (step % 50 == 0 && world.is_main())
+      if (step % 50 == 0 && world.speaks())
         std::cout << "step " << step << ", squared error is " << result.loss() << std::endl;
       if (++step > most_steps) return 0;
     }

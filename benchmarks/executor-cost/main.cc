@@ -21,9 +21,9 @@ void keep() { asm volatile("" ::: "memory"); }
 /// Does nothing, and has every message at once.
 struct EmptyHands {
   void begin(const ps::Instruction&) { keep(); }
-  std::int64_t receive(const ps::Instruction&) {
+  ps::Arrival receive(const ps::Instruction&) {
     keep();
-    return 0;
+    return {};
   }
   void perform(const ps::Instruction&) { keep(); }
 };

@@ -361,6 +361,29 @@ class BodyVerbs(ProgramRuns):
         self.assertEqual(told, self.output_of(*job))
 
     @of_mpi
+    def test_a_trace_of_two_hosts(self):
+        # One machine that its processes take for two: clocks of two hosts are not subtracted from each other.
+        from_two = ["-n", "1", "-x", "PENSTOCK_HOST=a", program_runs.PROGRAM,
+                    *self.train(*STEPS, "--stages", "2", "--trace", "two.json"), ":",
+                    "-n", "1", "-x", "PENSTOCK_HOST=b", program_runs.PROGRAM,
+                    *self.train(*STEPS, "--stages", "2", "--trace", "two.json")]
+        done = subprocess.run([program_runs.MPIRUN, *program_runs.LAUNCH, *from_two], cwd=self.folder, text=True,
+                              capture_output=True, env=program_runs.ENVIRONMENT, timeout=program_runs.WATCHDOG_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.output_of(*self.train(*STEPS, "--stages", "2", "--trace", "one.json"), ranks=2)
+
+        def waits(name):
+            events = json.loads(self.read(name))["traceEvents"]
+            return [event["args"] for event in events if event.get("cat") == "wait"]
+        self.assertTrue(all("transit_ns" not in wait for wait in waits("two.json")))
+        self.assertTrue(any(wait.get("transit_ns", 0) > 0 for wait in waits("one.json")))
+        report = self.output_of("trace", "report", "two.json", "--json", "-")
+        for rank in json.loads(report)["ranks"]:
+            self.assertEqual(rank["message"], 0)
+            parts = sum(value for name, value in rank.items() if name not in ("stages", "total"))
+            self.assertAlmostEqual(parts, rank["total"], delta=1e-6)
+
+    @of_mpi
     def test_json_under_mpirun(self):
         out = self.output_of(*self.train(*STEPS, "--stages", "2", "--json", "-"), ranks=2)
         self.assertEqual([json.loads(line)["step"] for line in out.splitlines()], list(range(6)))
@@ -369,7 +392,11 @@ class BodyVerbs(ProgramRuns):
         out = self.output_of(*self.train(*STEPS, "--stages", "2", "--report", "--trace", "t.json", "--svg", "s.svg"))
         self.assertIn("\nrank 1 |   .    1F0   1B0", out)
         self.assertRegex(out, r"\nstep \d: measured [0-9.]+ ms, predicted [0-9.]+ ms \(simulated again with ")
-        self.assertIn("rank  stages  compute", self.output_of("trace", "report", "t.json"))
+        report = self.output_of("trace", "report", "t.json")
+        self.assertRegex(report, r"^rank  stages  compute .* woken-late +drain ")
+        # Between threads, too, messages are known to have been on their way, and to have been there.
+        self.assertIn('"transit_ns":', self.read("t.json"))
+        self.assertIn('"late_ns":', self.read("t.json"))
         self.assertTrue(xml.etree.ElementTree.parse(self.path("s.svg")).getroot().tag.endswith("svg"))
 
     # For people

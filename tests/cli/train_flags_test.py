@@ -90,10 +90,13 @@ class ConfigFiles(ProgramRuns):
     @of_mpi
     def test_every_rank_has_the_losses_in_its_log(self):
         code, out, err = self.run_program("launch", "-n", "2", "--log-dir", "logs", "--",
-                                          *self.train(*STEPS, "--stages", "2", "--log-ranks", "all"))
+                                          *self.train(*STEPS, "--stages", "2"))
         self.assertEqual(code, 0, err)
         self.assertIn("loss is", out)
         self.assertEqual([self.read(f"logs/1/rank.{rank}/stdout") for rank in (0, 1)], [out, out])
+        code, _, err = self.run_program("launch", "-n", "2", "--log-dir", "logs", "--",
+                                        *self.train(*STEPS, "--stages", "2", "--log-ranks", "main"))
+        self.assertEqual([self.read(f"logs/2/rank.{rank}/stdout") for rank in (0, 1)], [out, ""], err)
 
     @of_mpi
     def test_processes_read_it_as_one(self):

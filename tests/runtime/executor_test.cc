@@ -39,6 +39,40 @@ TEST(Stash, CountsAndKeepsItsBound) {
   EXPECT_EQ(stash.peak(), 3);  // the one too many was seen
 }
 
+// The end of a wait in which the message was there already is no wait for the peer.
+TEST(Execute, NotesHowLateARankRanAgain) {
+  struct LateHands {
+    std::int64_t arrived_ns = 0;
+    void begin(const Instruction&) {}
+    Arrival receive(const Instruction& word) {
+      const std::int64_t begin = now_ns();
+      while (now_ns() < begin + 2'000'000) continue;
+      if (word.micro_batch() == MicroBatch(0)) return {.arrived_ns = begin + 1'500'000, .transit_ns = 700};
+      if (word.micro_batch() == MicroBatch(1)) return {.arrived_ns = 1};  // long before the wait began
+      return {};
+    }
+    void perform(const Instruction&) {}
+  } hands;
+  const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 3}));
+  const Program program(schedule.orders[1], Dependencies(schedule, chain(2)));
+  Recorder recorder;
+  recorder.begin_step(1);
+  execute(program, hands, recorder);
+  recorder.end_step();
+  const RankStep step = recorder.steps().front();
+  for (const Span& span : step.spans) {
+    const std::int64_t length = span.end_ns - span.begin_ns;
+    const int micro_batch = span.activity == Activity::wait ? span.instruction.micro_batch().value() : -1;
+    if (micro_batch == 0) {
+      EXPECT_EQ(span.transit_ns, 700);
+      EXPECT_GE(span.late_ns, 500'000);
+      EXPECT_LE(span.late_ns, length - 1'500'000);
+    } else {
+      EXPECT_EQ(span.late_ns, micro_batch == 1 ? length : 0) << to_string(span.instruction);
+    }
+  }
+}
+
 // Receives posted long before their use, as in torch's lists, must not stall the rank that posts them.
 TEST(Execute, EarlyReceivesDoNotBlock) {
   Schedule schedule = lower(generate("gpipe", {.ranks = 3, .micro_batches = 4}));

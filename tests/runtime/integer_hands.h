@@ -94,10 +94,10 @@ class IntegerHands {
 
   void begin(const Instruction& word) { post_.begin(word); }
 
-  std::int64_t receive(const Instruction& word) {
+  Arrival receive(const Instruction& word) {
     give({word.stage(), word.micro_batch(), word.op() == Op::recv_forward},
          post_.take(schedule_.rank_of(word.peer()), tag_of(word), word));
-    return 0;
+    return {};
   }
 
   void perform(const Instruction& word) {

@@ -52,6 +52,7 @@ Trace any_trace() {
         span.begin_ns = clock += *rc::gen::inRange(0, 3);
         span.end_ns = clock += *rc::gen::inRange<std::int64_t>(0, 1'000'000'007);
         span.transit_ns = *rc::gen::element<std::int64_t>(0, 1, -5, INT64_MAX, INT64_MIN);
+        span.late_ns = *rc::gen::element<std::int64_t>(0, 1, -5, INT64_MAX, INT64_MIN);
         step.spans.push_back(span);
       }
       step.end_ns = clock + *rc::gen::inRange(0, 3);

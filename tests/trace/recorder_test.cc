@@ -80,6 +80,41 @@ TEST(Recorder, clear_forgets_all) {
   EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{2}));
 }
 
+// The ring kept 64 steps of whatever length: with many micro-batches that was most of a rank's memory.
+TEST(Recorder, is_bounded_in_bytes_and_keeps_the_newest) {
+  constexpr std::size_t most = 1000 * sizeof(Span);
+  Recorder recorder(64, most);
+  for (std::uint64_t step = 1; step <= 200; ++step) {
+    record(recorder, step, step % 7 == 0 ? 600 : 200);
+    EXPECT_LE(recorder.bytes(), most);
+    ASSERT_FALSE(recorder.steps().empty());
+    EXPECT_EQ(recorder.steps().back().step, step);
+    EXPECT_EQ(recorder.steps().back().spans.size(), step % 7 == 0 ? 600u : 200u);
+  }
+  const std::vector<std::uint64_t> kept = numbers(recorder);
+  EXPECT_GE(kept.size(), 2u);
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i], 200 - kept.size() + 1 + i);
+  EXPECT_EQ(recorder.too_long(), 0u);
+}
+
+TEST(Recorder, of_a_step_that_is_too_long_alone_only_the_busy_time_is_kept) {
+  constexpr std::size_t most = 100 * sizeof(Span);
+  Recorder recorder(4, most);
+  record(recorder, 1, 20);
+  recorder.begin_step(2);
+  for (int i = 0; i < 1000; ++i) recorder.note({forward(0).instruction, Activity::compute, 10 + i, 11 + i, 0});
+  recorder.end_step();
+  EXPECT_LE(recorder.bytes(), most);
+  EXPECT_EQ(recorder.too_long(), 1u);
+  EXPECT_EQ(recorder.newest_busy().begin_ns, 10);
+  EXPECT_EQ(recorder.newest_busy().end_ns, 1010);
+  EXPECT_EQ(recorder.newest_busy().busy_ns, 1000);
+  record(recorder, 3, 100);
+  EXPECT_EQ(numbers(recorder), std::vector<std::uint64_t>{3});
+  EXPECT_EQ(recorder.steps().back().spans.size(), 100u);
+  EXPECT_EQ(recorder.newest_busy().busy_ns, 1000);
+}
+
 TEST(Recorder, refuses_to_keep_nothing) { EXPECT_THROW(Recorder(0), ConfigError); }
 
 }  // namespace

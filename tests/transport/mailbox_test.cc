@@ -149,6 +149,58 @@ INSTANTIATE_TEST_SUITE_P(SpinOrSleep, MailboxTraffic, ::testing::Values(0ns, 50u
   return std::string(spin.param.count() > 0 ? "spin" : "sleep");
 });
 
+// A made clock: nothing here depends on how fast this machine is.
+TEST(AdaptiveSpin, SpinsWhileRoundsComeBackInTime) {
+  AdaptiveSpin judge(2ms);
+  for (std::int64_t now = 0; now < 1'000'000'000; now += 5'000'000) {
+    EXPECT_EQ(judge.allowed_ns(now), 2'000'000);
+    EXPECT_TRUE(judge.goes_on(now + 1000, 1000));
+    judge.ended(400'000, true);
+  }
+}
+
+TEST(AdaptiveSpin, SleepsAtOnceAfterALateRoundAndLongerEachTime) {
+  AdaptiveSpin judge(2ms);
+  std::int64_t now = 1'000'000'000, last = 0;
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(judge.allowed_ns(now), 2'000'000) << "it tries again";
+    EXPECT_FALSE(judge.goes_on(now, 3'000'000)) << "somebody else's time slice";
+    judge.ended(3'000'000, i % 2 == 0);
+    const std::int64_t begin = now;
+    while (judge.allowed_ns(now) == 0) now += 1'000'000;
+    EXPECT_GE(now - begin, last);
+    EXPECT_LE(now - begin, AdaptiveSpin::longest_rest_ns + 1'000'000);
+    last = now - begin;
+  }
+  EXPECT_GE(last, AdaptiveSpin::longest_rest_ns);
+  for (int i = 0; i < 100; ++i) judge.ended(100'000, true);  // the others are gone
+  EXPECT_FALSE(judge.goes_on(now, 3'000'000));
+  EXPECT_EQ(judge.allowed_ns(now + AdaptiveSpin::shortest_rest_ns), 2'000'000)
+      << "a single late round is soon forgotten";
+}
+
+TEST(AdaptiveSpin, SpinsSeldomWhereEveryWaitOutlastsIt) {
+  AdaptiveSpin judge(2ms);
+  int spins = 0;
+  for (int wait = 0; wait < 1600; ++wait)
+    if (judge.allowed_ns(wait) > 0) {
+      ++spins;
+      judge.ended(2'000'000, false);
+    }
+  EXPECT_GE(spins, 90);
+  EXPECT_LE(spins, 130);
+  while (judge.allowed_ns(0) == 0) continue;
+  judge.ended(500'000, true);
+  EXPECT_EQ(judge.allowed_ns(0), 2'000'000) << "waits are short again";
+}
+
+TEST(AdaptiveSpin, MayBeFixed) {
+  AdaptiveSpin never(0ns), always(2ms, false);
+  EXPECT_EQ(never.allowed_ns(1), 0);
+  EXPECT_TRUE(always.goes_on(1, 1'000'000'000));
+  EXPECT_EQ(always.allowed_ns(1), 2'000'000);
+}
+
 TEST(StallLimit, NamesWhoWaitsForWhatAndWhereThePeerStandsStill) {
   Board board(2, {.stall_limit = 80ms});
   board.ranks[0].report({"0F5"});

@@ -17,6 +17,7 @@
 
 #include "penstock/cli/follow_log.h"
 #include "penstock/cli/process_group.h"
+#include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
@@ -71,6 +72,7 @@ int create_log(const fs::path& path) {
   ::dup2(err, STDERR_FILENO);
   ::signal(SIGPIPE, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::setenv(log_every_rank_variable, "1", 0);
   ::execvp(program[0], program);
   const std::string reason = say("penstock: ", program[0], ": cannot be started: ", std::strerror(errno), "\n");
   if (::write(STDERR_FILENO, reason.data(), reason.size()) < 0) std::_Exit(126);

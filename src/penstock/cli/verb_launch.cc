@@ -98,13 +98,14 @@ void tell_first_failure(int rank, const std::string& how, const JobLogs& logs, i
 /// Says why the attempt failed and returns the exit code.
 int tell_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
   const std::vector<Ending> endings = logs.endings();
-  // A rank whose launch-rank was killed left no note, and is a cause before anyone who was told to end. (A launcher that
-  // dies takes all of them along.)
+  // A rank whose launch-rank was killed left no note, and is a cause before anyone who was told to end. (A launcher
+  // that dies takes all of them along.)
   const auto first = first_failure(endings);
   const std::vector<int> vanished = end.signal == 0 ? logs.vanished(ranks) : std::vector<int>{};
   if (!vanished.empty() && (!first || first->was_told)) {
     tell_first_failure(vanished.front(),
-                       say("what ran around it (penstock ", keep_rank_verb, ") was killed, and it with that"), logs, ranks);
+                       say("what ran around it (penstock ", keep_rank_verb, ") was killed, and it with that"), logs,
+                       ranks);
     return 128 + SIGKILL;
   }
   if (first) {

@@ -64,6 +64,7 @@ ordered_json to_json(const RankAccount& rank) {
           {"warm_up", rank.wait_warmup},
           {"imbalance", rank.wait_imbalance},
           {"message", rank.wait_message},
+          {"woken_late", rank.wait_late},
           {"drain", rank.wait_drain},
           {"other", rank.other},
           {"total", rank.total}};

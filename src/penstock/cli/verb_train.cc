@@ -38,7 +38,7 @@ struct TrainFlags {
   std::string dump;
   bool verbose = false;
   std::string log_style = "steps";
-  std::string log_ranks = "main";
+  std::string log_ranks = "auto";
   std::string log_level = "info";
   std::string invalid_loss = "stop";
   std::optional<std::int64_t> patience;
@@ -160,7 +160,7 @@ int train(TrainFlags flags) {
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, pipeline);
   Trainer trainer(pipeline, trainer_options(flags));
 
-  if (world.is_main() || flags.log_ranks == "all")
+  if (world.is_main() || flags.log_ranks == "all" || (flags.log_ranks == "auto" && world.speaks()))
     add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && stdout_is_terminal());
   std::ofstream json_file;
   if (world.is_main()) {
@@ -232,8 +232,9 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"steps", "times", "monitor", "epochs"}))
       ->capture_default_str();
   verb->add_option("--log-ranks", flags->log_ranks,
-                   "main: those lines come from one process; all: from each, as `penstock launch` keeps a log for each")
-      ->check(CLI::IsMember({"main", "all"}))
+                   "main: those lines come from one process; all: from each; auto: from each under `penstock launch`, "
+                   "which keeps a log for each, else from one")
+      ->check(CLI::IsMember({"auto", "main", "all"}))
       ->capture_default_str();
   verb->add_option("--log-level", flags->log_level, "of the lines on standard error: debug to off")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))

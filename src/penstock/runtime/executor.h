@@ -3,13 +3,14 @@
 //
 // Hands are any type with
 //   void begin(const Instruction&)            about to start; told to peers as this rank's position
-//   std::int64_t receive(const Instruction&)  waits for the message of a RECV; returns its time on the way in ns
+//   Arrival receive(const Instruction&)       waits for the message of a RECV; returns when that came
 //   void perform(const Instruction&)          does anything but a RECV
 //
 // A RECV in the list says from where on a message may be expected; the compute instruction that needs it waits for it.
 // So a list that posts its receives early (as torch's do) neither stalls nor deadlocks because of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,12 @@
 #include "penstock/trace/recorder.h"
 
 namespace penstock {
+
+/// When a message came to the rank that asked for it, as far as that is known; 0 is unknown.
+struct Arrival {
+  std::int64_t arrived_ns = 0;  // on this rank's clock: since then it could have been taken
+  std::int64_t transit_ns = 0;  // how long it was on its way before
+};
 
 /// One rank's list, with the receives that each instruction waits for looked up beforehand.
 class Program {
@@ -71,14 +78,16 @@ void obey(const Program& program, const Program::Action& action, Hands& hands, R
           std::int64_t& begin) {
   hands.begin(action.instruction);
   for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) {
-    const std::int64_t transit = hands.receive(program.receive(i));
-    const std::int64_t arrived = now_ns();
-    recorder.note({program.receive(i), Activity::wait, begin, arrived, transit});
-    begin = arrived;
+    const Arrival message = hands.receive(program.receive(i));
+    const std::int64_t taken = now_ns();
+    const std::int64_t since = message.arrived_ns > 0 ? std::max(begin, message.arrived_ns) : taken;
+    recorder.note({program.receive(i), Activity::wait, begin, taken, message.transit_ns,
+                   std::max<std::int64_t>(0, taken - since)});
+    begin = taken;
   }
   hands.perform(action.instruction);
   const std::int64_t end = now_ns();
-  recorder.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0});
+  recorder.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0, 0});
   begin = end;
 }
 

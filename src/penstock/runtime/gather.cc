@@ -4,6 +4,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "penstock/runtime/host_clock.h"
 #include "penstock/transport/text_message.h"
 
 namespace penstock {
@@ -58,12 +59,17 @@ std::vector<std::vector<RankStep>> gather_steps(const Member& member, const Gath
                                                 const std::vector<RankStep>& own) {
   Transport& endpoint = *member.endpoint;
   if (member.rank != WorldRank(0)) {
+    if (!endpoint.shares_host(WorldRank(0))) measure_clock_offset(member, tag, member.rank);
     endpoint.send(WorldRank(0), tag_of(tag), text_message(pack(own)));
     return {};
   }
   std::vector<std::vector<RankStep>> all{own};
-  for (int r = 1; r < member.world_size(); ++r)
-    all.push_back(unpack(text_of(endpoint.receive(WorldRank(r), tag_of(tag), "the trace"))));
+  for (int r = 1; r < member.world_size(); ++r) {
+    const WorldRank rank(r);
+    const std::int64_t offset = endpoint.shares_host(rank) ? 0 : measure_clock_offset(member, tag, rank);
+    all.push_back(unpack(text_of(endpoint.receive(rank, tag_of(tag), "the trace"))));
+    to_own_clock(offset, all.back());
+  }
   return all;
 }
 

@@ -16,7 +16,8 @@ struct GatherTag {
   std::uint64_t round = 0;
 };
 
-/// Called on every rank's thread with its own steps. Rank 0 gets all, by world rank; the others nothing.
+/// Called on every rank's thread with its own steps. Rank 0 gets all, by world rank, on the clock of its own host; the
+/// others nothing.
 std::vector<std::vector<RankStep>> gather_steps(const Member& member, const GatherTag& tag,
                                                 const std::vector<RankStep>& own);
 

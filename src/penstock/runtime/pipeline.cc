@@ -268,9 +268,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       if (member.rank == WorldRank(0)) timed = std::move(gathered);
     });
     on_each_runner([](RankRunner& runner) { runner.set_timing(false); });
-    return timed_steps_from(decided_on_rank_0(world_, id_, Topic::layer_times, [&](const Member&) {
+    return timed_steps_from(decided_on_rank_0(world_, id_, Topic::layer_times, [&](const Member& member) {
       TimedSteps told = put_together(staged_, timed, steps_taken);
-      if (options_.device == "cpu") told.cache_bytes = cache_share(world_.size());
+      if (options_.device == "cpu") told.cache_bytes = cache_share(ranks_on_host(*member.endpoint));
       return to_text(told);
     }));
   }

@@ -13,17 +13,6 @@
 namespace penstock {
 namespace {
 
-RankUse use_of(const RankStep& step, int peak_activations) {
-  RankUse use{0, 0, 0, peak_activations};
-  for (const Span& span : step.spans) {
-    if (span.activity != Activity::compute && span.activity != Activity::update) continue;
-    if (use.begin_ns == 0) use.begin_ns = span.begin_ns;
-    use.end_ns = span.end_ns;
-    use.busy_ns += span.end_ns - span.begin_ns;
-  }
-  return use;
-}
-
 Message message_of(std::vector<double> numbers) {
   return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0};
 }
@@ -142,7 +131,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
   if (job.training && job.part == StepPart::whole) end_update();
-  if (job.training) job.state->add_use(use_of(recorder.newest(), stash_.peak()));
+  if (const BusyTime& busy = recorder.newest_busy(); job.training)
+    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, stash_.peak()});
   if (HeldBytes* bytes = counted_bytes())
     bytes->foretell(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return rows_of(i).size(); });
   if (!job.inference) collect_result();
@@ -153,6 +143,7 @@ void RankRunner::run_later_part(const RunPlan& plan) {
   if (job_->learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job_->learning_rate);
   gradient_norm_.reset();
+  unshown_.begin_step(job_->step);
   execute(plan.programs[rank_.index()], *this, unshown_);
   if (job_->part != StepPart::reduce) return end_update();
   finish_ties();
@@ -182,13 +173,13 @@ void RankRunner::begin(const Instruction& instruction) {
   endpoint().report_progress(position);
 }
 
-std::int64_t RankRunner::receive(const Instruction& instruction) {
+Arrival RankRunner::receive(const Instruction& instruction) {
   const MessageKey key = key_of(instruction);
   const WorldRank from = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
   Message message = endpoint().receive(from, tag_of(key), to_string(instruction));
-  const std::int64_t transit = message.arrived_ns - message.sent_ns;
+  const Arrival arrival{message.arrived_ns, message.transit_ns()};
   inbox_[key] = std::move(message);
-  return transit;
+  return arrival;
 }
 
 void RankRunner::perform(const Instruction& instruction) {

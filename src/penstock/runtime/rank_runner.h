@@ -107,7 +107,7 @@ class RankRunner {
 
   // The hands.
   void begin(const Instruction& instruction);
-  std::int64_t receive(const Instruction& instruction);
+  Arrival receive(const Instruction& instruction);
   void perform(const Instruction& instruction);
 
  private:

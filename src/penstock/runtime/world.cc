@@ -128,6 +128,7 @@ int World::size() const { return state_->size; }
 int World::threads() const { return state_->options.threads; }
 std::string World::transport() const { return state_->endpoints.front()->name(); }
 bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0); }
+bool World::speaks() const { return is_main() || logs_every_rank(); }
 
 std::string World::describe() const {
   return say(plural(size(), "rank"), " = ", plural(stages(), "stage"), " x ", plural(replicas(), "replica"), ", ",

@@ -38,6 +38,9 @@ class World {
   std::string transport() const;
   /// The process that speaks for the job: it holds world rank 0.
   bool is_main() const;
+  /// Whether this process should print what people follow a run by, its losses say: the main one does, and under
+  /// `penstock launch`, which keeps a log of every process, each. (PENSTOCK_LOG_EVERY_RANK=1, or 0, says so without.)
+  bool speaks() const;
   /// "8 ranks = 2 stages x 4 replicas, mpi, 1 thread per rank".
   std::string describe() const;
 

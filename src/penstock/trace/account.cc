@@ -90,6 +90,7 @@ class Parts {
     result.synchronisation = to_ms(synchronisation_);
     result.communication = to_ms(communication_);
     result.wait_message = to_ms(message_);
+    result.wait_late = to_ms(late_);
     result.wait_warmup = to_ms(warmup_);
     result.wait_imbalance = to_ms(imbalance_);
     result.wait_drain = to_ms(drain_);
@@ -103,14 +104,20 @@ class Parts {
       synchronisation_ += noted.length();
       return;
     }
-    const std::int64_t left = std::max(span.begin_ns, span.end_ns - std::max<std::int64_t>(0, span.transit_ns));
-    message_ += Window{left, span.end_ns}.within(window_).length();
+    // Idle until the message left, then it was on its way, then it was there and this rank did not run yet.
+    const auto back_from = [&](std::int64_t end, std::int64_t length) {
+      return std::max(span.begin_ns, end - std::max<std::int64_t>(0, length));
+    };
+    const std::int64_t arrived = back_from(span.end_ns, span.late_ns);
+    const std::int64_t left = back_from(arrived, span.transit_ns);
+    late_ += Window{arrived, span.end_ns}.within(window_).length();
+    message_ += Window{left, arrived}.within(window_).length();
     add_idle({span.begin_ns, left});
   }
 
   Window window_;
   Phases phases_;
-  std::int64_t compute_ = 0, update_ = 0, synchronisation_ = 0, communication_ = 0, message_ = 0;
+  std::int64_t compute_ = 0, update_ = 0, synchronisation_ = 0, communication_ = 0, message_ = 0, late_ = 0;
   std::int64_t warmup_ = 0, imbalance_ = 0, drain_ = 0, other_ = 0;
 };
 

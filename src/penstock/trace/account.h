@@ -33,11 +33,12 @@ struct RankAccount {
   double synchronisation = 0;  // REDUCE and NORM, and waits for them
   double communication = 0;    // handing messages over
   double wait_message = 0;     // the end of a wait, while the message was on its way already, in any phase
+  double wait_late = 0;        // woken late: the message was there, and the rank did not run yet, in any phase
   double wait_warmup = 0;      // idle in the warm-up phase
   double wait_imbalance = 0;   // idle in the steady phase: the peer was still computing
   double wait_drain = 0;       // idle in the drain phase
   double other = 0;            // the executor's own work and what the clock missed
-  double waiting() const { return wait_message + wait_warmup + wait_imbalance + wait_drain; }
+  double waiting() const { return wait_message + wait_late + wait_warmup + wait_imbalance + wait_drain; }
 };
 
 struct Account {

@@ -23,8 +23,9 @@ struct Column {
 constexpr Column columns[] = {{"compute", &RankAccount::compute},        {"update", &RankAccount::update},
                               {"sync", &RankAccount::synchronisation},   {"sending", &RankAccount::communication},
                               {"warm-up", &RankAccount::wait_warmup},    {"imbalance", &RankAccount::wait_imbalance},
-                              {"message", &RankAccount::wait_message},   {"drain", &RankAccount::wait_drain},
-                              {"other", &RankAccount::other},            {"total", &RankAccount::total}};
+                              {"message", &RankAccount::wait_message},   {"woken-late", &RankAccount::wait_late},
+                              {"drain", &RankAccount::wait_drain},       {"other", &RankAccount::other},
+                              {"total", &RankAccount::total}};
 
 /// The last row: of all ranks' time, how much is in each part.
 std::vector<std::string> shares(const std::vector<RankAccount>& ranks) {
@@ -49,7 +50,7 @@ std::string to_table(const Account& account) {
     for (const Column& column : columns) rows.back().push_back(ms(account.ranks[rank].*column.part));
   }
   rows.push_back(shares(account.ranks));
-  return say(aligned(rows), "times in ms; warm-up, imbalance, message and drain are waits\n",
+  return say(aligned(rows), "times in ms; warm-up, imbalance, message, woken-late and drain are waits\n",
              account.between_steps_ms
                  ? say("between steps: ", ms(*account.between_steps_ms), " ms in which no rank had anything to do\n")
                  : "",

@@ -69,6 +69,7 @@ json span_event(const Span& span, std::size_t rank, std::int64_t origin) {
                 {"pid", rank},
                 {"tid", track_of(span.activity)}});
   if (span.transit_ns != 0) event["args"]["transit_ns"] = span.transit_ns;
+  if (span.late_ns != 0) event["args"]["late_ns"] = span.late_ns;
   if (span.instruction.overlaps_next()) event["args"]["overlaps_next"] = true;
   return event;
 }

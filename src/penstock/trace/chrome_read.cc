@@ -60,6 +60,7 @@ Span read_span(const Node& event) {
   span.begin_ns = args["begin_ns"].whole();
   span.end_ns = args["end_ns"].whole();
   if (args.has("transit_ns")) span.transit_ns = args["transit_ns"].whole();
+  if (args.has("late_ns")) span.late_ns = args["late_ns"].whole();
   return span;
 }
 

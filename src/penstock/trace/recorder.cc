@@ -1,10 +1,12 @@
 #include "penstock/trace/recorder.h"
 
+#include <algorithm>
+
 #include "penstock/base/error.h"
 
 namespace penstock {
 
-Recorder::Recorder(std::size_t kept_steps) : ring_(kept_steps) {
+Recorder::Recorder(std::size_t kept_steps, std::size_t most_bytes) : ring_(kept_steps), most_bytes_(most_bytes) {
   require<ConfigError>(kept_steps > 0, "a recorder that keeps 0 steps records nothing: keep at least 1");
 }
 
@@ -14,14 +16,53 @@ void Recorder::begin_step(std::uint64_t step) {
   if (filled_ == ring_.size()) --filled_;
   slot.step = step;
   slot.spans.clear();
+  is_too_long_ = false;
+  shortened_ = {};
   slot.begin_ns = now_ns();
   slot.end_ns = slot.begin_ns;
 }
 
 void Recorder::end_step() {
-  ring_[next_].end_ns = now_ns();
+  RankStep& slot = ring_[next_];
+  slot.end_ns = now_ns();
+  newest_busy_ = shortened_;
+  for (const Span& span : slot.spans) newest_busy_.add(span);
+  if (is_too_long_) {
+    ++too_long_;
+    return;
+  }
   next_ = (next_ + 1) % ring_.size();
   ++filled_;
+}
+
+bool Recorder::make_room() {
+  if (is_too_long_) return false;
+  constexpr std::size_t fewest = 64;
+  std::vector<Span>& spans = ring_[next_].spans;
+  const std::size_t held = spans.capacity() * sizeof(Span);
+  // Twice as many as before, or what fits: then nothing is left to forget.
+  const std::size_t most = most_bytes_ / sizeof(Span);
+  const std::size_t wanted = std::min(std::max(fewest, 2 * spans.capacity()), most);
+  if (wanted > spans.size()) {
+    forget_for(wanted * sizeof(Span) - held);
+    spans.reserve(wanted);
+    bytes_ += spans.capacity() * sizeof(Span) - held;
+    return true;
+  }
+  is_too_long_ = true;
+  for (const Span& span : spans) shortened_.add(span);
+  std::vector<Span>().swap(spans);
+  bytes_ -= held;
+  return false;
+}
+
+void Recorder::forget_for(std::size_t wanted) {
+  for (std::size_t i = 1; i < ring_.size() && bytes_ + wanted > most_bytes_; ++i) {
+    std::vector<Span>& oldest = ring_[(next_ + i) % ring_.size()].spans;
+    bytes_ -= oldest.capacity() * sizeof(Span);
+    std::vector<Span>().swap(oldest);
+    filled_ = std::min(filled_, ring_.size() - 1 - i);
+  }
 }
 
 std::vector<RankStep> Recorder::steps() const {

@@ -31,6 +31,7 @@ class FaultyTransport final : public Transport {
   WorldRank rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string name() const override { return inner_->name(); }
+  bool shares_host(WorldRank other) const override { return inner_->shares_host(other); }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     const std::lock_guard lock(mutex_);

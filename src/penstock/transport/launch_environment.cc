@@ -68,4 +68,13 @@ LaunchedAs launched_as() {
   return launched_as([](const char* name) -> const char* { return std::getenv(name); });
 }
 
+bool logs_every_rank(const Environment& environment) {
+  const char* value = environment(log_every_rank_variable);
+  return value && std::string_view(value) == "1";
+}
+
+bool logs_every_rank() {
+  return logs_every_rank([](const char* name) -> const char* { return std::getenv(name); });
+}
+
 }  // namespace penstock

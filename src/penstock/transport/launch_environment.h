@@ -29,4 +29,13 @@ LaunchedAs launched_as(const Environment& environment);
 /// The same, of this process.
 LaunchedAs launched_as();
 
+/// The variable that `penstock launch` sets to 1 for every rank: its output has a log of its own.
+inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK";
+
+/// Whether it is set to 1.
+bool logs_every_rank(const Environment& environment);
+
+/// The same, of this process.
+bool logs_every_rank();
+
 }  // namespace penstock

@@ -23,10 +23,12 @@ namespace penstock {
 struct Patience {
   /// How long the awaited rank may give no sign of life.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
-  /// How long to look before sleeping. Longer than zero only where every rank has a core to itself.
+  /// How long to look before sleeping, at most. Longer than zero only where every rank has a core to itself.
   std::chrono::nanoseconds spin = std::chrono::nanoseconds(0);
   /// How long the awaited rank may show no progress, alive or not; none: as long as it likes.
   std::optional<std::chrono::nanoseconds> stall_limit = std::nullopt;
+  /// Whether it looks only while that pays (adaptive_spin.h); false: as long in every wait, which is for comparisons.
+  bool adapts = true;
 
   /// What is awaited is mostly a word of a few milliseconds. To sleep through less than this saves nobody anything, as
   /// the core is the rank's own, and being woken up comes on top: of an MLP's step of 24 ms it took 2, all in all.

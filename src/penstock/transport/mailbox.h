@@ -20,6 +20,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/ids.h"
+#include "penstock/transport/adaptive_spin.h"
+#include "penstock/transport/liveness.h"
 #include "penstock/transport/liveness.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/tag.h"
@@ -44,7 +46,8 @@ class StepCancelled : public TransportError {
 template <class Payload>
 class alignas(128) Mailbox {
  public:
-  Mailbox(WorldRank owner, Patience patience) : owner_(owner), patience_(patience) {
+  Mailbox(WorldRank owner, Patience patience)
+      : owner_(owner), patience_(patience), judge_(patience.spin, patience.adapts) {
     require<ConfigError>(patience.deadline.count() > 0, "the transport's deadline is ", patience.deadline.count(),
                          " ns: it must be longer than zero");
   }
@@ -75,9 +78,9 @@ class alignas(128) Mailbox {
     std::unique_lock lock(mutex_);
     if (auto letter = pick_up(address, waiting_for)) return std::move(letter.mapped());
     const Waiting waiting(*this, lock, address, watch);
-    if (patience_.spin.count() > 0) {
+    if (const std::int64_t begin = steady_now_ns(), allowed = judge_.allowed_ns(begin); allowed > 0) {
       lock.unlock();
-      spin(watch);
+      spin(begin, allowed, watch);
       lock.lock();
     }
     sleep(lock, waiting_for, watch);
@@ -167,15 +170,20 @@ class alignas(128) Mailbox {
     return letters_.extract(address);
   }
 
-  void spin(PeerWatch& watch) const {
-    const std::int64_t end = steady_now_ns() + patience_.spin.count();
-    while (!stirred_.load(std::memory_order_acquire) && steady_now_ns() < end) {
+  void spin(std::int64_t begin, std::int64_t allowed, PeerWatch& watch) {
+    std::int64_t now = begin;
+    bool goes_on = true;
+    while (goes_on && !stirred_.load(std::memory_order_acquire) && now - begin < allowed) {
       watch.look();
+      const std::int64_t looked = steady_now_ns();  // a look may carry a message, and that is no lateness
 #if defined(__x86_64__)
       for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 #endif
       std::this_thread::yield();  // the awaited rank may have been put on this very core
+      now = steady_now_ns();
+      goes_on = judge_.goes_on(now, now - looked);
     }
+    judge_.ended(now - begin, stirred_.load(std::memory_order_acquire));
   }
 
   /// Returns, with the lock held, when the awaited message has arrived, or will not: after an abort or a cancellation.
@@ -203,6 +211,7 @@ class alignas(128) Mailbox {
 
   const WorldRank owner_;
   const Patience patience_;
+  AdaptiveSpin judge_;  // the owner's thread's own
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   Letters letters_;                 // guarded by mutex_

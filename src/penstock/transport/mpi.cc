@@ -18,6 +18,7 @@ class MpiEndpoint final : public Transport {
   WorldRank rank() const override { return courier_.rank(); }
   int size() const override { return courier_.size(); }
   std::string name() const override { return "mpi"; }
+  bool shares_host(WorldRank other) const override { return courier_.shares_host(other); }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));

@@ -10,6 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/transport/host_id.h"
 
 namespace penstock {
 namespace {
@@ -235,9 +236,12 @@ void Courier::start_mpi() {
   int rank = 0;
   check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
   check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  const bool own_core = size_ <= static_cast<int>(std::thread::hardware_concurrency());  // of several hosts: unknown
-  look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
   rank_ = WorldRank(rank);
+  hosts_.resize(static_cast<std::size_t>(size_));
+  const std::uint64_t own_host = host_id();
+  check(MPI_Allgather(&own_host, 1, MPI_UINT64_T, hosts_.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+  const bool own_core = std::count(hosts_.begin(), hosts_.end(), own_host) <= std::thread::hardware_concurrency();
+  look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
   is_shared_ = level >= MPI_THREAD_SERIALIZED;
   if (is_shared_ && own_core) patience_.spin = Patience::spin_on_own_core;
   mailbox_.emplace(rank_, patience_);
@@ -402,6 +406,7 @@ void Courier::received(WorldRank from, int kind, Frame frame) {
     case kind_letter: {
       Letter letter = decode(std::move(frame), &shapes_);
       letter.message.arrived_ns = steady_now_ns();
+      if (!shares_host(from)) letter.message.sent_ns = 0;  // of another clock
       heard_of(from, &letter.tag);
       mailbox_->put(from, letter.tag, std::move(letter.message));
       break;

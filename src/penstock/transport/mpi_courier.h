@@ -40,6 +40,7 @@ class Courier final : public PeerWatch {
 
   WorldRank rank() const { return rank_; }
   int size() const { return size_; }
+  bool shares_host(WorldRank other) const { return hosts_[other.index()] == hosts_[rank_.index()]; }
   Mailbox<Message>& mailbox() { return *mailbox_; }
   /// What messages need not carry.
   KnownShapes& shapes() { return shapes_; }
@@ -112,6 +113,7 @@ class Courier final : public PeerWatch {
   const std::shared_ptr<FramePool> frames_ = std::make_shared<FramePool>();
   WorldRank rank_;
   int size_ = 0;
+  std::vector<std::uint64_t> hosts_;  // by rank: host_id()
   std::optional<Mailbox<Message>> mailbox_;
 
   mutable std::mutex mutex_;

@@ -37,8 +37,11 @@ struct Parcel {
 /// What travels over one link for one micro-batch: every boundary value of that link, in a fixed order.
 struct Message {
   std::vector<Parcel> parcels;
-  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send
-  std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival
+  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where that is another host's: unknown here
+  std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival: since then it can be received
+
+  /// How long it was on its way; 0 where unknown.
+  std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }
 };
 
 class Transport {
@@ -49,6 +52,8 @@ class Transport {
   virtual int size() const = 0;
   /// "threads" or "mpi".
   virtual std::string name() const = 0;
+  /// Whether `rank` shares this rank's host: its steady clock, cores and caches.
+  virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
 
   /// Hands `message` to `to` (which may be the own rank) and returns at once.
   /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided. A message
