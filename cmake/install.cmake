@@ -19,10 +19,13 @@ if(TARGET penstock_body)
   install(TARGETS penstock_body DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock)
   list(APPEND installed penstock_body)
 endif()
-# Programs find LibTorch where it was linked from, and our own libraries, where they are shared ones, beside themselves.
-set_target_properties(${installed} PROPERTIES
-  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}"
-  INSTALL_RPATH_USE_LINK_PATH ON)
+# Our own libraries, where they are shared ones, lie beside the programs; LibTorch stays where it was linked from. Its
+# folder is named, because CMake leaves link folders inside this source tree, as build/venv is one, out of the path.
+set(installed_rpath "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}")
+if(TARGET torch_cpu)
+  list(APPEND installed_rpath "$<TARGET_FILE_DIR:torch_cpu>")
+endif()
+set_target_properties(${installed} PROPERTIES INSTALL_RPATH "${installed_rpath}" INSTALL_RPATH_USE_LINK_PATH ON)
 
 configure_package_config_file(cmake/penstockConfig.cmake.in penstockConfig.cmake INSTALL_DESTINATION ${package_folder})
 # Before 1.0 a new minor version may break.
