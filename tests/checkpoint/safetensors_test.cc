@@ -86,6 +86,7 @@ TEST_F(Safetensors, refuses_files_that_are_not_exactly_so) {
            Case{entry, "1234567", "promises 8 bytes of data and holds 7"},
            {entry, "123456789", "promises 8 bytes of data and holds 9"},
            {"nonsense", "", "no JSON object"},
+           {"{\"\xff\":1}", "", "its header is not UTF-8 at byte 10"},
            {"[]", "", "no JSON object"},
            {R"({"w":3})", "", "is no object"},
            {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no proper \"dtype\""},
@@ -122,6 +123,10 @@ TEST_F(Safetensors, leaves_what_was_there_when_it_cannot_write) {
                      write_safetensors(path_, {{{"w", torch::zeros({1}, torch::kComplexFloat)}}});
                    }),
                    "'w' is of ComplexFloat"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { write_safetensors(path_, {{{"w\xff", torch::zeros({1})}}, {}}); }),
+                   "tensor 'w\\xff'", "not UTF-8"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { write_safetensors(path_, {{}, {{"note", "\xfe"}}}); }), "'note'",
+                   "'\\xfe'", "not UTF-8"));
   EXPECT_EQ(bytes(), "as it was");
   EXPECT_TRUE(says(complaint<ConfigError>([&] { write_safetensors((folder_ / "no" / "w").string(), {}); }),
                    "no such folder"));

@@ -252,9 +252,10 @@ class BodyVerbs(ProgramRuns):
     def test_a_plan_that_does_not_fit(self):
         self.write_plan()
         for flags, message in ((["--stages", "3"], "excludes"),
-                               (["--hidden", "20"], "layer"),
-                               (["--hidden", "20x5"], "x.plan does not have layer 'layer6'"),
-                               (["--hidden", "20x3"], "x.plan has a layer 'layer5', which this network has not")):
+                               (["--hidden", "20"], "x.plan is the plan of another network: it has layer 'layer3'"),
+                               (["--hidden", "20x5"], "x.plan is the plan of another network: it does not have layer "
+                                                      "'layer6', which this network has (mlp 20x5)"),
+                               (["--hidden", "20x3"], "x.plan is the plan of another network: it has layer 'layer5'")):
             code, out, err = self.run_program(*self.train(*flags, "--plan", "x.plan"))
             self.assertEqual((code, out), (2, ""), flags)
             self.assertIn(message, err)
@@ -297,11 +298,15 @@ class BodyVerbs(ProgramRuns):
         self.assertEqual(dropped.splitlines()[:4], out.splitlines()[:4])
         self.assertEqual(len(dropped.splitlines()), 5)
 
-    def test_fewer_samples_than_micro_batches(self):
-        three = self.train("--batch-size", "3", "--steps", "4", "--log-every", "1", "--no-shuffle")
-        out = self.output_of(*three, "--micro-batches", "4", "--stages", "2")
-        self.assertEqual(len(self.losses(out)), 4)
-        self.assertEqual(out, self.output_of(*three, "--micro-batches", "3"))
+    def test_a_short_last_batch_has_fewer_micro_batches(self):
+        # 1634 samples are 51 batches of 32 and one of 2.
+        job = self.train("--batch-size", "32", "--log-every", "1", "--no-shuffle", "--eval-every", "0")
+        out = self.output_of(*job, "--micro-batches", "4", "--stages", "2")
+        self.assertEqual(len(self.losses(out)), 52)
+        self.assertIn("batch-size = 3 fills fewer than 4 micro-batches",
+                      self.complaint_of(*job, "--batch-size", "3", "--micro-batches", "4"))
+        # Of an odd batch, one replica has a sample for each micro-batch, and the other one less.
+        self.output_of(*job, "--batch-size", "31", "--replicas", "2", "--micro-batch-size", "1", "--steps", "2")
 
     def test_the_size_of_micro_batches_gives_their_number(self):
         job = self.train("--batch-size", "30", "--steps", "3", "--log-every", "1", "--no-shuffle", "--stages", "2")

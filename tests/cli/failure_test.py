@@ -22,7 +22,7 @@ PATIENT = ["--deadline", "1000"]
 # What a user may write after `train`, and the answer.
 MISUSE = [
     (["--micro-batches", "0"], "micro-batches = 0, but a step has at least 1"),
-    (["--micro-batches", "1000000000"], "1 stages x 1000000000 micro-batches: at most 67108864 in all are possible"),
+    (["--micro-batches", "1000000000", "--batch-size", "1000000000"], "1 stages x 1000000000 micro-batches: at most 67108864 in all are possible"),
     (["--epochs", "four"], "Could not convert: --epochs = four"),
     (["--stages", "0"], "stages = 0, but a pipeline has at least 1"),
     (["--stages", "100000"], "stages x replicas = 100000, but a process holds at most 1024 ranks as threads: take fewer, "
@@ -56,9 +56,19 @@ MISUSE = [
     (["--stages", "3", "--cut", "layer2"], "cut 'layer2' names 1 layers, but 3 stages need 2"),
     (["--json", "no/steps.json"], "no/steps.json: there is no such folder; make it first"),
     (["--trace", "no/trace.json"], "no/trace.json: there is no such folder; make it first"),
+    (["--trace", "/proc/trace.json"], "/proc/trace.json: cannot be written: "),
+    (["--save-weights", "/proc/w.safetensors"], "/proc/w.safetensors: cannot be written: "),
+    (["--json", "/proc/steps.json"], "/proc/steps.json: cannot be written: "),
+    (["--dump", "/proc"], "/proc/graph.txt: cannot be written: "),
     (["--svg", "."], ".: is a folder, and a file is to be written"),
-    (["--report", "--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches on each of 1 replica, so no step "
-                                        "of the schedule is recorded: give --batch-size 4 or more, or fewer micro-batches"),
+    (["--report", "--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches on each of 1 replica: give "
+                                        "--batch-size 4 or more, or --micro-batches 3 or fewer"),
+    (["--batch-size", "32", "--micro-batches", "64"], "batch-size = 32 fills fewer than 64 micro-batches on each of 1 "
+                                                      "replica: give --batch-size 64 or more, or --micro-batches 32 or "
+                                                      "fewer"),
+    (["--batch-size", "8", "--replicas", "3"], "batch-size = 8 fills fewer than 4 micro-batches on each of 3 replicas"),
+    (["--warmup", "2", "--log-level", "error"], "a warm-up of 2 epochs in a training of 1 epochs: give 0 to 1"),
+    (["--warmup", "9", "--lr-by", "step", "--log-level", "error"], "a warm-up of 9 steps in a training of 3 steps: give 0 to 3"),
     (["--stagse", "2"], "unknown flag '--stagse': did you mean '--stages'? 'penstock train --help' lists all flags"),
     (["--mirco-batches=2"], "unknown flag '--mirco-batches': did you mean '--micro-batches'?"),
     (["-stages", "2"], "unknown flag '-stages': did you mean '--stages'?"),

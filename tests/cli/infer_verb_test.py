@@ -103,7 +103,7 @@ class InferVerb(ProgramRuns):
             everywhere = self.output_of(*generate, "--stages", "2", ranks=2).splitlines()
             self.assertEqual([json.loads(line)["texts"] for line in everywhere], [texts] * 2)
 
-        self.assertIn("was saved from the network", self.complaint_of(*generate, "--layers", "3"))
+        self.assertIn("with --layers 2, but --layers 3 is given", self.complaint_of(*generate, "--layers", "3"))
         self.write("w.safetensors", "nothing")
         self.assertIn("no safetensors file", self.complaint_of(*generate))
 

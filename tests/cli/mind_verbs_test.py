@@ -82,7 +82,8 @@ class MindVerbs(unittest.TestCase):
     def test_help_lists_every_verb(self):
         out = self.output_of("--help")
         verbs = [line.split()[0] for line in out.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
-        self.assertEqual(verbs, ["train", "infer", "bench", "schedule", "simulate", "plan", "trace", "launch", "doctor"])
+        self.assertEqual(verbs, ["train", "evaluate", "infer", "bench", "schedule", "simulate", "plan", "trace", "launch",
+                                 "doctor"])
 
     def test_help_of_each_verb_has_an_example(self):
         for verb in (["schedule"], ["schedule", "show"], ["schedule", "check"], ["schedule", "convert"],
@@ -102,10 +103,10 @@ class MindVerbs(unittest.TestCase):
         self.assertRegex(self.output_of("--version"), r"^penstock \d+\.\d+\.\d+\n$")
 
     def test_missing_and_unknown_verbs(self):
-        self.assertEqual(self.complaint_of(), "which verb? 'penstock' has train, infer, bench, schedule, "
+        self.assertEqual(self.complaint_of(), "which verb? 'penstock' has train, evaluate, infer, bench, schedule, "
                                               "simulate, plan, trace, launch, doctor; 'penstock --help' tells what they do")
         self.assertEqual(self.complaint_of("simulte"), "unknown verb 'simulte': did you mean 'penstock simulate'? "
-                                                       "The verbs are train, infer, bench, schedule, simulate, plan, "
+                                                       "The verbs are train, evaluate, infer, bench, schedule, simulate, plan, "
                                                        "trace, launch, doctor")
         self.assertEqual(self.complaint_of("schedule", "chek"), "unknown verb 'chek': did you mean 'penstock schedule "
                                                                 "check'? The verbs are show, convert, check, table")
@@ -134,7 +135,7 @@ class MindVerbs(unittest.TestCase):
 
     def test_a_build_without_libtorch_says_so(self):
         program = self.installed_copy()
-        for verb in ("train", "infer", "bench", "doctor"):
+        for verb in ("train", "evaluate", "infer", "bench", "doctor"):
             code, out, err = self.run_program(verb, "--help", program=program)
             self.assertEqual((code, out), (2, ""))
             self.assertEqual(err, "penstock: this build has no LibTorch (PENSTOCK_TORCH=OFF): the verb '" + verb +

@@ -47,6 +47,29 @@ class PlanVerb(program_runs.ProgramRuns):
         self.assertTrue(all(max(trial["memory_bytes"]) <= 260 for trial in found["trials"] if trial["fits"]))
         self.assertTrue(any(not trial["fits"] for trial in found["trials"]))
 
+    def test_layers_without_costs_are_partitioned_uniformly(self):
+        """Colossal-AI's example: device 1 has the layers 1, 2, 9 and 10."""
+        out = self.output_of("plan", "--layers", "16", "--stages", "4", "--chunks", "2")
+        self.assertEqual(out.splitlines()[1:], ["rank 0 (device 1): layers 1, 2, 9, 10; stages 0, 4",
+                                                "rank 1 (device 2): layers 3, 4, 11, 12; stages 1, 5",
+                                                "rank 2 (device 3): layers 5, 6, 13, 14; stages 2, 6",
+                                                "rank 3 (device 4): layers 7, 8, 15, 16; stages 3, 7"])
+        ranks = json.loads(self.output_of("plan", "--layers", "10", "--stages", "4", "--json", "-"))["ranks"]
+        self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
+        for flags, words in ((["--layers", "16"], "on how many ranks? Give --stages P"),
+                             (["--layers", "7", "--stages", "4", "--chunks", "2"], "--layers 7 are fewer than the 8 stages"),
+                             (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),
+                             (["--costs", "x", "--chunks", "2"], "--chunks requires --layers")):
+            self.assertIn(words, self.complaint_of("plan", *flags))
+
+    def test_a_file_that_was_cut_short(self):
+        whole = json.dumps(costs(), indent=1)
+        for length in (0, 1, 50, len(whole) - 3):
+            self.write("costs.json", whole[:length])
+            told = self.complaint_of("plan", "--costs", "costs.json")
+            self.assertRegex(told, r"^costs\.json: the cost file is no JSON: (it is empty|it breaks off at line \d+, column "
+                                   r"\d+; truncated\?)")
+
     def test_every_schedule_that_trains_is_tried(self):
         names = re.search(r"name \((.*?)\)", " ".join(self.output_of("schedule", "show", "--help").split()))[1]
         trials = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
@@ -76,7 +99,7 @@ class PlanVerb(program_runs.ProgramRuns):
         self.complaint_of(*self.plan("--memory-cap", str(int(smallest) - 1)))
 
     def test_misuse(self):
-        self.assertIn("--costs is required", self.complaint_of("plan"))
+        self.assertIn("Give --costs FILE, or --layers N --stages P", self.complaint_of("plan"))
         self.assertIn("nothing.json: cannot be opened", self.complaint_of("plan", "--costs", "nothing.json"))
         self.assertIn("costs.json: the cost file's samples is -1", self.complaint_of(*self.plan(samples=-1)))
         self.assertIn("no schedule is called '2f2b'", self.complaint_of(*self.plan("--schedules", "2f2b")))
@@ -88,8 +111,9 @@ class PlanVerb(program_runs.ProgramRuns):
 
     def test_the_example_of_the_help_runs(self):
         os.symlink(program_runs.DATA, self.path("docs"))
-        example = self.output_of("plan", "--help").split("Example:\n  penstock ")[1].split()
-        self.assertIn("Chosen: ", self.output_of(*example))
+        first, second = self.output_of("plan", "--help").split("Example:\n")[1].strip().splitlines()
+        self.assertIn("Chosen: ", self.output_of(*first.split()[1:]))
+        self.assertIn("rank 3", self.output_of(*second.split()[1:]))
         self.assertTrue(json.loads(self.read("model.plan")))
 
     def test_the_example_of_the_documentation_shows_what_comes_out(self):

@@ -70,6 +70,12 @@ TEST_F(TextFile, misuse_is_told) {
   EXPECT_THROW(require_place_for(folder_.string()), ConfigError);
   EXPECT_NO_THROW(require_place_for(path("new")));
   EXPECT_NO_THROW(require_place_for("-"));
+  // Where not even root can make a file.
+  EXPECT_THROW(require_place_for("/proc/penstock"), ConfigError);
+  write_text(path("old"), "text");
+  EXPECT_NO_THROW(require_place_for(path("old")));
+  EXPECT_EQ(read_text(path("old")), "text");
+  fs::remove(path("old"));
   EXPECT_EQ(file_count(), 0) << "asking leaves nothing";
   EXPECT_THROW(read_text(path("missing")), DataError);
   EXPECT_THROW(read_text(folder_.string()), DataError);

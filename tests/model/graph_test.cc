@@ -238,6 +238,52 @@ TEST(SymbolicValues, of_the_network_s_input) {
   EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network, 2); }), "'input 1'"));
 }
 
+struct Named : Cell {
+  explicit Named(const std::string& name) { add(name, [] { return torch::nn::Linear(1, 1); }); }
+  Value forward(Value x) override { return x; }
+};
+
+TEST(LayerNames, are_plain_text) {
+  for (const char* name : {"a\nb", "a\x7f", "\t", "\xff", "caf\xc3"}) {
+    const std::string text = complaint<PlanError>([&] { Named network(name); });
+    EXPECT_TRUE(says(text, "cannot name a layer", "UTF-8 text without")) << text;
+  }
+  EXPECT_EQ(complaint<PlanError>([] { Named network("a\nb"); }).substr(0, 10), "'a\\x0ab' c") << "shown on one line";
+  EXPECT_EQ(complaint<PlanError>([] { Named network("caf\xc3\xa9 1"); }), "[no error]");
+}
+
+TEST(FunctionNames, are_plain_text) {
+  const std::string text = refusal([](const Value& v) {
+    apply("a\nb", [](const Tensors& x) { return x; }, {v}, 1);
+    return v;
+  });
+  EXPECT_TRUE(says(text, "'a\\x0ab' cannot name a function")) << text;
+}
+
+struct Forgetful : Cell {
+  struct Part : Cell {
+    Layer used = add("used", [] { return torch::nn::Linear(2, 2); });
+    Layer spare = add("spare", [] { return torch::nn::Linear(2, 2); });
+    Value forward(Value x) override { return used(x); }
+  };
+  Part part;
+  Layer home = add("home", [] { return torch::nn::Linear(2, 2); });
+  Forgetful() {
+    add("part", part);
+    part.used.tie("weight", home, "weight");  // so home is used, though never called
+  }
+  Value forward(Value x) override { return part(x); }
+};
+
+TEST(Layers, that_forward_never_calls_are_named) {
+  Forgetful network;
+  Graph graph = trace_graph(network);
+  EXPECT_EQ(graph.uncalled, std::vector<std::string>{"part.spare"});
+  const StagedGraph staged = cut_graph(std::move(graph), {StageId(0)}, 1);
+  ASSERT_EQ(staged.warnings.size(), 1U);
+  EXPECT_TRUE(says(staged.warnings[0], "'part.spare'", "never calls it")) << staged.warnings[0];
+}
+
 TEST(RealValues, have_contents) {
   const Value value(torch::tensor({1.0F}));
   EXPECT_FALSE(value.is_symbolic());

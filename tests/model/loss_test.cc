@@ -4,6 +4,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/loss.h"
+#include "penstock/model/loss_checks.h"
+#include "penstock/model/mean_loss.h"
 #include "tests/base/complaint.h"
 
 namespace penstock::test {
@@ -84,6 +86,46 @@ TEST(SquaredError, compares_like_with_like) {
   const std::string text =
       complaint<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
   EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: give them one shape");
+}
+
+TEST(MeanLoss, is_torch_s_mean_however_it_is_cut) {
+  torch::manual_seed(5);
+  const torch::Tensor output = torch::randn({7, 3}, torch::requires_grad()), target = torch::randn({7, 3});
+  const Loss loss =
+      mean_loss("mse", [](const torch::Tensor& o, const torch::Tensor& t) { return torch::mse_loss(o, t); });
+  EXPECT_EQ(loss.name, "mse");
+  EXPECT_FALSE(loss.weight) << "samples count";
+  const double expected = torch::mse_loss(output, target).item<double>();
+  EXPECT_NEAR(loss.sum(output, target).item<double>() / 7, expected, 1e-6);
+  const double two = loss.sum(output.narrow(0, 0, 2), target.narrow(0, 0, 2)).item<double>();
+  const double five = loss.sum(output.narrow(0, 2, 5), target.narrow(0, 2, 5)).item<double>();
+  EXPECT_NEAR((two + five) / 7, expected, 1e-6);
+  const Loss alone = mean_loss("alone", [](const torch::Tensor& o) { return o.mean(); });
+  EXPECT_NEAR(alone.sum(std::vector<torch::Tensor>{output}, {}).item<double>(), 7 * output.mean().item<double>(), 1e-5);
+}
+
+TEST(MeanLoss, counts_as_it_is_told) {
+  torch::manual_seed(6);
+  const torch::Tensor output = torch::randn({6, 4}, torch::requires_grad());
+  const torch::Tensor target = torch::tensor({1, -100, 3, 0, -100, -100}, torch::kInt64);
+  const Loss loss = mean_loss(
+      "masked", [](const torch::Tensor& o, const torch::Tensor& t) { return F::cross_entropy(o, t); },
+      [](const torch::Tensor& t) { return static_cast<double>(t.ne(-100).sum().item<std::int64_t>()); });
+  const double expected = F::cross_entropy(output, target).item<double>();
+  EXPECT_NEAR(mean(loss, output, target), expected, 1e-6);
+  EXPECT_NEAR(mean_of_two(loss, output, target, 3), expected, 1e-6);
+  const torch::Tensor nothing = loss.sum(output.narrow(0, 4, 2), target.narrow(0, 4, 2));
+  nothing.backward();
+  EXPECT_EQ(nothing.item<double>(), 0) << "no mean of nothing";
+  EXPECT_FALSE(output.grad().isnan().any().item<bool>());
+}
+
+TEST(Losses, that_cannot_be_are_told) {
+  EXPECT_TRUE(says(complaint<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
+  const Loss vector = mean_loss("rows", [](const torch::Tensor& o, const torch::Tensor&) { return o.sum(1); });
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { vector.sum(torch::ones({4, 2}), torch::ones({4})); }), "'rows'", "[4]",
+                   "scalar"));
+  EXPECT_TRUE(says(complaint<ConfigError>([] { complete(Loss{}); }), "no function", "Loss::sum"));
 }
 
 TEST(Losses, have_names) {

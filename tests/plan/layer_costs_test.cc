@@ -100,7 +100,7 @@ TEST(LayerCosts, errors_say_where_and_what_is_possible) {
             "the cost file's micro_batches[1] is 2 for the second time");
   EXPECT_EQ(complaint_of(with("\"link\"", "\"weight_share\": 1.5, \"link\"")),
             "the cost file's weight_share is 1.5: it is a part, from 0 to 1");
-  EXPECT_TRUE(test::says(complaint_of("{"), "the cost file is no JSON: "));
+  EXPECT_TRUE(test::says(complaint_of("{"), "the cost file is no JSON: it breaks off at line 1, column 2; truncated?"));
   EXPECT_TRUE(test::says(complaint_of(std::string(500, '[')), "the cost file nests deeper than 8 levels"));
   EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));
 }

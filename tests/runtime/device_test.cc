@@ -57,6 +57,17 @@ std::map<std::string, torch::Tensor> train(const std::string& device, int stages
   return pipeline.state();
 }
 
+TEST(Device, IsChosenUnlessItIsNamed) {
+  EXPECT_EQ(PipelineOptions().device, "auto");
+  const std::string there = torch::cuda::device_count() > 0 ? "cuda" : "cpu";
+  EXPECT_EQ(resolved_device("auto"), there);
+  for (const char* name : {"cpu", "cuda", "cuda:1"}) EXPECT_EQ(resolved_device(name), name);
+  World world({.stages = 2});
+  Small network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "uniform"});
+  EXPECT_EQ(pipeline.options().device, there) << "what it came to, not 'auto'";
+}
+
 TEST(Device, OfAGpuTrainsWhatTheCpuTrains) {
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
   const auto on_cpu = train("cpu", 1);

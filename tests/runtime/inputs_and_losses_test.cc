@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
+#include "tests/base/complaint.h"
 
 namespace penstock::test {
 namespace {
@@ -121,6 +122,29 @@ TEST(MaskedTargets, CountNothing) {
     for (const auto& [name, value] : pipeline.state())
       EXPECT_LT((value - plain.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
   }
+}
+
+TEST(Losses, WithoutAFunctionAreRefusedAtOnce) {
+  World world({.stages = 2});
+  Tokens network;
+  Loss none;
+  none.name = "none";
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, network, none, {.cut = "uniform"}); }), "'none'",
+                   "Loss::sum"));
+}
+
+TEST(Losses, ThatAreNoScalarsAreTold) {
+  World world({.stages = 2});
+  Tokens network;
+  Loss rows = cross_entropy;
+  rows.name = "rows";
+  rows.sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.flatten(1).sum(1); };
+  Pipeline pipeline(world, network, rows, {.micro_batches = 2, .cut = "uniform"});
+  pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
+  const auto [tokens, targets] = masked_batch();
+  const std::string text =
+      complaint<RankFailure>([&, inputs = tokens, wanted = targets] { pipeline.train_step(inputs, wanted).loss(); });
+  EXPECT_TRUE(says(text, "'rows'", "[4]", "scalar")) << text;
 }
 
 }  // namespace

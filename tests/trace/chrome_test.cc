@@ -118,9 +118,12 @@ TEST(Chrome, refuses_to_write_what_it_could_not_read) {
   Trace early = made_trace({});
   early.ranks[0][0].begin_ns = -1;
   EXPECT_THROW(write_trace(early), DataError);
-  Trace no_text = made_trace({});
-  no_text.settings["host"] = "\xff\xfe";
-  EXPECT_THROW(write_trace(no_text), DataError);
+}
+
+TEST(Chrome, a_setting_that_is_not_UTF_8_costs_no_trace) {
+  Trace trace = made_trace({});
+  trace.settings["schedule"] = "a\xff.sched";
+  EXPECT_EQ(read_trace(write_trace(trace)).settings.at("schedule"), "a\xef\xbf\xbd.sched");
 }
 
 std::string complaint(std::string_view text) {
@@ -133,8 +136,13 @@ std::string complaint(std::string_view text) {
 }
 
 TEST(Chrome, says_what_is_no_trace) {
-  EXPECT_TRUE(complaint("").starts_with("the trace is no JSON: ")) << complaint("");
-  EXPECT_TRUE(complaint("{\"traceEvents\":[").starts_with("the trace is no JSON: "));
+  EXPECT_EQ(complaint(""), "the trace is no JSON: it is empty");
+  EXPECT_EQ(complaint("{\"traceEvents\":["),
+            "the trace is no JSON: it breaks off at line 1, column 17; truncated? Write or copy the file again");
+  EXPECT_TRUE(complaint("{\n \"a\": oops}").starts_with("the trace is no JSON: line 2, column 7: "))
+      << complaint("{\n \"a\": oops}");
+  EXPECT_TRUE(complaint("{\"a\": 1e999}").starts_with("the trace is no JSON: ")) << complaint("{\"a\": 1e999}");
+  EXPECT_TRUE(complaint("{\"a\": \"\xff\"}").starts_with("the trace is no JSON: line 1, column 8: "));
   EXPECT_EQ(complaint("[]"), "the trace has no penstock: this is no trace that Penstock wrote");
   EXPECT_EQ(complaint("{\"traceEvents\":[]}"), "the trace has no penstock: this is no trace that Penstock wrote");
   EXPECT_EQ(complaint("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
@@ -147,6 +155,15 @@ std::string complaint_after(Change&& change) {
   json document = json::parse(write_trace(golden_trace()));
   change(document);
   return complaint(document.dump());
+}
+
+TEST(Chrome, a_file_that_was_cut_short_is_told_at_every_length) {
+  const std::string whole = write_trace(golden_trace());
+  for (std::size_t length = 1; length + 2 < whole.size(); length += 97) {
+    const std::string text = complaint(whole.substr(0, length));
+    EXPECT_NE(text.find("truncated?"), std::string::npos) << length << ": " << text;
+    EXPECT_EQ(text.find("json.exception"), std::string::npos) << text;
+  }
 }
 
 TEST(Chrome, a_reformatted_file_is_the_same_trace) {

@@ -45,6 +45,12 @@ TEST(LearningRate, refuses_what_cannot_be) {
   EXPECT_THROW(learning_rate_schedule("linear", {.total = 3, .warmup = 4}), ConfigError);
   EXPECT_THROW(learning_rate_schedule("linear", {.total = 3, .warmup = -1}), ConfigError);
   EXPECT_THROW(learning_rate_schedule("linear", {.rate = -1}), ConfigError);
+  try {
+    learning_rate_schedule("linear", {.total = 3, .unit = "epochs", .warmup = 4});
+    FAIL() << "an error was due";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "a warm-up of 4 epochs in a training of 3 epochs: give 0 to 3");
+  }
 }
 
 }  // namespace

@@ -401,6 +401,19 @@ Loss spoiled(double value) {
   return loss;
 }
 
+TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
+  Job job({.world = {.replicas = 2}, .pipeline = {.micro_batches = 4}});
+  Trainer trainer(job.pipeline);
+  Loader small(random_images(18), in_order(6));
+  EXPECT_EQ(complaint<ConfigError>([&] { trainer.fit(small); }),
+            "batches of 6 samples have fewer than 1 for each of 4 micro-batches on each of 2 replicas: give batches of 8 "
+            "samples or more, or fewer micro-batches");
+  Loader short_last(random_images(19), in_order(8));
+  EXPECT_NO_THROW(trainer.fit(short_last)) << "3 samples at the end";
+  Loader all_at_once(random_images(3), in_order(8));
+  EXPECT_NO_THROW(trainer.fit(all_at_once)) << "there are no more";
+}
+
 TEST(Fit, a_loss_that_is_no_number_ends_training_after_the_hooks_saw_it) {
   for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}, .loss = spoiled(value)});

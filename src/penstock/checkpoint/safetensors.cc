@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
 
 namespace penstock {
 namespace {
@@ -140,6 +141,8 @@ Json read_header(std::ifstream& in, const std::string& file, std::uint64_t lengt
   in.read(text.data(), static_cast<std::streamsize>(length));
   require<DataError>(in.good(), "cannot read '", file, "': ", std::strerror(errno));
   Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  require<DataError>(utf8_prefix(text) == text.size(), "'", file, "' is no safetensors file: its header is not UTF-8 ",
+                     "at byte ", sizeof(length) + utf8_prefix(text));
   require<DataError>(header.is_object(), "'", file, "' is no safetensors file: its header is no JSON object");
   return header;
 }
@@ -148,10 +151,16 @@ Json read_header(std::ifstream& in, const std::string& file, std::uint64_t lengt
 
 void write_safetensors(const std::string& path, const WeightFile& file) {
   Json header = Json::object();
+  for (const auto& [key, value] : file.metadata)
+    for (const std::string* text : {&key, &value})
+      require<ConfigError>(utf8_prefix(*text) == text->size(), "the metadata '", printable(key), "' holds '",
+                           printable(*text), "', which is not UTF-8, as a safetensors file needs it");
   if (!file.metadata.empty()) header[metadata_key] = file.metadata;
   std::vector<torch::Tensor> data;
   std::uint64_t at = 0;
   for (const auto& [name, tensor] : file.tensors) {
+    require<ConfigError>(utf8_prefix(name) == name.size(), "tensor '", printable(name),
+                         "': its name is not UTF-8, which a safetensors file needs: give it another name");
     require<ConfigError>(name != metadata_key, "a tensor cannot be called ", metadata_key);
     require<ConfigError>(tensor.defined(), "'", name, "' has no value to write");
     data.push_back(tensor.detach().to(torch::kCPU).contiguous());

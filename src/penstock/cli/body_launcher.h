@@ -17,6 +17,7 @@ struct BodyVerb {
 /// The verbs that penstock-body knows.
 inline constexpr BodyVerb body_verbs[] = {
     {"train", "train a model, in one process or many"},
+    {"evaluate", "loss and accuracy of saved weights on a test set"},
     {"infer", "run a network forward through the pipeline; continue texts"},
     {"bench", "measure Penstock beside its alternatives"},
     {"doctor", "what this machine offers: cores, BLAS, LibTorch, MPI, threads"},

@@ -21,6 +21,7 @@ int run(const CommandLine& line) {
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   int exit_code = 0;
   add_train(program, exit_code);
+  add_evaluate(program, exit_code);
   add_infer(program, exit_code);
   add_bench(program, exit_code);
   add_profile(program, exit_code);

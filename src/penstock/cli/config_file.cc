@@ -11,6 +11,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/nearest.h"
+#include "penstock/base/utf8.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/transport/launch_environment.h"
@@ -150,6 +151,8 @@ std::string toml_value(const CLI::Option& option, const std::string& text) {
     }
     case Kind::text: break;
   }
+  require<ConfigError>(utf8_prefix(text) == text.size(), "--", option.get_lnames().front(), " '", printable(text),
+                       "' is not UTF-8, and a TOML file holds nothing else: give the flag on the command line");
   return nlohmann::json(text).dump();  // the quotes and escapes are TOML's too
 }
 

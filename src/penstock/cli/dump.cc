@@ -82,11 +82,16 @@ std::string parameters_text(const Pipeline& pipeline, const std::map<std::string
   return text + say("all: ", all, " parameters and buffers\n");
 }
 
-void dump(const Pipeline& pipeline, const std::string& directory) {
+void require_dump_place(const std::string& directory) {
   std::error_code problem;
   std::filesystem::create_directories(directory, problem);
   require<ConfigError>(std::filesystem::is_directory(directory), "--dump ", directory, ": no such directory, and none ",
                        "can be made there", problem ? ": " + problem.message() : std::string());
+  require_place_for(directory + "/graph.txt");
+}
+
+void dump(const Pipeline& pipeline, const std::string& directory) {
+  require_dump_place(directory);
   const Schedule& schedule = pipeline.schedule();
   write_text(directory + "/graph.txt", graph_text(pipeline));
   write_text(directory + "/stages.txt", stages_text(pipeline));

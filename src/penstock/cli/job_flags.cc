@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -152,7 +153,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   job->add_option("--transport", transport, "auto, threads or mpi")
       ->check(CLI::IsMember({"auto", "threads", "mpi"}))
       ->capture_default_str();
-  job->add_option("--device", device, "cpu, cuda (ranks go round the GPUs of their host), cuda:0, ... or auto")
+  job->add_option("--device", device,
+                  "auto: rank r of a host on cuda:(r mod count) where there are GPUs, else the CPU; cpu; cuda; or "
+                  "cuda:0, ... for all ranks")
       ->capture_default_str();
   if (trains)
     job->add_option("--compare-batches", compare_batches,
@@ -205,6 +208,25 @@ void obey_plan(JobFlags& flags) {
   flags.cut = cut_of(plan);
 }
 
+void require_plan_is_of(const JobFlags& flags, Cell& network) {
+  if (!flags.planned) return;
+  std::set<std::string> planned, layers;
+  for (const auto& stage : flags.planned->stages) planned.insert(stage.begin(), stage.end());
+  const auto complain = [&](const std::string& difference) {
+    throw ConfigError(say(flags.plan, " is the plan of another network: ", difference, " (", describe(flags.network),
+                          "): plan with the costs of this network"));
+  };
+  for (const Node& node : trace_graph(network).nodes) {
+    if (!node.is_parameter()) layers.insert(node.name);
+    const bool has_parameters = node.is_layer() && !node.is_parameter() && planned.count(node.name) == 0 &&
+                                !node.layer->factory.build().module->parameters().empty();
+    if (has_parameters) complain(say("it does not have layer '", node.name, "', which this network has"));
+  }
+  for (const auto& stage : flags.planned->stages)
+    for (const std::string& layer : stage)
+      if (!layers.contains(layer)) complain(say("it has layer '", layer, "', which this network does not have"));
+}
+
 void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
   if (!flags.planned) return;
   std::map<std::string, int> planned;
@@ -235,12 +257,24 @@ void check_batch_size(const JobFlags& flags) {
                        ", but a batch has at least 1 sample");
 }
 
-void require_full_steps(const JobFlags& flags, const World& world) {
-  const std::int64_t least = std::int64_t{flags.micro_batches} * world.replicas();
+namespace {
+
+void require_batch(const JobFlags& flags, const World& world, std::int64_t least) {
+  const std::int64_t most = flags.batch_size / world.replicas();
   require<ConfigError>(flags.batch_size >= least, "batch-size = ", flags.batch_size, " fills fewer than ",
                        flags.micro_batches, " micro-batches on each of ", world.replicas(),
-                       world.replicas() == 1 ? " replica" : " replicas", ", so no step of the schedule is recorded: ",
-                       "give --batch-size ", least, " or more, or fewer micro-batches");
+                       world.replicas() == 1 ? " replica" : " replicas", ": give --batch-size ", least, " or more",
+                       most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
+}
+
+}  // namespace
+
+void require_enough_samples(const JobFlags& flags, const World& world) {
+  require_batch(flags, world, (std::int64_t{flags.micro_batches} - 1) * world.replicas() + 1);
+}
+
+void require_full_steps(const JobFlags& flags, const World& world) {
+  require_batch(flags, world, std::int64_t{flags.micro_batches} * world.replicas());
 }
 
 WorldOptions world_options(const JobFlags& flags) {
@@ -334,7 +368,7 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"cut", flags.cut},
                    {"transport", world.transport()},
                    {"threads", world.threads()},
-                   {"device", flags.device},
+                   {"device", pipeline.options().device},
                    {"batch_size", flags.batch_size},
                    {"reduction", flags.reduction},
                    {"replica_reduction", flags.replica_reduction},

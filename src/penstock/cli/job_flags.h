@@ -48,7 +48,7 @@ struct JobFlags {
   std::uint64_t seed = 0;
   int threads = 1;
   std::string transport = "auto";
-  std::string device = "cpu";
+  std::string device = "auto";
   double deadline_s = 60;
   std::optional<double> stall_limit_s;
   double start_deadline_s = 60;
@@ -67,6 +67,8 @@ void settle_defaults(JobFlags& flags);
 void obey_micro_batch_size(JobFlags& flags);
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
 void obey_plan(JobFlags& flags);
+/// Throws ConfigError where --plan names layers that this network does not have, or leaves out layers with parameters.
+void require_plan_is_of(const JobFlags& flags, Cell& network);
 /// That the plan was made for this network: every layer that it names is there, on its stage, and it names every layer
 /// with parameters. Throws ConfigError.
 void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
@@ -80,7 +82,10 @@ PipelineOptions pipeline_options(const JobFlags& flags);
 void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
 OptimizerFactory make_optimizer(const JobFlags& flags);
 
-/// Accounts and pictures show steps of all m micro-batches: throws ConfigError where a batch has fewer samples.
+/// Throws ConfigError where --batch-size gives no replica a sample for each of its micro-batches. (A short last batch of
+/// an epoch runs with fewer micro-batches.)
+void require_enough_samples(const JobFlags& flags, const World& world);
+/// The same where it does not give them to every replica: accounts and pictures show steps of all m micro-batches.
 void require_full_steps(const JobFlags& flags, const World& world);
 
 /// The settings used, for machines: what the flags came to.

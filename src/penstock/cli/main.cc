@@ -41,6 +41,7 @@ int run(CommandLine line) {
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   program.footer("'penstock VERB --help' tells more, with an example.");
   add_body_verb(program, "train");
+  add_body_verb(program, "evaluate");
   add_body_verb(program, "infer");
   add_body_verb(program, "bench");
   add_schedule_verb(program);

@@ -64,9 +64,9 @@ UnetOptions unet_options(const ModelFlags& flags) {
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
-  app.add_option("--model", model, listed(networks))
-      ->check(CLI::IsMember(networks))
-      ->capture_default_str();
+  model_option_ = app.add_option("--model", model, listed(networks))
+                      ->check(CLI::IsMember(networks))
+                      ->capture_default_str();
   app.add_option("--dataset", dataset,
                  "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}))
@@ -94,6 +94,8 @@ void ModelFlags::add_to(CLI::App& app) {
                  "gpt: tied (its weight is the token embedding's) or own (default: " + defaults.head + ")")
       ->check(CLI::IsMember({"tied", "own"}));
 }
+
+bool ModelFlags::is_model_given() const { return model_option_ && model_option_->count() > 0; }
 
 void check_model(const ModelFlags& flags) {
   const auto belongs_to = [&](const char* flag, bool given, const Names& models) {

@@ -41,6 +41,10 @@ struct ModelFlags {
   std::int64_t vocabulary = 65;  // of gpt: no flag, but what the text has
 
   void add_to(CLI::App& app);
+  bool is_model_given() const;  // rather than the default; after parsing
+
+ private:
+  const CLI::Option* model_option_ = nullptr;
 };
 
 /// Throws ConfigError for a flag that this model does not have, a data set that it cannot take, or a value that cannot

@@ -42,7 +42,7 @@ std::string to_json(const Planned& planned) {
                                            {"stages", planned.plan.stages},
                                            {"trials", trials},
                                            {"left_out", planned.left_out}};
-  return document.dump(2) + "\n";
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string to_text(const Planned& planned, bool shows_all) {

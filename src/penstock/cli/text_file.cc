@@ -63,7 +63,19 @@ std::string read_text(const std::string& path) {
 }
 
 void require_place_for(const std::string& path) {
-  if (path != "-") place_for(path);
+  if (path == "-") return;
+  const fs::path target = place_for(path);
+  std::error_code ignored;
+  if (fs::exists(target, ignored) && !fs::is_regular_file(target, ignored)) {
+    require<ConfigError>(::access(target.c_str(), W_OK) == 0, path, ": cannot be written: ", std::strerror(errno));
+    return;
+  }
+  // As write_text goes about it. Permissions alone do not tell: root has them all, also where nothing can be written.
+  const Attempt attempt(target.string() + ".partial-" + std::to_string(::getpid()));
+  errno = 0;
+  const std::ofstream file(attempt.path(), std::ios::binary | std::ios::trunc);
+  require<ConfigError>(file.is_open(), path, ": cannot be written: ", std::strerror(errno),
+                       "; choose another place, or get permission to write in its folder");
 }
 
 void write_text(const std::string& path, std::string_view text) {

@@ -9,7 +9,8 @@ namespace penstock {
 /// Throws DataError naming the file and the reason.
 std::string read_text(const std::string& path);
 
-/// Throws ConfigError, at no cost, for a path that write_text would refuse.
+/// Throws ConfigError for a path that write_text could not write to: before long work is done for it. What is there
+/// stays as it is.
 void require_place_for(const std::string& path);
 
 /// Puts `text` into the file in one step: other programs see the file as it was before or all of it, and an error

@@ -97,6 +97,7 @@ int bench_step(BenchFlags& flags) {
   const OptimizerFactory optimizer = make_optimizer(flags.job);
   World world(world_options(flags.job));
   require_full_steps(flags.job, world);
+  require_plan_is_of(flags.job, *model);
   PipelineOptions options = pipeline_options(flags.job);
   const RandomBatch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
   options.sample = {batch.inputs};
@@ -126,7 +127,8 @@ int bench_step(BenchFlags& flags) {
   if (flags.memory) result.update(memory_of(before, after));
   result["step_ms"] = times;
   result["losses"] = steps.losses;
-  if (!flags.json.empty()) write_text(flags.json, result.dump() + "\n");
+  const std::string line = result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (!flags.json.empty()) write_text(flags.json, line);
   (flags.json == "-" ? std::cerr : std::cout)
       << banner(flags.job, pipeline) << "\n"
       << "median " << result["median_ms"] << " ms, min " << result["min_ms"] << " ms over " << flags.steps << " steps\n"

@@ -186,17 +186,18 @@ void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<T
 }
 
 int infer(InferFlags flags) {
-  check(flags);
   SavedWeights weights;
   ModelFlags& network = flags.job.network;
   Vocabulary vocabulary;
   if (!flags.weights.empty()) weights = read_weights(flags.weights, network);
+  check(flags);
   if (network.model == "gpt") {
     vocabulary = vocabulary_of(flags, weights.vocabulary);
     network.vocabulary = vocabulary.size();
   }
   const auto model = make_model(network);
   const std::vector<Tokens> prompts = tokens_of(flags, vocabulary);
+  require_plan_is_of(flags.job, *model);
   World world(world_options(flags.job));
   Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
   if (!flags.weights.empty()) pipeline.load_state(weights.state);
@@ -217,7 +218,8 @@ void add_infer(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("infer", "run a network forward through the pipeline; continue texts");
   auto flags = std::make_shared<InferFlags>();
   flags->job.add_network_to(*verb);
-  verb->add_option("--weights", flags->weights, "a .safetensors file, of train --save-weights (default: fresh ones)");
+  verb->add_option("--weights", flags->weights,
+                   "a .safetensors file; one of train --save-weights says which network it is (default: fresh ones)");
   in_theme(*verb, "Data");
   verb->add_option("--data", flags->data, "gpt: the text whose characters it knows (default: as for train)");
   verb->add_option("--rows,--batch-size", flags->rows, "of random input")->capture_default_str();
@@ -239,7 +241,7 @@ void add_infer(CLI::App& app, int& exit_code) {
   verb->add_option("--json", flags->json, "one JSON object, to this file (other processes: FILE.rankN) or - (stdout)");
   verb->footer("Example:\n"
                "  penstock infer --model tied-lm --stages 4 --broadcast\n"
-               "  penstock infer --model gpt --weights shakespeare.safetensors --stages 2 --generate 200 "
+               "  penstock infer --weights shakespeare.safetensors --stages 2 --generate 200 "
                "--prompt ROMEO: --prompt JULIET:");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {

@@ -5,6 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/cli/plan_output.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/uniform_plan.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/plan/plan.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 struct PlanArguments {
   std::string costs;
+  std::optional<int> layers;
+  std::optional<int> chunks;
   std::optional<int> ranks;
   std::vector<int> micro_batches;
   std::optional<double> memory_cap;
@@ -22,9 +25,17 @@ struct PlanArguments {
 
   void add_to(CLI::App& verb) {
     verb.add_option("--costs", costs, "what the layers cost, and the machine: docs/cost_file.md")
-        ->required()
         ->type_name("FILE");
-    verb.add_option("--ranks", ranks, "p, in place of the file's")->type_name("P")->check(CLI::PositiveNumber);
+    CLI::Option* uniform = verb.add_option("--layers", layers, "without costs: so many layers, partitioned uniformly")
+                               ->type_name("N")
+                               ->check(CLI::PositiveNumber);
+    verb.add_option("--ranks,--stages", ranks, "p, pipeline ranks; with --costs in place of the file's")
+        ->type_name("P")
+        ->check(CLI::PositiveNumber);
+    verb.add_option("--chunks", chunks, "with --layers: v, stages per rank (default: 1)")
+        ->type_name("V")
+        ->check(CLI::PositiveNumber)
+        ->needs(uniform);
     verb.add_option("--micro-batches", micro_batches, "the m's to try, in place of the file's")
         ->type_name("M[,M...]")
         ->delimiter(',')
@@ -41,6 +52,13 @@ struct PlanArguments {
         ->check(CLI::IsMember({"stream", "fused", "auto"}))
         ->capture_default_str();
     shown.add_to(verb);
+    for (const char* flag : {"--costs", "--micro-batches", "--memory-cap", "--schedules", "--all", "--output"})
+      uniform->excludes(verb.get_option(flag));
+  }
+
+  UniformPlan uniform() const {
+    require<ConfigError>(ranks.has_value(), "--layers ", *layers, " on how many ranks? Give --stages P");
+    return {*layers, *ranks, chunks.value_or(1)};
   }
 
   LayerCosts layer_costs() const {
@@ -67,6 +85,14 @@ struct PlanArguments {
 
 void plan_as(const PlanArguments& wanted) {
   wanted.shown.check();
+  if (wanted.layers) {
+    // Where JSON goes to standard output, nothing else may.
+    (wanted.shown.json == "-" ? std::cerr : std::cout) << uniform_plan_text(wanted.uniform());
+    if (!wanted.shown.json.empty()) write_text(wanted.shown.json, uniform_plan_json(wanted.uniform()));
+    return;
+  }
+  require<ConfigError>(!wanted.costs.empty(), "plan for what? Give --costs FILE, or --layers N --stages P to ",
+                       "partition layers uniformly, or --profile to measure a network");
   wanted.shown.write(make_plan(wanted.layer_costs(), wanted.wishes()));
 }
 
@@ -79,7 +105,8 @@ void add_plan_verb(CLI::App& program) {
   const std::string profile_help =
       "measure the layers of a network in place of --costs: 'penstock plan --profile --help'";
   verb->add_flag("--profile", profile_help);
-  verb->footer("Example:\n  penstock plan --costs docs/example_costs.json --micro-batches 8,16 --output model.plan");
+  verb->footer("Example:\n  penstock plan --costs docs/example_costs.json --micro-batches 8,16 --output model.plan\n"
+               "  penstock plan --layers 16 --stages 4 --chunks 2");
   verb->callback([wanted] { plan_as(*wanted); });
 }
 

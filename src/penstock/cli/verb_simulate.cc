@@ -37,7 +37,7 @@ std::string to_json(const Schedule& schedule, const Simulation& simulation) {
                                           {"peak_activations", simulation.peak_activations},
                                           {"peak_contexts", simulation.peak_contexts},
                                           {"busy", simulation.busy}};
-  return figures.dump(2) + "\n";
+  return figures.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string to_table(const Schedule& schedule, const Simulation& simulation) {

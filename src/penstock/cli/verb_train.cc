@@ -42,6 +42,7 @@ struct TrainFlags {
   std::string log_level = "info";
   std::string invalid_loss = "stop";
   std::optional<std::int64_t> patience;
+  std::string weights;
   std::string save_weights;
   std::string lr_schedule = "constant";
   std::int64_t warmup = 0;
@@ -66,6 +67,7 @@ void check(const TrainFlags& flags) {
                        "--log-style monitor stops at an invalid loss: leave --invalid-loss out, or take another style");
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
+  if (!flags.dump.empty() && launched_as().rank == 0) require_dump_place(flags.dump);
 }
 
 TrainerOptions trainer_options(const TrainFlags& flags) {
@@ -130,6 +132,8 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
 }
 
 int train(TrainFlags flags) {
+  SavedWeights weights;
+  if (!flags.weights.empty()) weights = read_weights(flags.weights, flags.job.network);
   check(flags);
   set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
@@ -140,12 +144,14 @@ int train(TrainFlags flags) {
   std::optional<Vocabulary> vocabulary;
   if (sets.text) {
     vocabulary = sets.text->vocabulary;
+    require_same_vocabulary(flags.weights, weights, *vocabulary);
     flags.job.network.vocabulary = vocabulary->size();
     model = make_model(flags.job.network);
   }
 
   World world(world_options(flags.job));
-  if (flags.shows_steps()) require_full_steps(flags.job, world);
+  flags.shows_steps() ? require_full_steps(flags.job, world) : require_enough_samples(flags.job, world);
+  require_plan_is_of(flags.job, *model);
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
   PipelineOptions options = pipeline_options(flags.job);
   if (options.cut == "time" || options.kernels == Kernels::tuned || options.schedule == "auto") {
@@ -156,6 +162,7 @@ int train(TrainFlags flags) {
   obey_auto(flags.job, world, *model, options);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
+  if (!flags.weights.empty()) pipeline.load_state(weights.state);
   pipeline.optimize_with(optimizer);
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, pipeline);
   Trainer trainer(pipeline, trainer_options(flags));
@@ -200,6 +207,9 @@ void add_train(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("train", "train a model as a pipeline");
   auto flags = std::make_shared<TrainFlags>();
   flags->job.add_network_to(*verb);
+  verb->add_option("--weights", flags->weights,
+                   "start from this .safetensors file; one of --save-weights says which network it is (default: fresh "
+                   "weights)");
   flags->data.add_to(in_theme(*verb, "Data"));
   flags->job.add_training_to(*verb);
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
@@ -253,6 +263,7 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->footer("Example:\n"
                "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
                "  penstock train --model resnet18 --stem cifar --width 16 --augment crop-flip --optimizer adam --lr 1e-3\n"
+               "  penstock train --weights mnist.safetensors --data data/mnist --lr 0.001\n"
                "  penstock train --config run.toml --epochs 3\n"
                "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);

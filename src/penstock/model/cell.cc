@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
 #include "penstock/model/graph.h"
 
 namespace penstock {
@@ -84,6 +85,9 @@ void Cell::set_path(const std::string& path) {
 void Cell::check_name(const std::string& name) const {
   require<PlanError>(!name.empty() && name.find('.') == std::string::npos, "'", name,
                      "' cannot name a layer: a name is not empty and holds no '.'");
+  // Names travel as lines and stand in JSON files.
+  require<PlanError>(is_plain_text(name), "'", printable(name),
+                     "' cannot name a layer: a name is UTF-8 text without newlines and other control characters");
   const bool taken = std::any_of(layers_.begin(), layers_.end(), [&](const auto& l) { return l->name == name; }) ||
                      std::any_of(inner_.begin(), inner_.end(), [&](const auto& c) { return c.first == name; });
   require<PlanError>(!taken, "two layers of one Cell are called '", name, "': give one of them another name");

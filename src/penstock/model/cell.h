@@ -45,7 +45,8 @@ class Cell {
   std::vector<std::pair<std::string, torch::Tensor>> named_parameters(std::uint64_t seed = 0);
 
  protected:
-  /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and hold no '.'.
+  /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and UTF-8 text without
+  /// '.' and control characters; any other name is a PlanError.
   template <class Make>
     requires std::invocable<Make&>
   Layer add(const std::string& name, Make make) {

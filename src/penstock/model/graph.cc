@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
 
 namespace penstock {
 namespace {
@@ -95,6 +96,8 @@ const Cell::Found& Tracer::find(const LayerRecord& layer, const std::string& use
 
 Values Tracer::add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
                             int outputs) {
+  require<PlanError>(is_plain_text(name), "'", printable(name), "' cannot name a function: a name is UTF-8 text ",
+                     "without newlines and other control characters");
   Node node;
   node.name = unique_name(name);
   node.function = function;
@@ -129,8 +132,18 @@ Graph Tracer::finish(const Values& outputs) {
     require<PlanError>(output.is_symbolic(), "the network returns a tensor that does not depend on its input");
     graph_.outputs.push_back(output.ref_);
   }
+  find_uncalled();
   spread_parameters();
   return std::move(graph_);
+}
+
+void Tracer::find_uncalled() {
+  std::set<const LayerRecord*> used = called_;
+  for (const Node& node : graph_.nodes)
+    for (const auto& [name, home] : node.ties) used.insert(home.layer.get());
+  for (const auto& [layer, found] : contents_.layers)
+    if (!used.contains(layer)) graph_.uncalled.push_back(found.path);
+  std::sort(graph_.uncalled.begin(), graph_.uncalled.end());  // the map is ordered by address
 }
 
 void Tracer::spread_parameters() {

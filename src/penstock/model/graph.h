@@ -41,6 +41,7 @@ struct Graph {
   int inputs = 1;
   std::vector<Node> nodes;
   std::vector<ValueRef> outputs;
+  std::vector<std::string> uncalled = {};  // full names of layers that were added, and that forward never used
 
   /// "layer1", or "input 0" for a graph input: for messages.
   std::string name_of(const ValueRef& value) const;
@@ -79,6 +80,8 @@ class Tracer {
   Values add(Node node, const Values& arguments);
   std::string unique_name(const std::string& wanted);
   const Cell::Found& find(const LayerRecord& layer, const std::string& user) const;
+  /// Names those that no node uses, not even as the home of a tied parameter.
+  void find_uncalled();
   /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
   void spread_parameters();
 

@@ -19,6 +19,7 @@
 #include "penstock/model/layer.h"
 #include "penstock/model/layer_list.h"
 #include "penstock/model/loss.h"
+#include "penstock/model/mean_loss.h"
 #include "penstock/model/parameter.h"
 #include "penstock/model/sequence_memory.h"
 #include "penstock/model/sequential.h"

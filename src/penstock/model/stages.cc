@@ -32,6 +32,9 @@ void check_cut(const Graph& graph, const std::vector<StageId>& stage_of_node, in
 StagedGraph cut_graph(Graph graph, std::vector<StageId> stage_of_node, int stages) {
   check_cut(graph, stage_of_node, stages);
   StagedGraph staged;
+  for (const std::string& layer : graph.uncalled)
+    staged.warnings.push_back(say("layer '", layer, "' was added, but forward never calls it: it is neither trained ",
+                                  "nor saved; call it, or remove it"));
   for (StageId stage : add_pass_nodes(graph, stage_of_node, stages))
     staged.warnings.push_back(say("stage ", stage.value(), " of ", stages,
                                   " has no layers: it passes values through, and its rank adds nothing"));

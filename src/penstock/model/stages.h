@@ -30,7 +30,7 @@ struct StagedGraph {
   Graph graph;                        // with nodes for stages that only pass values through
   std::vector<StageId> stage_of_node;
   std::vector<StagePart> parts;       // size S
-  std::vector<std::string> warnings;  // for people: stages without layers
+  std::vector<std::string> warnings;  // for people: stages without layers, layers without calls
 
   int stage_count() const { return static_cast<int>(parts.size()); }
 };

@@ -185,8 +185,8 @@ std::string write_layer_costs(const LayerCosts& costs) {
   std::string text;
   try {
     text = document.dump(2) + "\n";
-  } catch (const nlohmann::json::exception& error) {  // a name that is no UTF-8
-    throw DataError(say("these costs cannot be written: ", error.what()));
+  } catch (const nlohmann::json::exception&) {
+    throw DataError("these costs cannot be written: a name in them is not UTF-8 text");
   }
   require<DataError>(read_layer_costs(text) == costs, "these costs hold values that a cost file cannot say");
   return text;

@@ -122,8 +122,8 @@ std::string write_plan(const Plan& plan) {
   std::string text;
   try {
     text = document.dump(2) + "\n";
-  } catch (const nlohmann::json::exception& error) {  // a name that is no UTF-8
-    throw DataError(say("this plan cannot be written: ", error.what()));
+  } catch (const nlohmann::json::exception&) {
+    throw DataError("this plan cannot be written: a name in it is not UTF-8 text");
   }
   require<DataError>(read_plan(text) == plan, "this plan holds values that a plan file cannot say");
   return text;

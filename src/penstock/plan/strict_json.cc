@@ -5,6 +5,7 @@
 #include <set>
 
 #include "penstock/base/error.h"
+#include "penstock/trace/json_text.h"
 
 namespace penstock {
 
@@ -25,7 +26,7 @@ json parse_strictly(std::string_view text, std::string_view what) {
   try {
     return json::parse(text, watch);
   } catch (const json::exception& error) {
-    throw DataError(say(what, " is no JSON: ", error.what()));
+    throw DataError(complaint_about_json(text, what, error));
   }
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+
 namespace penstock {
 
 RowRange BatchLayout::share(Replica replica) const {
@@ -16,6 +19,15 @@ RowRange BatchLayout::rows(Replica replica, MicroBatch micro_batch) const {
   const RowRange share_rows = share(replica);
   const RowRange part = split(share_rows.size(), {.index = micro_batch.value(), .of = micro_batches(replica)});
   return {share_rows.begin + part.begin, share_rows.begin + part.end};
+}
+
+void warn_of_few_samples(const BatchLayout& layout) {
+  const auto& [samples, replicas, micro_batches] = layout.shape();
+  const std::int64_t full = std::int64_t{micro_batches} * replicas;
+  if (samples > full - replicas) return;  // enough for the replica with the largest share
+  warn(say("a batch of ", samples, " samples has fewer than 1 for each of ", micro_batches, " micro-batches on each ",
+           "of ", replicas, replicas == 1 ? " replica" : " replicas", ": the step runs with fewer micro-batches; pass ", full,
+           " samples or more, or ask for fewer"));
 }
 
 torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use) {

@@ -21,6 +21,7 @@ class BatchLayout {
   explicit BatchLayout(const Shape& shape) : shape_(shape) {}
 
   std::int64_t samples() const { return shape_.samples; }
+  const Shape& shape() const { return shape_; }
   /// A replica's rows of the batch: contiguous, larger shares first.
   RowRange share(Replica replica) const;
   /// min(m, samples of the share).
@@ -31,6 +32,10 @@ class BatchLayout {
  private:
   Shape shape_;
 };
+
+/// Warns where the largest share of a replica has fewer samples than there are micro-batches. Meant for the first
+/// batch: a short one behind full ones is the end of an epoch.
+void warn_of_few_samples(const BatchLayout& layout);
 
 /// What is done with rows of a batch.
 struct RowsUse {

@@ -34,6 +34,11 @@ c10::Device device_of(const std::string& wanted, int local_rank) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
+std::string resolved_device(const std::string& wanted) {
+  if (wanted != "auto") return wanted;
+  return torch::cuda::device_count() > 0 ? "cuda" : "cpu";
+}
+
 int local_rank_of(int world_rank) {
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
     if (const char* value = std::getenv(variable))

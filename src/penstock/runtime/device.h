@@ -12,6 +12,9 @@ namespace penstock {
 /// another name, and for a GPU that is not there.
 c10::Device device_of(const std::string& wanted, int local_rank);
 
+/// What "auto" comes to in this process, "cuda" or "cpu"; any other name as it is.
+std::string resolved_device(const std::string& wanted);
+
 /// The number of `world_rank` among the ranks of its host: as the launcher says, else the rank itself (one host).
 int local_rank_of(int world_rank);
 

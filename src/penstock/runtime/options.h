@@ -99,9 +99,10 @@ struct PipelineOptions {
   bool recompute = false;
   /// Pipeline::Peak tells bytes too. Takes time: every allocation is looked at.
   bool count_bytes = false;
-  /// Where stages compute: "cpu"; "cuda", the ranks of a host going round its GPUs; "cuda:1"; "auto", a GPU where there
-  /// is one. First weights are made on the CPU: they are the same on every device.
-  std::string device = "cpu";
+  /// Where stages compute. "auto": on a GPU where LibTorch sees one, rank r on cuda:(r mod count), else on the CPU;
+  /// "cpu"; "cuda": rank r of a host on cuda:(r mod count); "cuda:1": all on that one. Pipeline::options() tells which
+  /// of them "auto" became, and ranks compare it. First weights are made on the CPU: they are the same on every device.
+  std::string device = "auto";
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};         // of Precision::fp16
   Kernels kernels = Kernels::fixed;

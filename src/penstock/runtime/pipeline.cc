@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/model/loss_checks.h"
 #include "penstock/runtime/agreement.h"
 #include "penstock/runtime/autocast.h"
 #include "penstock/runtime/cache_share.h"
@@ -30,13 +31,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   Impl(World& world, Cell& network, Loss loss, const PipelineOptions& options)
       : world_(world),
         options_(options),
-        loss_(std::move(loss)),
+        loss_(complete(std::move(loss))),
         axes_{{"inputs", options.input_layout}, {"targets", options.target_layout}, {"outputs", options.output_layout}},
         id_(world.next_pipeline()),
         plans_({.options = options, .ranks = world.stages()}),
         staged_(cut_network(network, decided(network), plans_.training().stage_count())),
         runners_(world.local_ranks().size()) {
     options_.schedule = plans_.source();
+    options_.device = resolved_device(options_.device);
     require_layouts(options_, staged_.graph.inputs);
     const double clip_norm = options_.clip_norm.value_or(1);
     require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
@@ -368,6 +370,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs.list(), first_row,
                 targets.list(), metrics, learning_rate_, nullptr};
     if (training) ++training_steps_;
+    if (training && std::exchange(is_first_batch_, false) && world_.is_main()) warn_of_few_samples(job.layout);
     for (int r = 0; r < world_.replicas(); ++r) {
       const int micro_batches = job.layout.micro_batches(Replica(r));
       job.plans.push_back(training ? plans_.for_training(micro_batches, part) : plans_.for_forward(micro_batches));
@@ -391,6 +394,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::shared_ptr<StepState> last_, before_last_;
   std::optional<Inferences> inferences_;
   std::uint64_t next_step_ = 0;
+  bool is_first_batch_ = true;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
   bool has_optimizer_ = false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/model/loss_checks.h"
 #include "penstock/runtime/autocast.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
@@ -297,7 +298,7 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   for (torch::Tensor& output : in_full)
     if (setting_.precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
       output = output.to(torch::kFloat32);
-  torch::Tensor sum = setting_.loss(in_full, targets);
+  torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
   const double factor = factors_.reported[micro_batch.index()];
   if (factor > 0) {
     loss_ += factor * sum.item<double>();

@@ -56,7 +56,12 @@ StageLayers layers_by_stage(const StagedGraph& staged) {
 
 void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
   const StageLayers layers = layers_by_stage(staged);
-  if (std::any_of(layers.begin(), layers.end(), [](const auto& stage) { return stage.empty(); })) return;
+  // What the list cannot say is left out of the trace, which is worth more than the list.
+  const auto cannot_be_listed = [](const std::string& name) { return name.find_first_of(",;") != std::string::npos; };
+  if (std::any_of(layers.begin(), layers.end(), [&](const auto& stage) {
+        return stage.empty() || std::any_of(stage.begin(), stage.end(), cannot_be_listed);
+      }))
+    return;
   trace.settings[layers_setting] = write_stage_layers(layers);
   if (!layer_costs.empty()) trace.settings[layer_costs_setting] = layer_costs;
 }

@@ -130,18 +130,16 @@ void for_each_event(const Trace& trace, const std::function<void(const json&)>& 
 
 std::string write_trace(const Trace& trace) {
   require_trace(trace);
-  try {
-    std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + header_document(trace).dump();
-    text += ",\n\"traceEvents\":[";
-    const char* before = "\n";
-    for_each_event(trace, [&](const json& event) {
-      text += before + event.dump();
-      before = ",\n";
-    });
-    return text + "\n]}\n";
-  } catch (const json::type_error& error) {
-    throw DataError(say("a name or setting of the trace is not UTF-8 text: ", error.what()));
-  }
+  // A path among the settings may hold any bytes; a trace is not lost because of them.
+  const auto dump = [](const json& part) { return part.dump(-1, ' ', false, json::error_handler_t::replace); };
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + dump(header_document(trace));
+  text += ",\n\"traceEvents\":[";
+  const char* before = "\n";
+  for_each_event(trace, [&](const json& event) {
+    text += before + dump(event);
+    before = ",\n";
+  });
+  return text + "\n]}\n";
 }
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #include "penstock/schedule/text.h"
 #include "penstock/trace/chrome.h"
 #include "penstock/trace/chrome_document.h"
+#include "penstock/trace/json_text.h"
 
 namespace penstock {
 namespace {
@@ -116,8 +117,8 @@ Trace read_trace(std::string_view text) {
   json document;
   try {
     document = json::parse(text);
-  } catch (const json::parse_error& error) {
-    throw DataError(say("the trace is no JSON: ", error.what()));
+  } catch (const json::exception& error) {
+    throw DataError(complaint_about_json(text, "the trace", error));
   }
   const Node root(document, "");
   Trace trace = read_header(root["penstock"]);

@@ -39,7 +39,9 @@ class JsonHook : public Hook {
 
  private:
   // Whole lines only: a killed run loses at most its last one.
-  void write(const Line& line) { out_ << line.dump() + "\n" << std::flush; }
+  void write(const Line& line) {
+    out_ << line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n" << std::flush;
+  }
 
   std::ostream& out_;
 };

@@ -98,7 +98,7 @@ std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits
   const std::int64_t epochs = (limits.steps + limits.per_epoch - 1) / limits.per_epoch;
   const LearningRateSchedule schedule =
       learning_rate_schedule(plan.schedule, {.rate = plan.rate, .total = plan.by_epoch ? epochs : limits.steps,
-                                             .warmup = plan.warmup});
+                                             .unit = plan.by_epoch ? "epochs" : "steps", .warmup = plan.warmup});
   return [schedule, by_epoch = plan.by_epoch](const Moment& moment) {
     return schedule(by_epoch ? moment.epoch : moment.completed);
   };
@@ -139,6 +139,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
       step.learning_rate = epoch.rate(moment);
       pipeline_.set_learning_rate(*step.learning_rate);
     }
+    if (completed_ == 0) require_full(step);
     for (const auto& hook : hooks_) hook->before_step(moment);
     Pending next{pipeline_.train_step(inputs, targets, {.keep_outputs = keeps_outputs}), step};
     ++moment.step;
@@ -152,6 +153,17 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   if (pending) report(*pending, epoch);
   if (epoch.weight > 0) epoch.report.loss /= epoch.weight;
   if (epoch.rate) epoch.report.next_learning_rate = epoch.rate({epoch.number + 1, 0, 0, completed_});
+}
+
+// The last batch of an epoch may be short. The first of several is as large as they get.
+void Trainer::require_full(const StepReport& first) const {
+  const int micro_batches = pipeline_.options().micro_batches, replicas = pipeline_.world().replicas();
+  const std::int64_t full = std::int64_t{micro_batches} * replicas;
+  // Enough for the replica with the largest share.
+  require<ConfigError>(first.samples > full - replicas || first.steps_in_epoch == 1, "batches of ", first.samples,
+                       " samples have fewer than 1 for each of ", micro_batches, " micro-batches on each of ", replicas,
+                       replicas == 1 ? " replica" : " replicas", ": give batches of ", full,
+                       " samples or more, or fewer micro-batches");
 }
 
 void Trainer::report(const Pending& pending, Epoch& epoch) {

@@ -96,6 +96,7 @@ class Trainer {
   void tell_outputs(const StepResult& result, const Report& report,
                     void (Hook::*told)(const Report&, const BatchOutputs&));
   void run_epoch(Loader& train, Epoch& epoch);
+  void require_full(const StepReport& first) const;
   void report(const Pending& pending, Epoch& epoch);
   EvaluationReport evaluate_after(std::int64_t epoch, Loader& test);
 

@@ -1,0 +1,89 @@
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/cli/body_verbs.h"
+#include "penstock/cli/command_line_check.h"
+#include "penstock/cli/config_file.h"
+#include "penstock/cli/data_flags.h"
+#include "penstock/cli/job_flags.h"
+#include "penstock/cli/text_file.h"
+#include "penstock/cli/weight_file.h"
+#include "penstock/train/train.h"
+#include "penstock/transport/launch_environment.h"
+
+namespace penstock {
+namespace {
+
+struct EvaluateFlags {
+  JobFlags job;
+  DataFlags data;
+  std::string weights;
+  std::string json;
+};
+
+int evaluate(EvaluateFlags flags) {
+  ModelFlags& network = flags.job.network;
+  const SavedWeights weights = read_weights(flags.weights, network);
+  check_batch_size(flags.job);
+  if (!flags.json.empty() && launched_as().rank == 0) require_place_for(flags.json);
+  DataSets sets = read_data(flags.data, network, /*with_test=*/true);
+  if (sets.text) {
+    require_same_vocabulary(flags.weights, weights, sets.text->vocabulary);
+    network.vocabulary = sets.text->vocabulary.size();
+  }
+  const auto model = make_model(network);
+  require_plan_is_of(flags.job, *model);
+  World world(world_options(flags.job));
+  Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
+  pipeline.load_state(weights.state);
+  if (world.is_main()) log(LogLevel::info, say(describe(network), ": ", world.describe()));
+
+  Loaders loaders = make_loaders(std::move(sets), flags.data, network, {.batch_size = flags.job.batch_size}, pipeline);
+  Trainer trainer(pipeline);
+  const EvaluationReport report = trainer.evaluate(*loaders.test);
+  if (!world.is_main()) return 0;
+  nlohmann::ordered_json line{{"test_loss", report.loss}};
+  if (report.accuracy) line["test_accuracy"] = *report.accuracy;
+  line["test_samples"] = report.samples;
+  // Where JSON goes to standard output, nothing else may.
+  std::ostream& out = flags.json == "-" ? std::cerr : std::cout;
+  out << say("test: loss is ", report.loss);
+  if (report.accuracy) out << say(", accuracy is ", *report.accuracy);
+  out << say(", over ", report.samples, report.samples == 1 ? " sample\n" : " samples\n");
+  if (!flags.json.empty()) write_text(flags.json, line.dump() + "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("evaluate", "loss and accuracy of saved weights on a test set");
+  auto flags = std::make_shared<EvaluateFlags>();
+  flags->job.add_network_to(*verb);
+  verb->add_option("--weights", flags->weights,
+                   "a .safetensors file; one of train --save-weights says which network it is")
+      ->required();
+  flags->data.add_to(in_theme(*verb, "Data"));
+  verb->add_option("--batch-size", flags->job.batch_size, "samples at a time, over all replicas")
+      ->capture_default_str();
+  flags->job.add_pipeline_to(*verb);
+  in_theme(*verb, "Output");
+  verb->add_option("--json", flags->json, "one JSON object, to this file or - (stdout)");
+  verb->footer("Example:\n"
+               "  penstock train --data data/mnist --stages 2 --save-weights mnist.safetensors\n"
+               "  penstock evaluate --weights mnist.safetensors --data data/mnist --stages 2");
+  add_config_flags(*verb);
+  verb->callback([flags, verb, &exit_code] {
+    if (print_config_instead(*verb)) return;
+    exit_code = run_verb([&] {
+      obey_plan(flags->job);
+      return evaluate(*flags);
+    });
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,28 @@
+#include "penstock/model/mean_loss.h"
+
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/model/loss_checks.h"
+
+namespace penstock {
+
+Loss mean_loss(const std::string& name, BatchFunction<torch::Tensor> mean, TargetFunction weight) {
+  require<ConfigError>(static_cast<bool>(mean), "mean_loss '", name, "' has no function: give one that ",
+                       "returns the mean");
+  using Tensors = std::vector<torch::Tensor>;
+  const bool needs_target = mean.targets() == Looks::at_one || weight.targets() == Looks::at_one;
+  Loss loss;
+  loss.name = name;
+  loss.sum = [name, needs_target, mean = std::move(mean), weight](const Tensors& outputs, const Tensors& targets) {
+    require<ConfigError>(!needs_target || !targets.empty(), "the loss '", name, "' looks at a target, but the batch ",
+                         "has none: pass targets");
+    const double count = weight ? weight(targets) : static_cast<double>(outputs.front().size(0));
+    if (count == 0) return (outputs.front() * 0).sum();  // a mean of nothing would be NaN
+    return require_scalar(name, mean(outputs, targets)) * count;
+  };
+  loss.weight = std::move(weight);
+  return loss;
+}
+
+}  // namespace penstock

@@ -1,0 +1,31 @@
+#include "penstock/trace/json_text.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
+
+namespace penstock {
+
+std::string complaint_about_json(std::string_view text, std::string_view what,
+                                 const nlohmann::json::exception& error) {
+  const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+  // Of the library's message, the part that says what was found: its number and place go before a colon each.
+  std::string message = error.what();
+  if (const auto end = message.find("] "); message.starts_with('[') && end != std::string::npos)
+    message.erase(0, end + 2);
+  if (!parse_error) return say(what, " is no JSON: ", printable(message));
+  if (const auto end = message.find(": "); message.starts_with("parse error") && end != std::string::npos)
+    message.erase(0, end + 2);
+
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return say(what, " is no JSON: it is empty");
+  const std::string_view before = text.substr(0, parse_error->byte > 0 ? parse_error->byte - 1 : 0);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t line_begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  const std::string place = say("line ", line, ", column ", before.size() - line_begin + 1);
+  if (parse_error->byte > text.size())
+    return say(what, " is no JSON: it breaks off at ", place, "; truncated? Write or copy the file again");
+  return say(what, " is no JSON: ", place, ": ", printable(message));
+}
+
+}  // namespace penstock

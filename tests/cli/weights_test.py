@@ -1,0 +1,105 @@
+"""Weights on the command line: saved by `train`, started from, evaluated, and run by `infer`, which take the network from
+the file.
+
+Usage: weights_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
+"""
+
+import json
+import struct
+import sys
+
+sys.dont_write_bytecode = True
+import program_runs
+from program_runs import TEST_SAMPLES, TRAIN_SAMPLES, ProgramRuns
+
+SMALL_GPT = ["--model", "gpt", "--layers", "2", "--width", "16", "--heads", "2", "--context", "16"]
+TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on; " * 12
+
+
+class Weights(ProgramRuns):
+    def save(self, *flags):
+        """Trains an epoch of `--hidden 32,16`; what the last line of its JSON says of the test set."""
+        self.output_of(*self.train("--log-every", "0", "--stages", "2", "--save-weights", "w.safetensors", "--json",
+                                   "steps.jsonl", *flags))
+        return json.loads(self.read("steps.jsonl").splitlines()[-1])
+
+    def evaluated(self, *flags, ranks=None):
+        self.output_of("evaluate", "--weights", "w.safetensors", "--json", "out.json", *flags, ranks=ranks)
+        return json.loads(self.read("out.json"))
+
+    def header(self):
+        with open(self.path("w.safetensors"), "rb") as file:
+            length, = struct.unpack("<Q", file.read(8))
+            return json.loads(file.read(length))
+
+    def rewrite_metadata(self, **changes):
+        with open(self.path("w.safetensors"), "rb") as file:
+            length, = struct.unpack("<Q", file.read(8))
+            header, data = json.loads(file.read(length)), file.read()
+        header["__metadata__"].update(changes)
+        text = json.dumps(header).encode()
+        with open(self.path("w.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data)
+
+    def test_evaluation_finds_what_training_found(self):
+        trained = self.save("--lr", "0.1")
+        self.assertEqual(self.header()["__metadata__"]["penstock.weights"], "1")
+        data = ["--data", self.small_set]
+        wanted = {name: trained[name] for name in ("test_loss", "test_accuracy", "test_samples")}
+        self.assertEqual(wanted["test_samples"], TEST_SAMPLES)
+        for layout in ([], ["--stages", "2"], ["--stages", "2", "--schedule", "zb-v"]):
+            self.assertEqual(self.evaluated(*data, *layout), wanted, layout)
+        if program_runs.MPIRUN:
+            self.assertEqual(self.evaluated(*data, "--stages", "2", ranks=2), wanted)
+        told = self.output_of("evaluate", "--weights", "w.safetensors", *data)
+        self.assertRegex(told, rf"^test: loss is \S+, accuracy is \S+, over {TEST_SAMPLES} samples\n$")
+
+    def test_training_goes_on_from_a_file(self):
+        """Every step sees the whole set, so the second loss is that of the weights after the first step."""
+        whole = ["--batch-size", str(TRAIN_SAMPLES), "--no-shuffle", "--lr", "0.1", "--log-every", "1"]
+        both = self.output_of(*self.train(*whole, "--steps", "2")).splitlines()
+        self.output_of(*self.train(*whole, "--steps", "1", "--save-weights", "w.safetensors"))
+        # The file says how wide the hidden layers are.
+        go_on = ["train", "--data", self.small_set, "--weights", "w.safetensors", *whole, "--steps", "1"]
+        for layout in ([], ["--stages", "2"]):
+            loss = self.output_of(*go_on, *layout).split("loss is ")[1].strip()
+            self.assertEqual(loss, both[1].split("loss is ")[1])
+
+    def test_a_file_and_a_flag_that_disagree(self):
+        self.save("--steps", "1")
+        on_data = ["--data", self.small_set, "--weights", "w.safetensors"]
+        for verb in (["train", "--steps", "1"], ["evaluate"]):
+            self.assertEqual(self.complaint_of(*verb, *on_data, "--hidden", "8"),
+                             "w.safetensors holds the weights of a network with --hidden 32,16, but --hidden 8 is given: "
+                             "leave the flag out, or take other weights")
+            self.assertIn("with --model mlp, but --model gpt is given", self.complaint_of(*verb, *on_data, "--model", "gpt"))
+        self.assertIn("with --classes 10, but --classes 12 is given",
+                      self.complaint_of("infer", "--weights", "w.safetensors", "--classes", "12"))
+        self.output_of("infer", "--weights", "w.safetensors", "--hidden", "32,16", "--model", "mlp")
+        self.assertIn("--weights is required", self.complaint_of("evaluate"))
+
+    def test_files_of_later_and_other_programs(self):
+        self.save("--steps", "1")
+        infer = ["infer", "--weights", "w.safetensors"]
+        self.rewrite_metadata(**{"penstock.weights": "2"})
+        self.assertIn("w.safetensors: its penstock.weights is 2, and this Penstock reads 1", self.complaint_of(*infer))
+        self.rewrite_metadata(**{"penstock.weights": "1", "penstock.network": "{\"model\":"})
+        self.assertIn("its penstock.network describes no network", self.complaint_of(*infer))
+        self.rewrite_metadata(**{"penstock.network": "{\"model\":\"mlp\",\"hidden\":\"x\"}"})
+        self.assertIn("its penstock.network has no proper 'hidden'", self.complaint_of(*infer))
+
+    def test_infer_knows_the_model(self):
+        self.write("some.txt", TEXT)
+        self.output_of("train", "--data", "some.txt", *SMALL_GPT, "--batch-size", "8", "--micro-batches", "2", "--steps",
+                       "2", "--log-every", "0", "--save-weights", "w.safetensors")
+        out = self.output_of("infer", "--weights", "w.safetensors", "--generate", "5", "--prompt", "the ", "--stages", "2")
+        self.assertTrue(out.startswith("prompt 0\nthe "), out)
+        told = self.evaluated("--data", "some.txt", "--batch-size", "8")
+        self.assertEqual(sorted(told), ["test_accuracy", "test_loss", "test_samples"])
+        self.write("other.txt", TEXT.upper())
+        self.assertIn("was saved from a model of", self.complaint_of("evaluate", "--weights", "w.safetensors", "--data",
+                                                                     "other.txt"))
+
+
+if __name__ == "__main__":
+    program_runs.main()
