@@ -1,5 +1,5 @@
 // One training job over a network deep enough for four ranks of three chunks, with a skip connection across them and
-// a dropout layer that is called twice.
+// a dropout layer that is called twice, beside torch's own and random values.
 #pragma once
 
 #include <map>
@@ -15,6 +15,7 @@ struct DeepNetwork : Cell {
   std::vector<Layer> hidden;
   std::vector<Layer> norms;
   Layer drop = add("drop", [] { return Dropout(0.2); });
+  Layer torch_drop = add("torch_drop", [] { return torch::nn::Dropout(0.2); });
   Layer last = add("last", [] { return torch::nn::Linear(10, 4); });
 
   DeepNetwork() {
@@ -35,6 +36,8 @@ struct DeepNetwork : Cell {
       if (i % 3 == 0) x = norms[i / 3](x);
       if (i == 8) x = x + early;
       if (i == 4 || i == 10) x = drop(x);
+      if (i == 2 || i == 7) x = torch_drop(x);
+      if (i == 6) x = x + scale(normal_like(x), 0.1);
     }
     return last(x);
   }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "penstock/runtime/recompute.h"
 #include "tests/runtime/trained.h"
 
 namespace penstock::test {
@@ -113,14 +114,19 @@ struct Probe {
   std::atomic<int> forwards{0};
   std::mutex lock;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
+  std::vector<int> alive_at;  // right after each forward
 
   void saw(const torch::Tensor& output) {
     const std::lock_guard<std::mutex> guard(lock);
     ++forwards;
     outputs.push_back(output.storage().getWeakStorageImpl());
+    alive_at.push_back(count_alive());
   }
   int alive() {
     const std::lock_guard<std::mutex> guard(lock);
+    return count_alive();
+  }
+  int count_alive() const {
     return static_cast<int>(std::ranges::count_if(outputs, [](const auto& output) { return !output.expired(); }));
   }
 };
@@ -284,6 +290,200 @@ TEST(Recompute, AddsGradientsInTheOrderOfTheEngine) {
   expect_same(kept, train<ReadOften>({.options = options_of("gpipe", 2)}, inputs,
                                      [](ReadOften& network) { network.middle.recompute = true; }),
               "the middle alone");
+}
+
+/// Three blocks one after the other; in each, three outputs that its backward pass needs and nobody else does.
+struct Tower : Cell {
+  struct Block : Cell {
+    Layer in = add("in", [] { return torch::nn::Linear(8, 8); });
+    Layer a = add("a", [] { return Probed(); });
+    Layer b = add("b", [] { return Probed(); });
+    Layer c = add("c", [] { return Probed(); });
+    Layer out = add("out", [] { return torch::nn::Linear(8, 8); });
+    Value forward(Value x) override { return out(c(b(a(in(x))))); }
+  };
+  struct Blocks : Cell {
+    Block first, second, third;
+    Blocks() {
+      add("first", first);
+      add("second", second);
+      add("third", third);
+    }
+    Value forward(Value x) override { return third(second(first(x))); }
+  };
+  Layer head = add("head", [] { return torch::nn::Linear(8, 4); });
+};
+struct FlatTower : Tower {
+  Block first, second, third;
+  FlatTower() {
+    add("first", first);
+    add("second", second);
+    add("third", third);
+  }
+  Value forward(Value x) override { return head(third(second(first(x)))); }
+};
+struct DeepTower : Tower {
+  Blocks blocks;
+  DeepTower() { add("blocks", blocks); }
+  Value forward(Value x) override { return head(blocks(x)); }
+};
+
+struct Peaks {
+  int forward = 0;
+  int backward = 0;
+};
+
+/// The most probed outputs alive in a step's F and in the second runs of its B, one micro-batch.
+template <class Network>
+Peaks peaks_of(bool recompute, const std::function<void(Network&)>& settings = [](Network&) {}) {
+  Probe here;
+  probe = &here;
+  World world({.stages = 1});
+  Network network;
+  settings(network);
+  PipelineOptions options = options_of("gpipe", 1);
+  options.recompute = recompute;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  for (int step = 0; step < 2; ++step) {
+    here.alive_at.clear();
+    pipeline.train_step(torch::ones({8, 8}), torch::arange(8) % 4).wait();
+  }
+  probe = nullptr;
+  const auto most = [&](std::size_t begin, std::size_t end) {
+    int peak = 0;
+    for (std::size_t i = begin; i < std::min(end, here.alive_at.size()); ++i) peak = std::max(peak, here.alive_at[i]);
+    return peak;
+  };
+  return {most(0, 9), most(9, here.alive_at.size())};
+}
+
+TEST(Recompute, OfTheWholeNetworkGoesBlockByBlock) {
+  EXPECT_EQ(peaks_of<FlatTower>(false).forward, 9);
+  const Peaks peaks = peaks_of<FlatTower>(true);
+  EXPECT_EQ(peaks.forward, 2);   // no graph: a value and what is made of it
+  EXPECT_EQ(peaks.backward, 3);  // a block's own
+}
+
+TEST(Recompute, OfNeighboursGoesCellByCell) {
+  const Peaks peaks = peaks_of<FlatTower>(false, [](FlatTower& network) {
+    network.first.recompute = network.second.recompute = network.third.recompute = true;
+  });
+  EXPECT_EQ(peaks.forward, 2);
+  EXPECT_EQ(peaks.backward, 3);
+}
+
+TEST(Recompute, OfACellThatIsAnnotatedIsOneSegmentUnlessOneInsideIsToo) {
+  EXPECT_EQ(peaks_of<DeepTower>(false, [](DeepTower& network) { network.blocks.recompute = true; }).backward, 9);
+  EXPECT_EQ(peaks_of<DeepTower>(true).backward, 9);  // the network calls one Cell
+  EXPECT_EQ(peaks_of<DeepTower>(false, [](DeepTower& network) {
+              for (Tower::Block* block : {&network.blocks.first, &network.blocks.second, &network.blocks.third})
+                block->recompute = true;
+            }).backward, 3);
+}
+
+/// Begin and end of each segment.
+std::vector<std::pair<std::size_t, std::size_t>> segments_of(const std::vector<CallShape>& calls) {
+  std::vector<std::pair<std::size_t, std::size_t>> found;
+  for (const auto& segment : find_segments(calls, {})) found.emplace_back(segment->begin(), segment->end());
+  return found;
+}
+
+TEST(Recompute, SegmentsAreBlocksModulesThatHoldModulesAndWhatStandsBetween) {
+  const auto call = [](int block, bool recompute, std::shared_ptr<torch::nn::Module> module = nullptr) {
+    return CallShape{"call", recompute, {}, 0, 1, std::move(module), block};
+  };
+  const auto linear = torch::nn::Linear(2, 2).ptr();
+  const auto encoder = torch::nn::TransformerEncoderLayer(8, 2).ptr();
+  using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+  EXPECT_EQ(segments_of({call(0, true), call(0, true, linear), call(1, true), call(1, true), call(2, true)}),
+            (Ranges{{0, 2}, {2, 4}, {4, 5}}));
+  EXPECT_EQ(segments_of({call(0, true), call(0, true, encoder), call(0, true, encoder), call(0, true, linear)}),
+            (Ranges{{0, 1}, {1, 2}, {2, 3}, {3, 4}}));
+  EXPECT_EQ(segments_of({call(1, true, encoder), call(1, true, encoder), call(1, false), call(1, true)}),
+            (Ranges{{0, 2}, {3, 4}}));
+}
+
+TEST(Recompute, ByBlocksGivesTheSameBits) {
+  Probe here;
+  probe = &here;
+  torch::manual_seed(3);
+  const torch::Tensor inputs = torch::randn({12, 8});
+  const Trained kept = train<FlatTower>({.options = options_of("gpipe", 3)}, inputs);
+  for (const char* schedule : {"1f1b", "zb-h1"}) {
+    PipelineOptions options = options_of(schedule, 3);
+    options.recompute = true;
+    for (int stages : {1, 2}) {
+      expect_same(kept, train<FlatTower>({.stages = stages, .options = options}, inputs), say(schedule, stages));
+    }
+  }
+  probe = nullptr;
+}
+
+/// What wants gradients changes between steps: a first run without a graph must not go by an earlier step.
+TEST(Recompute, GivesTheSameBitsWhileLayersAreFrozenAndThawed) {
+  const auto run = [](bool recompute) {
+    World world({.stages = 1});
+    ReadOften network;
+    PipelineOptions options = options_of("gpipe", 2);
+    options.recompute = recompute;
+    Pipeline pipeline(world, network, cross_entropy, options);
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    torch::manual_seed(3);
+    const torch::Tensor inputs = torch::randn({8, 8}), targets = torch::arange(8) % 4;
+    const auto step = [&] { pipeline.train_step(inputs, targets).wait(); };
+    step();
+    for (const char* name : {"in", "middle", "head"}) pipeline.freeze(name);
+    pipeline.unfreeze("head");
+    step();
+    pipeline.unfreeze("middle");
+    step();
+    pipeline.unfreeze("in");
+    step();
+    return pipeline.state();
+  };
+  const auto kept = run(false), again = run(true);
+  for (const auto& [name, value] : kept) EXPECT_TRUE(torch::equal(value, again.at(name))) << name;
+}
+
+/// A function that lets gradients through now and then, alone and beside one that always does.
+struct Deciding : Cell {
+  struct Inner : Cell {
+    int* calls = nullptr;
+    bool alone = false;
+    Values forward_many(Values v) override {
+      const Value decided = apply("decided", [this](const Tensors& x) {
+        return (*calls)++ % 4 < 2 ? x[0].detach() : x[0] * 1;
+      }, Values{v[0]});
+      return {decided, alone ? decided : tanh(v[0])};
+    }
+  } inner;
+  int calls = 0;
+  Layer in = add("in", [] { return torch::nn::Linear(8, 4); });
+  Deciding() {
+    inner.calls = &calls;
+    add("inner", inner);
+    inner.recompute = true;
+  }
+  Value forward(Value x) override {
+    const Values both = inner(Values{in(x)});
+    return both[0] + both[1];
+  }
+};
+
+TEST(Recompute, RefusesGradientsThatDependOnData) {
+  Deciding network;
+  World world({.stages = 1});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .schedule = "gpipe"});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  try {
+    // By the calls in F: no gradient, no gradient, one, one. By those in B the same.
+    pipeline.train_step(torch::randn({8, 8}), torch::arange(8) % 4).wait();
+    FAIL() << "no error";
+  } catch (const RankFailure& error) {
+    EXPECT_NE(std::string(error.what()).find("wants a gradient in this micro-batch"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

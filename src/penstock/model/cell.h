@@ -37,7 +37,10 @@ class Cell {
   /// inside is an error that names both.
   StageAnnotation pipeline_stage;
   /// Inherited likewise, by all that has no annotation of its own: what is inside is run again in the backward pass
-  /// instead of keeping its activations. Calls that follow each other on a stage are run again together.
+  /// instead of keeping its activations, each call of this Cell (as far as it is on one stage) by itself. Where the
+  /// whole network is recomputed, each of the Cells that the network calls is run again by itself, as is each layer
+  /// between them that holds modules of its own (an encoder layer, a torch::nn::Sequential); other layers and functions
+  /// that follow each other between Cells are run again together.
   RecomputeAnnotation recompute;
 
   /// Parameters by full name, building what is not built yet from `seed`: for standalone training.

@@ -102,7 +102,7 @@ Values Tracer::add_function(const std::string& name, const TensorFunction& funct
   node.name = unique_name(name);
   node.function = function;
   node.outputs = outputs;
-  const auto around = contents_.cells.find(running_);
+  const auto around = contents_.cells.find(running_.empty() ? nullptr : running_.back().cell);
   if (around != contents_.cells.end()) {
     if (around->second.from_cell) node.stage = around->second.from_cell->value();
     node.recompute = around->second.recompute;
@@ -111,14 +111,22 @@ Values Tracer::add_function(const std::string& name, const TensorFunction& funct
 }
 
 Values Tracer::run_cell(Cell& cell, const Values& inputs) {
-  const Cell* around = std::exchange(running_, &cell);
+  running_.push_back({&cell, ++cell_calls_});
   Values outputs = cell.forward_many(inputs);
-  running_ = around;
+  running_.pop_back();
   return outputs;
+}
+
+int Tracer::running_block() const {
+  if (running_.size() < 2) return 0;
+  for (auto running = running_.rbegin(); running != running_.rend() - 1; ++running)
+    if (running->cell->recompute.value()) return running->call;
+  return running_[1].call;
 }
 
 Values Tracer::add(Node node, const Values& arguments) {
   for (const Value& argument : arguments) node.inputs.push_back(argument.ref_);
+  node.block = running_block();
   const int index = static_cast<int>(graph_.nodes.size());
   Values results;
   for (int i = 0; i < node.outputs; ++i) results.push_back(Value(*this, {index, i}));
@@ -150,23 +158,28 @@ void Tracer::spread_parameters() {
   std::vector<Node> nodes;
   std::vector<int> new_index(graph_.nodes.size(), -1);
   std::set<const LayerRecord*> used;
-  const auto moved = [&](const ValueRef& value) -> ValueRef {
+  const auto moved = [&](const ValueRef& value, const Node* user) -> ValueRef {
     if (value.is_graph_input()) return value;
     const auto index = static_cast<std::size_t>(value.node);
     if (!graph_.nodes[index].is_parameter()) return {new_index[index], value.output};
     Node use = graph_.nodes[index];
     if (!used.insert(use.layer.get()).second) use.name = unique_name(use.layer_path);
+    // It does not stand between the calls of a block that is recomputed as one.
+    if (user) {
+      use.recompute = user->recompute;
+      use.block = user->block;
+    }
     nodes.push_back(std::move(use));
     return {static_cast<int>(nodes.size()) - 1, 0};
   };
   for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
     if (graph_.nodes[n].is_parameter()) continue;
     Node node = graph_.nodes[n];
-    for (ValueRef& input : node.inputs) input = moved(input);
+    for (ValueRef& input : node.inputs) input = moved(input, &node);
     new_index[n] = static_cast<int>(nodes.size());
     nodes.push_back(std::move(node));
   }
-  for (ValueRef& output : graph_.outputs) output = moved(output);
+  for (ValueRef& output : graph_.outputs) output = moved(output, nullptr);
   graph_.nodes = std::move(nodes);
 }
 

@@ -31,6 +31,9 @@ struct Node {
   int outputs = 1;
   std::optional<int> stage;                  // as annotated on the layer, or on a Cell around the call
   std::optional<bool> recompute = std::nullopt;  // likewise
+  /// What it is recomputed together with: the call of the innermost Cell around it that is annotated with recompute, or
+  /// else of the outermost Cell within the network. 0 for what the network itself calls.
+  int block = 0;
   std::map<std::string, HomeParameter> ties = {};  // by parameter of the layer: those that are not its own
 
   bool is_parameter() const { return layer && layer->is_parameter; }
@@ -85,9 +88,17 @@ class Tracer {
   /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
   void spread_parameters();
 
+  /// A call of a Cell whose forward runs.
+  struct RunningCell {
+    const Cell* cell = nullptr;
+    int call = 0;  // its number
+  };
+  int running_block() const;
+
   Graph graph_;
   Cell::Contents contents_;
-  const Cell* running_ = nullptr;         // the innermost whose forward runs
+  std::vector<RunningCell> running_;      // from the network inwards
+  int cell_calls_ = 0;
   std::set<const LayerRecord*> called_;
   std::map<std::string, int> uses_;       // of a name; the first uses of the layers' own names are reserved
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "penstock/base/error.h"
+
 namespace penstock {
 namespace {
 
@@ -47,6 +49,8 @@ std::optional<std::size_t> Gradients::use_of(const torch::Tensor& leaf) const {
 
 void Gradients::begin_step() {
   written_.assign(written_.size(), false);
+  waiting_.clear();
+  next_ = 0;
   ++step_;
 }
 
@@ -77,9 +81,24 @@ void Gradients::add_by(std::size_t use, const std::function<void(torch::Tensor& 
   written_[use] = true;
 }
 
-void Gradients::add_all(Tensors gradients) {
-  for (std::size_t use = 0; use < gradients.size(); ++use)
-    if (gradients[use].defined()) add(use, std::move(gradients[use]));
+void Gradients::add_in_order(std::size_t micro_batch, Tensors gradients) {
+  const bool is_new = micro_batch >= next_ && waiting_.emplace(micro_batch, std::move(gradients)).second;
+  require<InternalError>(is_new, "the gradients of micro-batch ", micro_batch, " came twice");
+  while (!waiting_.empty() && waiting_.begin()->first == next_) {
+    Tensors now = std::move(waiting_.extract(waiting_.begin()).mapped());
+    for (std::size_t use = 0; use < now.size(); ++use)
+      if (now[use].defined()) add(use, std::move(now[use]));
+    ++next_;
+  }
+}
+
+std::int64_t Gradients::waiting_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [micro_batch, gradients] : waiting_)
+    for (const torch::Tensor& gradient : gradients)
+      if (gradient.defined())
+        bytes += static_cast<std::int64_t>(std::min(gradient.nbytes(), gradient.storage().nbytes()));
+  return bytes;
 }
 
 Tensors Gradients::sum_uses() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,8 +48,12 @@ class Gradients {
   void add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b);
   /// Lets `write` add to one use's buffer, or fill it whole where it `is_first`.
   void add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write);
-  /// Adds one gradient per leaf; undefined ones add nothing.
-  void add_all(Tensors gradients);
+  /// Adds one micro-batch's gradients, one per leaf, undefined ones adding nothing: at once where all earlier
+  /// micro-batches' are there, else when the last of these comes, so that sums are always made in ascending order.
+  /// Every micro-batch of a step, from 0, gives its gradients once.
+  void add_in_order(std::size_t micro_batch, Tensors gradients);
+  /// Of the gradients that wait for earlier micro-batches'.
+  std::int64_t waiting_bytes() const;
 
   /// What one use gathered; undefined where nothing came.
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
@@ -62,6 +67,8 @@ class Gradients {
   Tensors buffers_;  // by use
   std::vector<bool> written_;
   std::uint64_t step_ = 0;
+  std::map<std::size_t, Tensors> waiting_;  // by micro-batch
+  std::size_t next_ = 0;                    // the micro-batch whose gradients add_in_order() takes at once
 };
 
 }  // namespace penstock

@@ -124,7 +124,6 @@ std::map<const void*, std::int64_t> HeldBytes::wanted_blocks(const Activations& 
     const void* input = block_of(kept->input);
     if (owns(owner, input) || fresh_.contains(input) || came.contains(input)) want(kept->input);
   }
-  for (const torch::Tensor& gradient : activations.parked) want(gradient);
   return wanted;
 }
 
@@ -159,8 +158,16 @@ void HeldBytes::released(const Context& context) {
   leave_what_came(holding);
 }
 
+void HeldBytes::gradients_wait(const Context& context, std::int64_t bytes) {
+  std::int64_t& waiting = waiting_[context.stage];
+  if (bytes > waiting) sizes_.at({context.stage, context.rows}).gradients = bytes - waiting;
+  held_ += bytes - std::exchange(waiting, bytes);
+  peak_ = std::max(peak_, held_);
+}
+
 void HeldBytes::clear() {
   live_.clear();
+  waiting_.clear();
   blocks_.clear();
   leaving_.clear();
   held_ = 0;
@@ -168,6 +175,9 @@ void HeldBytes::clear() {
 
 void HeldBytes::foretell(const Order& words, const RowsOf& rows_of) {
   std::int64_t held = 0;
+  std::map<StageId, std::set<MicroBatch>> waiting;  // whose gradients are there before those of earlier ones
+  std::map<StageId, std::int32_t> next;             // the micro-batch whose gradients are summed at once
+  const auto gradients_of = [&](StageId stage, MicroBatch i) { return sizes_.at({stage, rows_of(i)}).gradients; };
   for (const Instruction& word : words) {
     if (!is_compute(word.op())) continue;
     for (MicroBatch i = word.first(); i <= word.last(); i = i.next()) {
@@ -176,6 +186,18 @@ void HeldBytes::foretell(const Order& words, const RowsOf& rows_of) {
       if (word.op() == Op::backward) held -= sizes.after_forward;
       if (word.op() == Op::input_grad) held += *sizes.after_input_grad - sizes.after_forward;
       if (word.op() == Op::weight_grad) held -= *sizes.after_input_grad;
+      if (word.op() != Op::backward && word.op() != Op::input_grad) continue;
+      auto& early = waiting[word.stage()];
+      if (i.value() == next[word.stage()]) {
+        ++next[word.stage()];
+      } else {
+        early.insert(i);
+        held += gradients_of(word.stage(), i);
+      }
+      for (; early.contains(MicroBatch(next[word.stage()])); ++next[word.stage()]) {
+        held -= gradients_of(word.stage(), MicroBatch(next[word.stage()]));
+        early.erase(MicroBatch(next[word.stage()]));
+      }
     }
     foretold_peak_ = std::max(foretold_peak_, held);
   }

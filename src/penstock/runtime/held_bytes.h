@@ -4,7 +4,9 @@
 // holds
 //   from F to B or I   what F allocated and still had at its end, and what other ranks sent that wants a gradient
 //   from I to W        what W needs of this, and what came of I for it, whoever allocated that: inputs and output
-//                      gradients of layers that split, and the gradients of all others, parked
+//                      gradients of layers that split
+// Beside the contexts counts what waits in Gradients: parameter gradients of layers that do not split, where I runs
+// before that of an earlier micro-batch. No generator's schedule does that; files and custom schedules may.
 // A storage counts once in a context, whole. Not counted: parameters, their gradients and their casts; the batch;
 // values sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage
 // to another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps
@@ -81,6 +83,8 @@ class HeldBytes {
   void input_grad_done(const Context& context, const Activations& activations);
   /// At the end of B or W, within its Watch.
   void released(const Context& context);
+  /// After B or I of `context`: the parameter gradients that wait on its stage, of all micro-batches, have `bytes`.
+  void gradients_wait(const Context& context, std::int64_t bytes);
   /// After a failure: nothing is held any more.
   void clear();
 
@@ -109,6 +113,7 @@ class HeldBytes {
   struct Sizes {
     std::int64_t after_forward = 0;
     std::optional<std::int64_t> after_input_grad;
+    std::int64_t gradients = 0;  // that wait, where they had to
   };
   class Reporter;
 
@@ -128,6 +133,7 @@ class HeldBytes {
   std::map<Key, Holding> live_;
   Tensors leaving_;  // given back behind the Watch: the allocator complains of blocks that it was not seen to give
   std::map<std::pair<StageId, std::int64_t>, Sizes> sizes_;  // by rows
+  std::map<StageId, std::int64_t> waiting_;  // bytes of gradients
   std::int64_t held_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t foretold_peak_ = 0;

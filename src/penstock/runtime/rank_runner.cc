@@ -230,6 +230,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
   const HeldBytes::Watch watch(counted_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}, rows.size()};
+  arrivals.micro_batch = micro_batch;
   for (int input : stage.part().graph_inputs)
     arrivals.inputs.push_back(rows_of_batch(BatchPart::inputs, static_cast<std::size_t>(input), input_rows));
   for (const Port& port : stage.part().receives)
@@ -334,6 +335,8 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
     sends = stage.backward(stash_.take(stage.id(), micro_batch), from);
     if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage.id(), micro_batch));
   }
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->gradients_wait(context_of(stage.id(), micro_batch), stage.gradients().waiting_bytes());
   for (std::size_t p = 0; p < sends.size(); ++p)
     post_message({stage.part().receives[p].peer, stage.id(), micro_batch, false}, std::move(sends[p]));
 }

@@ -126,6 +126,41 @@ Segment::Segment(const std::vector<CallShape>& calls, std::size_t begin, std::si
       if (buffer.defined()) buffers_.push_back(buffer);
   }
   std::ranges::reverse(uses_);
+
+  last_read_.resize(end - begin);
+  for (std::size_t slot : inner_) {
+    std::size_t last = begin;
+    for (std::size_t c = begin; c < end; ++c) {
+      const bool makes = slot >= calls[c].first_output && slot < calls[c].first_output + calls[c].outputs;
+      if (makes || std::ranges::count(calls[c].inputs, slot) > 0) last = c;
+    }
+    last_read_[last - begin].push_back(slot);
+  }
+}
+
+std::vector<bool> Segment::wanting(const Memory& memory) const {
+  std::vector<bool> wants = memory.wants;
+  for (const torch::Tensor& parameter : parameters_) wants.push_back(parameter.requires_grad());
+  return wants;
+}
+
+std::vector<Segment::OutputKind> Segment::kinds_of_outputs(const Passage& passage) const {
+  std::vector<OutputKind> kinds;
+  for (std::size_t slot : outputs_) {
+    const torch::Tensor& value = passage.slots[slot];
+    kinds.push_back(!value.defined()         ? OutputKind::absent
+                    : value.requires_grad() ? OutputKind::wants_gradient
+                                            : OutputKind::wants_none);
+  }
+  return kinds;
+}
+
+void Segment::run_without_graph(Passage& passage, const RunCall& run_call) const {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t c = begin_; c < end_; ++c) {
+    run_call(c, passage);
+    for (std::size_t slot : last_read_[c - begin_]) passage.slots[slot].reset();
+  }
 }
 
 torch::Tensor Segment::keep(const Input& input, const torch::Tensor& value) const {
@@ -159,12 +194,17 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
     versions_inside.push_back(version_of(slot));
   }
   memory->autocast = Autocast::current(device_of(originals, parameters_));
-  // This run's graph is dropped, and so is what its layers kept for W.
-  std::vector<Kept> dropped(passage.kept.size());
-  for (Kept& kept : dropped) kept = c10::make_intrusive<KeptForWeights>();
-  memory->kept = std::exchange(passage.kept, std::move(dropped));
-  for (std::size_t c = begin_; c < end_; ++c) run_call(c, passage);
-  passage.kept = memory->kept;
+  memory->kept = passage.kept;
+  std::vector<OutputKind>& kinds = seen_[wanting(*memory)];
+  if (watched_ && std::ranges::count(kinds, OutputKind::wants_gradient) > 0) {
+    run_without_graph(passage, run_call);
+  } else {
+    // This run's graph is dropped, and so is what its layers kept for W.
+    for (Kept& kept : passage.kept) kept = c10::make_intrusive<KeptForWeights>();
+    for (std::size_t c = begin_; c < end_; ++c) run_call(c, passage);
+    passage.kept = memory->kept;
+    kinds = kinds_of_outputs(passage);
+  }
 
   if (!watched_) {
     for (std::size_t i = 0; i < inputs_.size(); ++i)
@@ -178,19 +218,20 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
     buffers_ = std::move(moving);
     memory->buffers = std::move(values);
   }
-  leave(passage, memory, originals);
+  leave(passage, memory, originals, kinds);
 }
 
-void Segment::leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals) const {
+void Segment::leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
+                    const std::vector<OutputKind>& kinds) const {
   for (std::size_t slot : inner_) passage.slots[slot].reset();
   for (std::size_t i = 0; i < inputs_.size(); ++i) passage.slots[inputs_[i].slot] = originals[i];
-  for (std::size_t slot : outputs_) {
-    torch::Tensor& value = passage.slots[slot];
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    torch::Tensor& value = passage.slots[outputs_[i]];
     if (!value.defined()) continue;
-    const bool wants = value.requires_grad();
     value = value.detach();
-    if (!wants) continue;
-    memory->leaving.push_back(slot);
+    // What was absent then may want a gradient: asking for one that does not come is harmless.
+    if (kinds[i] == OutputKind::wants_none || !(value.is_floating_point() || value.is_complex())) continue;
+    memory->leaving.push_back(outputs_[i]);
     memory->outputs.push_back(value);
   }
   if (memory->leaving.empty()) return;
@@ -233,9 +274,10 @@ Tensors Segment::backward(Memory& memory, const Tensors& output_gradients) const
     }
   }
 
+  require_foreseen(memory, passage);
   Tensors roots, root_gradients, wanted;
   for (std::size_t i = 0; i < memory.leaving.size(); ++i) {
-    if (!output_gradients[i].defined()) continue;
+    if (!output_gradients[i].defined() || !passage.slots[memory.leaving[i]].requires_grad()) continue;
     roots.push_back(passage.slots[memory.leaving[i]]);
     root_gradients.push_back(output_gradients[i]);
   }
@@ -257,12 +299,30 @@ void Segment::require_unchanged(const Memory& memory) const {
                        "): use a layer that does not work in place");
 }
 
+// A gradient that nobody asked for in F would be missing without a word.
+void Segment::require_foreseen(const Memory& memory, const Passage& passage) const {
+  for (std::size_t slot : outputs_) {
+    const torch::Tensor& value = passage.slots[slot];
+    const bool wants = value.defined() && value.requires_grad();
+    require<PlanError>(!wants || std::ranges::count(memory.leaving, slot) > 0, "an output of ", name_,
+                       ", which are run again for the backward pass, wants a gradient in this micro-batch and wanted "
+                       "none in an earlier one with inputs of the same kind: set recompute = false for what decides "
+                       "by its data whether there is a gradient");
+  }
+}
+
 std::vector<std::unique_ptr<Segment>> find_segments(const std::vector<CallShape>& calls,
                                                     const std::vector<std::size_t>& leaving) {
   std::vector<std::unique_ptr<Segment>> segments;
   for (std::size_t begin = 0, end = 0; begin < calls.size(); begin = std::max(end, begin + 1)) {
     end = begin;
-    while (end < calls.size() && calls[end].recompute) ++end;
+    const auto is_alone = [](const CallShape& call) {
+      return call.block == 0 && call.module && !call.module->children().empty();
+    };
+    while (end < calls.size() && calls[end].recompute && calls[end].block == calls[begin].block) {
+      if (is_alone(calls[end]) && end > begin) break;
+      if (is_alone(calls[end++])) break;
+    }
     if (end > begin) segments.push_back(std::make_unique<Segment>(calls, begin, end, leaving));
   }
   return segments;

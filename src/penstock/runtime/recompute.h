@@ -4,9 +4,12 @@
 //   F   inputs -> [ call call call ] -> outputs        kept: the inputs, and the buffers that the calls will change
 //   B   inputs -> [ call call call ] -> outputs        again, the same bits; then backward through these alone
 //
-// The same bits as without recompute: F runs as it otherwise would, with a graph that is dropped at its end; the second
-// run finds the dropout masks, the precision and the buffers of the first, and leaves no other trace than gradients
-// (running statistics move once). A value's gradients are added in the order in which the engine would have added them,
+// The same bits as without recompute: F runs as it otherwise would, but without a graph and letting go of every value
+// after its last reader; the second run draws the random numbers of the first (model/random_place.h), finds its
+// precision and buffers, and leaves no other trace than gradients (running statistics move once). Which outputs want
+// gradients cannot be seen without a graph: the first F builds one, drops it at its end and remembers, as does every F
+// whose inputs and parameters want gradients otherwise than any before, or none of whose outputs wanted one.
+// A value's gradients are added in the order in which the engine would have added them,
 // a call of the segment at a time. That is another order than the engine's in one case: a call that uses one input
 // several times inside, while a layer behind the segment uses it too.
 //
@@ -14,6 +17,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,12 +42,14 @@ struct CallShape {
   std::size_t first_output = 0;                     // slot
   std::size_t outputs = 1;
   std::shared_ptr<torch::nn::Module> module = nullptr;  // null for a function
+  int block = 0;                                        // Node::block
 };
 
 /// Runs the call with this number.
 using RunCall = std::function<void(std::size_t call, Passage& passage)>;
 
-/// Calls that follow each other in a stage and are run again together. Lives on its rank's thread, at one address.
+/// Calls that follow each other in a stage and are run again together: a block. Lives on its rank's thread, at one
+/// address.
 class Segment {
  public:
   /// Calls `begin` to `end` of `calls`; `leaving` are the slots that the stage hands out.
@@ -75,10 +81,17 @@ class Segment {
     std::size_t input = 0;
   };
 
+  enum class OutputKind { absent, wants_none, wants_gradient };
+  std::vector<OutputKind> kinds_of_outputs(const Passage& passage) const;
+  /// What wants a gradient of what comes in: inputs, then parameters.
+  std::vector<bool> wanting(const Memory& memory) const;
+  void run_without_graph(Passage& passage, const RunCall& run_call) const;
   torch::Tensor keep(const Input& input, const torch::Tensor& value) const;
   torch::Tensor to_work_on(const Input& input, const torch::Tensor& leaf) const;
-  void leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals) const;
+  void leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
+             const std::vector<OutputKind>& kinds) const;
   void require_unchanged(const Memory& memory) const;
+  void require_foreseen(const Memory& memory, const Passage& passage) const;
 
   std::string name_;  // of its calls, for messages
   std::size_t begin_, end_;
@@ -86,12 +99,15 @@ class Segment {
   std::vector<Use> uses_;             // last call first: the order in which the engine adds gradients
   std::vector<std::size_t> outputs_;  // slots of what is needed behind the segment
   std::vector<std::size_t> inner_;    // slots of what is not
+  std::vector<std::vector<std::size_t>> last_read_;  // by call of the segment: the inner slots that no later one reads
+  std::map<std::vector<bool>, std::vector<OutputKind>> seen_;  // by wanting(): the outputs of an F with a graph
   Tensors parameters_;
   Tensors buffers_;                   // once it is watched: those that F changes
   bool watched_ = false;              // the first F looks for changes
 };
 
-/// The runs of calls that are to be recomputed, in order.
+/// The calls that are to be recomputed, in order: those of one block that follow each other are one segment. Outside of
+/// any block (0), a module that holds modules is a segment by itself.
 std::vector<std::unique_ptr<Segment>> find_segments(const std::vector<CallShape>& calls,
                                                     const std::vector<std::size_t>& leaving);
 

@@ -3,7 +3,8 @@
 // A linear layer, a convolution and an embedding spend half of their backward pass, or all of it, on weights that
 // nobody waits for. Such a layer becomes a node of the graph whose backward computes the input's gradient alone and
 // keeps what W needs: its input and its output's gradient. B is the same node, told to run its W at once: the bits are
-// the same. Every other layer computes all its gradients in I; those of its parameters are parked until W.
+// the same. Every other layer computes all its gradients in I; those of its parameters are summed at once, or as soon
+// as those of all earlier micro-batches are there (Gradients::add_in_order).
 #pragma once
 
 #include <memory>

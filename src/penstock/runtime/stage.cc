@@ -88,7 +88,8 @@ void Stage::find_segments() {
   std::vector<CallShape> shapes;
   for (const Call& call : calls_)
     shapes.push_back({call.node->name, call.node->recompute.value_or(false), call.inputs, call.first_output,
-                      static_cast<std::size_t>(call.node->outputs), call.layer ? call.layer->module : nullptr});
+                      static_cast<std::size_t>(call.node->outputs), call.layer ? call.layer->module : nullptr,
+                      call.node->block});
   std::vector<std::size_t> leaving;
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) leaving.push_back(slot_of(value));
@@ -191,6 +192,7 @@ Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) 
     result.activations.loss = finish(outputs);
   }
   if (!torch::GradMode::is_enabled()) result.activations = {};
+  result.activations.micro_batch = arrivals.micro_batch.index();
   return result;
 }
 
@@ -255,7 +257,11 @@ void Stage::run_call_unnamed(const Call& call, Passage& run) const {
   run.place.begin_call(call.node->name);
   const DeviceRandomGuard draws(run.place, setting_.device);
   if (call.split && !run.kept.empty()) {
-    run.slots[call.first_output] = split_[*call.split]->forward(arguments.front(), run.kept[*call.split]);
+    const SplitLayer& split = *split_[*call.split];
+    // Without a graph in the first run of what is recomputed: the same numbers, and nothing kept.
+    run.slots[call.first_output] = torch::GradMode::is_enabled()
+                                       ? split.forward(arguments.front(), run.kept[*call.split])
+                                       : split.run(split.as_computed(arguments.front()));
     return;
   }
   if (call.split && !torch::GradMode::is_enabled() && setting_.kernels->is_tuned()) {
@@ -314,9 +320,7 @@ Stage::Forwarded Stage::leave(const Tensors& slots) const {
 
 std::vector<Message> Stage::backward(Activations activations, const OutputGradients& from) {
   for (const Kept& kept : activations.kept) kept->weights_now = true;
-  std::vector<Message> messages = input_grad(activations, from);
-  gradients_.add_all(std::move(activations.parked));
-  return messages;
+  return input_grad(activations, from);
 }
 
 std::vector<Message> Stage::input_grad(Activations& activations, const OutputGradients& from) {
@@ -366,7 +370,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
     }
   }
   found.resize(gradients_.leaves().size());
-  activations.parked = std::move(found);
+  gradients_.add_in_order(activations.micro_batch, std::move(found));
   activations.received.clear();
   activations.sent.clear();
   activations.loss.reset();
@@ -386,7 +390,6 @@ void Stage::weight_grad(std::vector<Activations> group) {
     split_[i]->weight_gradients(kept);
     if (clock_) clock_->weights(c, begin, group.size());
   }
-  for (Activations& activations : group) gradients_.add_all(std::move(activations.parked));
 }
 
 }  // namespace penstock

@@ -27,7 +27,7 @@ struct Activations {
   torch::Tensor loss;
   // For W.
   std::vector<Kept> kept;  // by split call
-  Tensors parked;          // set by I: per leaf of Gradients, of the layers that do not split
+  std::size_t micro_batch = 0;  // its number in the step: gradients are summed in this order
 };
 
 /// What comes back to a stage for one micro-batch.
@@ -83,14 +83,16 @@ class Stage {
   struct Arrivals {
     std::vector<Message> received;  // one message per port of part().receives
     Tensors inputs;                 // one tensor per part().graph_inputs
-    RandomPlace place;              // of the micro-batch's dropout; its call is set here
+    RandomPlace place;              // of the micro-batch's random numbers; its call is set here
+    MicroBatch micro_batch{0};
   };
   /// One micro-batch. `finish` is called on the last stage alone. Keeps a graph where grad mode is on.
   Forwarded forward(const Arrivals& arrivals, const Finish& finish);
 
   /// B: accumulates into gradients(); returns one message per port of part().receives.
   std::vector<Message> backward(Activations activations, const OutputGradients& from);
-  /// I: the messages of B alone. `activations` holds what W needs afterwards, and nothing else.
+  /// I: the messages of B alone, and the parameter gradients of layers that do not split, which gradients() takes in
+  /// order. `activations` holds what W needs afterwards, and nothing else.
   std::vector<Message> input_grad(Activations& activations, const OutputGradients& from);
   /// W of one micro-batch, or of several in this order: accumulates into gradients(). After B's I half for each,
   /// the bits are B's where they come one by one.
