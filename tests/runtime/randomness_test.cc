@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/autograd.h>
 
 #include "penstock/model/random_place.h"
 #include "tests/runtime/trained.h"
@@ -242,6 +243,24 @@ TEST(Randomness, RecomputeSeesEveryElementsMask) {
     return all;
   };
   EXPECT_EQ(gradients(false), gradients(true));
+}
+
+/// Its gradient is noisy.
+struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x * 2; }
+  static Tensors backward(torch::autograd::AutogradContext*, const Tensors& gradients) {
+    return {gradients[0] + 0.1 * torch::randn_like(gradients[0])};
+  }
+};
+
+TEST(Randomness, OfBackwardFunctionsIsRepeatableToo) {
+  const Kind kind{"noisy", [] { return drawing([](const torch::Tensor& x) { return NoisyGradient::apply(x); }); }};
+  torch::manual_seed(3);
+  const torch::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
+  const Trained plain = train_kind(kind, {.stages = 2});
+  EXPECT_TRUE(torch::equal(before, at::detail::getDefaultCPUGenerator().get_state()));
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
+    expect_same(plain, train_kind(kind, {.stages = 2, .schedule = schedule}), schedule);
 }
 
 /// A VAE's noise.

@@ -193,6 +193,7 @@ Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) 
   }
   if (!torch::GradMode::is_enabled()) result.activations = {};
   result.activations.micro_batch = arrivals.micro_batch.index();
+  result.activations.place = arrivals.place;
   return result;
 }
 
@@ -355,6 +356,8 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
     if (leaf.defined()) wanted.push_back(leaf);
   Tensors found(wanted.size());
   if (clock_) clock_->begin_backward();
+  activations.place.begin_call("backward");
+  const RandomPlaceGuard guard(activations.place);
   if (!roots.empty() && !wanted.empty())
     found = torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
                                   /*allow_unused=*/true);

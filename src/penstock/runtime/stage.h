@@ -28,6 +28,7 @@ struct Activations {
   // For W.
   std::vector<Kept> kept;  // by split call
   std::size_t micro_batch = 0;  // its number in the step: gradients are summed in this order
+  RandomPlace place;            // of what backward functions draw
 };
 
 /// What comes back to a stage for one micro-batch.
