@@ -3,6 +3,7 @@
 //   build/release/examples/1_mnist_mlp                 two threads
 //   mpirun -n 2 build/release/examples/1_mnist_mlp     two processes: the same numbers
 //   mpirun -n 4 build/release/examples/1_mnist_mlp     two replicas of the pipeline
+#include <cstdlib>
 #include <iostream>
 
 #include <penstock/penstock.h>
@@ -22,7 +23,9 @@ struct Network : ps::Cell {
   }
 };
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc > 1) return std::cerr << "usage: 1_mnist_mlp   (it takes no arguments)\n", 2;
+
   Network net;
   net.layer1.pipeline_stage = net.relu1.pipeline_stage = net.layer2.pipeline_stage = 0;
   net.relu2.pipeline_stage = net.layer3.pipeline_stage = 1;
@@ -31,9 +34,12 @@ int main(int argc, char** argv) {
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .schedule = "1f1b"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
 
-  for (int step = 0; auto& [images, labels] : ps::mnist("data/mnist", {.batch_size = 32})) {
+  for (int step = 0; auto& [images, labels] : ps::mnist(ps::find_data("mnist"), {.batch_size = 32})) {
     const auto result = pipeline.train_step(images, labels);  // the loss is known on every rank; asking waits
     if (step % 100 == 0 && world.speaks()) std::cout << "step " << step << ", loss is " << result.loss() << "\n";
     if (++step > 500) break;
   }
+} catch (const std::exception& error) {
+  std::cerr << error.what() << std::endl;
+  std::_Exit(1);  // at once: other ranks may still compute
 }

@@ -11,13 +11,19 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
 
 int main(int argc, char** argv) try {
-  const std::int64_t steps = argc > 1 ? std::stoll(argv[1]) : 4000;
-  const ps::TextSet text = ps::load_text(data_folder());
+  std::int64_t steps = 4000;
+  std::string curve_file;
+  Arguments("char_gpt", "A language model of characters learns Shakespeare through a pipeline, and then writes.")
+      .add("STEPS", steps, "training steps")
+      .add("CURVE.json", curve_file, "a file for the losses, one JSON object a line")
+      .parse(argc, argv);
+  const ps::TextSet text = ps::load_text(data_folder("text"));
 
   ps::Gpt gpt({.vocabulary = text.vocabulary.size(), .context = 64, .width = 128, .layers = 4, .heads = 4,
                .dropout = 0.1, .tied_head = true});
@@ -43,8 +49,8 @@ int main(int argc, char** argv) try {
   if (world.speaks())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 100, .is_terminal = ps::stdout_is_terminal()}));
   if (world.is_main()) {
-    if (argc > 2) {
-      curve.open(argv[2]);
+    if (!curve_file.empty()) {
+      curve.open(curve_file);
       trainer.add_hook(ps::json_hook(curve));
     }
   }

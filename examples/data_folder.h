@@ -2,20 +2,18 @@
 #pragma once
 
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <string>
 
 #include <penstock/base/base.h>
+#include <penstock/data/data.h>
 
-/// $PENSTOCK_DATA where that is set; else shared/data beside the folder that the program runs in; else data within it.
-inline std::string data_folder() {
-  if (const char* chosen = std::getenv("PENSTOCK_DATA")) return chosen;
-  return std::filesystem::is_directory("../shared/data") ? "../shared/data" : "data";
-}
+/// $PENSTOCK_DATA where that is set; else the nearest data folder with this set, above the current folder or above the
+/// program.
+inline std::string data_folder(const std::string& set = "mnist") { return penstock::find_data(set); }
 
-/// Says what went wrong and ends the program, with 2 for misuse and else 1. At once: after a failure a rank may still be
-/// computing, and nothing that it uses may be torn down.
+/// Says what went wrong and ends the program, with 2 for misuse and else 1. At once: after a failure a rank may still
+/// be computing, and nothing that it uses may be torn down.
 [[noreturn]] inline int failed(const std::exception& error) {
   std::cout.flush();
   std::cerr << error.what() << std::endl;

@@ -6,14 +6,12 @@
 //   mpirun -n 2 build/release/examples/mnist_annotated      two processes
 //   mpirun -n 8 build/release/examples/mnist_annotated      4 replicas of the pipeline, 32 samples for each
 //   --steps N stops after N steps, --mean takes the mean over micro-batches instead of the sum, --shuffle shuffles
-#include <algorithm>
 #include <iomanip>
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
@@ -57,10 +55,15 @@ void train_by_a_trainer(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t 
 }
 
 int main(int argc, char** argv) try {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
-  const auto after_steps = std::find(words.begin(), words.end(), "--steps");
-  const std::int64_t steps = words.end() - after_steps > 1 ? std::stoll(after_steps[1]) : -1;
+  bool by_loop = false, by_trainer = false, mean = false, shuffle = false;
+  std::int64_t steps = -1;
+  Arguments("mnist_annotated", "The tutorial's perceptron on MNIST, its layers annotated with stages.")
+      .add_flag("--loop", by_loop, "train in a loop of one's own (the default)")
+      .add_flag("--trainer", by_trainer, "train by a Trainer: the same losses")
+      .add("--steps", steps, "stop after so many steps (default: after 10 epochs)", 0)
+      .add_flag("--mean", mean, "take the mean over micro-batches instead of the sum")
+      .add_flag("--shuffle", shuffle, "shuffle the samples")
+      .parse(argc, argv);
 
   Network net;
   net.layer1.pipeline_stage = 0;
@@ -70,18 +73,18 @@ int main(int argc, char** argv) try {
   net.layer3.pipeline_stage = 1;
 
   ps::World world(argc, argv, {.stages = 2});  // replicas: as many as there are processes for
-  const ps::Reduction reduction = has("--mean") ? ps::Reduction::mean : ps::Reduction::sum;
+  const ps::Reduction reduction = mean ? ps::Reduction::mean : ps::Reduction::sum;
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .reduction = reduction, .seed = 1});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
 
   const std::int64_t batch_size = 32 * world.replicas();
   ps::Loader train(ps::load_mnist(data_folder(), ps::DataPart::train),
-                   ps::for_this_process(pipeline, {.batch_size = batch_size, .shuffle = has("--shuffle"), .seed = 1}));
+                   ps::for_this_process(pipeline, {.batch_size = batch_size, .shuffle = shuffle, .seed = 1}));
   if (world.is_main())
     std::cerr << world.describe() << "; batch 32 per replica, " << batch_size << " in all, "
               << train.batches_per_epoch() << " steps per epoch\n";
 
-  (has("--trainer") ? train_by_a_trainer : train_in_a_loop)(pipeline, train, steps);
+  (by_trainer ? train_by_a_trainer : train_in_a_loop)(pipeline, train, steps);
 } catch (const std::exception& error) {
   return failed(error);
 }

@@ -1,4 +1,7 @@
-// A perceptron of eight layers of 1024 in two stages, each schedule beside one device: what overlap brings.
+// A perceptron of eight layers of 1024 in two stages, each schedule beside one device: what overlap brings, and what
+// micro-batches cost. One device is measured with the whole batch, and with the pipeline's micro-batches, whose
+// gradients it accumulates: the second row against the first is the price of small kernels, a schedule against the
+// second row the gain of overlap.
 //
 //   build/release/examples/mnist_benchmark [STEPS [FOLDER]]     two threads
 //   examples/run_mnist_benchmark.sh                             two processes
@@ -15,6 +18,7 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
@@ -52,8 +56,9 @@ double median_seconds(int steps, const std::function<void()>& step) {
   return seconds[static_cast<std::size_t>(steps / 2)];
 }
 
-/// The network as it is, with the same optimiser, on one thread: no Penstock in between.
-double one_device(const Job& job, const ps::Batch& batch) {
+/// The network as it is, with the same optimiser, on one thread: no Penstock in between. Gradients are accumulated over
+/// so many micro-batches.
+double one_device(const Job& job, const ps::Batch& batch, int micro_batches) {
   at::get_num_threads();  // the first use would overwrite the setting
   at::set_num_threads(1);
   ps::Mlp net = network();
@@ -62,7 +67,11 @@ double one_device(const Job& job, const ps::Batch& batch) {
   const auto optimizer = ps::adam({.learning_rate = 1e-3})(parameters);
   return median_seconds(job.steps, [&] {
     for (const ps::NamedParameter& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
-    torch::nn::functional::cross_entropy(net(ps::Value(batch.inputs)).tensor(), batch.targets).backward();
+    const auto inputs = batch.inputs.chunk(micro_batches), targets = batch.targets.chunk(micro_batches);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const torch::Tensor outputs = net(ps::Value(inputs[i])).tensor();
+      (torch::nn::functional::cross_entropy(outputs, targets[i]) / micro_batches).backward();
+    }
     optimizer->step();
   });
 }
@@ -91,16 +100,21 @@ double as_pipeline(ps::World& world, const std::string& schedule, const Job& job
 void compare(ps::World& world, const Job& job) {
   ps::Loader loader = images(job.batch_size);
   const ps::Batch batch = *loader.begin();
-  const double alone = world.is_main() ? one_device(job, batch) : 0;  // the other process waits for the next pipeline
-  const auto row = [&](const char* name, double seconds) {
+  // The other process waits for the next pipeline.
+  const double whole = world.is_main() ? one_device(job, batch, 1) : 0;
+  const double split = world.is_main() ? one_device(job, batch, job.micro_batches) : 0;
+  const auto row = [&](const std::string& name, double seconds) {
     if (world.is_main())
-      std::printf("%-12s %8.1f ms %10.2f x %10.0f samples/s\n", name, seconds * 1e3, alone / seconds,
-                  static_cast<double>(job.batch_size) / seconds);
+      std::printf("%-28s %8.1f ms %9.2f x %12.2f x %10.0f samples/s\n", name.c_str(), seconds * 1e3, whole / seconds,
+                  split / seconds, static_cast<double>(job.batch_size) / seconds);
   };
+  const std::string micro_batches = std::to_string(job.micro_batches) + " micro-batches";
   if (world.is_main())
-    std::printf("\nbatch %lld in %d micro-batches: a step, how much faster than one device, throughput\n",
-                static_cast<long long>(job.batch_size), job.micro_batches);
-  row("one device", alone);
+    std::printf("\nbatch %lld in %s: a step; how much faster than one device with the whole batch, and with the same "
+                "micro-batches; throughput\n",
+                static_cast<long long>(job.batch_size), micro_batches.c_str());
+  row("one device, whole batch", whole);
+  row("one device, " + micro_batches, split);
   for (const char* schedule : {"sequential", "gpipe", "1f1b"}) row(schedule, as_pipeline(world, schedule, job, batch));
   std::fflush(stdout);
 }
@@ -123,8 +137,12 @@ void train(ps::World& world, int steps) {
 }
 
 int main(int argc, char** argv) try {
-  const int steps = argc > 1 ? std::stoi(argv[1]) : 20;
-  const std::string folder = argc > 2 ? argv[2] : "";
+  int steps = 20;
+  std::string folder;
+  Arguments("mnist_benchmark", "Schedules beside one device: what overlap brings, and what micro-batches cost.")
+      .add("STEPS", steps, "measured for each way to run, and then trained")
+      .add("FOLDER", folder, "where pictures of each schedule go, as planned and as measured")
+      .parse(argc, argv);
   ps::World world(argc, argv, {.stages = 2});
   if (world.is_main()) std::cout << world.describe() << std::endl;
   compare(world, {.batch_size = 32, .micro_batches = 2, .steps = steps, .folder = folder});

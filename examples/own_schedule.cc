@@ -10,6 +10,7 @@
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
@@ -46,7 +47,11 @@ std::vector<double> train(ps::World& world, const ps::Schedule& schedule) {
 }
 
 int main(int argc, char** argv) try {
-  const ps::Schedule own = ps::load_schedule(argc > 1 ? argv[1] : "examples/own_schedule.sched");
+  std::string file = EXAMPLES_FOLDER "/own_schedule.sched";
+  Arguments("own_schedule", "A schedule written by hand: proven, simulated, drawn, and trained with.")
+      .add("FILE", file, "the schedule")
+      .parse(argc, argv);
+  const ps::Schedule own = ps::load_schedule(file);
   ps::judge(own).require_ok(own);  // complete, in order, and it comes to an end
   const ps::Schedule usual = ps::generate("1f1b", {.ranks = 2, .micro_batches = own.micro_batches});
 

@@ -8,13 +8,23 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
 
+constexpr const char* hot =
+    "; for images of this size that is hot: the loss climbs before it falls, in a plain PyTorch loop as well ("
+    "a rate of .001, the third argument, lets it fall at once)";
+
 int main(int argc, char** argv) try {
-  const std::int64_t image_size = argc > 1 ? std::stoll(argv[1]) : 224;
-  const double learning_rate = argc > 3 ? std::stod(argv[3]) : 0.01;
+  std::int64_t image_size = 224, steps = 0;
+  double learning_rate = 0.01;
+  Arguments("resnet_annotated", "ResNet-50 on CIFAR-10, cut where its parts are annotated with stages.")
+      .add("IMAGE_SIZE", image_size, "pixels a side that images are resized to")
+      .add("STEPS", steps, "stop after so many steps; 0: after 10 epochs", 0)
+      .add("RATE", learning_rate, "learning rate")
+      .parse(argc, argv);
 
   // Blocks that begin as their shortcuts: at 32 x 32 the loss would climb for many steps otherwise.
   ps::Resnet net(
@@ -30,11 +40,16 @@ int main(int argc, char** argv) try {
   ps::ImageTransforms transforms = ps::cifar10_augmentation;  // pad 4, crop 32, flip; then to the size that is wanted
   transforms.resize = image_size;
   ps::LoaderOptions reading{.batch_size = 32, .drop_last = true, .transforms = transforms};
-  ps::Loader train(ps::load_cifar10(data_folder(), ps::DataPart::train), ps::for_this_process(pipeline, reading));
+  ps::Loader train(ps::load_cifar10(data_folder("cifar10"), ps::DataPart::train),
+                   ps::for_this_process(pipeline, reading));
+
+  if (world.is_main())
+    std::cerr << "learning rate " << learning_rate << " on the sum over 2 micro-batches: " << 2 * learning_rate
+              << " on the mean of a batch" << (image_size < 64 && 2 * learning_rate > 0.01 ? hot : "") << std::endl;
 
   ps::TrainerOptions options;
   options.epochs = 10;
-  if (argc > 2) options.max_steps = std::stoll(argv[2]);
+  if (steps > 0) options.max_steps = steps;
   ps::Trainer trainer(pipeline, options);
   if (world.speaks()) trainer.add_hook(ps::loss_monitor_hook(std::cout));
   if (world.is_main())

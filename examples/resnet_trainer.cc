@@ -1,25 +1,35 @@
 // A torch module becomes a pipeline by an execution sequence, and a Trainer with hooks trains it on CIFAR-10.
 //
-//   build/release/examples/resnet_trainer [CHUNKS [EPOCHS [WIDTH [CURVE.json]]]]
+//   build/release/examples/resnet_trainer [CHUNKS [EPOCHS [WIDTH [CURVE.json]]]] [--autoaugment]
 //     CHUNKS  stages per rank: 1 (default) runs 1f1b, 2 interleaved
 //     EPOCHS  default 12
 //     WIDTH   default 16: a ResNet-18 whose first layers have 16 channels; 0: ResNet-50 with 1000 outputs, which takes
 //             much longer
+//     --autoaugment  augments by crops and AutoAugment, as the tutorial does, in place of crops and flips
 //   mpirun -n 2 build/release/examples/resnet_trainer
 #include <fstream>
 #include <iostream>
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 #include "torch_resnet.h"
 
 namespace ps = penstock;
 
 int main(int argc, char** argv) try {
-  const int chunks = argc > 1 ? std::stoi(argv[1]) : 1;
-  const std::int64_t epochs = argc > 2 ? std::stoll(argv[2]) : 12;
-  const std::int64_t width = argc > 3 ? std::stoll(argv[3]) : 16;
+  int chunks = 1;
+  std::int64_t epochs = 12, width = 16;
+  std::string curve_file;
+  bool autoaugment = false;
+  Arguments("resnet_trainer", "A torch module as a pipeline, trained on CIFAR-10 by a Trainer with hooks.")
+      .add("CHUNKS", chunks, "stages per rank: 1 runs 1f1b, 2 interleaved")
+      .add("EPOCHS", epochs, "over the training images")
+      .add("WIDTH", width, "channels of a ResNet-18's first layers; 0: ResNet-50 with 1000 outputs", 0)
+      .add("CURVE.json", curve_file, "a file for losses and accuracies, one JSON object a line")
+      .add_flag("--autoaugment", autoaugment, "augment by crops and AutoAugment in place of crops and flips")
+      .parse(argc, argv);
 
   torch::manual_seed(1);
   const auto resnet =
@@ -34,10 +44,11 @@ int main(int argc, char** argv) try {
   if (world.is_main())
     for (const std::string& line : pipeline.describe_stages()) std::cout << line << "\n";
 
+  const ps::ImageTransforms transforms = autoaugment ? ps::cifar10_autoaugment : ps::cifar10_augmentation;
   const ps::LoaderOptions reading =
-      ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1, .transforms = ps::cifar10_augmentation});
-  ps::Loader train(ps::load_cifar10(data_folder(), ps::DataPart::train), reading);
-  ps::Loader test(ps::load_cifar10(data_folder(), ps::DataPart::test), ps::for_test(reading));
+      ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1, .transforms = transforms});
+  ps::Loader train(ps::load_cifar10(data_folder("cifar10"), ps::DataPart::train), reading);
+  ps::Loader test(ps::load_cifar10(data_folder("cifar10"), ps::DataPart::test), ps::for_test(reading));
 
   ps::TrainerOptions options;
   options.epochs = epochs;
@@ -50,8 +61,8 @@ int main(int argc, char** argv) try {
   if (world.is_main()) {
     trainer.add_hook(ps::console_hook(
         std::cout, {.log_every = 0, .is_terminal = ps::stdout_is_terminal(), .tests = false}));  // a progress bar
-    if (argc > 4) {
-      curve.open(argv[4]);
+    if (!curve_file.empty()) {
+      curve.open(curve_file);
       trainer.add_hook(ps::json_hook(curve));
     }
   }

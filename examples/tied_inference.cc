@@ -12,12 +12,17 @@
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
 
 int main(int argc, char** argv) try {
-  const std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> words;
+  Arguments("tied_inference", "Inference through four stages with a head that is tied to the embedding.")
+      .add_words("WORD", words, "broadcast: the result on every rank; table: another table than ones",
+                 {"broadcast", "table"})
+      .parse(argc, argv);
   const auto asked_for = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
 
   ps::TiedLanguageModel net;

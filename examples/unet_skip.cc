@@ -7,12 +7,16 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
 
 int main(int argc, char** argv) try {
-  const std::int64_t most_steps = argc > 1 ? std::stoll(argv[1]) : 400;
+  std::int64_t most_steps = 400;
+  Arguments("unet_skip", "A U-Net on three stages gives grey pictures their colours.")
+      .add("STEPS", most_steps, "training steps")
+      .parse(argc, argv);
 
   ps::Unet net({.in_channels = 1, .out_channels = 3, .width = 8, .levels = 3});
   ps::World world(argc, argv, {.stages = 3});
@@ -26,7 +30,7 @@ int main(int argc, char** argv) try {
           std::cout << "stage " << stage.id.value() << " hands '" << pipeline.stages().graph.name_of(value)
                     << "' to stage " << port.peer.value() << "\n";
 
-  ps::Loader pictures(ps::load_cifar10(data_folder(), ps::DataPart::train), {.batch_size = 32});
+  ps::Loader pictures(ps::load_cifar10(data_folder("cifar10"), ps::DataPart::train), {.batch_size = 32});
   std::int64_t step = 0;
   while (true)
     for (auto& [colours, labels] : pictures) {

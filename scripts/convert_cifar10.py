@@ -98,7 +98,8 @@ def batches_of_folder(folder):
         found = sorted(path for path in place.glob("*_batch*") if wanted(path.name)) if place.is_dir() else []
         if found:
             meta = place / "batches.meta"
-            return {path.name: path.read_bytes() for path in found}, meta.read_bytes() if meta.is_file() else None, place
+            names = meta.read_bytes() if meta.is_file() else None
+            return {path.name: path.read_bytes() for path in found}, names, place
     raise ConversionError(f"no data_batch_1 to data_batch_5 and test_batch in '{folder}'")
 
 

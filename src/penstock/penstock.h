@@ -4,6 +4,8 @@
 #include "penstock/base/base.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/data/data.h"
+#include "penstock/data/dataset.h"
+#include "penstock/data/find_data.h"
 #include "penstock/model/model.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/pipeline.h"

@@ -13,11 +13,14 @@ namespace {
 
 /// 0, 1, ... count-1.
 Prefetcher<int>::Make numbers(int count) {
-  return [next = 0, count]() mutable { return next < count ? std::optional(next++) : std::nullopt; };
+  return [count](std::int64_t index) { return index < count ? std::optional(static_cast<int>(index)) : std::nullopt; };
 }
 
-class PrefetcherAhead : public testing::TestWithParam<std::size_t> {};
-INSTANTIATE_TEST_SUITE_P(Items, PrefetcherAhead, testing::Values(0, 1, 2, 100));
+class PrefetcherAhead : public testing::TestWithParam<PrefetchOptions> {};
+INSTANTIATE_TEST_SUITE_P(Items, PrefetcherAhead,
+                         testing::Values(PrefetchOptions{0, 1}, PrefetchOptions{1, 1}, PrefetchOptions{2, 1},
+                                         PrefetchOptions{100, 1}, PrefetchOptions{1, 3}, PrefetchOptions{4, 3},
+                                         PrefetchOptions{100, 8}));
 
 TEST_P(PrefetcherAhead, HandsOutEverythingInOrderAndThenNothing) {
   Prefetcher<int> prefetcher(numbers(50), GetParam());
@@ -28,9 +31,9 @@ TEST_P(PrefetcherAhead, HandsOutEverythingInOrderAndThenNothing) {
 
 TEST_P(PrefetcherAhead, AnErrorReachesTheCallerAfterTheItemsBeforeIt) {
   Prefetcher<int> prefetcher(
-      [next = 0]() mutable -> std::optional<int> {
-        if (next == 3) throw std::runtime_error("the fourth is broken");
-        return next++;
+      [](std::int64_t index) -> std::optional<int> {
+        if (index == 3) throw std::runtime_error("the fourth is broken");
+        return static_cast<int>(index);
       },
       GetParam());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(prefetcher.next(), i);
@@ -48,20 +51,20 @@ TEST_P(PrefetcherAhead, MayBeDroppedBeforeItsEnd) {
   EXPECT_EQ(prefetcher.next(), 0);
 }
 
-TEST(Prefetcher, MayBeDroppedUnused) { Prefetcher<int> prefetcher(numbers(10), 2); }
+TEST(Prefetcher, MayBeDroppedUnused) { Prefetcher<int> prefetcher(numbers(10), {.ahead = 2}); }
 
 TEST(Prefetcher, WorksAheadOnAnotherThreadAndNoFurther) {
   std::atomic<int> made = 0;
   std::latch two_made(2);
   std::thread::id maker;
   Prefetcher<int> prefetcher(
-      [&]() -> std::optional<int> {
+      [&](std::int64_t) -> std::optional<int> {
         if (made == 0) maker = std::this_thread::get_id();
         const int item = made++;
         if (item < 2) two_made.count_down();
         return item;
       },
-      2);
+      {.ahead = 2});
   two_made.wait();  // before anything was asked for
   EXPECT_EQ(made, 2);
   for (int i = 0; i < 10; ++i) {
@@ -71,14 +74,26 @@ TEST(Prefetcher, WorksAheadOnAnotherThreadAndNoFurther) {
   EXPECT_NE(maker, std::this_thread::get_id());
 }
 
+TEST(Prefetcher, SeveralWorkersMakeItemsAtOnce) {
+  std::latch all_at_work(3);
+  Prefetcher<int> prefetcher(
+      [&](std::int64_t index) -> std::optional<int> {
+        if (index < 3) all_at_work.arrive_and_wait();  // returns only when three are in the making
+        return index < 20 ? std::optional(static_cast<int>(index)) : std::nullopt;
+      },
+      {.ahead = 3, .workers = 3});
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(prefetcher.next(), i);
+  EXPECT_EQ(prefetcher.next(), std::nullopt);
+}
+
 TEST(Prefetcher, NoThreadWhenNothingIsAhead) {
   std::vector<std::thread::id> makers;
   Prefetcher<int> prefetcher(
-      [&]() -> std::optional<int> {
+      [&](std::int64_t) -> std::optional<int> {
         makers.push_back(std::this_thread::get_id());
         return 7;
       },
-      0);
+      {});
   EXPECT_TRUE(makers.empty());
   EXPECT_EQ(prefetcher.next(), 7);
   EXPECT_EQ(makers, std::vector{std::this_thread::get_id()});

@@ -192,7 +192,10 @@ ByteImage apply_jitter(ByteImage image, const ColorJitter& jitter, const SampleK
   for (std::size_t left = order.size(); left > 1; --left)
     std::swap(order[left - 1], order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(left)))]);
   // Drawn whether or not they are used: one more that is on leaves the others.
-  const auto change = [&](double most) { return -std::min(1.0, most) + (most + std::min(1.0, most)) * random.uniform(); };
+  const auto change = [&](double most) {
+    const double least = -std::min(1.0, most);
+    return least + (most - least) * random.uniform();
+  };
   const double brightness = change(jitter.brightness), contrast = change(jitter.contrast),
                saturation = change(jitter.saturation), hue = change(jitter.hue);
   for (const int which : order) {

@@ -35,7 +35,8 @@ std::vector<std::string> find_batches(const std::filesystem::path& folder, const
 /// The folder in or below `root` with batches of the Python version; empty where there are none.
 std::string find_python_version(const std::filesystem::path& root) {
   std::error_code code;
-  for (const auto& folder : {root, root / "cifar-10-batches-py", root / "cifar10", root / "cifar10/cifar-10-batches-py"})
+  for (const auto& folder :
+       {root, root / "cifar-10-batches-py", root / "cifar10", root / "cifar10/cifar-10-batches-py"})
     for (const char* name : {"data_batch_1", "test_batch"})
       if (std::filesystem::is_regular_file(folder / name, code)) return folder.string();
   return {};

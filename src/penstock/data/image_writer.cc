@@ -39,8 +39,8 @@ void check_augmentation(const ImageTransforms& transforms, std::int64_t channels
   require<ConfigError>(crop.min_area > 0 && crop.min_area <= crop.max_area && crop.max_area <= 1,
                        "a random crop of ", crop.min_area, " to ", crop.max_area,
                        " of an image's area: give numbers above 0, at most 1, the smaller one first");
-  require<ConfigError>(crop.min_ratio > 0 && crop.min_ratio <= crop.max_ratio, "a random crop whose width by height is ",
-                       crop.min_ratio, " to ", crop.max_ratio, ": give numbers above 0, the smaller one first");
+  require<ConfigError>(crop.min_ratio > 0 && crop.min_ratio <= crop.max_ratio, "a random crop whose width by height ",
+                       "is ", crop.min_ratio, " to ", crop.max_ratio, ": give numbers above 0, the smaller one first");
   const RandAugment& random = transforms.rand_augment;
   require<ConfigError>(random.operations >= 0, "RandAugment with ", random.operations, " operations: give 0 or more");
   require<ConfigError>(random.magnitude >= 0 && random.magnitude <= 30, "RandAugment with magnitude ", random.magnitude,

@@ -24,7 +24,8 @@ struct ImageChoice {
 /// of its own, so that switching one transform off leaves the others' choices.
 ImageChoice choose(const ImageTransforms& transforms, const SampleKey& key);
 
-/// Writes images of one set: transforms on bytes, then numbers. Plain loops instead of tensor arithmetic: the loader's thread then runs no kernel that
+/// Writes images of one set: transforms on bytes, then numbers.
+/// Plain loops instead of tensor arithmetic: the loader's thread then runs no kernel that
 /// could start a second pool of threads or disturb the ranks' thread settings, and the values cannot depend on vector
 /// width or thread count. Thread-safe.
 class ImageWriter {

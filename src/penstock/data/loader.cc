@@ -1,11 +1,17 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <dlfcn.h>
+
+#include <ATen/Parallel.h>
+
 #include "penstock/base/error.h"
 #include "penstock/data/data.h"
+#include "penstock/data/ordered_source.h"
 #include "penstock/data/permutation.h"
 #include "penstock/data/prefetcher.h"
 
@@ -29,11 +35,34 @@ LoaderOptions check(const LoaderOptions& options, std::int64_t samples) {
   return options;
 }
 
+/// One, and on large machines a few: on small ones they would take the cores of the ranks.
+std::size_t prefetch_workers() { return std::clamp(std::thread::hardware_concurrency() / 8, 1U, 4U); }
+
+/// A source may compute with tensors. On a loader's thread that must not start a pool of threads beside those of the
+/// ranks. LibTorch's own call would change the number for threads to come, too; OpenMP's is for this thread alone.
+void compute_on_this_thread_alone() {
+  thread_local bool is_done = false;
+  if (std::exchange(is_done, true)) return;
+  at::get_num_threads();  // LibTorch's first use of a thread would overwrite the setting
+  using SetThreads = void (*)(int);
+  if (const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set_threads(1);
+}
+
 }  // namespace
 
 struct Loader::State {
   State(std::shared_ptr<const SampleSource> the_source, const LoaderOptions& the_options)
-      : source(check(std::move(the_source))), options(check(the_options, source->size())) {}
+      : source(check(std::move(the_source))),
+        ordered(dynamic_cast<const OrderedSource*>(source.get())),
+        options(check(ordered ? without_batches(the_options) : the_options, source->size())),
+        batch_count(ordered ? static_cast<std::int64_t>(ordered->order(options.seed, 0).ends.size()) : batches()) {}
+
+  /// What an OrderedSource decides in their place.
+  static LoaderOptions without_batches(LoaderOptions options) {
+    options.batch_size = 1;
+    options.drop_last = false;
+    return options;
+  }
 
   std::int64_t batches() const {
     const std::int64_t whole = source->size() / options.batch_size;
@@ -43,7 +72,11 @@ struct Loader::State {
   /// Starts the next epoch. The previous one's thread is stopped first.
   void start_epoch() {
     prefetcher.reset();
-    if (options.shuffle) {
+    if (ordered) {
+      EpochOrder of_epoch = ordered->order(options.seed, static_cast<std::uint64_t>(epoch));
+      order = std::move(of_epoch.samples);
+      ends = std::move(of_epoch.ends);
+    } else if (options.shuffle) {
       order = permutation(source->size(), {.seed = options.seed, .epoch = static_cast<std::uint64_t>(epoch)});
     } else if (order.empty()) {
       order.resize(static_cast<std::size_t>(source->size()));
@@ -51,15 +84,17 @@ struct Loader::State {
     }
     running = static_cast<std::uint64_t>(epoch++);
     ++epochs_started;
-    prefetcher.emplace([this, batch = std::int64_t{0}]() mutable -> std::optional<Batch> {
-      if (batch == batches()) return std::nullopt;
-      return make(batch++);
-    }, static_cast<std::size_t>(options.prefetch));
+    const PrefetchOptions ahead{.ahead = static_cast<std::size_t>(options.prefetch), .workers = prefetch_workers()};
+    prefetcher.emplace([this](std::int64_t batch) -> std::optional<Batch> {
+      if (options.prefetch > 0) compute_on_this_thread_alone();
+      if (batch >= batch_count) return std::nullopt;
+      return make(batch);
+    }, ahead);
   }
 
   Batch make(std::int64_t index) const {
-    const auto begin = static_cast<std::size_t>(index * options.batch_size);
-    const std::size_t count = std::min(static_cast<std::size_t>(options.batch_size), order.size() - begin);
+    const std::size_t begin = begin_of(index);
+    const std::size_t count = begin_of(index + 1) - begin;
     const auto samples = static_cast<std::int64_t>(count);
     Batch made = source->make({.samples = std::span(order).subspan(begin, count),
                                .inputs = options.inputs ? split(samples, options.share) : RowRange{},
@@ -70,12 +105,21 @@ struct Loader::State {
     return made;
   }
 
+  /// Where the batch begins in `order`.
+  std::size_t begin_of(std::int64_t index) const {
+    if (ordered) return index == 0 ? 0 : ends[static_cast<std::size_t>(index - 1)];
+    return std::min(static_cast<std::size_t>(index * options.batch_size), order.size());
+  }
+
   std::shared_ptr<const SampleSource> source;
+  const OrderedSource* ordered;  // the same, where it decides itself
   LoaderOptions options;
+  std::int64_t batch_count;
   std::int64_t epoch = 0;  // the next to start
   std::uint64_t running = 0;
   std::uint64_t epochs_started = 0;
   std::vector<std::int64_t> order;              // of the running epoch
+  std::vector<std::size_t> ends;                // of its batches, where the source decides
   std::optional<Prefetcher<Batch>> prefetcher;  // last: its thread reads all of the above
 };
 
@@ -92,7 +136,7 @@ void Loader::set_epoch(std::int64_t epoch) {
   state_->epoch = epoch;
 }
 
-std::int64_t Loader::batches_per_epoch() const { return state_->batches(); }
+std::int64_t Loader::batches_per_epoch() const { return state_->batch_count; }
 
 std::int64_t Loader::samples() const { return state_->source->size(); }
 
@@ -116,7 +160,9 @@ Loader::Iterator& Loader::Iterator::operator++() {
 
 LoaderOptions for_test(LoaderOptions options) {
   options.shuffle = options.drop_last = false;
-  options.transforms = {.resize = options.transforms.resize};
+  // Images come as large as they do in training.
+  const ImageTransforms& training = options.transforms;
+  options.transforms = {.resize = training.resize > 0 ? training.resize : training.resized_crop.size};
   return options;
 }
 

@@ -1,30 +1,43 @@
-// Items made ahead of their use, on a thread of their own. Torch-free, so that it runs under TSAN.
+// Items made ahead of their use, on threads of their own. Torch-free, so that it runs under TSAN.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace penstock {
 
-/// Calls `make` until it returns nothing, at most `ahead` items before they are asked for. With `ahead` = 0 there is
-/// no thread: every item is made when it is asked for. An exception in `make` ends the stream and is thrown by the
-/// next() that would have returned that item; the items before it are delivered first.
-/// next() belongs to one thread at a time. Destruction waits for the item in the making, not for the rest.
+/// How far and by how many threads items are made before they are asked for.
+struct PrefetchOptions {
+  std::size_t ahead = 0;    // items, at most; 0: no thread, every item is made when it is asked for
+  std::size_t workers = 1;  // threads, at least 1
+};
+
+/// Calls `make` with 0, 1, ... until it returns nothing. With several workers `make` runs on several threads at once,
+/// and is called for a few numbers behind the end too. Items come in their order. An exception in `make` ends the
+/// stream and is thrown by the next() that would have returned that item; the items before it are delivered first.
+/// next() belongs to one thread at a time. Destruction waits for the items in the making, not for the rest.
 template <class Item>
 class Prefetcher {
  public:
-  using Make = std::function<std::optional<Item>()>;
+  using Make = std::function<std::optional<Item>(std::int64_t index)>;
 
-  Prefetcher(Make make, std::size_t ahead) : make_(std::move(make)), ahead_(ahead) {
-    if (ahead_ > 0) thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
+  Prefetcher(Make make, const PrefetchOptions& options) : make_(std::move(make)), ahead_(options.ahead) {
+    for (std::size_t i = 0; ahead_ > 0 && i < std::max<std::size_t>(1, options.workers); ++i)
+      workers_.emplace_back([this](std::stop_token stop) { run(stop); });
+  }
+  ~Prefetcher() {
+    for (std::jthread& worker : workers_) worker.request_stop();  // all of them before the first is joined
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -33,61 +46,66 @@ class Prefetcher {
   std::optional<Item> next() {
     if (ahead_ == 0) return next_now();
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !ready_.empty() || ended_; });
-    if (ready_.empty()) {
-      if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-      return std::nullopt;
-    }
-    std::optional<Item> item(std::move(ready_.front()));
-    ready_.pop_front();
+    if (ended_) return std::nullopt;
+    changed_.wait(lock, [this] { return ready_.contains(delivered_); });
+    Made made = std::move(ready_.extract(delivered_).mapped());
+    ++delivered_;
+    ended_ = !made.item;
     changed_.notify_all();
-    return item;
+    if (made.error) std::rethrow_exception(made.error);
+    return std::move(made.item);
   }
 
  private:
+  /// An item, an error, or the end.
+  struct Made {
+    std::optional<Item> item;
+    std::exception_ptr error;
+  };
+
   std::optional<Item> next_now() {
     if (ended_) return std::nullopt;
     ended_ = true;  // holds if make_ throws
-    std::optional<Item> item = make_();
+    std::optional<Item> item = make_(delivered_++);
     ended_ = !item;
     return item;
   }
 
   void run(const std::stop_token& stop) {
-    std::exception_ptr error;
-    try {
-      while (wait_for_room(stop)) {
-        std::optional<Item> item = make_();
-        if (!item) break;
-        const std::lock_guard lock(mutex_);
-        ready_.push_back(std::move(*item));
-        changed_.notify_all();
+    while (const std::optional<std::int64_t> index = claim(stop)) {
+      Made made;
+      try {
+        made.item = make_(*index);
+      } catch (...) {
+        made.error = std::current_exception();
       }
-    } catch (...) {
-      error = std::current_exception();
+      const std::lock_guard lock(mutex_);
+      last_reached_ = last_reached_ || !made.item;
+      ready_.emplace(*index, std::move(made));
+      changed_.notify_all();
     }
-    const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
-    ended_ = true;
-    changed_.notify_all();
   }
 
-  /// False when nobody wants more.
-  bool wait_for_room(const std::stop_token& stop) {
+  /// The number of the next item to make, when there is room for it; nothing when nobody wants more.
+  std::optional<std::int64_t> claim(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, stop, [this] { return ready_.size() < ahead_; });
-    return !stop.stop_requested();
+    const auto has_room = [this] { return claimed_ - delivered_ < static_cast<std::int64_t>(ahead_); };
+    changed_.wait(lock, stop, [&] { return last_reached_ || has_room(); });
+    if (stop.stop_requested() || last_reached_) return std::nullopt;
+    return claimed_++;
   }
 
   Make make_;
   std::size_t ahead_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  // Guarded by mutex_ where there is a thread.
-  std::deque<Item> ready_;
-  std::exception_ptr error_;
-  bool ended_ = false;
-  std::jthread thread_;  // last: stopped and joined before anything it uses goes away
+  // Guarded by mutex_ where there are threads.
+  std::map<std::int64_t, Made> ready_;
+  std::int64_t claimed_ = 0;
+  std::int64_t delivered_ = 0;
+  bool last_reached_ = false;  // some worker has met the end or an error
+  bool ended_ = false;         // next() has
+  std::vector<std::jthread> workers_;  // last: stopped and joined before anything they use goes away
 };
 
 }  // namespace penstock

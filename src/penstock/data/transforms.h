@@ -5,8 +5,8 @@
 
 namespace penstock {
 
-/// A piece of random size, shape and place is cropped and resized to `size` x `size` pixels by linear interpolation that
-/// averages where it shrinks (torchvision's RandomResizedCrop).
+/// A piece of random size, shape and place is cropped and resized to `size` x `size` pixels by linear interpolation
+/// that averages where it shrinks (torchvision's RandomResizedCrop).
 struct ResizedCrop {
   std::int64_t size = 0;  // 0: no such crop
   double min_area = 0.08;  // of the image's area, drawn uniformly
