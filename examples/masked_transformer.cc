@@ -1,12 +1,12 @@
 // A transformer learns to classify token sequences of different lengths: tokens and a padding mask are two inputs.
 //   build/release/examples/masked_transformer [EPOCHS]     default 4
 //   mpirun -n 2 build/release/examples/masked_transformer
-//
 // A token is of one of four kinds, its number modulo 4; the answer is the kind of most tokens that the mask shows.
 #include <iostream>
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
@@ -62,14 +62,14 @@ torch::optim::AdamW adamw(const std::vector<torch::Tensor>& parameters) {
 }
 
 int main(int argc, char** argv) try {
+  ps::TrainerOptions options{.epochs = 4};
+  Arguments("masked_transformer", "Learns with masks.").add("EPOCHS", options.epochs, "passes").parse(argc, argv);
   Classifier network;
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.inputs = 2, .micro_batches = 4, .clip_norm = 1.0});
   pipeline.optimize_with(adamw);
   const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1});
   ps::Loader train(sequences(4096, 1), reading), test(sequences(1000, 2), ps::for_test(reading));
-  ps::TrainerOptions options;
-  options.epochs = argc > 1 ? std::stoll(argv[1]) : 4;
   options.learning_rate = ps::LearningRatePlan{.schedule = "cosine", .rate = 3e-3, .warmup = 20, .by_epoch = false};
   ps::Trainer trainer(pipeline, options);
   if (world.is_main())

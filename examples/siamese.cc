@@ -6,6 +6,7 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
@@ -38,6 +39,9 @@ std::shared_ptr<const ps::SampleSource> pairs(ps::DataPart part, std::int64_t co
 }
 
 int main(int argc, char** argv) try {
+  std::int64_t epochs = 3;
+  Arguments("siamese", "A siamese network learns whether two pictures show one digit.")
+      .add("EPOCHS", epochs, "over the training set").parse(argc, argv);
   Siamese network;
   ps::World world(argc, argv, {.stages = 2});
   const ps::Loss loss{"same_or_not", [](const torch::Tensor& logit, const torch::Tensor& same) {
@@ -50,7 +54,7 @@ int main(int argc, char** argv) try {
   ps::Loader train(pairs(ps::DataPart::train, 8000), reading);
   ps::Loader test(pairs(ps::DataPart::test, 1000), ps::for_test(reading));
   ps::TrainerOptions options;
-  options.epochs = argc > 1 ? std::stoll(argv[1]) : 3;
+  options.epochs = epochs;
   options.metrics = {{{"right", [](const torch::Tensor& logit, const torch::Tensor& same) {
                          return logit.gt(0).eq(same).sum().item<double>();
                        }}}};

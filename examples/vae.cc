@@ -8,6 +8,7 @@
 
 #include <penstock/penstock.h>
 
+#include "arguments.h"
 #include "data_folder.h"
 
 namespace ps = penstock;
@@ -43,6 +44,9 @@ std::shared_ptr<const ps::SampleSource> pictures(ps::DataPart part) {
 }
 
 int main(int argc, char** argv) try {
+  std::int64_t epochs = 3;
+  Arguments("vae", "A variational autoencoder learns what digits look like, without labels.")
+      .add("EPOCHS", epochs, "over the training set").parse(argc, argv);
   Vae network;
   ps::World world(argc, argv, {.stages = 2});
   const ps::Loss loss{"nats", nats};  // a mean over samples: there is no target to weigh them by
@@ -53,7 +57,7 @@ int main(int argc, char** argv) try {
   ps::Loader train(pictures(ps::DataPart::train), reading);
   ps::Loader test(pictures(ps::DataPart::test), ps::for_test(reading));
   ps::TrainerOptions options;
-  options.epochs = argc > 1 ? std::stoll(argv[1]) : 3;
+  options.epochs = epochs;
   ps::Trainer trainer(pipeline, options);
   if (world.is_main())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 50, .is_terminal = ps::stdout_is_terminal()}));

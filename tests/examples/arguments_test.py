@@ -26,6 +26,9 @@ MISUSE = {
     "resnet_trainer": [(["--autoagument"], "unknown flag '--autoagument': did you mean '--autoaugment'?"),
                        (["0"], "CHUNKS: 0 is too small"), (["1", "-1"], "EPOCHS: -1 is too small")],
     "tied_inference": [(["brodcast"], "WORD: brodcast not in {broadcast,table}")],
+    "masked_transformer": [(["0"], "EPOCHS: 0 is too small")],
+    "siamese": [(["--epochs"], "unknown flag '--epochs'")],
+    "vae": [(["few"], "Could not convert: EPOCHS = few")],
     "unet_skip": [(["4.5"], "Could not convert: STEPS = 4.5")],
 }
 
