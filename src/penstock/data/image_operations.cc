@@ -183,13 +183,13 @@ std::array<std::uint8_t, 3> to_rgb(const Hsv& colour) {
 constexpr int weight_bits = 22;  // behind the point, as Pillow counts
 
 /// Which pixels of a row or column make one of the resized image, and how much of each.
-struct Window {
+struct ResizeWindow {
   std::int64_t first = 0;
   std::vector<std::int32_t> weights;
 };
 
-std::vector<Window> windows(std::int64_t from, std::int64_t to) {
-  std::vector<Window> all(static_cast<std::size_t>(to));
+std::vector<ResizeWindow> windows(std::int64_t from, std::int64_t to) {
+  std::vector<ResizeWindow> all(static_cast<std::size_t>(to));
   const double scale = static_cast<double>(from) / static_cast<double>(to), width = std::max(1.0, scale);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double centre = (static_cast<double>(i) + 0.5) * scale;
@@ -209,7 +209,7 @@ std::vector<Window> windows(std::int64_t from, std::int64_t to) {
   return all;
 }
 
-std::uint8_t weighted(const Window& window, const std::uint8_t* pixels, std::int64_t stride) {
+std::uint8_t weighted(const ResizeWindow& window, const std::uint8_t* pixels, std::int64_t stride) {
   std::int64_t sum = std::int64_t{1} << (weight_bits - 1);
   for (std::size_t i = 0; i < window.weights.size(); ++i)
     sum += std::int64_t{window.weights[i]} * pixels[(window.first + static_cast<std::int64_t>(i)) * stride];
@@ -268,7 +268,7 @@ ByteImage turn_hue(ByteImage image, double part) {
 
 ByteImage crop_and_resize(const ByteImage& image, const ImageBox& box, const ImageSize& size) {
   // Rows first, and rounded in between: Pillow's last bits.
-  const std::vector<Window> across = windows(box.width, size.width), down = windows(box.height, size.height);
+  const std::vector<ResizeWindow> across = windows(box.width, size.width), down = windows(box.height, size.height);
   ByteImage out{image.channels, size.height, size.width, {}};
   out.pixels.resize(static_cast<std::size_t>(image.channels * out.plane()));
   std::vector<std::uint8_t> narrow(static_cast<std::size_t>(box.height * size.width));
