@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <penstock/penstock.h>
+#include <torch/torch.h>
 
 #include "arguments.h"
 #include "data_folder.h"

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include <penstock/penstock.h>
+#include <torch/torch.h>
 
 #include "arguments.h"
 #include "data_folder.h"

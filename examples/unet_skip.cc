@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include <penstock/penstock.h>
+#include <torch/torch.h>
 
 #include "arguments.h"
 #include "data_folder.h"

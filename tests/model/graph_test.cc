@@ -222,13 +222,16 @@ TEST(SymbolicValues, have_no_contents_and_say_where_they_come_from) {
   const std::string expected =
       "forward looks at the contents of 'encoder.fc', which has none while the network is traced: put the code that "
       "needs them into penstock::apply(name, function, {values})";
-  EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v.size(0)); }), expected);
+  EXPECT_TRUE(says(refusal([](const Value& v) { static_cast<void>(v.size(0)); }), "the shape of 'encoder.fc'",
+                   "PipelineOptions::sample", "penstock::apply"));
   EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v ? 1 : 0); }), expected);
   EXPECT_EQ(refusal([](const Value& v) { static_cast<void>(v.tensor()); }), expected);
 }
 
 TEST(SymbolicValues, do_not_mix_with_tensors) {
-  const std::string text = refusal([](const Value& v) { v + torch::ones({1}); });
+  const std::string text = refusal([](const Value& v) {
+    apply("add", [](const Tensors& x) { return x[0] + x[1]; }, Values{v, torch::ones({1})});
+  });
   EXPECT_TRUE(says(text, "'add'", "'encoder.fc'", "a real tensor", "penstock::apply")) << text;
 }
 

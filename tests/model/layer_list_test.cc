@@ -1,6 +1,8 @@
 // A network of torch's own, run by names; and every way in which a sequence of names can go wrong.
 #include "penstock/model/layer_list.h"
 
+#include <atomic>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -264,6 +266,49 @@ TEST(LayerList, leaves_out_what_is_not_named_with_a_warning) {
   const std::string told = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(says(told, "leaves out 'body.block.first.weight' and 7 more parameters", "neither run nor trained"))
       << told;
+}
+
+/// Counts how many of it there are.
+struct HeavyImpl : torch::nn::Module {
+  explicit HeavyImpl(int size) : weight(register_parameter("weight", torch::randn({size, size}))) { ++alive; }
+  ~HeavyImpl() override { --alive; }
+  torch::Tensor forward(const torch::Tensor& x) { return x.mm(weight); }
+  torch::Tensor weight;
+  static inline std::atomic<int> alive{0};
+};
+
+TEST(LayerListOfFactories, BuildsWhatItsRanksNeed) {
+  const auto heavy = [] { return std::make_shared<HeavyImpl>(6); };
+  const auto network = layer_list({{"body.first", heavy}, {[](auto x) { return torch::tanh(x); }, "behind"},
+                                   cut_here, {"body.second", heavy}, "body.second", {"out", [] {
+                                     return torch::nn::Linear(6, 3);
+                                   }}});
+  EXPECT_EQ(HeavyImpl::alive, 0);
+  EXPECT_EQ(names(*network), (Names{"body.first", "body.first.behind", "body.second", "body.second_2", "out"}));
+  World world({.stages = 2});
+  Pipeline pipeline(world, *network, cross_entropy, {.seed = 5});
+  EXPECT_EQ(HeavyImpl::alive, 3);  // a module for each call
+  struct Written : Cell {
+    struct Body : Cell {
+      Layer first = add("first", [] { return std::make_shared<HeavyImpl>(6); });
+      Layer second = add("second", [] { return std::make_shared<HeavyImpl>(6); });
+    } body;
+    Layer out = add("out", [] { return torch::nn::Linear(6, 3); });
+    Written() { add("body", body); }
+    Value forward(Value x) override { return out(body.second(body.second(tanh(body.first(x))))); }
+  } written;
+  torch::manual_seed(1);
+  const torch::Tensor x = torch::randn({5, 6});
+  written.parameters(5);
+  EXPECT_TRUE(written(x).tensor().equal(pipeline.infer(x).output()));
+}
+
+TEST(LayerListOfFactories, RefusesWhatHasNoFactory) {
+  const auto linear = [] { return torch::nn::Linear(6, 6); };
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list({{"a", linear}, "aa"}); }), "'aa'", "did you mean 'a'"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list({{"a", linear}, {"a", linear}}); }), "two layers", "'a'"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(ExecutionSequence{"a"}); }), "'a'", "factory"));
+  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(ExecutionSequence{}); }), "empty"));
 }
 
 }  // namespace

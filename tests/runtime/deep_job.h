@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
 
 namespace penstock::test {

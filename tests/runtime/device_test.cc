@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
 #include "tests/base/complaint.h"
 

@@ -1,4 +1,5 @@
 // Inference: outputs of any number and kind, for every placement and batch, where they were asked for.
+#include "penstock/model/dropout.h"
 #include "penstock/runtime/infer.h"
 
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "penstock/transport/faulty.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test {

@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/autograd.h>
 
+#include "penstock/model/dropout.h"
 #include "penstock/model/random_place.h"
 #include "tests/runtime/trained.h"
 

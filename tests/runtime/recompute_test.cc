@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "penstock/model/dropout.h"
 #include "penstock/runtime/recompute.h"
 #include "tests/runtime/trained.h"
 

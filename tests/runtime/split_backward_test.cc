@@ -2,6 +2,7 @@
 // fused over a step give one result for all schedules and cuts.
 #include <gtest/gtest.h>
 
+#include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
 #include "tests/runtime/split_1f1b.h"
 

@@ -1,3 +1,4 @@
+#include "penstock/transport/faulty.h"
 #include "tests/transport/run_world.h"
 #include "tests/transport/world_under_test.h"
 

@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include <torch/types.h>
+#include "penstock/base/tensor.h"
 
 namespace penstock {
 

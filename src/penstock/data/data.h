@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <torch/types.h>
-
 #include "penstock/base/split.h"
+#include "penstock/base/tensor.h"
 #include "penstock/data/sample_source.h"
 #include "penstock/data/tensor_source.h"
 #include "penstock/data/text.h"

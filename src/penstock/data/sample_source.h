@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include <torch/types.h>
-
 #include "penstock/base/split.h"
+#include "penstock/base/tensor.h"
 #include "penstock/model/batch_tensors.h"
 
 namespace penstock {

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <torch/types.h>
-
+#include "penstock/base/tensor.h"
 #include "penstock/data/sample_source.h"
 
 namespace penstock {

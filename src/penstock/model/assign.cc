@@ -6,8 +6,6 @@
 namespace penstock {
 namespace {
 
-std::string range(int stages) { return stages == 1 ? "0 is the only stage" : say("stages are 0..", stages - 1); }
-
 const char* kind(const Node& node) { return node.is_layer() ? "layer" : "function"; }
 
 const Node* first_annotated(const Graph& graph) {
@@ -44,6 +42,8 @@ void follow_users(const Graph& graph, const std::vector<bool>& rootless, int sta
 
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
   require<PlanError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
+  // The annotations say where a network may be cut; one stage cuts it nowhere.
+  if (stages == 1) return std::vector<StageId>(graph.nodes.size(), StageId(0));
   const std::vector<bool> rootless = find_rootless(graph);
   const Node* annotated = first_annotated(graph);
   if (!annotated) {
@@ -73,7 +73,7 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
     }
     const int stage = *node.stage;
     require<PlanError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
-                       ", but the pipeline has ", stages, " stage", stages == 1 ? "" : "s", " (", range(stages), ")");
+                       ", but the pipeline has ", stages, " stages (stages are 0..", stages - 1, ")");
     require<PlanError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",
                        latest_name,
                        " on stage ", latest.value(), ": stages must not decrease along the data flow");

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <torch/types.h>
+#include "penstock/base/tensor.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include <torch/types.h>
+#include "penstock/base/tensor.h"
 
 namespace penstock {
 

@@ -36,23 +36,6 @@ Values Cell::operator()(const Values& inputs) {
   return tracer ? tracer->run_cell(*this, inputs) : forward_many(inputs);
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> Cell::named_parameters(std::uint64_t seed) {
-  Contents contents;
-  find_inside({}, contents);
-  std::vector<std::pair<std::string, torch::Tensor>> parameters;
-  const std::function<void(const Cell&)> visit = [&](const Cell& cell) {
-    for (const auto& layer : cell.layers_) {
-      for (const auto& parameter : standalone(*layer, seed).module->named_parameters())
-        if (!layer->ties.contains(parameter.key()))
-          parameters.emplace_back(full_name(*layer, contents.layers.at(layer.get()).path, parameter.key()),
-                                  parameter.value());
-    }
-    for (const auto& [name, inner] : cell.inner_) visit(*inner);
-  };
-  visit(*this);
-  return parameters;
-}
-
 Layer Cell::add_factory(const std::string& name, LayerFactory factory) {
   return Layer(add_record(name, std::move(factory)));
 }
@@ -66,6 +49,7 @@ Parameter Cell::add_parameter(const std::string& name, std::function<torch::Tens
 std::shared_ptr<LayerRecord> Cell::add_record(const std::string& name, LayerFactory factory) {
   check_name(name);
   layers_.push_back(std::make_shared<LayerRecord>(LayerRecord{name, joined(path_, name), std::move(factory), {}}));
+  layers_.back()->is_training = is_training_;
   return layers_.back();
 }
 

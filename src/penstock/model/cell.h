@@ -43,9 +43,29 @@ class Cell {
   /// that follow each other between Cells are run again together.
   RecomputeAnnotation recompute;
 
-  /// Parameters by full name, building what is not built yet from `seed`: for standalone training.
-  /// A pipeline made from this Cell afterwards starts from these values, and trains those that require gradients.
+  // For the network by itself, on one device: as of torch::nn::Module. Layers that are not built yet are built from
+  // `seed`. A pipeline made from this Cell afterwards starts from these values and trains those that require gradients.
+
+  /// Parameters by full name, in the order in which layers were added; a tied one at its home alone.
   std::vector<std::pair<std::string, torch::Tensor>> named_parameters(std::uint64_t seed = 0);
+  std::vector<torch::Tensor> parameters(std::uint64_t seed = 0);
+  /// Running statistics and the like.
+  std::vector<std::pair<std::string, torch::Tensor>> named_buffers(std::uint64_t seed = 0);
+  std::vector<torch::Tensor> buffers(std::uint64_t seed = 0);
+  /// The modules of the layers by full name.
+  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> named_modules(std::uint64_t seed = 0);
+  /// Whether dropout, batch statistics and the like work as in training (from the beginning on) or as in evaluation: of
+  /// all layers inside, those too that are built later. A pipeline switches its own layers by itself.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool is_training() const { return is_training_; }
+  /// Parameters and buffers by full name, the names of Pipeline::state(): the tensors themselves.
+  std::map<std::string, torch::Tensor> named_state(std::uint64_t seed = 0);
+  enum class Missing { refuse, keep };
+  /// Copies the values of `state`, as Pipeline::state() or a file of weights has it, into parameters and buffers.
+  /// Throws ConfigError, naming the tensor and changing nothing, for a name that the network does not have, for another
+  /// shape or dtype, and, unless `missing` is keep, for one that `state` does not have.
+  void load_state(const std::map<std::string, torch::Tensor>& state, Missing missing = Missing::refuse);
 
  protected:
   /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and UTF-8 text without
@@ -75,6 +95,8 @@ class Cell {
     std::map<const Cell*, Found> cells;  // with this one
   };
 
+  /// Every layer inside with its full name.
+  void visit(const std::function<void(LayerRecord&, const std::string& path)>& see) const;
   void check_name(const std::string& name) const;
   std::shared_ptr<LayerRecord> add_record(const std::string& name, LayerFactory factory);
   void set_path(const std::string& path);
@@ -84,6 +106,11 @@ class Cell {
   std::string path_;  // from the outermost Cell, which has none
   std::vector<std::shared_ptr<LayerRecord>> layers_;
   std::vector<std::pair<std::string, Cell*>> inner_;
+  bool is_training_ = true;
 };
+
+/// What Cell::load_state does, for tensors by name.
+void load_into(const std::map<std::string, torch::Tensor>& own, const std::map<std::string, torch::Tensor>& state,
+               Cell::Missing missing);
 
 }  // namespace penstock

@@ -47,23 +47,35 @@ Value relu(const Value& input) {
 }
 
 Value operator+(const Value& a, const Value& b) {
-  return apply("add", [](const Tensors& x) { return x[0] + x[1]; }, Values{a, b});
+  return apply_with_constants("add", [](const Tensors& x) { return x[0] + x[1]; }, Values{a, b});
 }
 
 Value operator-(const Value& a, const Value& b) {
-  return apply("sub", [](const Tensors& x) { return x[0] - x[1]; }, Values{a, b});
+  return apply_with_constants("sub", [](const Tensors& x) { return x[0] - x[1]; }, Values{a, b});
 }
 
 Value operator*(const Value& a, const Value& b) {
-  return apply("mul", [](const Tensors& x) { return x[0] * x[1]; }, Values{a, b});
+  return apply_with_constants("mul", [](const Tensors& x) { return x[0] * x[1]; }, Values{a, b});
 }
 
 Value operator/(const Value& a, const Value& b) {
-  return apply("div", [](const Tensors& x) { return x[0] / x[1]; }, Values{a, b});
+  return apply_with_constants("div", [](const Tensors& x) { return x[0] / x[1]; }, Values{a, b});
 }
 
 Value operator-(const Value& a) {
   return apply("neg", [](const Tensors& x) { return -x[0]; }, Values{a});
+}
+
+Value with_number(const Value& value, NumberOperation operation, double number) {
+  switch (operation) {
+    case NumberOperation::plus: return apply("add", [number](const Tensors& x) { return x[0] + number; }, Values{value});
+    case NumberOperation::minus: return apply("sub", [number](const Tensors& x) { return x[0] - number; }, Values{value});
+    case NumberOperation::minus_from:
+      return apply("sub", [number](const Tensors& x) { return number - x[0]; }, Values{value});
+    case NumberOperation::times: return scale(value, number);
+    case NumberOperation::over: return apply("div", [number](const Tensors& x) { return x[0] / number; }, Values{value});
+  }
+  throw InternalError("no such operation with a number");
 }
 
 Value scale(const Value& input, double factor) {
@@ -88,7 +100,7 @@ Value softmax(const Value& input, std::int64_t dimension) {
 
 Value matmul(const Value& a, const Value& b, const MatmulOptions& options) {
   const auto turned = [](const torch::Tensor& x, bool swap) { return swap ? x.transpose(-2, -1) : x; };
-  return apply("matmul",
+  return apply_with_constants("matmul",
                [options, turned](const Tensors& x) {
                  return torch::matmul(turned(x[0], options.transpose_a), turned(x[1], options.transpose_b));
                },
@@ -96,7 +108,7 @@ Value matmul(const Value& a, const Value& b, const MatmulOptions& options) {
 }
 
 Value gather(const Value& table, const Value& indices, std::int64_t dimension) {
-  return apply("gather",
+  return apply_with_constants("gather",
                [dimension](const Tensors& x) {
                  const auto wide = dimension < 0 ? dimension + x[0].dim() : dimension;
                  std::vector<std::int64_t> sizes = x[0].sizes().vec();
@@ -108,10 +120,15 @@ Value gather(const Value& table, const Value& indices, std::int64_t dimension) {
 }
 
 Value squeeze(const Value& input, std::int64_t dimension) {
-  return apply("squeeze", [dimension](const Tensors& x) {
-    require<PlanError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ", x[0].sizes(),
-                       ": only a dimension of size 1 can go");
-    return x[0].squeeze(dimension);
+  return squeeze(input, std::vector<std::int64_t>{dimension});
+}
+
+Value squeeze(const Value& input, const std::vector<std::int64_t>& dimensions) {
+  return apply("squeeze", [dimensions](const Tensors& x) {
+    for (const std::int64_t dimension : dimensions)
+      require<PlanError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ", x[0].sizes(),
+                         ": only a dimension of size 1 can go");
+    return x[0].squeeze(at::IntArrayRef(dimensions));
   }, Values{input});
 }
 
@@ -141,7 +158,7 @@ Values split(const Value& input, int parts, std::int64_t dimension) {
 }
 
 Value concat(const Values& inputs, std::int64_t dimension) {
-  return apply("concat", [dimension](const Tensors& x) { return torch::cat(x, dimension); }, inputs);
+  return apply_with_constants("concat", [dimension](const Tensors& x) { return torch::cat(x, dimension); }, inputs);
 }
 
 Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples) {

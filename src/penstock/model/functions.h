@@ -1,4 +1,5 @@
-// The functions that a forward needs between its layers. Each is one node of the graph; none has parameters.
+// The functions that a forward needs between its layers. Each is one node of the graph; none has parameters. A real
+// tensor beside a symbol is a constant, the same for every micro-batch: a mask, for example. Value has more as methods.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,8 @@ Value matmul(const Value& a, const Value& b, const MatmulOptions& options = {});
 Value gather(const Value& table, const Value& indices, std::int64_t dimension = 0);
 /// Without `dimension`, which must have size 1.
 Value squeeze(const Value& input, std::int64_t dimension);
+/// Without all of `dimensions`, which must have size 1; numbers count in the shape of `input`.
+Value squeeze(const Value& input, const std::vector<std::int64_t>& dimensions);
 Value unsqueeze(const Value& input, std::int64_t dimension);
 Value transpose(const Value& input, std::int64_t a, std::int64_t b);
 /// The mean over `dimensions`, which stay with size 1 or go.

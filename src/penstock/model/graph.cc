@@ -5,6 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/utf8.h"
+#include "penstock/model/traced_shapes.h"
 
 namespace penstock {
 namespace {
@@ -19,12 +20,13 @@ std::string Graph::name_of(const ValueRef& value) const {
   return node.outputs == 1 ? node.name : say(node.name, ":", value.output);
 }
 
-Graph trace_graph(Cell& network, int inputs) {
-  Tracer tracer(network, inputs);
+Graph trace_graph(Cell& network, int inputs, const TraceSample& sample) {
+  Tracer tracer(network, inputs, sample);
   return tracer.finish(network(tracer.inputs()));
 }
 
-Tracer::Tracer(const Cell& root, int inputs) {
+Tracer::Tracer(const Cell& root, int inputs, const TraceSample& sample)
+    : shapes_(std::make_unique<TracedShapes>(sample)) {
   require<PlanError>(inputs >= 1, "a network takes at least one input, not ", inputs);
   require<PlanError>(!tracer_of_thread, "a network is traced while another one is: forward cannot make a pipeline");
   graph_.inputs = inputs;
@@ -34,6 +36,8 @@ Tracer::Tracer(const Cell& root, int inputs) {
 }
 
 Tracer::~Tracer() { tracer_of_thread = nullptr; }
+
+TracedShape Tracer::shape_of(const Value& value) { return shapes_->of(graph_, value.ref_); }
 
 Tracer* Tracer::running() { return tracer_of_thread; }
 

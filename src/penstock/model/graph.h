@@ -50,14 +50,25 @@ struct Graph {
   std::string name_of(const ValueRef& value) const;
 };
 
+/// What a network is traced with, so that the shapes and dtypes of its values are known: an input each. Their numbers
+/// are not looked at, and the number of samples is left open.
+struct TraceSample {
+  Tensors inputs = {};
+  /// The dimension of each input along which samples lie; none: there is none. Dimension 0 where nothing is said.
+  std::vector<std::optional<int>> samples_along = {};
+};
+
+struct TracedShape;
+class TracedShapes;
+
 /// Runs `network.forward` once on symbolic values. Throws PlanError for contradicting annotations, a network that
 /// mixes real and symbolic values, or one that returns nothing.
-Graph trace_graph(Cell& network, int inputs = 1);
+Graph trace_graph(Cell& network, int inputs = 1, const TraceSample& sample = {});
 
 /// Collects the nodes while forward runs; lives only that long.
 class Tracer {
  public:
-  Tracer(const Cell& root, int inputs);
+  Tracer(const Cell& root, int inputs, const TraceSample& sample = {});
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -74,6 +85,8 @@ class Tracer {
 
   /// "layer1", for messages about `value`.
   std::string name_of(const Value& value) const { return graph_.name_of(value.ref_); }
+  /// Throws PlanError where it is not known.
+  TracedShape shape_of(const Value& value);
   /// The tracer of symbolic `values`, or none where all are real. Throws PlanError when they are mixed.
   static Tracer* of(const std::string& user, const Values& values);
   /// The tracer of any symbolic value among `values`.
@@ -96,6 +109,7 @@ class Tracer {
   int running_block() const;
 
   Graph graph_;
+  std::unique_ptr<TracedShapes> shapes_;
   Cell::Contents contents_;
   std::vector<RunningCell> running_;      // from the network inwards
   int cell_calls_ = 0;

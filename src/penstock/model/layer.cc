@@ -92,6 +92,7 @@ void tie_values(torch::Tensor& parameter, const torch::Tensor& home) {
 BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
   if (layer.standalone) return *layer.standalone;
   layer.standalone = build_layer(layer.factory, {.seed = seed, .layer = layer.path});
+  if (!layer.is_training) layer.standalone->module->eval();
   for (const auto& [name, to] : layer.ties) {
     const ParameterOfLayer home = home_of(to.layer, to.name);
     torch::Tensor mine = find_parameter(*layer.standalone->module, name, layer.path);

@@ -11,8 +11,6 @@
 #include <tuple>
 #include <type_traits>
 
-#include <torch/nn/module.h>
-
 #include "penstock/model/value.h"
 
 namespace penstock {
@@ -88,6 +86,7 @@ struct LayerRecord {
   StageAnnotation stage;
   std::optional<BuiltLayer> standalone = {};           // built when the network runs on real tensors
   std::map<std::string, ParameterOfLayer> ties = {};   // by parameter of this layer: what it is instead of its own
+  bool is_training = true;                             // the mode of `standalone`
   bool is_parameter = false;                           // a raw parameter, not a layer that is called (parameter.h)
   RecomputeAnnotation recompute = {};
 };

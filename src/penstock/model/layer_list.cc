@@ -154,15 +154,19 @@ class ListedLayers : public Folder {
   ListedLayers(const std::shared_ptr<Module>& module, ExecutionSequence sequence, std::vector<CallableKind> kinds)
       : kinds_(std::move(kinds)) {
     kinds_.insert(kinds_.end(), torch_kinds().begin(), torch_kinds().end());
-    const Submodule whole{"", module, std::nullopt};
-    collect(whole, all_);
-    require<PlanError>(!all_.empty(), "'", module->name(), "' has no submodules to run: register some");
-    if (sequence.empty()) unroll(whole, sequence);
+    if (module) {
+      const Submodule whole{"", module, std::nullopt};
+      collect(whole, all_);
+      require<PlanError>(!all_.empty(), "'", module->name(), "' has no submodules to run: register some");
+      if (sequence.empty()) unroll(whole, sequence);
+    }
+    require<PlanError>(!sequence.empty(), "the sequence is empty: give it layers");
     const auto is_marker = [](const Execution& entry) { return entry.kind_ == Execution::Kind::cut; };
     if (std::any_of(sequence.begin(), sequence.end(), is_marker)) stage_ = 0;
     for (const Execution& entry : sequence) {
       switch (entry.kind_) {
         case Execution::Kind::name: add_name(entry.name_); break;
+        case Execution::Kind::factory: add_factory_entry(entry); break;
         case Execution::Kind::function: add_function(entry); break;
         case Execution::Kind::cut: add_cut(); break;
       }
@@ -170,7 +174,7 @@ class ListedLayers : public Folder {
     require<PlanError>(waiting_.empty(), "a function at \"front\" ends the sequence: there is no name behind it; "
                        "give it the place \"behind\"");
     require<PlanError>(!stage_ || has_layer_, "the sequence ends with cut_here: a stage needs layers behind it");
-    warn_of_unused(*module);
+    if (module) warn_of_unused(*module);
   }
 
   Values forward_many(Values values) override {
@@ -187,14 +191,32 @@ class ListedLayers : public Folder {
   struct Part {
     std::string name;
     Layer layer;
-    const CallableKind* kind = nullptr;  // none: known to its Sequential alone
+    const CallableKind* kind = nullptr;  // none: known to its Sequential, or its factory, alone
+    int gives = 1;                       // where no kind says it
   };
 
-  void add_name(const std::string& name) {
+  void add_factory_entry(const Execution& entry) {
+    const bool is_new = !made_.contains(entry.name_) && (all_.empty() || !is_part(entry.name_));
+    require<PlanError>(is_new, "the sequence has two layers called '", entry.name_, "': give one of them another name");
+    const Layer layer = add_layer(entry.name_, entry.make_);
+    made_.emplace(entry.name_, Part{entry.name_, layer, nullptr, entry.make_.outputs});
+    add_name(entry.name_);
+  }
+
+  bool is_part(const std::string& name) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const Submodule& submodule) { return submodule.name == name; });
+  }
+
+  Part& part_of(const std::string& name) {
+    if (const auto made = made_.find(name); made != made_.end()) return made->second;
     const Submodule& submodule = find(name);
     auto known = parts_.find(submodule.module.get());
     if (known == parts_.end()) known = parts_.emplace(submodule.module.get(), make_part(submodule)).first;
-    Part& part = known->second;
+    return known->second;
+  }
+
+  void add_name(const std::string& name) {
+    Part& part = part_of(name);
     const std::optional<int>& annotated = part.layer.pipeline_stage.value();
     require<PlanError>(!stage_ || !annotated || *annotated == *stage_, "'", name, "' is called on stage ",
                        annotated.value_or(0), " and on stage ", stage_.value_or(0),
@@ -210,7 +232,7 @@ class ListedLayers : public Folder {
     steps_.push_back({part.layer, nullptr});
     last_ = name;
     giver_ = name;
-    given_ = part.kind ? part.kind->gives : 1;
+    given_ = part.kind ? part.kind->gives : part.gives;
   }
 
   void add_function(const Execution& entry) {
@@ -259,6 +281,9 @@ class ListedLayers : public Folder {
     if (found != all_.end()) return *found;
     std::vector<std::string> names;
     for (const Submodule& submodule : all_) names.push_back(submodule.name);
+    for (const auto& [made, part] : made_) names.push_back(made);
+    require<PlanError>(!names.empty(), "the sequence names '", name, "', but it has neither a module nor a factory of that "
+                       "name: {\"", name, "\", [] { return ...; }}");
     throw PlanError(say("the sequence names '", name, "', but no submodule is called that: did you mean '",
                         nearest(name, names), "'?"));
   }
@@ -279,7 +304,7 @@ class ListedLayers : public Folder {
                                  return copy_of(submodule, kind ? &*kind : nullptr);
                                },
                                known ? known->gives : 1};
-    Part made{submodule.name, add_layer(submodule.name, factory), known};
+    Part made{submodule.name, add_layer(submodule.name, factory), known, 1};
     for (const auto& [name, value] : parameters_used_by(*submodule.module))
       if (const auto home = home_of(value)) made.layer.tie(name, home->first, home->second);
     return made;
@@ -325,6 +350,7 @@ class ListedLayers : public Folder {
   std::vector<CallableKind> kinds_;
   std::vector<Submodule> all_;
   std::map<const Module*, Part> parts_;
+  std::map<std::string, Part> made_;  // by factories of their own
   std::vector<std::unique_ptr<FunctionCell>> functions_;
   std::vector<Step> steps_;
 
@@ -341,6 +367,10 @@ class ListedLayers : public Folder {
 std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& module, const ExecutionSequence& sequence,
                                   std::vector<CallableKind> kinds) {
   return std::make_unique<ListedLayers>(module, sequence, std::move(kinds));
+}
+
+std::unique_ptr<Cell> layer_list(const ExecutionSequence& sequence) {
+  return std::make_unique<ListedLayers>(nullptr, sequence, std::vector<CallableKind>{});
 }
 
 }  // namespace penstock

@@ -57,6 +57,12 @@ class Execution {
   Execution(const char* name) : name_(name) {}                      // NOLINT: sequences are written as plain names
   Execution(std::string name) : name_(std::move(name)) {}           // NOLINT
   Execution(CutMarker) : kind_(Kind::cut) {}                        // NOLINT
+  /// A layer by a factory, as of Cell::add, instead of a part of a finished module: {"fc", [] { return Linear(8, 2); }}.
+  /// The name may stand there again as a plain name: the same layer once more.
+  template <class Make>
+    requires std::invocable<Make&>
+  Execution(std::string name, Make make)
+      : kind_(Kind::factory), name_(std::move(name)), make_(layer_factory(std::move(make))) {}
   /// A function of one, two or three tensors that gives one tensor or a tuple of them. "behind": it runs behind the
   /// entry before it, on that one's stage; "front": in front of the next name, on that one's stage. Functions have no
   /// parameters: what trains belongs into a module. Several at one place run in the order in which they stand.
@@ -70,11 +76,12 @@ class Execution {
 
  private:
   friend class ListedLayers;
-  enum class Kind { name, function, cut };
+  enum class Kind { name, factory, function, cut };
 
   Kind kind_ = Kind::name;
   std::string name_;
   std::string place_;
+  LayerFactory make_;
   TensorFunction function_;
   int takes_ = 1;
   int gives_ = 1;
@@ -93,8 +100,9 @@ struct CallableKind {
 template <class M>
 CallableKind callable_kind() {
   CallableKind kind;
-  kind.fits = [](const torch::nn::Module& module) { return typeid(module) == typeid(M); };
-  kind.call = [](const std::shared_ptr<torch::nn::Module>& module) {
+  // Generic, so that torch's Module need not be known before M is.
+  kind.fits = [](const auto& module) { return typeid(module) == typeid(M); };
+  kind.call = [](const auto& module) {
     return traits::erase<M>(std::dynamic_pointer_cast<M>(module));
   };
   if constexpr (traits::TakesOne<M>) kind.takes.push_back(1);
@@ -125,8 +133,15 @@ std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& modu
 /// and a part or function that takes another number of values than it would get. Warns about parameters that no entry
 /// names.
 template <class... Kinds, class Module>
+  requires(!std::same_as<Module, ExecutionSequence>)
 std::unique_ptr<Cell> layer_list(const Module& module, const ExecutionSequence& sequence = {}) {
   return list_layers(traits::module_pointer(module), sequence, {callable_kind<Kinds>()...});
 }
+
+/// The same without a finished module, of layers by their factories alone: a process builds the layers of its own stages
+/// and never holds the others. First values follow from (seed, name), as those of a Cell's layers do.
+///
+///   auto network = layer_list({{"in", [] { return torch::nn::Linear(784, 512); }}, {flatten, "front"}, ...
+std::unique_ptr<Cell> layer_list(const ExecutionSequence& sequence);
 
 }  // namespace penstock

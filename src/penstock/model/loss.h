@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/types.h>
-
+#include "penstock/base/tensor.h"
 #include "penstock/model/batch_function.h"
 #include "penstock/model/batch_tensors.h"
 

@@ -13,7 +13,6 @@
 
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/cell.h"
-#include "penstock/model/dropout.h"
 #include "penstock/model/functions.h"
 #include "penstock/model/graph.h"
 #include "penstock/model/layer.h"

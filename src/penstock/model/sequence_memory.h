@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/types.h>
+#include "penstock/base/tensor.h"
 
 namespace penstock {
 

@@ -3,8 +3,6 @@
 
 #include <memory>
 
-#include <torch/nn/modules/container/sequential.h>
-
 #include "penstock/model/cell.h"
 
 namespace penstock {

@@ -48,6 +48,7 @@ struct StageAdvice {
 ///   * what no input leads to - a raw parameter, a function of some - has no latest input: it goes to its first user
 ///   * a stage outside 0..stages-1, a layer with parameters but no stage while others have one, and a stage that
 ///     decreases along the data flow are errors (PlanError) that name the layers
+///   * with one stage in all, everything is on it, whatever the annotations say: the program for one device
 ///   * without any annotation, `advice.cut` chooses
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice);
 

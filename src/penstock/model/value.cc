@@ -13,8 +13,6 @@ const torch::Tensor& Value::tensor() const {
   return tensor_;
 }
 
-std::int64_t Value::size(std::int64_t dimension) const { return tensor().size(dimension); }
-
 Value::operator bool() const { return tensor().item<bool>(); }
 
 Values apply(const std::string& name, const TensorFunction& function, const Values& inputs, int outputs) {
@@ -26,6 +24,35 @@ Values apply(const std::string& name, const TensorFunction& function, const Valu
   require<PlanError>(static_cast<int>(results.size()) == outputs, "'", name, "' returned ", results.size(),
                      " values, but says that it returns ", outputs);
   return results;
+}
+
+Values apply_with_constants(const std::string& name, const TensorFunction& function, const Values& inputs,
+                            int outputs) {
+  Values symbols;
+  Tensors constants;  // by input; undefined for symbols
+  for (const Value& input : inputs) {
+    constants.push_back(input.is_symbolic() ? torch::Tensor() : input.tensor());
+    if (input.is_symbolic()) symbols.push_back(input);
+    require<PlanError>(input.is_symbolic() || !input.tensor().requires_grad() || !Tracer::among(inputs), "'", name,
+                       "' takes a tensor that requires a gradient, but no pipeline would train it: make it a parameter "
+                       "of a layer, or of the Cell (add_parameter)");
+  }
+  if (symbols.empty() || symbols.size() == inputs.size()) return apply(name, function, inputs, outputs);
+  const auto with_constants = [function, constants](const Tensors& given) {
+    Tensors all = constants;
+    std::size_t next = 0;
+    for (torch::Tensor& each : all)
+      each = each.defined() ? each.to(given.front().device()) : given[next++];
+    return function(all);
+  };
+  return apply(name, with_constants, symbols, outputs);
+}
+
+Value apply_with_constants(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
+                           const Values& inputs) {
+  return apply_with_constants(
+             name, [function](const Tensors& tensors) { return Tensors{function(tensors)}; }, inputs, 1)
+      .front();
 }
 
 Value apply(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,

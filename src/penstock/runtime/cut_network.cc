@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <torch/nn/module.h>
 
@@ -51,8 +52,22 @@ void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<Stag
 
 }  // namespace
 
+TraceSample trace_sample(const PipelineOptions& options) {
+  TraceSample sample{options.sample};
+  for (const TensorLayout& layout : options.input_layout) {
+    const AlongDim* along = std::get_if<AlongDim>(&layout);
+    sample.samples_along.push_back(along ? std::optional<int>(along->dimension) : std::nullopt);
+  }
+  return sample;
+}
+
+void keep_shapes_alone(std::vector<torch::Tensor>& sample) {
+  for (torch::Tensor& tensor : sample)
+    if (tensor.defined()) tensor = torch::empty_like(tensor, tensor.options().device(torch::kMeta));
+}
+
 StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stages) {
-  Graph graph = trace_graph(network, options.inputs);
+  Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
   LayerSizes sizes(options.seed);
   std::vector<StageId> stage_of_node = assign_stages(
@@ -115,6 +130,19 @@ void require_parameters(const StagedGraph& staged, const std::string& name, std:
   }
   throw ConfigError(say("the network has no parameter, and no layer or Cell with parameters, that is called '", name,
                         "': give a full name, such as encoder.layer1 or encoder.layer1.weight"));
+}
+
+std::vector<NamedParameter> all_parameters(const StagedGraph& staged, std::uint64_t seed) {
+  std::vector<NamedParameter> all;
+  std::set<std::string> known;
+  for (const Node& node : staged.graph.nodes) {
+    if (!node.is_layer() || !known.insert(node.layer_path).second) continue;
+    const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
+    for (const auto& parameter : built.module->named_parameters())
+      if (!node.ties.contains(parameter.key()))
+        all.push_back({full_name(*node.layer, node.layer_path, parameter.key()), parameter.value()});
+  }
+  return all;
 }
 
 std::string outline(const StagedGraph& staged) {

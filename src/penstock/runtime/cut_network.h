@@ -5,10 +5,16 @@
 #include <vector>
 
 #include "penstock/model/stages.h"
+#include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/schedule/dependencies.h"
 
 namespace penstock {
+
+/// What to trace with: the shapes of the sample, where there is one.
+TraceSample trace_sample(const PipelineOptions& options);
+/// The sample without its numbers: all that is needed of it once everything was measured.
+void keep_shapes_alone(std::vector<torch::Tensor>& sample);
 
 /// Traces and cuts. Builds a layer for a moment where its number of parameters has to be known.
 StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stages);
@@ -21,6 +27,9 @@ bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains);
 
 /// That `name` is a parameter of the network, or a layer or Cell with parameters. Throws ConfigError.
 void require_parameters(const StagedGraph& staged, const std::string& name, std::uint64_t seed);
+
+/// The parameters of the network, by full name, a tied one once; from layers that are built for a moment.
+std::vector<NamedParameter> all_parameters(const StagedGraph& staged, std::uint64_t seed);
 
 /// The cut in one line: what ranks compare.
 std::string outline(const StagedGraph& staged);

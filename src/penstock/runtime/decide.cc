@@ -4,6 +4,7 @@
 
 #include "penstock/runtime/autocast.h"
 #include "penstock/runtime/batch_axes.h"
+#include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/streamed_linear.h"
 #include "penstock/runtime/time_cut.h"
 #include "penstock/runtime/tune.h"
@@ -30,7 +31,7 @@ bool is_annotated(const Graph& graph) {
 void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
   const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_book.empty();
   if (wants_kernels || options.cut == "time") {
-    const Graph graph = trace_graph(undecided.network, options.inputs);
+    const Graph graph = trace_graph(undecided.network, options.inputs, trace_sample(options));
     const Tensors sample = micro_batch_of(options, undecided.world.replicas());
     const Agreement agreement{undecided.world, undecided.pipeline, graph, sample};
     if (wants_kernels)
@@ -44,7 +45,7 @@ void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
     if (options.cut == "time" && !is_annotated(graph))
       options.cut = agree_on_fastest_cut(agreement, kernels_of(options), undecided.words.rank_of_stage);
   }
-  options.sample.clear();
+  keep_shapes_alone(options.sample);
 }
 
 std::shared_ptr<const KernelBook> kernels_of(const PipelineOptions& options) {

@@ -54,6 +54,13 @@ void Gradients::begin_step() {
   ++step_;
 }
 
+void Gradients::scale(double factor) {
+  const torch::NoGradGuard no_grad;
+  if (factor == 1) return;
+  for (std::size_t use = 0; use < buffers_.size(); ++use)
+    if (written_[use]) buffers_[use].mul_(factor);
+}
+
 void Gradients::add(std::size_t use, torch::Tensor gradient) {
   const torch::NoGradGuard no_grad;
   if (written_[use]) {
@@ -108,10 +115,8 @@ Tensors Gradients::sum_uses() {
     torch::Tensor sum;
     for (std::size_t use : parameter.uses) {
       if (!written_[use] || parameter.everywhere.is_tied()) continue;
-      if (sum.defined())
-        sum.add_(buffers_[use]);
-      else
-        sum = buffers_[use];
+      // Not in place: further batches may be added to the buffers.
+      sum = sum.defined() ? sum + buffers_[use] : buffers_[use];
     }
     sums.push_back(std::move(sum));
   }

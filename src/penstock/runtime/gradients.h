@@ -40,6 +40,8 @@ class Gradients {
   std::optional<std::size_t> use_of(const torch::Tensor& leaf) const;
 
   void begin_step();
+  /// Multiplies what was gathered: the step goes on with further batches.
+  void scale(double factor);
   /// How often that was called: what is computed once per step is known by this number.
   std::uint64_t step() const { return step_; }
   /// Adds one micro-batch's gradient of one use.
@@ -58,7 +60,7 @@ class Gradients {
   /// What one use gathered; undefined where nothing came.
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
   /// The sum over the uses of each parameter, in graph order; undefined where nothing came, and for tied parameters:
-  /// their uses are not all here. By parameter. Once per step: the first use's buffer takes the sum.
+  /// their uses are not all here. By parameter.
   Tensors sum_uses();
 
  private:

@@ -4,11 +4,16 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#include <torch/optim/optimizer.h>
+#include "penstock/base/tensor.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace penstock {
 
@@ -24,37 +29,41 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual void step() = 0;
   virtual void set_learning_rate(double rate) = 0;
+  /// The rate of its next step. None where it does not tell: ParameterGroups then gives it the rate that is set.
+  virtual std::optional<double> learning_rate() const { return std::nullopt; }
 };
 
 /// Makes the optimiser of one stage; called on the stage's rank, never without parameters.
 using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(const std::vector<NamedParameter>&)>;
 
-/// Any torch::optim optimiser that works on each parameter by itself.
-template <std::derived_from<torch::optim::Optimizer> Torch>
-class TorchOptimizer : public Optimizer {
- public:
-  template <class Make>
-  TorchOptimizer(Make& make, std::vector<torch::Tensor> parameters) : torch_(make(std::move(parameters))) {}
+/// Steps with any optimiser of torch::optim, or one derived from torch::optim::Optimizer, that works on each parameter
+/// by itself. The rate that is set is that of its defaults; parameter groups of its own keep their proportion to it.
+/// Throws ConfigError for LBFGS, which evaluates the loss of the whole network several times within one step.
+std::unique_ptr<Optimizer> step_with(std::shared_ptr<torch::optim::Optimizer> optimizer);
 
-  void step() override { torch_.step(); }
-  void set_learning_rate(double rate) override {
-    for (auto& group : torch_.param_groups()) group.options().set_lr(rate);
-  }
+std::vector<torch::Tensor> values_of(const std::vector<NamedParameter>& parameters);
 
- private:
-  Torch torch_;
-};
-
-/// From a function of the parameters: `[](auto parameters) { return torch::optim::SGD(parameters, 1e-2); }`.
+/// From a function of the parameters: `[](auto parameters) { return torch::optim::SGD(parameters, 1e-2); }`. It returns
+/// an optimiser, or a std::unique_ptr or std::shared_ptr to one.
 template <class Make>
-  requires std::derived_from<std::invoke_result_t<Make&, std::vector<torch::Tensor>>, torch::optim::Optimizer>
+  requires std::invocable<Make&, std::vector<torch::Tensor>>
 OptimizerFactory optimizer_factory(Make make) {
-  return [make](const std::vector<NamedParameter>& named) mutable -> std::unique_ptr<Optimizer> {
-    std::vector<torch::Tensor> parameters;
-    for (const NamedParameter& parameter : named) parameters.push_back(parameter.value);
-    using Torch = std::invoke_result_t<Make&, std::vector<torch::Tensor>>;
-    return std::make_unique<TorchOptimizer<Torch>>(make, std::move(parameters));
+  return [make](const std::vector<NamedParameter>& named) mutable {
+    using Made = std::invoke_result_t<Make&, std::vector<torch::Tensor>>;
+    if constexpr (std::derived_from<Made, torch::optim::Optimizer>)
+      return step_with(std::shared_ptr<Made>(new Made(make(values_of(named)))));
+    else
+      return step_with(make(values_of(named)));
   };
+}
+
+/// An OptimizerFactory as it is, or one from a function of the parameters.
+template <class Make>
+OptimizerFactory as_optimizer_factory(Make make) {
+  if constexpr (std::same_as<Make, OptimizerFactory>)
+    return make;
+  else
+    return optimizer_factory(std::move(make));
 }
 
 }  // namespace penstock

@@ -113,8 +113,9 @@ struct PipelineOptions {
   /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
   /// differs from run to run; numbers do not depend on the cut.
   std::string cut = "parameters";
-  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with. Looked at in the
-  /// first process alone.
+  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with, in the
+  /// first process alone; and the shapes and dtypes that a forward may ask its values for (Value::size), which every
+  /// process must give.
   std::vector<torch::Tensor> sample = {};
   BatchTensors sample_targets = {};      // of the whole sample: what the schedule "auto" trains with
   /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.

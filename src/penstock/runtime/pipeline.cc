@@ -9,7 +9,6 @@
 #include "penstock/model/loss_checks.h"
 #include "penstock/runtime/agreement.h"
 #include "penstock/runtime/autocast.h"
-#include "penstock/runtime/cache_share.h"
 #include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
 #include "penstock/runtime/device.h"
@@ -93,17 +92,24 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                     const std::vector<Metric>& metrics, const StepOptions& how = {}) {
     require<ConfigError>(!training || has_optimizer_,
                          "train_step before optimize_with: give the pipeline an optimiser first");
-    require<ConfigError>(!training || next_part_ == StepPart::whole,
+    require<ConfigError>(!training || next_part_ == StepPart::whole || gathered_.gathers(),
                          "a step is begun before the last one's update: call step() first");
+    if (training && gathered_.gathers()) {
+      const StepResult result = forward_backward(inputs, targets, how);
+      if (gathered_.is_whole()) later_part(StepPart::update, 1);
+      return result;
+    }
     auto job = std::make_shared<StepJob>(make_job(inputs, targets, training, metrics));
     job->keeps_outputs = how.keep_outputs;
     return start(job);
   }
 
-  StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
-    require<ConfigError>(next_part_ == StepPart::whole,
-                         "forward_backward before the last one's update: call step() first");
+  StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& how = {}) {
+    require<ConfigError>(next_part_ != StepPart::update,
+                         "forward_backward between reduce_gradients and the update: call step() first");
     auto job = std::make_shared<StepJob>(make_job(inputs, targets, true, {}, StepPart::forward_backward));
+    job->keeps_outputs = how.keep_outputs;
+    job->shares = gathered_.add(weight_of(*job));
     next_part_ = StepPart::reduce;
     begun_ = job;
     return start(job);
@@ -126,6 +132,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     for (int r = 0; r < world_.replicas(); ++r)
       job->plans[static_cast<std::size_t>(r)] = plans_.for_training(job->layout.micro_batches(Replica(r)), part);
     next_part_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
+    gathered_.clear();
     const StepResult result = start(job);
     if (part != StepPart::update) return;
     // The step's one result is forward_backward's.
@@ -252,34 +259,21 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return trace;
   }
 
-  TimedSteps time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
-    require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
-    const auto run = [&](int count) { while (count-- > 0) submit(inputs, targets, true, {}).wait(); };
-    run(untimed_steps - 1);
-    on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
-    run(1);
-    on_each_runner([](RankRunner& runner) { runner.set_timing(true); });
-    run(steps);
-    const Trace steps_taken = trace();
-    const GatherTag tag{id_, ++gatherings_};
-    std::map<std::string, torch::Tensor> timed;
-    world_.run_on_local_ranks([&](const Member& member) {
-      std::vector<std::pair<std::string, torch::Tensor>> own;
-      if (member.replica() == Replica(0)) own = runner_of(member)->timed_nodes(static_cast<std::size_t>(steps));
-      auto gathered = gather_tensors(member, tag, own);
-      if (member.rank == WorldRank(0)) timed = std::move(gathered);
-    });
-    on_each_runner([](RankRunner& runner) { runner.set_timing(false); });
-    return timed_steps_from(decided_on_rank_0(world_, id_, Topic::layer_times, [&](const Member& member) {
-      TimedSteps told = put_together(staged_, timed, steps_taken);
-      if (options_.device == "cpu") told.cache_bytes = cache_share(ranks_on_host(*member.endpoint));
-      return to_text(told);
-    }));
-  }
+  GatherTag next_gathering() { return {id_, ++gatherings_}; }
 
   void on_each_runner(const std::function<void(RankRunner&)>& job) {
     drain();
     world_.run_on_local_ranks([&](const Member& member) { job(*runner_of(member)); });
+  }
+
+  void update_every(int calls) {
+    require_whole_steps("update_every");
+    gathered_.update_every(calls);
+  }
+
+  void require_whole_steps(const char* what) const {
+    require<ConfigError>(next_part_ == StepPart::whole, what,
+                         " while gradients wait for their update: call step() first");
   }
 
   void set_learning_rate(double rate) {
@@ -378,6 +372,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return job;
   }
 
+  /// Of all samples of a batch, where a mean is taken.
+  double weight_of(const StepJob& job) const {
+    if (options_.reduction == Reduction::sum) return 0;
+    return loss_factors(loss_, {.micro_batches = options_.reduction}, {job.targets, axes_.targets}, job.layout, Replica(0),
+                        world_.replicas())
+        .total_weight;
+  }
+
   Fingerprint fingerprint() const {
     return fingerprint_of(options_, {world_, staged_, plans_.training(), loss_, axes_});
   }
@@ -401,6 +403,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   StepPart next_part_ = StepPart::whole;    // `reduce` or `update` where a step is under way in parts
   std::shared_ptr<const StepJob> begun_;    // that step
   std::optional<double> learning_rate_;
+  GatheredGradients gathered_;
 };
 
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
@@ -420,8 +423,13 @@ Pipeline::~Pipeline() {
 }
 
 void Pipeline::set_optimizer(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
+void Pipeline::on_each_rank(const std::function<void(RankRunner&)>& job) { impl_->on_each_runner(job); }
+GatherTag Pipeline::next_gathering() { return impl_->next_gathering(); }
+void Pipeline::require_whole_steps(const char* what) const { impl_->require_whole_steps(what); }
+void Pipeline::update_every(int calls) { impl_->update_every(calls); }
 
 StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options) {
+  require_own_values();
   return impl_->submit(inputs, targets, true, {}, options);
 }
 StepResult Pipeline::evaluate(const BatchTensors& inputs, const BatchTensors& targets,
@@ -446,6 +454,7 @@ const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
 const Schedule& Pipeline::schedule() const { return impl_->schedule(); }
 
 StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
+  require_own_values();
   return impl_->forward_backward(inputs, targets);
 }
 void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
@@ -457,9 +466,6 @@ std::map<std::string, torch::Tensor> Pipeline::local_state() { return impl_->loc
 std::map<std::string, torch::Tensor> Pipeline::state() { return impl_->state(); }
 void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) { impl_->load_state(state); }
 Trace Pipeline::trace() { return impl_->trace(); }
-TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
-  return impl_->time_layers(inputs, targets, steps);
-}
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
 }

@@ -20,13 +20,18 @@
 #include "penstock/model/model.h"
 #include "penstock/runtime/infer.h"
 #include "penstock/runtime/layer_times.h"
+#include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
+#include "penstock/runtime/parameter_groups.h"
 #include "penstock/runtime/result.h"
 #include "penstock/runtime/world.h"
 #include "penstock/trace/recorder.h"
 
 namespace penstock {
+
+class RankRunner;
+struct GatherTag;
 
 /// A network cut into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
 /// Not thread-safe. After any RankFailure or TransportError the pipeline and its world are spent.
@@ -42,14 +47,14 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   /// The optimiser, made once for each stage from that stage's parameters: a function that makes one of torch::optim,
-  /// or an OptimizerFactory (train/optimizers.h has fast ones).
+  /// or an OptimizerFactory (train/optimizers.h has fast ones). LBFGS is refused: it needs a closure over the whole
+  /// network.
   template <class Make>
   void optimize_with(Make make) {
-    if constexpr (std::same_as<Make, OptimizerFactory>)
-      set_optimizer(make);
-    else
-      set_optimizer(optimizer_factory(std::move(make)));
+    set_optimizer(as_optimizer_factory(std::move(make)));
   }
+  /// Several, for groups of parameters by name. Throws ConfigError for a pattern that fits no parameter.
+  void optimize_with(const ParameterGroups& groups);
 
   /// Forward, backward and update for one batch, submitted: at most one step is under way beyond the one that runs.
   /// `inputs` and `targets`, a tensor or several each ([n, ...], or as PipelineOptions::input_layout and target_layout
@@ -65,11 +70,21 @@ class Pipeline {
   /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in
   /// this order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
   /// ConfigError for another order.
+  ///
+  /// forward_backward called several times gathers gradients over several batches: up to rounding, the update is that
+  /// of one step over these batches joined (Reduction::mean), or over all of their micro-batches (Reduction::sum). Each
+  /// result is that of its own batch.
   StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets);
   /// Sums gradients over ties and replicas and divides them by `scale`: what a loss was multiplied with beforehand.
   void reduce_gradients(double scale = 1);
   /// Clips, where PipelineOptions says so, and takes the optimisers' step.
   void step();
+  /// From now on every `calls`-th train_step updates, with the gradients of all since the last update; step() updates
+  /// earlier. Throws ConfigError for less than 1, and while gradients wait for their update.
+  void update_every(int calls);
+  /// Changes gradients after they were summed over ties and replicas and divided by their scale, and before they are
+  /// measured and clipped. Hooks run in the order in which they were added. What one throws fails the step.
+  void add_gradient_hook(const GradientHook& hook);
   /// Gradients by parameter name, of this process's ranks (replica 0 first), between forward_backward and step; before
   /// reduce_gradients the replica's own, without tied parameters. To look at. Waits for what was submitted.
   std::map<std::string, torch::Tensor> local_gradients();
@@ -113,6 +128,23 @@ class Pipeline {
   /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what
   /// differs. Collective: every process passes the same.
   void load_state(const std::map<std::string, torch::Tensor>& state);
+
+  /// An exponential moving average of what is trained: begins with the values that are there, and each update makes it
+  /// decay * average + (1 - decay) * parameter. Collective, like all below. Throws ConfigError unless 0 <= decay < 1.
+  void keep_average(double decay);
+  /// True: evaluate(), infer(), state() and the like see the average in the place of the parameters, until false.
+  /// Training in between is refused. Throws ConfigError without keep_average, and while gradients wait for their
+  /// update.
+  void use_average(bool average);
+  /// state() with the average in the place of what is trained: on the main process, empty on the others.
+  std::map<std::string, torch::Tensor> average_state();
+
+  /// Gives the network that was trained back for use alone: `network`, the one that the pipeline was made from or one
+  /// like it, gets the values of state(). On the main process; on others nothing changes. Collective. Throws
+  /// ConfigError, naming the tensor, where names or shapes differ.
+  void copy_state_to(Cell& network);
+  void copy_state_to(torch::nn::Module& network);
+
   /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
   Trace trace();
   /// Runs steps + 2 training steps, and says what every layer took in the later ones, the same on every process. The
@@ -151,9 +183,18 @@ class Pipeline {
 
  private:
   void set_optimizer(const OptimizerFactory& factory);
+  /// Waits for what was submitted, then runs `job` on every local rank's thread.
+  void on_each_rank(const std::function<void(RankRunner&)>& job);
+  GatherTag next_gathering();
+  /// Throws ConfigError while averages stand in the place of the parameters.
+  void require_own_values() const;
+  /// Throws ConfigError, naming `what`, while gradients wait for their update.
+  void require_whole_steps(const char* what) const;
 
   class Impl;
   std::shared_ptr<Impl> impl_;
+  bool keeps_average_ = false;
+  bool uses_average_ = false;
 };
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/fit_spread.h"
 #include "penstock/runtime/batch_axes.h"
+#include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/lower.h"
@@ -50,8 +51,8 @@ void require_choice(const World& world, const PipelineOptions& options) {
 }
 
 /// The number of layers, none of which may have a stage.
-int free_layers(Cell& network, int inputs) {
-  const Graph graph = trace_graph(network, inputs);
+int free_layers(Cell& network, const PipelineOptions& options) {
+  const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (const Node& node : graph.nodes)
     require<ConfigError>(!node.stage, "schedule 'auto' chooses the cut too, but '", node.name,
                          "' is annotated with a stage: leave the annotations out, or name a schedule");
@@ -79,7 +80,7 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how) {
   require_choice(world, options);
-  const ProfiledNetwork size{world.stages(), free_layers(network, options.inputs)};
+  const ProfiledNetwork size{world.stages(), free_layers(network, options)};
   PipelineOptions base = options;
   base.cut = world.stages() > 1 ? "time" : "uniform";
   const auto pass = [&] {
@@ -211,7 +212,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   decided.weight_gradients = WeightGradients::stream;  // the words are fused already where they should be
   decided.kernel_book = plan.kernels;
   decided.layer_costs = write_layer_costs(costs);
-  decided.sample.clear();
+  keep_shapes_alone(decided.sample);
   decided.sample_targets = {};
   decided.cut = cut_of(plan);
   return choice;

@@ -113,7 +113,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   share_buffers();
   for (const auto& stage : stages_) {
     stage->set_training(job.training);
-    if (job.training) stage->gradients().begin_step();
+    if (job.training) continue_gradients(*stage);
   }
   if (job.learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
@@ -324,7 +324,8 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   }
   Activations& activations = stash_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
-    from.loss = torch::full_like(activations.loss, factors_.gradient[micro_batch.index()] * scaler_.scale());
+    from.loss = torch::full_like(
+        activations.loss, factors_.gradient[micro_batch.index()] * job_->shares.newest * scaler_.scale());
   const HeldBytes::Watch watch(counted_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include <torch/optim/optimizer.h>
-
 #include "penstock/model/sequence_memory.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/batch_layout.h"
+#include "penstock/runtime/gathered_gradients.h"
+#include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/held_bytes.h"
 #include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/loss_scaler.h"
@@ -46,6 +46,7 @@ struct StepJob {
   std::shared_ptr<StepState> state = nullptr;
   std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
   bool keeps_outputs = false;                          // next to the loss
+  GradientShares shares = {};                         // in what waits for the update
 };
 
 /// What a rank needs to know of its pipeline.
@@ -72,6 +73,7 @@ class RankRunner {
   /// `staged` must outlive it. Builds the stages that `placement` gives this rank.
   RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting);
 
+  const Member& member() const { return setting_.member; }
   /// Whether each node that this rank runs has parameters that train.
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
@@ -79,6 +81,12 @@ class RankRunner {
   /// Freezes the parameters called `name`, or "`name`.something", or lets them train again, with the optimiser state
   /// that they had.
   void set_trainable(const std::string& name, bool trains);
+  /// Runs on what an update takes, after its reduction and before it is clipped.
+  void add_gradient_hook(const GradientHook& hook) { gradient_hooks_.push_back(hook); }
+  /// Averages what the optimisers step from now on, beginning with the values that are there.
+  void keep_average(double decay);
+  /// Parameters and their averages change places.
+  void swap_averages();
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
   /// Times every layer from now on, or no longer. At rest.
@@ -120,7 +128,6 @@ class RankRunner {
     friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
   };
 
-  const Member& member() const { return setting_.member; }
   Transport& endpoint() const { return *setting_.member.endpoint; }
   Stage& stage(StageId id);
   bool is_local(StageId id) const { return placement_.rank_of(id) == rank_; }
@@ -169,6 +176,9 @@ class RankRunner {
   void share_buffers();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();
+  void hook_gradients(Stage& stage);
+  void continue_gradients(Stage& stage);
+  void add_to_average(const Stage& stage);
   void update(Stage& stage);
 
   const StagedGraph& staged_;
@@ -180,6 +190,10 @@ class RankRunner {
   OptimizerFactory make_optimizer_;
   std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several where parameters came to train later
   std::set<std::string> optimized_;                                // names of all that they know
+  std::vector<GradientHook> gradient_hooks_;
+  std::set<StageId> hooked_;  // whose gradients the hooks have seen in this step
+  std::optional<double> average_decay_;
+  std::map<StageId, std::map<std::string, torch::Tensor>> averages_;  // by parameter
   Recorder recorder_;
   Recorder unshown_{1};
   std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed

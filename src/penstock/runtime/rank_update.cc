@@ -21,6 +21,7 @@ Message message_with(const std::vector<double>& numbers) {
 void RankRunner::measure_norm() {
   if (gradient_norm_) return;
   finish_ties();
+  for (const auto& stage : stages_) hook_gradients(*stage);
   std::vector<double> squares;  // three each: the first node that uses the parameter, its number there, the square
   for (const auto& stage : stages_) {
     const Tensors& gradients = gradients_of(*stage);
@@ -61,6 +62,7 @@ void RankRunner::update(Stage& stage) {
   finish_ties();
   const auto [first, end] = optimizers_.equal_range(stage.id());
   if (first == end) return;
+  hook_gradients(stage);
   const Tensors gradients = std::move(gradients_of(stage));
   gradients_.erase(stage.id());
   if (skips_update()) return;
@@ -78,6 +80,7 @@ void RankRunner::update(Stage& stage) {
     value.mutable_grad() = gradient;
   }
   for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
+  add_to_average(stage);
   // What is applied is not kept until the next update: its memory serves the gradients to come.
   for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
 }

@@ -97,6 +97,13 @@ double StepState::gradient_norm() {
   return *gradient_norm_;
 }
 
+bool StepState::has_gradient_norm() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
+  if (error_) std::rethrow_exception(error_);
+  return gradient_norm_.has_value();
+}
+
 void StepState::wait_until_done() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return running_ == 0 || error_; });
@@ -116,6 +123,7 @@ bool StepState::is_done() {
 double StepResult::loss() const { return state_->numbers().loss; }
 double StepResult::gradient_norm() const { return state_->gradient_norm(); }
 bool StepResult::update_skipped() const { return state_->update_skipped(); }
+bool StepResult::has_gradient_norm() const { return state_->has_gradient_norm(); }
 double StepResult::loss_sum() const { return state_->numbers().loss_sum; }
 double StepResult::weight() const { return state_->numbers().weight; }
 const std::vector<double>& StepResult::metrics() const { return state_->numbers().metrics; }

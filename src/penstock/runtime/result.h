@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <torch/types.h>
-
 #include "penstock/base/split.h"
+#include "penstock/base/tensor.h"
 #include "penstock/model/batch_function.h"
 
 namespace penstock {
@@ -64,6 +63,8 @@ class StepResult {
   /// Whether the update was left out because a gradient was not finite: Precision::fp16 alone does so. Of
   /// forward_backward(): known after step(). Waits as wait().
   bool update_skipped() const;
+  /// Whether there is one; waits for the step. Of calls that gather gradients, the one that updates has it.
+  bool has_gradient_norm() const;
   /// Metric sums over the whole batch, in the order in which they were asked for.
   const std::vector<double>& metrics() const;
   /// True when asking would not wait.

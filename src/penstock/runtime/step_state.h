@@ -49,6 +49,7 @@ class StepState {
   double gradient_norm();
   /// Waits as wait_until_done().
   bool update_skipped();
+  bool has_gradient_norm();
   void wait_until_done();
   bool ready();
   /// Every local rank is through, or one has failed.

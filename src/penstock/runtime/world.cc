@@ -126,6 +126,9 @@ int World::stages() const { return state_->options.stages; }
 int World::replicas() const { return state_->replicas; }
 int World::size() const { return state_->size; }
 int World::threads() const { return state_->options.threads; }
+int World::rank() const { return local_ranks().front().value(); }
+int World::stage_rank() const { return stage_rank_of(local_ranks().front()); }
+int World::replica() const { return replica_of(local_ranks().front()); }
 std::string World::transport() const { return state_->endpoints.front()->name(); }
 bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0); }
 bool World::speaks() const { return is_main() || logs_every_rank(); }

@@ -34,6 +34,14 @@ class World {
   int replicas() const;  // d
   int size() const;      // p * d
   int threads() const;   // intra-op threads per rank
+  /// This process's place. Under threads, where a process holds every rank, that of world rank 0.
+  int rank() const;        // of p * d
+  int stage_rank() const;  // of p: which part of the pipeline
+  int replica() const;     // of d: which pipeline
+  /// Anyone's place.
+  int stage_rank_of(WorldRank rank) const { return rank.value() / replicas(); }
+  int replica_of(WorldRank rank) const { return rank.value() % replicas(); }
+  WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
   /// "threads" or "mpi".
   std::string transport() const;
   /// The process that speaks for the job: it holds world rank 0.

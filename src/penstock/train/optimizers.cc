@@ -42,7 +42,7 @@ TensorList chosen(const TensorList& all, const std::vector<std::size_t>& which) 
   return some;
 }
 
-TensorList values_of(const std::vector<NamedParameter>& named) {
+TensorList dense_values_of(const std::vector<NamedParameter>& named) {
   TensorList values;
   for (const auto& [name, value] : named) {
     require<ConfigError>(value.is_non_overlapping_and_dense(), "parameter '", name, "' of shape ", value.sizes(),
@@ -62,7 +62,7 @@ TensorList zeros_like(const TensorList& parameters) {
 class Sgd : public Optimizer {
  public:
   Sgd(const std::vector<NamedParameter>& named, const SgdOptions& options)
-      : parameters_(values_of(named)), options_(options) {
+      : parameters_(dense_values_of(named)), options_(options) {
     // With a momentum of zero the kernel takes no buffers. Otherwise v starts as the first gradient: 0 * momentum + g.
     if (options_.momentum != 0) momenta_ = zeros_like(parameters_);
   }
@@ -82,6 +82,7 @@ class Sgd : public Optimizer {
     check_rate(rate);
     options_.learning_rate = rate;
   }
+  std::optional<double> learning_rate() const override { return options_.learning_rate; }
 
  private:
   TensorList parameters_, momenta_;
@@ -93,7 +94,7 @@ class Adam : public Optimizer {
   enum class Decay { in_gradient, of_parameter };
 
   Adam(const std::vector<NamedParameter>& named, const AdamOptions& options, Decay decay)
-      : parameters_(values_of(named)),
+      : parameters_(dense_values_of(named)),
         averages_(zeros_like(parameters_)),
         squares_(zeros_like(parameters_)),
         options_(options),
@@ -125,6 +126,7 @@ class Adam : public Optimizer {
     check_rate(rate);
     options_.learning_rate = rate;
   }
+  std::optional<double> learning_rate() const override { return options_.learning_rate; }
 
  private:
   TensorList parameters_, averages_, squares_, steps_;

@@ -170,7 +170,8 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   StepReport report = pending.report;
   report.loss = pending.result.loss();
   report.weight = pending.result.weight();
-  if (pipeline_.options().clip_norm) report.gradient_norm = pending.result.gradient_norm();
+  if (pipeline_.options().clip_norm && pending.result.has_gradient_norm())
+    report.gradient_norm = pending.result.gradient_norm();
   if (pipeline_.options().precision == Precision::fp16) report.update_skipped = pending.result.update_skipped();
   if (options_.measure) {
     const StepUse use = pending.result.use();

@@ -25,21 +25,9 @@
 #include "penstock/transport/liveness.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/tag.h"
+#include "penstock/transport/world_aborted.h"
 
 namespace penstock {
-
-/// A wait or a send ended because some rank aborted the world: a consequence, never the first cause.
-class WorldAborted : public TransportError {
- public:
-  using TransportError::TransportError;
-};
-
-/// A wait ended because the step that its message belongs to was cancelled: a consequence, as an abort, but of the step
-/// alone; the world goes on.
-class StepCancelled : public TransportError {
- public:
-  using TransportError::TransportError;
-};
 
 /// Any thread puts and aborts; one thread, the owner's, takes. Every operation is O(1).
 /// A mailbox fills cache lines of its own, so that neighbours in an array do not slow each other down.

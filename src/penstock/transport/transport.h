@@ -20,11 +20,10 @@
 #include <string>
 #include <vector>
 
-#include <torch/types.h>
-
 #include "penstock/base/ids.h"
-#include "penstock/transport/mailbox.h"  // WorldAborted
+#include "penstock/base/tensor.h"
 #include "penstock/transport/tag.h"
+#include "penstock/transport/world_aborted.h"
 
 namespace penstock {
 
@@ -109,5 +108,3 @@ bool mpi_available();
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
 
 }  // namespace penstock
-
-#include "penstock/transport/faulty.h"

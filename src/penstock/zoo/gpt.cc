@@ -9,6 +9,7 @@
 #include <torch/nn/modules/normalization.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/dropout.h"
 #include "penstock/zoo/attention.h"
 
 namespace penstock {

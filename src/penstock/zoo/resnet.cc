@@ -17,7 +17,7 @@ namespace penstock {
 namespace {
 
 /// A square window that moves over an image.
-struct Window {
+struct PaddedWindow {
   std::int64_t size = 1;
   std::int64_t stride = 1;
 
@@ -25,7 +25,7 @@ struct Window {
 };
 
 /// "Same" padding: as many zeros as make the output as large as the image over the stride. An odd one out comes last.
-torch::Tensor pad_same(const torch::Tensor& image, const Window& window) {
+torch::Tensor pad_same(const torch::Tensor& image, const PaddedWindow& window) {
   const auto border = [&](std::int64_t length) {
     const std::int64_t outputs = (length + window.stride - 1) / window.stride;
     return std::max<std::int64_t>(0, (outputs - 1) * window.stride + window.size - length);
@@ -36,11 +36,11 @@ torch::Tensor pad_same(const torch::Tensor& image, const Window& window) {
 }
 
 /// Where the border may be uneven it is a node of its own; elsewhere the convolution adds it by itself.
-bool pads_apart(ResnetVariant variant, const Window& window) {
+bool pads_apart(ResnetVariant variant, const PaddedWindow& window) {
   return variant == ResnetVariant::v1 && window.stride > 1 && window.size > 1;
 }
 
-Value padded(const Value& image, ResnetVariant variant, const Window& window) {
+Value padded(const Value& image, ResnetVariant variant, const PaddedWindow& window) {
   if (!pads_apart(variant, window)) return image;
   return apply("pad", [window](const Tensors& x) { return pad_same(x[0], window); }, Values{image});
 }
@@ -50,7 +50,7 @@ struct Channels {
   std::int64_t out = 1;
 };
 
-auto convolution(const Channels& channels, const Window& window, ResnetVariant variant) {
+auto convolution(const Channels& channels, const PaddedWindow& window, ResnetVariant variant) {
   const std::int64_t border = pads_apart(variant, window) ? 0 : window.equal_border();
   return [channels, window, border] {
     torch::nn::Conv2d made(torch::nn::Conv2dOptions(channels.in, channels.out, window.size)
@@ -73,10 +73,10 @@ auto norm(std::int64_t channels, const NormStart& start) {
   };
 }
 
-constexpr Window stem_pool{.size = 3, .stride = 2};
+constexpr PaddedWindow stem_pool{.size = 3, .stride = 2};
 
-Window stem_window(ResnetStem stem) {
-  return stem == ResnetStem::imagenet ? Window{.size = 7, .stride = 2} : Window{.size = 3, .stride = 1};
+PaddedWindow stem_window(ResnetStem stem) {
+  return stem == ResnetStem::imagenet ? PaddedWindow{.size = 7, .stride = 2} : PaddedWindow{.size = 3, .stride = 1};
 }
 
 ResnetOptions check(const ResnetOptions& options) {
@@ -112,7 +112,7 @@ Value ResnetHead::forward(Value x) {
 }
 
 struct ResidualBlock::Step {
-  Window window;
+  PaddedWindow window;
   Layer convolution, norm;
 
   Value operator()(const Value& x, ResnetVariant variant) const {
@@ -122,7 +122,7 @@ struct ResidualBlock::Step {
 
 ResidualBlock::ResidualBlock(const Shape& shape, const ResnetOptions& options) : variant_(options.variant) {
   const auto step = [&](const std::string& convolution_name, const std::string& norm_name, const Channels& channels,
-                        const Window& window) {
+                        const PaddedWindow& window) {
     const bool is_last = norm_name == (options.depth == 18 ? "bn2" : "bn3");
     return Step{window, add(convolution_name, convolution(channels, window, options.variant)),
                 add(norm_name, norm(channels.out, {.momentum = options.norm_momentum,

@@ -1,0 +1,13 @@
+// torch::Tensor alone, for headers: <torch/types.h> costs whoever includes it ten times as much to compile.
+#pragma once
+
+#include <ATen/core/TensorBody.h>
+
+namespace torch {
+using at::Tensor;
+using c10::ScalarType;
+namespace nn {
+class Module;
+class Sequential;
+}  // namespace nn
+}  // namespace torch

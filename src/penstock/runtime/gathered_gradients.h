@@ -1,0 +1,42 @@
+// What several calls of forward_backward gathered for one update.
+#pragma once
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+/// By how much the gradients of earlier calls, and those of the newest one, are multiplied.
+struct GradientShares {
+  bool continues = false;  // there are earlier ones
+  double earlier = 1;
+  double newest = 1;
+};
+
+class GatheredGradients {
+ public:
+  /// The newest call's samples weigh `weight` in a mean over all; 0: nothing is divided.
+  GradientShares add(double weight) {
+    const double before = weight_;
+    weight_ += weight;
+    if (calls_++ == 0) return {};
+    return weight_ > 0 ? GradientShares{true, before / weight_, weight / weight_} : GradientShares{true};
+  }
+  void clear() {
+    calls_ = 0;
+    weight_ = 0;
+  }
+
+  void update_every(int calls) {
+    require<ConfigError>(calls >= 1, "an update every ", calls, " calls: give at least 1");
+    calls_per_update_ = calls;
+  }
+  bool gathers() const { return calls_per_update_ > 1; }
+  bool is_whole() const { return calls_ >= calls_per_update_; }
+
+ private:
+  int calls_per_update_ = 1;
+  int calls_ = 0;      // since the last update
+  double weight_ = 0;  // of their samples
+};
+
+}  // namespace penstock

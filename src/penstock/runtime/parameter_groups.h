@@ -1,0 +1,76 @@
+// Several optimisers for the parameters of one network, chosen by the parameters' names.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/runtime/optimizer.h"
+
+namespace penstock {
+
+/// Which parameters a group takes.
+class ParameterFilter {
+ public:
+  /// By full name: '*' stands for any characters, dots too, '?' for one: "*.bias", "encoder.*", "head.weight".
+  ParameterFilter(std::string pattern);                                       // NOLINT: groups are written as names
+  ParameterFilter(const char* pattern) : ParameterFilter(std::string(pattern)) {}  // NOLINT
+  /// By a function of name and value, which must answer the same on every rank.
+  ParameterFilter(std::string name, std::function<bool(const NamedParameter&)> takes);
+
+  bool takes(const NamedParameter& parameter) const { return takes_(parameter); }
+  /// The pattern, or the function's name: for messages.
+  const std::string& name() const { return name_; }
+  bool is_pattern() const { return is_pattern_; }
+
+ private:
+  std::string name_;
+  bool is_pattern_ = false;
+  std::function<bool(const NamedParameter&)> takes_;
+};
+
+/// What weight decay leaves alone as a rule: parameters with fewer than two dimensions, that is biases, and the weights
+/// of normalisation layers.
+extern const ParameterFilter no_decay;
+
+/// For Pipeline::optimize_with:
+///
+///   const auto adamw = [](double decay) {
+///     return [decay](auto parameters) {
+///       return torch::optim::AdamW(parameters, torch::optim::AdamWOptions(3e-4).weight_decay(decay));
+///     };
+///   };
+///   pipeline.optimize_with(ParameterGroups(adamw(0.1)).add(no_decay, adamw(0)));
+///
+/// A parameter belongs to the first group that takes it, or else to the first optimiser, the rest's. When a learning
+/// rate is set it is the rest's: the rates of groups keep the proportion to it that they begin with. The optimisers see
+/// each parameter by itself, so that groups do not depend on the partition.
+class ParameterGroups {
+ public:
+  template <class Make>
+  explicit ParameterGroups(Make rest) : rest_(as_optimizer_factory(std::move(rest))) {}
+
+  template <class Make>
+  ParameterGroups& add(ParameterFilter which, Make make) {
+    groups_.push_back({std::move(which), as_optimizer_factory(std::move(make))});
+    return *this;
+  }
+
+  OptimizerFactory factory() const;
+  /// Throws ConfigError, naming the pattern, where one takes none of `parameters`, which are the whole network's.
+  void require_all_used(const std::vector<NamedParameter>& parameters) const;
+
+ private:
+  struct Group {
+    ParameterFilter which;
+    OptimizerFactory optimizer;
+  };
+  /// The number of the group, or that of all groups for the rest.
+  std::size_t group_of(const NamedParameter& parameter) const;
+
+  OptimizerFactory rest_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,414 @@
+// Groups of parameters, any optimiser of torch, gradient hooks, averages, gradients gathered over calls, and the
+// network given back: beside plain loops of LibTorch.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "penstock/penstock.h"
+#include "tests/base/complaint.h"
+
+namespace penstock::test {
+namespace {
+
+using State = std::map<std::string, torch::Tensor>;
+
+/// The same by Penstock and in plain LibTorch, from one state.
+struct Network : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
+  Layer norm = add("norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})); });
+  Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
+  Layer last = add("last", [] { return torch::nn::Linear(8, 4); });
+  Value forward(Value x) override { return last(relu(second(relu(norm(first(x)))))); }
+};
+
+struct Plain : torch::nn::Module {
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(6, 8))};
+  torch::nn::LayerNorm norm{register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})))};
+  torch::nn::Linear second{register_module("second", torch::nn::Linear(8, 8))};
+  torch::nn::Linear last{register_module("last", torch::nn::Linear(8, 4))};
+  torch::Tensor forward(const torch::Tensor& x) {
+    return last(torch::relu(second(torch::relu(norm(first(x))))));
+  }
+};
+
+struct Job {
+  explicit Job(const WorldOptions& where = {}, PipelineOptions options = {}) : world(where) {
+    options.seed = 3;
+    pipeline.emplace(world, network, cross_entropy, options);
+    torch::manual_seed(7);
+    inputs = torch::randn({12, 6});
+    targets = torch::arange(12) % 4;
+  }
+  World world;
+  Network network;
+  std::optional<Pipeline> pipeline;
+  torch::Tensor inputs, targets;
+};
+
+void expect_equal(const State& a, const State& b, const std::string& what = "") {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << what << " " << name;
+}
+
+void expect_close(const State& a, const State& b, const std::string& what = "") {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (const auto& [name, value] : a)
+    EXPECT_TRUE(torch::allclose(value, b.at(name), 1e-5, 1e-6)) << what << " " << name << "\n" << value - b.at(name);
+}
+
+State state_of(torch::nn::Module& module) {
+  State state;
+  for (auto& item : module.named_parameters()) state[item.key()] = item.value().detach().clone();
+  return state;
+}
+
+/// The network of `job`, and what a plain loop does with it in each step after its backward pass.
+State plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
+  Plain plain;
+  job.pipeline->copy_state_to(plain);
+  const auto update = prepare(plain);
+  for (int step = 0; step < steps; ++step) {
+    plain.zero_grad();
+    (torch::nn::functional::cross_entropy(plain.forward(job.inputs), job.targets,
+                                          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) /
+     12)
+        .backward();
+    update(step);
+  }
+  return state_of(plain);
+}
+
+/// A user's own: sign descent.
+struct SignDescentOptions : torch::optim::OptimizerCloneableOptions<SignDescentOptions> {
+  double rate = 0.01;
+  double get_lr() const override { return rate; }
+  void set_lr(const double lr) override { rate = lr; }
+};
+class SignDescent : public torch::optim::Optimizer {
+ public:
+  explicit SignDescent(const std::vector<torch::Tensor>& parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)}, std::make_unique<SignDescentOptions>()) {}
+  torch::Tensor step(LossClosure) override {
+    torch::NoGradGuard no_grad;
+    for (auto& group : param_groups())
+      for (auto& p : group.params())
+        if (p.grad().defined()) p.sub_(p.grad().sign() * group.options().get_lr());
+    return {};
+  }
+};
+
+template <class Make>
+void expect_as_plain(const Make& make) {
+  for (const int stages : {1, 3}) {
+    Job job({.stages = stages});
+    const State plain = plain_loop(job, 4, [&](Plain& network) {
+      return [optimizer = std::shared_ptr(optimizer_factory(make)([&] {
+                std::vector<NamedParameter> all;
+                for (auto& item : network.named_parameters()) all.push_back({item.key(), item.value()});
+                return all;
+              }()))](int) { optimizer->step(); };
+    });
+    job.pipeline->optimize_with(make);
+    for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
+    expect_equal(job.pipeline->state(), plain, say(stages, " stages"));
+  }
+}
+
+TEST(Optimizers, AnyOfTorchAndOnesOwnEqualAPlainLoop) {
+  expect_as_plain([](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.1).momentum(0.9)); });
+  expect_as_plain([](auto p) { return torch::optim::Adam(p, 0.01); });
+  expect_as_plain([](auto p) { return torch::optim::AdamW(p, 0.01); });
+  expect_as_plain([](auto p) { return torch::optim::RMSprop(p, 0.01); });
+  expect_as_plain([](auto p) { return torch::optim::Adagrad(p, 0.01); });
+  expect_as_plain([](auto p) { return SignDescent(p); });
+  expect_as_plain([](auto p) { return std::make_unique<SignDescent>(p); });
+}
+
+TEST(Optimizers, LbfgsIsRefusedWithTheReason) {
+  Job job;
+  const std::string text = complaint<ConfigError>(
+      [&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
+  EXPECT_TRUE(says(text, "LBFGS", "closure", "whole network", "Adam or SGD")) << text;
+}
+
+// Rates of a torch optimiser's own groups were all set to one rate.
+TEST(Optimizers, GroupsOfATorchOptimizerKeepTheirProportion) {
+  const torch::Tensor a = torch::ones({2}).requires_grad_(), b = torch::ones({2}).requires_grad_();
+  const auto make = [](std::vector<torch::Tensor> p) {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector<torch::Tensor>{p[0]});
+    groups.emplace_back(std::vector<torch::Tensor>{p[1]}, std::make_unique<torch::optim::SGDOptions>(0.01));
+    return torch::optim::SGD(groups, torch::optim::SGDOptions(0.1));
+  };
+  const auto optimizer = optimizer_factory(make)({{"a", a}, {"b", b}});
+  EXPECT_EQ(optimizer->learning_rate(), 0.1);
+  optimizer->set_learning_rate(0.5);
+  a.mutable_grad() = torch::ones({2});
+  b.mutable_grad() = torch::ones({2});
+  optimizer->step();
+  EXPECT_TRUE(torch::allclose(a, torch::full({2}, 0.5)));
+  EXPECT_TRUE(torch::allclose(b, torch::full({2}, 0.95)));
+}
+
+auto adamw_of(double rate, double decay) {
+  return [=](auto p) { return torch::optim::AdamW(p, torch::optim::AdamWOptions(rate).weight_decay(decay)); };
+}
+
+TEST(ParameterGroups, EqualAPlainLoopWithGroupsWhileAScheduleSetsTheRate) {
+  for (const int stages : {1, 2, 4}) {
+    Job job({.stages = stages});
+    const State plain = plain_loop(job, 5, [&](Plain& network) {
+      std::vector<torch::Tensor> none, last, rest;
+      for (auto& item : network.named_parameters())
+        (item.value().dim() < 2 ? none : item.key() == "last.weight" ? last : rest).push_back(item.value());
+      struct Three {
+        torch::optim::AdamW none, last, rest;
+      };
+      auto three = std::make_shared<Three>(
+          Three{adamw_of(0.01, 0)(none), adamw_of(0.001, 0.5)(last), adamw_of(0.01, 0.2)(rest)});
+      return [three](int step) {
+        const double rate = 0.01 * (step + 1);
+        three->none.param_groups()[0].options().set_lr(rate);
+        three->last.param_groups()[0].options().set_lr(rate * (0.001 / 0.01));
+        three->rest.param_groups()[0].options().set_lr(rate);
+        three->none.step();
+        three->last.step();
+        three->rest.step();
+      };
+    });
+    job.pipeline->optimize_with(
+        ParameterGroups(adamw_of(0.01, 0.2)).add(no_decay, adamw_of(0.01, 0)).add("last.*", adamw_of(0.001, 0.5)));
+    for (int step = 0; step < 5; ++step) {
+      job.pipeline->set_learning_rate(0.01 * (step + 1));
+      job.pipeline->train_step(job.inputs, job.targets);
+    }
+    expect_equal(job.pipeline->state(), plain, say(stages, " stages"));
+  }
+}
+
+TEST(ParameterGroups, APatternThatFitsNothingIsRefused) {
+  Job job;
+  const std::string text =
+      complaint<ConfigError>([&] { job.pipeline->optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
+  EXPECT_TRUE(says(text, "'lost.*'", "no parameter", "nearest")) << text;
+  EXPECT_NO_THROW(job.pipeline->optimize_with(ParameterGroups(sgd()).add("*.b?as", sgd({.learning_rate = 0}))));
+  const State before = job.pipeline->state();
+  job.pipeline->train_step(job.inputs, job.targets).wait();
+  for (const auto& [name, value] : job.pipeline->state())
+    EXPECT_EQ(value.equal(before.at(name)), name.ends_with(".bias")) << name;
+}
+
+TEST(GradientHook, SeesWhatIsAppliedBeforeItIsClipped) {
+  std::optional<State> first;
+  for (const auto& [stages, replicas] : {std::pair(1, 1), {2, 1}, {4, 1}}) {
+    Job job({.stages = stages, .replicas = replicas}, {.clip_norm = 0.05});
+    const State plain = plain_loop(job, 3, [](Plain& network) {
+      return [&network, sgd = std::make_shared<torch::optim::SGD>(network.parameters(), 0.1)](int) {
+        for (auto& item : network.named_parameters())
+          if (item.key() == "first.weight") item.value().mutable_grad() = item.value().grad() * 0;
+        torch::nn::utils::clip_grad_norm_(network.parameters(), 0.05);
+        sgd->step();
+      };
+    });
+    std::mutex mutex;
+    std::set<std::string> seen;
+    job.pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.1); });
+    job.pipeline->add_gradient_hook([&](const std::string& name, const torch::Tensor& gradient) {
+      std::lock_guard lock(mutex);
+      seen.insert(name);
+      return name == "first.weight" ? gradient * 0 : torch::Tensor();
+    });
+    for (int step = 0; step < 3; ++step) job.pipeline->train_step(job.inputs, job.targets);
+    const State state = job.pipeline->state();
+    EXPECT_EQ(seen.size(), 8u);
+    expect_close(state, plain);
+    if (!first) first = state;
+    expect_equal(*first, state, say(stages, " stages"));
+  }
+}
+
+TEST(GradientHook, OfAnotherShapeFailsTheStep) {
+  Job job({.stages = 2});
+  job.pipeline->optimize_with(sgd());
+  job.pipeline->add_gradient_hook([](const std::string&, const torch::Tensor& gradient) { return gradient.sum(); });
+  const std::string text = complaint<Failure>([&] { job.pipeline->train_step(job.inputs, job.targets).wait(); });
+  EXPECT_TRUE(says(text, "gradient hook", "shape []")) << text;
+}
+
+TEST(Average, EqualsAPlainLoops) {
+  for (const int stages : {1, 3}) {
+    Job job({.stages = stages});
+    State average;
+    const State plain = plain_loop(job, 4, [&](Plain& network) {
+      average = state_of(network);
+      return [&, sgd = std::make_shared<torch::optim::SGD>(network.parameters(), 0.5)](int) {
+        sgd->step();
+        torch::NoGradGuard no_grad;
+        for (auto& item : network.named_parameters()) average.at(item.key()).lerp_(item.value(), 1 - 0.9);
+      };
+    });
+    EXPECT_THROW(job.pipeline->use_average(true), ConfigError);
+    EXPECT_THROW(job.pipeline->keep_average(1), ConfigError);
+    job.pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
+    job.pipeline->keep_average(0.9);
+    for (int step = 0; step < 4; ++step) job.pipeline->train_step(job.inputs, job.targets);
+    expect_equal(job.pipeline->average_state(), average, "average");
+    expect_equal(job.pipeline->state(), plain, "weights");
+
+    const double loss = job.pipeline->evaluate(job.inputs, job.targets).loss();
+    job.pipeline->use_average(true);
+    expect_equal(job.pipeline->state(), average, "in use");
+    EXPECT_NE(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
+    const std::string text = complaint<ConfigError>([&] { job.pipeline->train_step(job.inputs, job.targets); });
+    EXPECT_TRUE(says(text, "use_average(false)")) << text;
+    job.pipeline->use_average(false);
+    EXPECT_EQ(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
+    job.pipeline->train_step(job.inputs, job.targets).wait();
+  }
+}
+
+/// Two uses of a layer on one stage, and a head that is tied across stages.
+struct Tied : Cell {
+  Layer embed = add("embed", [] { return torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)); });
+  Layer twice = add("twice", [] { return torch::nn::Linear(6, 6); });
+  Layer head = add("head", [] { return torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)); });
+  Tied() { head.tie("weight", embed, "weight"); }
+  Value forward(Value x) override { return head(twice(relu(twice(relu(embed(x)))))); }
+};
+
+TEST(Gathered, SeveralCallsAreOneStepOverTheirBatches) {
+  torch::manual_seed(7);
+  const torch::Tensor inputs = torch::randn({12, 6}), targets = torch::arange(12) % 4;
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum})
+    for (const auto& [stages, replicas] : {std::pair(1, 1), {3, 1}, {2, 2}})
+      for (const std::optional<double> clip : {std::optional<double>(), std::optional<double>(0.05)}) {
+        const auto train = [&](const std::function<void(Pipeline&)>& two_steps, int micro_batches) {
+          World world({.stages = stages, .replicas = replicas});
+          Tied network;
+          Pipeline pipeline(world, network, cross_entropy,
+                            {.micro_batches = micro_batches, .reduction = reduction, .clip_norm = clip});
+          pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
+          two_steps(pipeline);
+          return pipeline.state();
+        };
+        const auto part = [&](const torch::Tensor& x, int i) { return x.narrow(0, 4 * i, 4); };
+        const State whole = train([&](Pipeline& pipeline) {
+          for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets);
+        }, 6);
+        const State by_parts = train([&](Pipeline& pipeline) {
+          for (int step = 0; step < 2; ++step) {
+            for (int i = 0; i < 3; ++i) {
+              pipeline.forward_backward(part(inputs, i), part(targets, i));
+              if (i == 1) pipeline.local_gradients();
+            }
+            pipeline.step();
+          }
+        }, 2);
+        const State by_steps = train([&](Pipeline& pipeline) {
+          pipeline.update_every(3);
+          for (int step = 0; step < 6; ++step) {
+            const StepResult result = pipeline.train_step(part(inputs, step % 3), part(targets, step % 3));
+            EXPECT_EQ(result.has_gradient_norm(), clip && step % 3 == 2);
+          }
+        }, 2);
+        const std::string what = say(stages, " x ", replicas, reduction == Reduction::sum ? " sum" : " mean");
+        expect_close(whole, by_parts, what);
+        expect_equal(by_parts, by_steps, what);
+      }
+}
+
+TEST(Gathered, CallsOfDifferentSizesCountByTheirSamples) {
+  Job whole, parts;
+  for (Job* job : {&whole, &parts}) job->pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
+  whole.pipeline->train_step(whole.inputs, whole.targets);
+  parts.pipeline->forward_backward(parts.inputs.narrow(0, 0, 9), parts.targets.narrow(0, 0, 9));
+  const double loss =
+      parts.pipeline->forward_backward(parts.inputs.narrow(0, 9, 3), parts.targets.narrow(0, 9, 3)).loss();
+  EXPECT_NEAR(loss, 1.4, 0.6) << "of its own batch, not of all";
+  EXPECT_THROW(parts.pipeline->update_every(2), ConfigError);
+  parts.pipeline->step();
+  expect_close(whole.pipeline->state(), parts.pipeline->state());
+}
+
+/// With statistics and dropout, to tell the modes apart.
+struct Modes : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
+  Layer norm = add("norm", [] { return torch::nn::BatchNorm1d(8); });
+  Layer drop = add("drop", [] { return torch::nn::Dropout(0.5); });
+  struct Head : Cell {
+    Layer out = add("out", [] { return torch::nn::Linear(8, 4); });
+    Value forward(Value x) override { return out(x); }
+  } head;
+  Parameter shift = add_parameter("shift", [] { return torch::zeros({4}); });
+  Modes() { add("head", head); }
+  Value forward(Value x) override { return head(drop(norm(in(x)))) + shift.value(); }
+};
+
+TEST(Cell, IsAModuleAndGetsItsTrainingBack) {
+  torch::manual_seed(7);
+  const torch::Tensor inputs = torch::randn({12, 6}), targets = torch::arange(12) % 4;
+  Modes network;
+  network.eval();
+  for (const auto& [name, module] : network.named_modules()) EXPECT_FALSE(module->is_training()) << name;
+  EXPECT_EQ(network.parameters().size(), 7u);
+  EXPECT_EQ(network.buffers().size(), 3u);
+  EXPECT_EQ(network.named_buffers().front().first, "norm.running_mean");
+  EXPECT_EQ(network.named_modules().back().first, "head.out");
+  EXPECT_TRUE(network(inputs).tensor().equal(network(inputs).tensor()));
+  network.train();
+  EXPECT_FALSE(network(inputs).tensor().equal(network(inputs).tensor()));
+
+  for (const int stages : {1, 2}) {
+    World world({.stages = stages});
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+    pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
+    for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, targets);
+    Modes fresh;
+    for (Modes* to : {&network, &fresh}) {
+      pipeline.copy_state_to(*to);
+      to->eval();
+      // Micro-batches of 6 rows round as 6 rows do.
+      const torch::Tensor alone =
+          torch::cat({(*to)(inputs.narrow(0, 0, 6)).tensor(), (*to)(inputs.narrow(0, 6, 6)).tensor()});
+      EXPECT_TRUE(alone.equal(pipeline.infer(inputs).output()));
+    }
+    EXPECT_EQ(fresh.named_state().size(), pipeline.state().size());
+  }
+}
+
+TEST(Cell, RefusesAStateThatDoesNotFit) {
+  Modes network;
+  State state = network.named_state();
+  EXPECT_NO_THROW(network.load_state(state));
+  state["head.oux.weight"] = torch::zeros({4, 8});
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'head.oux.weight'", "'head.out.weight'"));
+  state.erase("head.oux.weight");
+  state["shift"] = torch::zeros({5});
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'shift'", "[4]", "[5]"));
+  state.erase("shift");
+  EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'shift'", "does not have"));
+  EXPECT_NO_THROW(network.load_state(state, Cell::Missing::keep));
+}
+
+TEST(Cell, AnnotatedForStagesRunsOnOneDevice) {
+  std::vector<double> losses;
+  for (const int stages : {2, 1}) {
+    World world({.stages = stages});
+    EXPECT_EQ(world.rank_of(stages - 1, 0).value(), stages - 1);
+    EXPECT_EQ(world.stage_rank() + world.replica() + world.rank(), 0);
+    Network network;
+    network.first.pipeline_stage = network.norm.pipeline_stage = 0;
+    network.second.pipeline_stage = network.last.pipeline_stage = 1;
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
+    pipeline.optimize_with(sgd());
+    torch::manual_seed(7);
+    losses.push_back(pipeline.train_step(torch::randn({12, 6}), torch::arange(12) % 4).loss());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+}  // namespace
+}  // namespace penstock::test
