@@ -1,0 +1,75 @@
+// A training over [T, n, C] inputs with a [T, T] table that every micro-batch sees whole: its losses, the rows that a
+// hook saw on each process, and what inference says, for comparing threads with processes.
+#include <iostream>
+
+#include "penstock/penstock.h"
+
+namespace penstock {
+namespace {
+
+struct TimeFirst : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
+  Layer low = add("low", [] { return torch::nn::Linear(8, 8); });
+  Layer head = add("head", [] { return torch::nn::Linear(8, 5); });
+  Values forward_many(Values x) override {
+    const Value mixed = apply("mix", [](const Tensors& t) { return torch::einsum("ts,snc->tnc", {t[1], t[0]}); },
+                              Values{relu(in(x[0])), x[1]});
+    return {head(apply("pad", [](const Tensors& t) { return t[0] * t[1].t().unsqueeze(2); },
+                       Values{relu(low(mixed)), x[2]}))};
+  }
+};
+
+class SeenRows : public Hook {
+ public:
+  WantsOutputs wants_outputs() const override { return WantsOutputs::of_tests; }
+  void after_test_batch(const TestStepReport& report, const BatchOutputs& told) override {
+    require<Failure>(told.outputs.at(0).size(1) == told.rows.size() && told.targets.at(0).size(1) == told.rows.size(),
+                     "a hook was told of rows that are not there");
+    std::cout << say("saw ", report.step, " ", told.rows.begin, " ", told.rows.end, "\n") << std::flush;
+  }
+};
+
+void run(int argc, char** argv) {
+  torch::manual_seed(3);
+  constexpr std::int64_t length = 5, samples = 22;
+  const torch::Tensor x = torch::randn({length, samples, 6}), table = torch::rand({length, length}).tril(),
+                      mask = torch::rand({samples, length}).gt(0.3).to(torch::kFloat32),
+                      classes = torch::randint(0, 5, {length, samples});
+  World world(argc, argv, {.stages = 2});
+  TimeFirst network;
+  PipelineOptions options;
+  options.inputs = 3;
+  options.micro_batches = 2;
+  options.cut = "uniform";
+  options.input_layout = {AlongDim{1}, Whole{}};
+  options.target_layout = options.output_layout = {AlongDim{1}};
+  const Loss loss{"classes", [](const torch::Tensor& output, const torch::Tensor& target) {
+                    return torch::cross_entropy_loss(output.flatten(0, 1), target.flatten(), {}, at::Reduction::Sum);
+                  }};
+  Pipeline pipeline(world, network, loss, options);
+  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  const auto source = tensor_source({x, table, mask}, classes,
+                                    {.input_layout = options.input_layout, .target_layout = options.target_layout});
+  const LoaderOptions reading = for_this_process(pipeline, {.batch_size = 8, .seed = 1});
+  Loader train(source, reading), test(source, for_test(reading));
+  TrainerOptions training;
+  training.epochs = 2;
+  training.metrics = std::vector<Metric>{};
+  Trainer trainer(pipeline, training);
+  trainer.add_hook(std::make_unique<SeenRows>());
+  if (world.is_main()) trainer.add_hook(console_hook(std::cout, {.log_every = 1}));
+  trainer.fit(train, test);
+  const torch::Tensor output = pipeline.infer({x, table, mask}, {.broadcast = true}).output();
+  if (world.is_main())
+    std::cout << "output " << output.sizes() << " " << output.abs().sum().item<double>() << std::endl;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) try {
+  penstock::run(argc, argv);
+} catch (const std::exception& error) {
+  std::cerr << error.what() << std::endl;
+  std::_Exit(1);
+}
