@@ -12,7 +12,6 @@
 
 namespace ps = penstock;
 namespace nn = torch::nn;
-
 constexpr std::int64_t vocabulary = 64, length = 24, width = 32, heads = 4, kinds = 4;
 
 struct Block : nn::Module {

@@ -2,6 +2,8 @@
 // hook saw on each process, and what inference says, for comparing threads with processes.
 #include <iostream>
 
+#include <torch/torch.h>
+
 #include "penstock/penstock.h"
 
 namespace penstock {
