@@ -39,6 +39,7 @@ int main(int argc, char** argv) try {
     if (step % 100 == 0 && world.speaks()) std::cout << "step " << step << ", loss is " << result.loss() << "\n";
     if (++step > 500) break;
   }
+  world.finish();  // waits for the last step, and throws what went wrong in it
 } catch (const std::exception& error) {
   std::cerr << error.what() << std::endl;
   std::_Exit(1);  // at once: other ranks may still compute

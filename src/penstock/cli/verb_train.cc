@@ -186,6 +186,7 @@ int train(TrainFlags flags) {
   show_parameters(flags, pipeline);
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
   trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
+  world.finish();
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 

@@ -1,7 +1,7 @@
 #include "penstock/runtime/gather.h"
 
+#include <algorithm>
 #include <cstring>
-#include <sstream>
 #include <type_traits>
 
 #include "penstock/runtime/host_clock.h"
@@ -73,29 +73,50 @@ std::vector<std::vector<RankStep>> gather_steps(const Member& member, const Gath
   return all;
 }
 
+// One tensor after the other, when rank 0 asks for it: what is on the way, and what the transport keeps for messages of
+// that size, is never more than two of them.
 std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const GatherTag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;
   Transport& endpoint = *member.endpoint;
+  const auto numbered = [&](std::int32_t what, std::size_t number) {
+    return Tag{tag.pipeline, Traffic::control, tag.round, what, 0, static_cast<std::int32_t>(number)};
+  };
+  constexpr std::int32_t asked = 5, answered = 6;
+  constexpr std::size_t ahead = 2;
   std::map<std::string, torch::Tensor> all;
   if (member.rank != WorldRank(0)) {
-    // The names first, a line each, then the tensors in their order.
+    std::vector<std::int64_t> lengths;
     std::string names;
-    Message message;
     for (const auto& [name, tensor] : own) {
-      names += name + "\n";
-      message.parcels.push_back({copy_on_cpu(tensor), false});
+      names += name;
+      lengths.push_back(static_cast<std::int64_t>(name.size()));
     }
-    message.parcels.insert(message.parcels.begin(), text_message(names).parcels.front());
-    endpoint.send(WorldRank(0), tag_of(tag), std::move(message));
+    Message index = text_message(names);
+    index.parcels.push_back({torch::tensor(lengths, torch::kInt64), false});
+    endpoint.send(WorldRank(0), tag_of(tag), std::move(index));
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
+      endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second), false}}, 0, 0});
+    }
     return all;
   }
   for (const auto& [name, tensor] : own) all[name] = copy_on_cpu(tensor);
   for (int r = 1; r < member.world_size(); ++r) {
-    const Message message = endpoint.receive(WorldRank(r), tag_of(tag), "the parameters");
-    std::istringstream names(text_of(message));
-    std::size_t next = 1;
-    for (std::string name; std::getline(names, name);) all[name] = message.parcels[next++].tensor.clone();
+    const WorldRank from(r);
+    const Message index = endpoint.receive(from, tag_of(tag), "the names of the parameters");
+    const std::string names = text_of(index);
+    const torch::Tensor& lengths = index.parcels[1].tensor;
+    const auto count = static_cast<std::size_t>(lengths.numel());
+    for (std::size_t i = 0; i < std::min(ahead, count); ++i) endpoint.send(from, numbered(asked, i), {});
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto length = static_cast<std::size_t>(lengths[static_cast<std::int64_t>(i)].item<std::int64_t>());
+      const Message message = endpoint.receive(from, numbered(answered, i), "the parameters");
+      all[names.substr(at, length)] = message.parcels.front().tensor.clone();
+      at += length;
+      if (i + ahead < count) endpoint.send(from, numbered(asked, i + ahead), {});
+    }
   }
   return all;
 }

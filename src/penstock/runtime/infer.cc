@@ -69,14 +69,19 @@ bool InferResult::has_outputs() const { return state_->comes_here(); }
 
 const Tensors& InferResult::outputs() const {
   require<ConfigError>(has_outputs(), state_->not_here());
-  return state_->outputs();
+  try {
+    return state_->outputs();
+  } catch (...) {
+    step_->told(std::current_exception());
+    throw;
+  }
 }
 
 bool InferResult::ready() const { return has_outputs() ? state_->ready() : step_->is_done(); }
 
 void InferResult::wait() const {
   step_->wait_until_done();
-  if (has_outputs()) state_->outputs();
+  if (has_outputs()) outputs();
 }
 
 }  // namespace penstock

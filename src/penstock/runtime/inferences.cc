@@ -107,8 +107,13 @@ std::size_t Inferences::most_under_way() {
 void Inferences::finish_oldest() {
   const auto [step, outputs] = std::move(under_way_.front());
   under_way_.pop_front();
-  step->wait_until_done();
-  if (outputs) outputs->outputs();
+  step->finish();
+  if (outputs && !step->has_failed()) outputs->outputs();
+}
+
+void Inferences::settle() noexcept {
+  for (const auto& [step, outputs] : under_way_) step->settle();
+  under_way_.clear();
 }
 
 }  // namespace penstock

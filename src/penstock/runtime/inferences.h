@@ -35,8 +35,10 @@ class Inferences {
   int micro_batches(const StepJob& job, Replica replica) const;
   /// Takes note of a job that is about to be posted. Waits where too many are under way.
   void add(const StepJob& job);
-  /// Waits for all of them; throws what made one fail.
+  /// Waits for all of them; throws what made one fail, unless somebody has been told and the pipeline goes on.
   void finish();
+  /// The same, and throws nothing.
+  void settle() noexcept;
 
  private:
   std::int64_t rows_of(const Tensors& inputs) const;

@@ -19,6 +19,7 @@
 #include "penstock/runtime/peaks.h"
 #include "penstock/runtime/preflight.h"
 #include "penstock/runtime/profile.h"
+#include "penstock/runtime/recovered_state.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
 
@@ -162,9 +163,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   StepResult start(const std::shared_ptr<StepJob>& job) {
-    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()), world_.failures());
     // One step runs, one waits behind it; whoever submits a third waits for the first.
-    if (before_last_) before_last_->wait_until_done();
+    if (before_last_) before_last_->finish();
     before_last_ = std::exchange(last_, job->state);
     post_to_runners([job](RankRunner& runner) { runner.run(*job); });
     return StepResult(job->state);
@@ -173,7 +174,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   InferResult infer(const Tensors& inputs, const InferOptions& options) {
     auto job = std::make_shared<StepJob>(inferences_->make_job(next_step_, inputs, options, post_while_alive()));
     ++next_step_;
-    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()));
+    job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()), world_.failures());
     for (int r = 0; r < world_.replicas(); ++r)
       job->plans.push_back(plans_.for_forward(inferences_->micro_batches(*job, Replica(r))));
     inferences_->add(*job);
@@ -186,9 +187,19 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
+    world_.require_own_process();
     inferences_->finish();
-    if (before_last_) before_last_->wait_until_done();
-    if (last_) last_->wait_until_done();
+    if (before_last_) before_last_->finish();
+    if (last_) last_->finish();
+  }
+
+  /// The pipeline ends. Other processes hear of an exception that leaves it, the log of failures that nobody asked for.
+  void close(bool by_exception) noexcept {
+    if (by_exception) world_.leave_pipeline(id_);
+    inferences_->settle();
+    if (before_last_) before_last_->settle();
+    if (last_) last_->settle();
+    world_.failures()->log_untold("a pipeline ends with");
   }
 
   RowRange share_rows(std::int64_t samples) const {
@@ -213,20 +224,24 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   std::map<std::string, torch::Tensor> state() {
+    world_.require_own_process();
+    for (const auto& step : {before_last_, last_})
+      if (step) step->settle();
+    if (const auto failure = world_.failed()) return rescued_state(*failure);
     drain();
     std::map<std::string, torch::Tensor> all;
     const GatherTag tag{id_, ++gatherings_};
     world_.run_on_local_ranks([&](const Member& member) {
-      std::vector<std::pair<std::string, torch::Tensor>> own;
-      if (member.replica() == Replica(0))
-        for (const auto& stage : runner_of(member)->stages())
-          for (const Stage::Held& held : stage->state())
-            if (held.everywhere.list.empty() || held.everywhere.home() == stage->id())
-              own.emplace_back(held.name, held.value);
-      auto gathered = gather_tensors(member, tag, own);
+      auto gathered = gather_tensors(member, tag, state_of(member, *runner_of(member)));
       if (member.rank == WorldRank(0)) all = std::move(gathered);
     });
     return all;
+  }
+
+  std::map<std::string, torch::Tensor> rescued_state(const std::string& failure) {
+    std::vector<Rescued> ranks;
+    for (const Member& member : world_.rescued_members()) ranks.push_back({member, runner_of(member).get()});
+    return recovered_state(ranks, {id_, rescues_ += 2}, failure);
   }
 
   void load_state(const std::map<std::string, torch::Tensor>& state) {
@@ -399,6 +414,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   bool is_first_batch_ = true;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
+  std::uint64_t rescues_ = 0;
   bool has_optimizer_ = false;
   StepPart next_part_ = StepPart::whole;    // `reduce` or `update` where a step is under way in parts
   std::shared_ptr<const StepJob> begun_;    // that step
@@ -414,13 +430,7 @@ Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions
 Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
     : Pipeline(world, *from_sequential(network), std::move(loss), options) {}
 
-Pipeline::~Pipeline() {
-  try {
-    impl_->drain();
-  } catch (const std::exception&) {
-    // Whoever asked for a result has heard of it.
-  }
-}
+Pipeline::~Pipeline() { impl_->close(std::uncaught_exceptions() > exceptions_); }
 
 void Pipeline::set_optimizer(const OptimizerFactory& factory) { impl_->optimize_with(factory); }
 void Pipeline::on_each_rank(const std::function<void(RankRunner&)>& job) { impl_->on_each_runner(job); }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <concepts>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,14 +35,17 @@ class RankRunner;
 struct GatherTag;
 
 /// A network cut into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
-/// Not thread-safe. After any RankFailure or TransportError the pipeline and its world are spent.
+/// Not thread-safe. A Misuse leaves everything as it was. After a StepFailure, which ended one step on every rank before
+/// any update, the pipeline goes on. After any other RankFailure or a TransportError the pipeline and its world are
+/// spent, but for state(); a new world can be made.
 class Pipeline {
  public:
   /// Cuts `network`, builds every rank's layers, and compares the ranks' settings. `network` is not needed afterwards.
   /// Throws PlanError or ConfigError (docs/errors.md).
   Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options = {});
   Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options = {});
-  /// Waits for what was submitted.
+  /// Waits for what was submitted. Failures that nobody has been told are logged; World::finish() throws them. While an
+  /// exception leaves the pipeline's block under MPI, the other processes' waits for this one end.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -122,7 +126,9 @@ class Pipeline {
   /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its home (the
   /// lowest stage that uses it, replica 0). Collective; waits for what was submitted.
   void sync_ties();
-  /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective.
+  /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective. After a
+  /// failure parameters are those of the last complete step; a RankFailure says so where stages differ because the
+  /// failure came between their updates, or where a rank hangs.
   std::map<std::string, torch::Tensor> state();
   /// Gives every parameter and buffer the value that `state` has for it, on all ranks; optimisers keep what they have.
   /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what
@@ -195,6 +201,7 @@ class Pipeline {
   std::shared_ptr<Impl> impl_;
   bool keeps_average_ = false;
   bool uses_average_ = false;
+  int exceptions_ = std::uncaught_exceptions();  // an exception may be under way where the pipeline is made
 };
 
 }  // namespace penstock

@@ -78,8 +78,8 @@ void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferS
       const Message message = endpoint().receive(rank, tag_of_outputs(setting_, step, from), "the outputs");
       state.add_part(from, outputs_in(message));
     }
-  } catch (const std::exception& error) {
-    state.fail(failed(error, say("the outputs of step ", step)));
+  } catch (...) {
+    state.fail(failed(std::current_exception(), say("the outputs of step ", step)));
   }
 }
 

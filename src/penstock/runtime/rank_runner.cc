@@ -9,7 +9,6 @@
 #include "penstock/runtime/autocast.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
-#include "penstock/runtime/reason.h"
 
 namespace penstock {
 namespace {
@@ -76,8 +75,8 @@ void RankRunner::run(const StepJob& job) {
     if (!spent_) run_or_throw(job);
   } catch (const BatchesDiffer& error) {
     failure = spent_ = std::make_exception_ptr(ConfigError(error.what()));
-  } catch (const std::exception& error) {
-    failure = failed(error, say(to_string(current_), " of step ", job.step));
+  } catch (...) {
+    failure = failed(std::current_exception(), say(to_string(current_), " of step ", job.step));
   }
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
@@ -93,14 +92,6 @@ void RankRunner::run(const StepJob& job) {
   job.state->rank_done(failure);
 }
 
-std::exception_ptr RankRunner::failed(const std::exception& error, const std::string& doing) {
-  Transport& transport = endpoint();
-  if (!transport.aborted())
-    transport.abort(say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ", doing,
-                        ": ", reason_of(error)));
-  return std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason_of(error))));
-}
-
 void RankRunner::run_or_throw(const StepJob& job) {
   const RunPlan& plan = *job.plans[replica_.index()];
   job_ = &job;
@@ -108,6 +99,9 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (job.training && !member().is_alone && is_compared(job.training_step, setting_.compare_batches)) compare_batches();
   loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
+  forwards_left_ = 0;
+  for (const Program::Action& action : plan.programs[rank_.index()].actions())
+    if (action.instruction.op() == Op::forward) ++forwards_left_;
   gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
   share_buffers();
@@ -185,7 +179,10 @@ Arrival RankRunner::receive(const Instruction& instruction) {
 
 void RankRunner::perform(const Instruction& instruction) {
   switch (instruction.op()) {
-    case Op::forward: return forward(stage(instruction.stage()), instruction.micro_batch());
+    case Op::forward:
+      forward(stage(instruction.stage()), instruction.micro_batch());
+      --forwards_left_;
+      return;
     case Op::backward:
     case Op::input_grad: return backward(stage(instruction.stage()), instruction);
     case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);

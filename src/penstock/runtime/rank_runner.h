@@ -89,6 +89,14 @@ class RankRunner {
   void swap_averages();
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
+  /// How often the parameters of a stage of this rank were updated: of the stage with the fewest and with the most. Torn:
+  /// an update ended in the middle.
+  struct Updates {
+    std::int64_t fewest = 0;
+    std::int64_t most = 0;
+    bool torn = false;
+  };
+  Updates updates() const;
   /// Times every layer from now on, or no longer. At rest.
   void set_timing(bool on);
   /// What the layers took in the `steps` since: by the node's number, F, B (or I), W (base/median.h), then bytes of
@@ -161,7 +169,9 @@ class RankRunner {
   Replica share_of_batch() const;
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
   /// Ends the world for what went wrong in `doing`, and returns what to tell whoever waits.
-  std::exception_ptr failed(const std::exception& error, const std::string& doing);
+  std::exception_ptr failed(const std::exception_ptr& error, const std::string& doing);
+  /// Whether no rank can have updated a parameter in the step that runs.
+  bool is_harmless(const StepJob& job) const;
   void tell_outputs();
   void keep_outputs();
   void tell_result();
@@ -219,6 +229,9 @@ class RankRunner {
   int finished_forwards_ = 0;
   std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // of the batch: what all micro-batches see
   std::vector<Tensors> outputs_;  // by micro-batch, of an inference or where they are kept
+  std::size_t forwards_left_ = 0;                // of this rank, in this step
+  std::map<StageId, std::int64_t> updates_;      // by stage: how often it was updated
+  bool is_updating_ = false;                     // an optimiser is in the middle of a stage
   /// What layers remember, by inference session; by stage and micro-batch.
   std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };

@@ -60,6 +60,7 @@ void RankRunner::measure_norm() {
 
 void RankRunner::update(Stage& stage) {
   finish_ties();
+  ++updates_[stage.id()];
   const auto [first, end] = optimizers_.equal_range(stage.id());
   if (first == end) return;
   hook_gradients(stage);
@@ -79,8 +80,10 @@ void RankRunner::update(Stage& stage) {
     if (gradient.defined() && !(clip >= 1)) gradient = gradient.mul(clip);
     value.mutable_grad() = gradient;
   }
+  is_updating_ = true;
   for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
   add_to_average(stage);
+  is_updating_ = false;
   // What is applied is not kept until the next update: its memory serves the gradients to come.
   for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
 }

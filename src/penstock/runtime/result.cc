@@ -1,7 +1,10 @@
 #include "penstock/runtime/result.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/step_state.h"
@@ -72,7 +75,11 @@ std::vector<RankUse> StepState::uses() {
   return uses_;
 }
 
+StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures)
+    : failures_(std::move(failures)), process_(getpid()), running_(local_ranks) {}
+
 void StepState::rank_done(std::exception_ptr error) {
+  if (error) failures_->add(error);
   {
     std::lock_guard lock(mutex_);
     --running_;
@@ -81,17 +88,30 @@ void StepState::rank_done(std::exception_ptr error) {
   changed_.notify_all();
 }
 
+template <class Condition>
+void StepState::wait(std::unique_lock<std::mutex>& lock, Condition condition) {
+  if (condition()) return;
+  require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made by ",
+                       "fork(): a child has no ranks; make its own world after fork()");
+  changed_.wait(lock, condition);
+}
+
+void StepState::rethrow() {
+  failures_->told(error_);
+  std::rethrow_exception(error_);
+}
+
 const StepNumbers& StepState::numbers() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return numbers_ || error_; });
-  if (error_) std::rethrow_exception(error_);
+  wait(lock, [&] { return numbers_ || error_; });
+  if (error_) rethrow();
   return *numbers_;
 }
 
 double StepState::gradient_norm() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
-  if (error_) std::rethrow_exception(error_);
+  wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
+  if (error_) rethrow();
   require<ConfigError>(gradient_norm_.has_value(),
                        "this step measured no gradient norm: give PipelineOptions::clip_norm (infinity clips nothing)");
   return *gradient_norm_;
@@ -106,13 +126,35 @@ bool StepState::has_gradient_norm() {
 
 void StepState::wait_until_done() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return running_ == 0 || error_; });
-  if (error_) std::rethrow_exception(error_);
+  wait(lock, [&] { return running_ == 0 || error_; });
+  if (error_) rethrow();
+}
+
+void StepState::finish() {
+  std::unique_lock lock(mutex_);
+  wait(lock, [&] { return running_ == 0 || error_; });
+  if (!error_) return;
+  const bool was_told = failures_->is_told(error_);
+  try {
+    rethrow();
+  } catch (const StepFailure&) {
+    if (!was_told) throw;
+  }
+}
+
+void StepState::settle() noexcept {
+  std::unique_lock lock(mutex_);
+  if (getpid() == process_) changed_.wait(lock, [&] { return running_ == 0 || error_; });
 }
 
 bool StepState::ready() {
   std::lock_guard lock(mutex_);
   return numbers_ || error_;
+}
+
+bool StepState::has_failed() {
+  std::lock_guard lock(mutex_);
+  return error_ != nullptr;
 }
 
 bool StepState::is_done() {

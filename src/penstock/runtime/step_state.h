@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/result.h"
+#include "penstock/runtime/failures.h"
 
 namespace penstock {
 
@@ -32,7 +34,8 @@ struct RankUse {
 
 class StepState {
  public:
-  explicit StepState(int local_ranks) : running_(local_ranks) {}
+  /// `failures` hears of an error, and who was told of it.
+  StepState(int local_ranks, std::shared_ptr<Failures> failures);
 
   void set_numbers(StepNumbers numbers);
   /// Of all gradients, as every rank knows it.
@@ -51,15 +54,29 @@ class StepState {
   bool update_skipped();
   bool has_gradient_norm();
   void wait_until_done();
+  /// The same, but throws only what still matters: not a StepFailure that somebody has been told.
+  void finish();
+  /// The same, and throws nothing.
+  void settle() noexcept;
+  /// Somebody was thrown `error`, an error of this step.
+  void told(const std::exception_ptr& error) { failures_->told(error); }
   bool ready();
   /// Every local rank is through, or one has failed.
   bool is_done();
+  bool has_failed();
   /// Of all local ranks; after wait_until_done().
   std::vector<RankUse> uses();
   /// Of all local replicas, joined; none where nothing was kept. After wait_until_done().
   std::optional<BatchOutputs> outputs();
 
  private:
+  /// Waits until `condition` holds. Throws ConfigError in a child after fork(), which has no ranks.
+  template <class Condition>
+  void wait(std::unique_lock<std::mutex>& lock, Condition condition);
+  [[noreturn]] void rethrow();
+
+  const std::shared_ptr<Failures> failures_;
+  const long process_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<StepNumbers> numbers_;

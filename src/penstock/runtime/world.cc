@@ -1,5 +1,7 @@
 #include "penstock/runtime/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <exception>
 #include <future>
@@ -15,6 +17,8 @@ namespace {
 
 constexpr std::chrono::seconds patience_after_failure{2};
 constexpr std::int64_t most_threads = 1024;
+/// In tags, for what belongs to no pipeline.
+constexpr std::uint32_t pipeline_of_world = 0xffffffff;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
 std::string processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
@@ -46,6 +50,14 @@ int replicas_of(int count, const WorldOptions& options) {
   return count / options.stages;
 }
 
+TransportOptions transport_options(const WorldOptions& options) {
+  TransportOptions transport;
+  transport.deadline = options.deadline;
+  transport.stall_limit = options.stall_limit;
+  transport.start_deadline = options.start_deadline;
+  return transport;
+}
+
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
   check(options);
   const LaunchedAs launched = launched_as();
@@ -61,10 +73,7 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
                        " whole jobs would run side by side; use the mpi transport or start one process");
   const bool mpi = options.transport == TransportKind::mpi ||
                    (options.transport == TransportKind::automatic && by_mpi);
-  TransportOptions transport;
-  transport.deadline = options.deadline;
-  transport.stall_limit = options.stall_limit;
-  transport.start_deadline = options.start_deadline;
+  TransportOptions transport = transport_options(options);
   std::vector<std::unique_ptr<Transport>> endpoints;
   if (mpi) {
     if (by_mpi) replicas_of(launched.size, options);  // before MPI starts, so that a wrong count ends at once
@@ -89,6 +98,18 @@ struct World::State {
   std::vector<std::shared_ptr<Transport>> endpoints;  // beside local_ranks
   std::vector<std::unique_ptr<Worker>> workers;       // beside local_ranks
   std::uint32_t pipelines = 0;
+  std::uint64_t finishes = 0;
+  const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
+  const long process = getpid();
+  const int exceptions = std::uncaught_exceptions();  // an exception may be under way where the world is made
+  std::vector<std::shared_ptr<Transport>> rescue = {};  // beside local_ranks, once the world has failed
+
+  bool is_alone() const { return static_cast<int>(local_ranks.size()) == size; }
+  std::optional<std::string> failed() const {
+    for (const auto& endpoint : endpoints)
+      if (auto reason = endpoint->aborted()) return reason;
+    return std::nullopt;
+  }
 
   std::size_t local_index(WorldRank rank) const {
     const auto found = std::find(local_ranks.begin(), local_ranks.end(), rank);
@@ -116,10 +137,126 @@ World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptio
 }
 
 World::~World() {
-  const bool failed = std::any_of(state_->endpoints.begin(), state_->endpoints.end(),
-                                  [](const auto& endpoint) { return endpoint->aborted().has_value(); });
-  if (!failed) return;
+  if (getpid() != state_->process) {
+    static_cast<void>(state_.release());  // threads are not copied by fork(): there is nobody to wait for
+    return;
+  }
+  state_->failures->log_untold("the world ends with");
+  if (!state_->is_alone() && !failed()) {
+    const bool leaves = std::uncaught_exceptions() > state_->exceptions;
+    if (leaves || state_->failures->untold())
+      for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
+  }
+  if (!failed()) return;
   for (const auto& worker : state_->workers) worker->abandon(patience_after_failure);
+}
+
+// Another failure of this world, where there was one: most likely it is what is under way.
+std::string World::reason_to_leave(const char* what) const {
+  const std::string known = state_->failures->newest();
+  return !known.empty() ? known
+                        : say("rank ", local_ranks().front().value(), " left its ", what,
+                              " by an exception, which it tells itself");
+}
+
+void World::leave_pipeline(std::uint32_t pipeline) const noexcept {
+  if (state_->is_alone() || failed()) return;
+  const std::string reason = reason_to_leave("pipeline");
+  for (const auto& endpoint : state_->endpoints) endpoint->cancel({pipeline, StepKey::all}, reason);
+}
+
+void World::fail(const std::string& reason) const noexcept {
+  if (getpid() != state_->process) return;
+  const std::string by = state_->is_alone() ? std::string("the program") : say("rank ", local_ranks().front().value());
+  for (const auto& endpoint : state_->endpoints) endpoint->abort(say(by, " failed: ", reason));
+}
+
+void World::fail_by(const std::exception_ptr& error) const noexcept {
+  if (state_->is_alone()) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const RankFailure&) {  // a rank's, who has told everybody
+  } catch (const TransportError&) {
+  } catch (...) {
+    fail(reason_of(error));
+  }
+}
+
+void World::finish() {
+  require_own_process();
+  const bool at_rest = wait_for_workers();
+  if (const auto untold = state_->failures->untold()) {
+    state_->failures->told(untold);
+    std::rethrow_exception(untold);
+  }
+  if (const auto reason = failed()) {
+    const auto failure = std::make_exception_ptr(RankFailure(*reason));
+    if (state_->failures->is_told(failure) && at_rest) return;
+    state_->failures->told(failure);
+    std::rethrow_exception(failure);
+  }
+  if (state_->is_alone()) return;
+  const std::uint64_t round = ++state_->finishes;
+  run_on_local_ranks([&](const Member& member) {
+    const auto tag = [&](std::int32_t rank, bool back) {
+      return Tag{pipeline_of_world, Traffic::control, round, rank, back, 0};
+    };
+    Transport& endpoint = *member.endpoint;
+    endpoint.report_progress({"finish"});
+    if (member.rank == WorldRank(0)) {
+      for (std::int32_t other = 1; other < size(); ++other)
+        endpoint.receive(WorldRank(other), tag(other, false), "the end of its work");
+      for (std::int32_t other = 1; other < size(); ++other) endpoint.send(WorldRank(other), tag(other, true), {});
+    } else {
+      endpoint.send(WorldRank(0), tag(member.rank.value(), false), {});
+      endpoint.receive(WorldRank(0), tag(member.rank.value(), true), "the end of all work");
+    }
+  });
+}
+
+bool World::wait_for_workers() const {
+  std::vector<std::future<void>> rests;
+  for (WorldRank rank : local_ranks()) {
+    auto promise = std::make_shared<std::promise<void>>();
+    rests.push_back(promise->get_future());
+    post(rank, [promise] { promise->set_value(); });
+  }
+  // A rank that hangs after a failure is not waited for; before one, a step may take as long as it likes.
+  std::chrono::milliseconds patience = patience_after_failure;
+  constexpr std::chrono::milliseconds glance{20};
+  for (auto& rest : rests)
+    while (rest.wait_for(glance) != std::future_status::ready) {
+      if (failed() && patience.count() <= 0) return false;
+      if (failed()) patience -= glance;
+    }
+  return true;
+}
+
+std::vector<Member> World::rescued_members() const {
+  require_own_process();
+  require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"),
+                       "; a rank of this process is still inside its instruction, so that its parameters cannot be read");
+  if (state_->rescue.empty()) {
+    std::vector<std::unique_ptr<Transport>> fresh;
+    if (state_->is_alone()) fresh = open_threads(size(), transport_options(state_->options));
+    else fresh.push_back(open_mpi(transport_options(state_->options)));
+    for (auto& endpoint : fresh) state_->rescue.push_back(std::move(endpoint));
+  }
+  std::vector<Member> members;
+  for (std::size_t i = 0; i < state_->rescue.size(); ++i) {
+    members.push_back(member(state_->local_ranks[i]));
+    members.back().endpoint = state_->rescue[i];
+  }
+  return members;
+}
+
+std::optional<std::string> World::failed() const { return state_->failed(); }
+const std::shared_ptr<Failures>& World::failures() const { return state_->failures; }
+
+void World::require_own_process() const {
+  require<ConfigError>(getpid() == state_->process, "this world belongs to process ", state_->process,
+                       ", of which this is a child made by fork(): a child has no ranks; make its own world after "
+                       "fork()");
 }
 
 int World::stages() const { return state_->options.stages; }
@@ -147,6 +284,7 @@ Member World::member(WorldRank local) const {
 }
 
 void World::post(WorldRank local, std::function<void()> job) const {
+  require_own_process();
   state_->workers[state_->local_index(local)]->post(std::move(job));
 }
 
@@ -159,8 +297,8 @@ void World::run_on_local_ranks(const std::function<void(const Member&)>& job) co
       try {
         job(member);
         promise->set_value();
-      } catch (const std::exception& error) {
-        member.endpoint->abort(reason_of(error));
+      } catch (...) {
+        member.endpoint->abort(reason_of(std::current_exception()));
         promise->set_exception(std::current_exception());
       }
     });
@@ -172,7 +310,7 @@ void World::run_on_local_ranks(const std::function<void(const Member&)>& job) co
       each.get();
     } catch (const TransportError&) {
       if (!echo) echo = std::current_exception();
-    } catch (const std::exception&) {
+    } catch (...) {
       if (!cause) cause = std::current_exception();
     }
   }

@@ -1,12 +1,15 @@
 // The ranks of a job: p pipeline ranks times d replicas, as threads of this process or as MPI processes.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/base/ids.h"
+#include "penstock/runtime/failures.h"
 #include "penstock/runtime/member.h"
 #include "penstock/runtime/options.h"
 #include "penstock/transport/transport.h"
@@ -25,10 +28,33 @@ class World {
   World(int argc, char** argv, const WorldOptions& options);
   /// Over endpoints of the caller's own, one per local rank, all of one world: the seam for tests.
   World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options);
-  /// After a failure, ranks that hang in their own code are left behind rather than waited for.
+  /// After a failure, ranks that hang in their own code are left behind rather than waited for. Under MPI waits for the
+  /// other processes; while an exception leaves the world's block it ends them instead. A failure that nobody has been
+  /// told is logged, and under MPI ends the job: call finish() to be told.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+
+  /// The end of the work, on every process: waits for everything that was submitted, here and on the other processes.
+  /// Throws the first failure that nobody has been told yet, such as that of a last step whose result nobody asked for;
+  /// TransportError when another process failed meanwhile. Collective; the world can be used afterwards.
+  void finish();
+  /// Ends all other processes, and every wait here, within a second: "rank 1 failed: ", and `reason`. For what goes wrong
+  /// on this process alone, outside of the ranks' own work. After the first failure anywhere it does nothing.
+  void fail(const std::string& reason) const noexcept;
+  /// Runs `program`, then finish(). What either throws is told to the other processes before it is thrown here.
+  template <class Program>
+  void run(Program&& program) {
+    try {
+      program();
+      finish();
+    } catch (...) {
+      fail_by(std::current_exception());
+      throw;
+    }
+  }
+  /// fail(), with what `error` says, where there are other processes that do not know it yet.
+  void fail_by(const std::exception_ptr& error) const noexcept;
 
   int stages() const;    // p
   int replicas() const;  // d
@@ -63,8 +89,22 @@ class World {
   void run_on_local_ranks(const std::function<void(const Member&)>& job) const;
   /// A number that is the same on every rank for the n-th pipeline made in this world.
   std::uint32_t next_pipeline();
+  /// Why the world has failed, if it has.
+  std::optional<std::string> failed() const;
+  /// Of the steps of this world.
+  const std::shared_ptr<Failures>& failures() const;
+  /// Throws ConfigError in a child after fork(), where no rank is.
+  void require_own_process() const;
+  /// An exception leaves pipeline number `pipeline` here: other processes wait for it no longer.
+  void leave_pipeline(std::uint32_t pipeline) const noexcept;
+  /// The members of this process in a fresh world of the same ranks, after this one has failed: to save what is left.
+  /// Waits until their threads are at rest; throws RankFailure where one is not. Collective.
+  std::vector<Member> rescued_members() const;
 
  private:
+  bool wait_for_workers() const;
+  std::string reason_to_leave(const char* what) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

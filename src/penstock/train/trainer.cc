@@ -67,8 +67,12 @@ void Trainer::fit(Loader& train, Loader* test) {
     for (const auto& hook : hooks_) hook->before_train();
     run_epochs(train, test);
     for (const auto& hook : hooks_) hook->after_train();
-  } catch (...) {
+  } catch (const Misuse&) {
     end();  // a progress bar must not stay in front of the error's message
+    throw;
+  } catch (...) {
+    end();
+    pipeline_.world().fail_by(std::current_exception());  // of a hook or a loader: others wait for this process
     throw;
   }
   end();

@@ -90,7 +90,7 @@ class alignas(128) Mailbox {
   }
 
   /// Ends the present wait and every later one for messages of `step`, and drops such messages, those that are still to
-  /// come too. True when the step was not cancelled before.
+  /// come too; StepKey::all stands for the whole pipeline. True when the step was not cancelled before.
   bool cancel(const StepKey& step, const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
@@ -99,8 +99,8 @@ class alignas(128) Mailbox {
       std::erase_if(cancelled_, [&](const auto& old) {
         return old.first.pipeline == step.pipeline && old.first.step + remembered_steps < step.step;
       });
-      std::erase_if(letters_, [&](const auto& letter) { return step_of(letter.first.tag) == step; });
-      if (!awaited_ || step_of(awaited_->tag) != step) return true;
+      std::erase_if(letters_, [&](const auto& letter) { return belongs(letter.first.tag, step); });
+      if (!awaited_ || !belongs(awaited_->tag, step)) return true;
       stirred_.store(true, std::memory_order_release);
     }
     arrived_.notify_one();
@@ -154,7 +154,10 @@ class alignas(128) Mailbox {
   typename Letters::node_type pick_up(const Address& address, std::string_view waiting_for) {
     require<WorldAborted>(!reason_, "rank ", owner_.value(), " gave up waiting for ", waiting_for, ": ",
                           reason_.value_or(""));
-    if (const std::string* reason = cancellation(address.tag)) throw StepCancelled(*reason);
+    if (const auto* cancelled = cancellation(address.tag)) {
+      if (cancelled->first.step == StepKey::all) throw PipelineCancelled(cancelled->second);
+      throw StepCancelled(cancelled->second);
+    }
     return letters_.extract(address);
   }
 
@@ -189,12 +192,16 @@ class alignas(128) Mailbox {
     }
   }
 
-  /// The step of `tag`, if it has been cancelled, with the reason; null if not. REQUIRES: mutex_ is held.
-  const std::string* cancellation(const Tag& tag) const {
+  static bool belongs(const Tag& tag, const StepKey& step) {
+    return step.step == StepKey::all ? tag.pipeline == step.pipeline : step_of(tag) == step;
+  }
+
+  /// What was cancelled of that `tag` belongs to, with the reason; null if nothing. REQUIRES: mutex_ is held.
+  const std::pair<const StepKey, std::string>* cancellation(const Tag& tag) const {
     if (cancelled_.empty()) return nullptr;
-    const auto step = step_of(tag);
-    const auto found = step ? cancelled_.find(*step) : cancelled_.end();
-    return found == cancelled_.end() ? nullptr : &found->second;
+    auto found = cancelled_.find({tag.pipeline, StepKey::all});
+    if (const auto step = step_of(tag); found == cancelled_.end() && step) found = cancelled_.find(*step);
+    return found == cancelled_.end() ? nullptr : &*found;
   }
 
   const WorldRank owner_;

@@ -13,7 +13,7 @@ namespace {
 
 class MpiEndpoint final : public Transport {
  public:
-  explicit MpiEndpoint(const TransportOptions& options) : courier_(Patience{.deadline = options.deadline, .stall_limit = options.stall_limit}) {}
+  explicit MpiEndpoint(const TransportOptions& options) : courier_(Patience{.deadline = options.deadline, .stall_limit = options.stall_limit}, options.start_deadline) {}
 
   WorldRank rank() const override { return courier_.rank(); }
   int size() const override { return courier_.size(); }
@@ -65,6 +65,9 @@ class MpiEndpoint final : public Transport {
 bool mpi_available() { return true; }
 
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options) {
+  require<ConfigError>(options.deadline.count() > 0 && options.start_deadline.count() > 0,
+                       "the deadlines of the transport are ", options.deadline.count(), " ms and ",
+                       options.start_deadline.count(), " ms: they must be longer than zero");
   return std::make_unique<MpiEndpoint>(options);
 }
 

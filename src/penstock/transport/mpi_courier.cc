@@ -47,24 +47,10 @@ constexpr Pauses pauses_under_way{250'000, 500'000};
 /// A rank that computes looks itself when it asks for a letter; a short one is there then.
 constexpr Pauses pauses_idle{2'000'000, 2'000'000};
 constexpr std::size_t long_message = 256 << 10;  // bytes
-constexpr std::chrono::milliseconds abort_flush_time{500};
-
-void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw TransportError(say(call, " failed: ", text));
-}
-
-const char* level_name(int level) {
-  switch (level) {
-    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
-    default: return "MPI_THREAD_MULTIPLE";
-  }
-}
+constexpr std::chrono::milliseconds flush_time{500};
+/// How long a process that only heard of a failure leaves the one that failed for its own message: the end of the first
+/// process makes the launcher end all others.
+constexpr std::chrono::milliseconds time_for_the_cause{300};
 
 template <class T>
 Frame frame_of(const T& value) {
@@ -98,16 +84,11 @@ Frame frame_of(const StepKey& step, const std::string& text) {
 
 }  // namespace
 
-Courier::Courier(Patience patience) : patience_(patience) {
-  std::promise<void> started;
-  auto ready = started.get_future();
-  thread_ = std::thread([this, promise = std::move(started)]() mutable { run(std::move(promise)); });
-  try {
-    ready.get();
-  } catch (...) {
-    thread_.join();
-    throw;
-  }
+Courier::Courier(Patience patience, std::chrono::milliseconds start_deadline) : patience_(patience) {
+  comm_ = mpi_.open(start_deadline);
+  set_up(start_deadline);
+  number_ = mpi_.add_world([this] { process_ends(); });
+  thread_ = std::thread([this] { run(); });
 }
 
 Courier::~Courier() {
@@ -117,6 +98,15 @@ Courier::~Courier() {
   }
   stirred_.notify_one();
   thread_.join();
+  mpi_.close_world(number_, closed_);
+}
+
+// The process ends with this world in the midst of its work: exit() was called.
+void Courier::process_ends() {
+  abort(say("rank ", rank_.value(), " ended its process by exit() while its world was open (at ",
+            progress_.read().position.word, ")"));
+  std::unique_lock lock(mutex_);
+  stirred_.wait_for(lock, 2 * flush_time, [&] { return has_ended_; });
 }
 
 void Courier::send(WorldRank to, Letter letter) {
@@ -128,7 +118,6 @@ void Courier::send(WorldRank to, Letter letter) {
 }
 
 bool Courier::turn_of_rank() {
-  if (!is_shared_) return false;
   const std::unique_lock lock(calls_, std::try_to_lock);
   if (!lock.owns_lock() || mailbox_->aborted()) return false;
   try {
@@ -194,15 +183,8 @@ Contact Courier::contact(WorldRank rank) const {
 
 void Courier::abort_with(const std::exception& error) { abort(say("rank ", rank_.value(), ": ", error.what())); }
 
-void Courier::run(std::promise<void> started) {
+void Courier::run() {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // a pause of 20 us would otherwise last 70
-  try {
-    start_mpi();
-  } catch (...) {
-    started.set_exception(std::current_exception());
-    return;
-  }
-  started.set_value();
   try {
     serve();
     if (!mailbox_->aborted()) close();
@@ -210,40 +192,33 @@ void Courier::run(std::promise<void> started) {
     abort_with(error);
   }
   if (mailbox_->aborted()) spread_abort();
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+  }
+  stirred_.notify_all();
 }
 
-void Courier::start_mpi() {
-  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
-  require<ConfigError>(!finalized, "MPI has ended in this process and cannot start again: keep one world for all work");
-  if (initialized) {
-    // Someone else makes MPI calls too, on threads we do not know.
-    MPI_Query_thread(&level);
-    require<ConfigError>(level == MPI_THREAD_MULTIPLE, "MPI already runs in this process with ", level_name(level),
-                         "; beside another user Penstock needs MPI_THREAD_MULTIPLE: let Penstock start MPI, or ask "
-                         "for that level in MPI_Init_thread");
-  } else {
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
-    finalize_ = true;
-    require<ConfigError>(level >= MPI_THREAD_FUNNELED, "this MPI grants ", level_name(level),
-                         ", Penstock needs MPI_THREAD_FUNNELED or more: use an MPI that is built for threads");
-  }
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Type_contiguous(static_cast<int>(Frame::unit), MPI_BYTE, &block_), "MPI_Type_contiguous");
-  check(MPI_Type_commit(&block_), "MPI_Type_commit");
-  int rank = 0;
-  check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
-  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  rank_ = WorldRank(rank);
-  hosts_.resize(static_cast<std::size_t>(size_));
+void Courier::set_up(std::chrono::milliseconds start_deadline) {
   const std::uint64_t own_host = host_id();
-  check(MPI_Allgather(&own_host, 1, MPI_UINT64_T, hosts_.data(), 1, MPI_UINT64_T, comm_), "MPI_Allgather");
+  MPI_Request hosts_known = MPI_REQUEST_NULL;
+  {
+    const std::lock_guard lock(calls_);
+    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check_mpi(MPI_Type_contiguous(static_cast<int>(Frame::unit), MPI_BYTE, &block_), "MPI_Type_contiguous");
+    check_mpi(MPI_Type_commit(&block_), "MPI_Type_commit");
+    int rank = 0;
+    check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    rank_ = WorldRank(rank);
+    hosts_.resize(static_cast<std::size_t>(size_));
+    check_mpi(MPI_Iallgather(&own_host, 1, MPI_UINT64_T, hosts_.data(), 1, MPI_UINT64_T, comm_, &hosts_known),
+              "MPI_Iallgather");
+  }
+  mpi_.finish_start(hosts_known, start_deadline);
   const bool own_core = std::count(hosts_.begin(), hosts_.end(), own_host) <= std::thread::hardware_concurrency();
   look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
-  is_shared_ = level >= MPI_THREAD_SERIALIZED;
-  if (is_shared_ && own_core) patience_.spin = Patience::spin_on_own_core;
+  if (own_core) patience_.spin = Patience::spin_on_own_core;
   mailbox_.emplace(rank_, patience_);
   standings_.resize(static_cast<std::size_t>(size_));
   contacts_.resize(static_cast<std::size_t>(size_));
@@ -271,57 +246,111 @@ void Courier::close() {
   // where we stand.
   progress_.report(end_position);
   rank_sleeps_ = true;
+  wait_for_all(/*asks=*/true);
+  if (mailbox_->aborted()) return;
+  // Nobody asks any more. What was asked and answered until now reaches its end before the communicator does.
+  finish_sending(flush_time);
+  wait_for_all(/*asks=*/false);
+  if (mailbox_->aborted()) return;
+  const std::lock_guard lock(calls_);
+  receive_arrived();
+  abandon_transfers();
+  MPI_Type_free(&block_);
+  MPI_Comm_free(&comm_);
+  closed_ = true;
+}
+
+// Until every rank has come to the same place, or the world is aborted.
+void Courier::wait_for_all(bool asks) {
   MPI_Request barrier = MPI_REQUEST_NULL;
-  check(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
+  {
+    const std::lock_guard lock(calls_);
+    check_mpi(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
+  }
   // Every rank looks after the next one, so that a stopped rank is noticed by one that is done.
   const WorldRank next((rank_.value() + 1) % size_);
   std::int64_t begin = steady_now_ns();
   std::int64_t asked = begin;
-  for (int done = 0;;) {
+  while (!mailbox_->aborted()) {
     const Pace pace = pace_of_turn();
-    check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done || mailbox_->aborted()) break;
+    {
+      const std::lock_guard lock(calls_);
+      int done = 0;
+      check_mpi(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done) return;
+    }
     const std::int64_t now = steady_now_ns();
     if (now - asked > patience_.look_every().count()) {
       if (now - asked > 3 * patience_.look_every().count()) begin = now;  // this process itself was stopped
       const std::int64_t unanswered = contact(next).unanswered_ns;
-      require<TransportError>(unanswered == 0 || now - std::max(begin, unanswered) < patience_.deadline.count(),
-                              "all work is done here, but ", WaitChain(*this, next).text(patience_.look_every() * 2));
-      inquire(next);
+      const std::int64_t silent = asks ? (unanswered == 0 ? 0 : now - std::max(begin, unanswered)) : now - begin;
+      require<TransportError>(silent < (patience_.deadline + 2 * flush_time).count(), "all work is done here, but ",
+                              WaitChain(*this, next).text(patience_.look_every() * 2));
+      if (asks) {
+        const std::lock_guard lock(calls_);
+        inquire(next);
+      }
       asked = now;
     }
     rest(pace);
   }
-  if (mailbox_->aborted()) return;
-  MPI_Type_free(&block_);
-  MPI_Comm_free(&comm_);
-  if (finalize_) MPI_Finalize();
+}
+
+void Courier::finish_sending(std::chrono::nanoseconds at_most) {
+  for (const std::int64_t end = steady_now_ns() + at_most.count(); steady_now_ns() < end;) {
+    const Pace pace = pace_of_turn();
+    {
+      const std::lock_guard lock(calls_);
+      if (sending_.empty()) return;
+    }
+    rest(pace);
+  }
 }
 
 void Courier::spread_abort() {
-  const std::lock_guard calls(calls_);
-  abandon_transfers();
+  bool is_own = false;
   {
-    const std::lock_guard lock(mutex_);
+    const std::scoped_lock lock(calls_, mutex_);
     queue_.clear();
-    if (!tell_abort_) return;  // heard from another rank, who tells everyone
+    cancellations_.clear();
+    is_own = tell_abort_;
   }
+  if (is_own) {
+    try {
+      const std::string reason = mailbox_->aborted().value_or("");
+      const std::lock_guard lock(calls_);
+      for (std::int32_t to = 0; to < size_; ++to)
+        if (WorldRank(to) != rank_) begin_send(WorldRank(to), kind_abort, frame_of(reason));
+    } catch (const std::exception& error) {
+      warn(say("rank ", rank_.value(), " could not tell the other ranks that it failed: ", error.what()));
+    }
+  }
+  // Letters of before go on meanwhile, ours and those of others: their requests come to an end.
+  const std::int64_t end = steady_now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
   try {
-    const std::int64_t end = steady_now_ns() + std::chrono::nanoseconds(abort_flush_time).count();
-    const std::string reason = mailbox_->aborted().value_or("");
-    for (std::int32_t to = 0; to < size_; ++to)
-      if (WorldRank(to) != rank_) begin_send(WorldRank(to), kind_abort, frame_of(reason));
-    while (!sending_.empty() && steady_now_ns() < end) rest(finish_transfers() ? Pace::busy : Pace::under_way);
-  } catch (const std::exception& error) {
-    warn(say("rank ", rank_.value(), " could not tell the other ranks that it failed: ", error.what()));
+    const auto is_told = [&] {
+      const std::lock_guard lock(calls_);
+      return is_own && sending_.empty() && arriving_.empty();
+    };
+    while (!is_told() && steady_now_ns() < end) rest(pace_of_turn());
+  } catch (const std::exception&) {
+    // The world has failed already: this adds nothing.
   }
+  const std::lock_guard lock(calls_);
   abandon_transfers();
 }
 
+// What MPI could not finish, because a rank no longer answers: cancelled where MPI can do that, and given up.
 void Courier::abandon_transfers() {
-  // Nobody waits for them any more, but MPI may still touch their frames: these are left to the process.
   for (auto* transfers : {&sending_, &arriving_})
-    for (Transfer& transfer : std::exchange(*transfers, {})) static_cast<void>(new Frame(std::move(transfer.frame)));
+    for (Transfer& transfer : std::exchange(*transfers, {})) {
+      int done = 0;
+      if (MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) continue;
+      MPI_Cancel(&transfer.request);
+      MPI_Request_free(&transfer.request);
+      // MPI may still touch its frame, which is left to the process.
+      static_cast<void>(new Frame(std::move(transfer.frame)));
+    }
 }
 
 bool Courier::turn() {
@@ -355,7 +384,7 @@ void Courier::begin_send(WorldRank to, int kind, Frame frame) {
   require<TransportError>(blocks <= std::numeric_limits<int>::max(), "a message of ", frame.size(), " bytes to rank ",
                           to.value(), " is too long for MPI: use smaller micro-batches");
   Transfer& transfer = sending_.emplace_back(Transfer{std::move(frame), to});
-  check(MPI_Isend(transfer.frame.data(), static_cast<int>(blocks), block_, to.value(), kind, comm_,
+  check_mpi(MPI_Isend(transfer.frame.data(), static_cast<int>(blocks), block_, to.value(), kind, comm_,
                   &transfer.request),
         "MPI_Isend");
 }
@@ -365,18 +394,18 @@ bool Courier::receive_arrived() {
   for (int found = 1; found;) {
     MPI_Message handle = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &handle, &status), "MPI_Improbe");
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &handle, &status), "MPI_Improbe");
     if (!found) break;
     any = true;
     int blocks = 0;
-    check(MPI_Get_count(&status, block_, &blocks), "MPI_Get_count");
+    check_mpi(MPI_Get_count(&status, block_, &blocks), "MPI_Get_count");
     Transfer transfer{Frame(static_cast<std::size_t>(blocks) * Frame::unit, frames_), WorldRank(status.MPI_SOURCE)};
     if (status.MPI_TAG == kind_letter) {
       // Large ones take a while: others must not wait behind them.
-      check(MPI_Imrecv(transfer.frame.data(), blocks, block_, &handle, &transfer.request), "MPI_Imrecv");
+      check_mpi(MPI_Imrecv(transfer.frame.data(), blocks, block_, &handle, &transfer.request), "MPI_Imrecv");
       arriving_.push_back(std::move(transfer));
     } else {
-      check(MPI_Mrecv(transfer.frame.data(), blocks, block_, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
+      check_mpi(MPI_Mrecv(transfer.frame.data(), blocks, block_, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
       received(transfer.peer, status.MPI_TAG, std::move(transfer.frame));
     }
   }
@@ -387,7 +416,7 @@ bool Courier::finish_transfers() {
   bool any = false;
   const auto done = [&](Transfer& transfer) {
     int flag = 0;
-    check(MPI_Test(&transfer.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    check_mpi(MPI_Test(&transfer.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
     any = any || flag;
     return flag != 0;
   };

@@ -2,16 +2,14 @@
 // the news of an abort. Everything public may be called from any thread.
 //
 // Why a thread: without one, a message that is sent before a long computation arrives after it, and nobody answers
-// meanwhile. Where MPI grants MPI_THREAD_SERIALIZED, the rank's thread makes calls as well, one thread at a time: it
-// sends, and looks for what it waits for, without waking another thread first. With MPI_THREAD_FUNNELED, which every
-// MPI grants, the courier's thread makes every call.
+// meanwhile. The rank's thread makes calls as well, one thread at a time: it sends, and looks for what it waits for,
+// without waking another thread first. Each world of a process has a courier, with a communicator of its own.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +20,7 @@
 #include <mpi.h>
 
 #include "penstock/transport/mailbox.h"
+#include "penstock/transport/mpi_runtime.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
@@ -30,10 +29,10 @@ namespace penstock {
 
 class Courier final : public PeerWatch {
  public:
-  /// Starts MPI, unless the application has; returns when the own rank is known.
-  explicit Courier(Patience patience);
-  /// Not aborted: waits until every rank is done, then ends MPI. Aborted: gives the others half a second to
-  /// hear of it and leaves MPI as it is, because MPI_Finalize would wait for ranks that no longer answer.
+  /// Starts MPI, unless that has been done; returns when all processes have come (MpiRuntime::open).
+  Courier(Patience patience, std::chrono::milliseconds start_deadline);
+  /// Not aborted: waits until every rank is done. Aborted: gives the others half a second to hear of it. No request is
+  /// left behind but those that MPI cannot cancel.
   ~Courier() override;
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -78,12 +77,15 @@ class Courier final : public PeerWatch {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  void run(std::promise<void> started);
-  void start_mpi();
+  void run();
+  void set_up(std::chrono::milliseconds start_deadline);
   void serve();
   void close();
+  void wait_for_all(bool asks);
+  void finish_sending(std::chrono::nanoseconds at_most);
   void spread_abort();
   void abandon_transfers();
+  void process_ends();
   void abort_with(const std::exception& error);
 
   /// A turn by the rank's thread; false where it may not, because another is in the middle of one or MPI is left alone.
@@ -127,21 +129,22 @@ class Courier final : public PeerWatch {
   std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
   bool closing_ = false;                             // guarded by mutex_
   bool tell_abort_ = false;                          // guarded by mutex_: begun here, to be told to the others
+  bool has_ended_ = false;                           // guarded by mutex_: the courier's thread makes no more calls
 
-  std::mutex calls_;          // held by who makes calls of MPI; guards what follows
+  MpiRuntime& mpi_ = MpiRuntime::instance();
+  std::mutex& calls_ = mpi_.calls();  // held by who makes calls of MPI; guards what follows
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  // Frame::unit bytes, so that counts stay small
-  bool finalize_ = false;                   // this courier has started MPI, so it ends it
   std::vector<Transfer> sending_;
   std::vector<Transfer> arriving_;
   std::uint64_t inquiry_ = 0;               // questions of one chain carry one number
   std::vector<WorldRank> inquired_;
 
-  bool is_shared_ = false;  // the rank's thread may make calls; set before there is one that does
-
   // The courier's thread's own.
   std::int64_t look_ns_ = 0;                // how long to look before sleeping
   std::int64_t busy_ns_ = 0;                // when there last was something to do
+  bool closed_ = false;                     // every rank has closed
+  int number_ = 0;                          // of this world, for MpiRuntime
 
   std::thread thread_;  // last: it uses everything above
 };

@@ -48,6 +48,9 @@ struct StepKey {
   std::uint32_t pipeline = 0;
   std::uint64_t step = 0;
 
+  /// As the step: every one, and what belongs to no step.
+  static constexpr std::uint64_t all = std::uint64_t{1} << 62;
+
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };
 

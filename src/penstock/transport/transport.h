@@ -89,7 +89,7 @@ struct TransportOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds(60);
   /// How long a peer may make no progress, alive or not, before a wait for it fails; none: as long as it likes.
   std::optional<std::chrono::milliseconds> stall_limit = std::nullopt;
-  /// Processes: how long they may take, from the first that opens its endpoint, until all have.
+  /// Processes: how long one that opens its endpoint waits until all have.
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
   /// Threads: spin briefly before sleeping. Only sensible where ranks x threads <= cores.
   bool spin = false;
@@ -101,10 +101,12 @@ std::vector<std::unique_ptr<Transport>> open_threads(int size, const TransportOp
 /// Whether this build can talk MPI at all.
 bool mpi_available();
 
-/// This process's endpoint of the MPI world. Starts MPI, with one thread of its own that makes every MPI call.
-/// At most once per process: MPI cannot start again. Destroying the endpoint waits until every rank destroys its
-/// own, as long as they are alive; after an abort it returns within half a second and leaves MPI unfinalized.
-/// Throws ConfigError where this build has no MPI.
+/// This process's endpoint of a world of all processes of the MPI job. The first one starts MPI, which ends with the
+/// process. Several worlds, one after the other or at a time, do not meet, whatever became of the earlier ones; every
+/// process opens the same ones in the same order. Throws TransportError when a process does not come within
+/// options.start_deadline, naming those that did not as far as it can be known, and ConfigError where this build has no
+/// MPI. Destroying the endpoint waits until every rank destroys its own, as long as they are alive; after an abort it
+/// returns within half a second. A process whose last world failed leaves MPI unfinalized, so that mpirun ends the job.
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
 
 }  // namespace penstock

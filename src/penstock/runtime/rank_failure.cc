@@ -1,0 +1,52 @@
+// What a rank does about a failure, and what is left of its parameters.
+#include <algorithm>
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/failures.h"
+#include "penstock/runtime/rank_runner.h"
+#include "penstock/runtime/reason.h"
+
+namespace penstock {
+
+// Where the failure can do no harm to parameters, the step is given up on every rank, and the world goes on.
+std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std::string& doing) {
+  Transport& transport = endpoint();
+  const std::string reason = say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
+                                 doing, ": ", reason_of(error));
+  try {
+    std::rethrow_exception(error);
+  } catch (const PipelineCancelled& cancelled) {
+    return std::make_exception_ptr(RankFailure(cancelled.what()));
+  } catch (const StepCancelled& cancelled) {
+    return std::make_exception_ptr(StepFailure(cancelled.what()));
+  } catch (const TransportError&) {
+  } catch (...) {
+    if (job_ && is_harmless(*job_) && !transport.aborted()) {
+      transport.cancel({setting_.pipeline, job_->step}, reason);
+      return std::make_exception_ptr(StepFailure(reason));
+    }
+  }
+  if (!transport.aborted()) transport.abort(reason);
+  return std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason)));
+}
+
+// A stage's gradients are whole, and its parameters updated, only after all forwards of all ranks.
+bool RankRunner::is_harmless(const StepJob& job) const {
+  if (job.part != StepPart::whole) return false;
+  if (job.inference && job.inference->session) return false;  // layers may have remembered a part of it
+  return !job.training || forwards_left_ > 0;
+}
+
+RankRunner::Updates RankRunner::updates() const {
+  Updates updates{std::numeric_limits<std::int64_t>::max(), 0, is_updating_};
+  for (const auto& stage : stages_) {
+    const auto found = updates_.find(stage->id());
+    const std::int64_t count = found == updates_.end() ? 0 : found->second;
+    updates.fewest = std::min(updates.fewest, count);
+    updates.most = std::max(updates.most, count);
+  }
+  return updates;
+}
+
+}  // namespace penstock

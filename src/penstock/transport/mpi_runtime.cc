@@ -1,0 +1,178 @@
+#include "penstock/transport/mpi_runtime.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Far longer than MPI_Finalize takes when all processes come to it.
+constexpr std::chrono::seconds patience_with_finalize{10};
+
+const char* level_name(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
+    default: return "MPI_THREAD_MULTIPLE";
+  }
+}
+
+}  // namespace
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw TransportError(say(call, " failed: ", text));
+}
+
+MpiRuntime& MpiRuntime::instance() {
+  static MpiRuntime* const runtime = new MpiRuntime;
+  return *runtime;
+}
+
+MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
+  require<ConfigError>(!is_broken_, "MPI did not start in this process, and cannot be started a second time");
+  start_deadline_ = deadline;
+  const auto end = Clock::now() + deadline;
+  roll_call_.come(++rounds_);
+  if (!started_) start(deadline);
+
+  // Does not wait in MPI for the others, so that worlds that are open already go on, and a missing process is noticed.
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    const std::lock_guard lock(calls_);
+    check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request), "MPI_Comm_idup");
+  }
+  finish_start(request, std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()));
+  return comm;
+}
+
+void MpiRuntime::finish_start(MPI_Request& request, std::chrono::milliseconds deadline) {
+  const auto end = Clock::now() + deadline;
+  for (std::chrono::microseconds pause(50);; pause = std::min(2 * pause, std::chrono::microseconds(1000))) {
+    {
+      const std::lock_guard lock(calls_);
+      int done = 0;
+      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done) return;
+    }
+    if (Clock::now() > end) fail_start("the first agreement");
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void MpiRuntime::fail_start(const char* doing) {
+  is_broken_ = true;
+  throw TransportError(say("the world does not stand after ", static_cast<double>(start_deadline_.count()) * 1e-3,
+                           " s (the start deadline, at ", doing, "): ", roll_call_.missing(rounds_)));
+}
+
+void MpiRuntime::start(std::chrono::milliseconds deadline) {
+  process_ = getpid();
+  std::promise<void> started;
+  auto ready = started.get_future();
+  // A thread of its own begins and ends MPI: MPI_Init waits for all processes, however long that takes.
+  std::thread([this, promise = std::move(started)]() mutable { keep(std::move(promise)); }).detach();
+  ::on_exit([](int status, void*) { instance().end_process(status); }, nullptr);
+  if (ready.wait_for(deadline) != std::future_status::ready) fail_start("MPI_Init");
+  try {
+    ready.get();
+  } catch (...) {
+    is_broken_ = true;
+    throw;
+  }
+  started_ = true;
+}
+
+void MpiRuntime::keep(std::promise<void> started) {
+  try {
+    begin_mpi();
+    started.set_value();
+  } catch (...) {
+    started.set_exception(std::current_exception());
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return wish_ != Wish::none; });
+  if (wish_ == Wish::leave) return;
+  lock.unlock();
+  {
+    const std::lock_guard calls(calls_);
+    MPI_Finalize();
+  }
+  lock.lock();
+  finalized_ = true;
+  changed_.notify_all();
+}
+
+void MpiRuntime::begin_mpi() {
+  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  require<ConfigError>(!finalized, "the application has ended MPI in this process, and it cannot start again: end it "
+                       "after the last world");
+  if (initialized) {
+    // Someone else makes MPI calls too, on threads we do not know.
+    MPI_Query_thread(&level);
+    require<ConfigError>(level == MPI_THREAD_MULTIPLE, "MPI already runs in this process with ", level_name(level),
+                         "; beside another user Penstock needs MPI_THREAD_MULTIPLE: let Penstock start MPI, or ask "
+                         "for that level in MPI_Init_thread");
+    return;
+  }
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+  is_ours_ = true;
+  require<ConfigError>(level >= MPI_THREAD_SERIALIZED, "this MPI grants ", level_name(level),
+                       ", Penstock needs MPI_THREAD_SERIALIZED or more: use an MPI that is built for threads");
+}
+
+int MpiRuntime::add_world(std::function<void()> process_ends) {
+  const std::lock_guard lock(mutex_);
+  open_.emplace(++worlds_, std::move(process_ends));
+  return worlds_;
+}
+
+void MpiRuntime::close_world(int number, bool clean) {
+  const std::lock_guard lock(mutex_);
+  open_.erase(number);
+  ended_clean_ = clean;
+}
+
+// At the end of the process: what static objects hold is still there, and other threads may be at work.
+void MpiRuntime::end_process(int status) {
+  if (getpid() != process_) return;  // a child after fork: MPI is its parent's
+  std::map<int, std::function<void()>> open;
+  bool is_clean = false;
+  {
+    const std::lock_guard lock(mutex_);
+    open.swap(open_);
+    is_clean = open.empty() && ended_clean_ && !is_broken_;
+    wish_ = is_clean && is_ours_ ? Wish::finalize : Wish::leave;
+  }
+  changed_.notify_all();
+  for (const auto& [number, process_ends] : open) process_ends();
+  bool is_stuck = !is_clean;
+  if (is_clean && is_ours_) {
+    std::unique_lock lock(mutex_);
+    is_stuck = !changed_.wait_for(lock, patience_with_finalize, [&] { return finalized_; });
+  }
+  roll_call_.leave();
+  if (!is_stuck) return;
+  // MPI is left as it is, and the threads in it too: nothing that they use may be torn down.
+  std::fflush(nullptr);
+  std::_Exit(open.empty() || status != 0 ? status : EXIT_FAILURE);
+}
+
+}  // namespace penstock

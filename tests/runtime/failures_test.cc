@@ -1,0 +1,236 @@
+// What is left after a failure: who hears of it, and what can still be used.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "tests/runtime/small_job.h"
+
+namespace penstock::test {
+namespace {
+
+/// Three stages. In the middle of the second something may go wrong, forward or backward.
+struct Fragile : Cell {
+  using Trouble = std::function<void(bool is_forward)>;
+  explicit Fragile(Trouble trouble) : trouble_(std::move(trouble)) {
+    a.pipeline_stage = 0;
+    b.pipeline_stage = 1;
+    c.pipeline_stage = 2;
+  }
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 16); });
+  Layer c = add("c", [] { return torch::nn::Linear(16, 4); });
+
+  Value forward(Value x) override {
+    const auto meet_trouble = [trouble = trouble_](const Tensors& t) {
+      trouble(true);
+      const torch::Tensor result = t[0] * 1;
+      if (result.requires_grad())
+        result.register_hook([trouble](const torch::Tensor&) { trouble(false); });
+      return result;
+    };
+    return c(apply("trouble", meet_trouble, Values{b(a(x))}));
+  }
+
+ private:
+  Trouble trouble_;
+};
+
+constexpr int stages = 3, micro_batches = 4;
+
+/// A world with a pipeline in which the test says when something goes wrong.
+struct Job {
+  explicit Job(const PipelineOptions& options = {.micro_batches = micro_batches, .seed = 3})
+      : world({.stages = stages}), network([this](bool is_forward) { meet(is_forward); }),
+        pipeline(std::in_place, world, network, cross_entropy, options) {
+    pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  }
+  StepResult step(int number) {
+    torch::manual_seed(static_cast<std::uint64_t>(number));
+    const torch::Tensor inputs = torch::randn({8, 12});
+    return pipeline->train_step(inputs, torch::randint(0, 4, {8}, torch::kInt64));
+  }
+  void meet(bool is_forward) {
+    if (is_forward ? forwards_until_failure == 0 : backwards_until_failure == 0) broken();
+    --(is_forward ? forwards_until_failure : backwards_until_failure);
+  }
+
+  std::function<void()> broken = [] { throw std::runtime_error("the layer broke"); };
+  std::atomic<int> forwards_until_failure = 1 << 30, backwards_until_failure = 1 << 30;
+  World world;
+  Fragile network;
+  std::optional<Pipeline> pipeline;
+};
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no failure";
+}
+
+void expect_equal(const std::map<std::string, torch::Tensor>& one, const std::map<std::string, torch::Tensor>& other) {
+  ASSERT_EQ(one.size(), other.size());
+  for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
+}
+
+TEST(Failures, ALastStepsFailureThatNobodyAskedForIsLoggedAndThrownByFinish) {
+  Job job;
+  job.step(0).loss();
+  job.forwards_until_failure = 0;
+  job.step(1);
+  ::testing::internal::CaptureStderr();
+  job.pipeline.reset();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("a pipeline ends with a failure that nobody has been told: rank 1 (stage 1) failed at 1F0 of step 1:"
+                     " the layer broke"), std::string::npos) << log;
+  EXPECT_NE(message_of([&] { job.world.finish(); }).find("failed at 1F0 of step 1"), std::string::npos);
+  job.world.finish();  // it is told once
+}
+
+TEST(Failures, FinishWaitsAndSaysNothingOfWhatWasTold) {
+  Job job;
+  job.step(0);
+  job.world.finish();
+  job.forwards_until_failure = 2;
+  EXPECT_THROW(job.step(1).loss(), StepFailure);
+  job.forwards_until_failure = 1 << 30;
+  job.step(2);
+  job.world.finish();
+}
+
+// The step is given up before any update: as if it had never been.
+TEST(Failures, AStepThatFailsForwardIsGivenUpAndThePipelineGoesOn) {
+  Job whole, broken;
+  whole.step(0).loss();
+  broken.step(0).loss();
+  for (int at = 0; at < micro_batches; ++at) {
+    broken.forwards_until_failure = at;
+    EXPECT_EQ(message_of([&] { broken.step(1).loss(); }),
+              say("rank 1 (stage 1) failed at 1F", at, " of step ", at + 1, ": the layer broke"));
+    broken.forwards_until_failure = 1 << 30;
+    expect_equal(broken.pipeline->state(), whole.pipeline->state());
+  }
+  EXPECT_EQ(broken.step(2).loss(), whole.step(2).loss());
+  expect_equal(broken.pipeline->state(), whole.pipeline->state());
+}
+
+TEST(Failures, AWrongWidthLeavesEverythingUsable) {
+  Job job;
+  job.step(0).loss();
+  const auto before = job.pipeline->state();
+  const auto infer = [&](std::int64_t width) { return job.pipeline->infer(torch::ones({8, width})).output().sizes(); };
+  EXPECT_THROW(infer(13), Failure);
+  expect_equal(job.pipeline->state(), before);
+  EXPECT_THROW(infer(5), Failure);
+  EXPECT_THROW(job.pipeline->evaluate(torch::ones({8, 13}), torch::zeros({8}, torch::kInt64)).loss(), Failure);
+  EXPECT_THROW(job.pipeline->train_step(torch::ones({8, 13}), torch::zeros({8}, torch::kInt64)).loss(), Failure);
+  EXPECT_EQ(infer(12), (std::vector<std::int64_t>{8, 4}));
+  expect_equal(job.pipeline->state(), before);
+  EXPECT_GT(job.step(1).loss(), 0);
+}
+
+TEST(Failures, AfterAFailureInTheBackwardPassTheLastCompleteStepIsLeft) {
+  // gpipe updates no stage before the second one has done its B.
+  Job job({.micro_batches = micro_batches, .schedule = "gpipe", .clip_norm = 1e9, .seed = 3});
+  job.step(0).loss();
+  const auto before = job.pipeline->state();
+  job.backwards_until_failure = 1;
+  const StepResult failing = job.step(1);
+  EXPECT_THROW(failing.wait(), RankFailure);
+  expect_equal(job.pipeline->state(), before);
+  expect_equal(job.pipeline->state(), before);
+  EXPECT_THROW(job.step(2).loss(), Failure);
+  // And a new world can be made of it.
+  Job next;
+  next.pipeline->load_state(before);
+  EXPECT_GT(next.step(1).loss(), 0);
+}
+
+TEST(Failures, StagesThatDifferAreToldInsteadOfMixed) {
+  Job job;
+  job.step(0).loss();
+  job.backwards_until_failure = 3;  // the last stage is through with the step by then
+  EXPECT_THROW(job.step(1).wait(), RankFailure);
+  EXPECT_NE(message_of([&] { job.pipeline->state(); }).find("some stages have taken update 2, others only update 1, so "
+                                                           "that no complete set of parameters is left"),
+            std::string::npos);
+}
+
+TEST(Failures, WhateverIsThrownIsAFailure) {
+  struct Odd {};
+  const std::vector<std::pair<std::function<void()>, std::string>> cases = {
+      {[] { throw 42; }, "the int 42 was thrown, which is no std::exception"},
+      {[] { throw "a text"; }, "a text"},
+      {[] { throw Odd(); }, "Odd was thrown, which is no std::exception"}};
+  for (const auto& [broken, words] : cases) {
+    Job job;
+    job.broken = broken;
+    job.forwards_until_failure = 0;
+    const std::string message = message_of([&] { job.step(0).loss(); });
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    job.forwards_until_failure = 1 << 30;
+    job.step(1).loss();
+  }
+  // In a loss, in a metric.
+  World world({.stages = stages});
+  Fragile network([](bool) {});
+  Loss odd_loss{"odd", [](const torch::Tensor&, const torch::Tensor&) -> torch::Tensor { throw 42; }};
+  Pipeline pipeline(world, network, odd_loss, {.micro_batches = 2});
+  const torch::Tensor inputs = torch::ones({8, 12}), targets = torch::zeros({8}, torch::kInt64);
+  EXPECT_NE(message_of([&] { pipeline.evaluate(inputs, targets).loss(); }).find("the int 42"), std::string::npos);
+  Pipeline other(world, network, cross_entropy, {.micro_batches = 2});
+  const Metric odd{"odd", [](const torch::Tensor&, const torch::Tensor&) -> double { throw 42; }};
+  EXPECT_NE(message_of([&] { other.evaluate(inputs, targets, {odd}).loss(); }).find("the int 42"), std::string::npos);
+  EXPECT_GT(other.evaluate(inputs, targets).loss(), 0);
+}
+
+/// What the child writes, and that it ends by itself.
+std::string said_by_child(const std::function<std::string()>& child) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(20);  // instead of hanging for ever
+    const std::string text = child();
+    static_cast<void>(!write(ends[1], text.data(), text.size()));
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string said;
+  char buffer[256];
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;)
+    said.append(buffer, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  return said;
+}
+
+TEST(Failures, AChildAfterForkIsToldThatItHasNoRanks) {
+  Job job;
+  job.step(0).loss();
+  EXPECT_NE(said_by_child([&] { return message_of([&] { job.step(1).loss(); }); }).find("a child made by fork()"),
+            std::string::npos);
+  EXPECT_NE(said_by_child([&] { return message_of([&] { job.pipeline->state(); }); }).find("a child made by fork()"),
+            std::string::npos);
+  EXPECT_NE(said_by_child([&] { return message_of([&] { job.world.finish(); }); }).find("a child made by fork()"),
+            std::string::npos);
+  // And everything may be destroyed there.
+  auto world = std::make_unique<World>(WorldOptions{.stages = 2});
+  EXPECT_EQ(said_by_child([&] {
+              world.reset();
+              job.pipeline.reset();
+              return std::string("ended");
+            }), "ended");
+  job.step(1).loss();
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,217 @@
+// A pipeline of two stages as processes in which something goes wrong: mpi_failures_program CASE. See
+// mpi_failures_test.py.
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "penstock/penstock.h"
+
+namespace penstock {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Two stages; `trouble` is met in the second one, forward or backward.
+struct Network : Cell {
+  explicit Network(std::function<void(bool)> trouble = [](bool) {}) : trouble_(std::move(trouble)) {
+    a.pipeline_stage = 0;
+    b.pipeline_stage = 1;
+  }
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 4); });
+
+  Value forward(Value x) override {
+    const auto meet = [trouble = trouble_](const Tensors& t) {
+      trouble(true);
+      torch::Tensor result = t[0] * 1;
+      if (result.requires_grad()) result.register_hook([trouble](const torch::Tensor&) { trouble(false); });
+      return result;
+    };
+    return apply("trouble", meet, Values{b(a(x))});
+  }
+
+ private:
+  std::function<void(bool)> trouble_;
+};
+
+struct Job {
+  explicit Job(const WorldOptions& options, std::function<void(bool)> trouble = [](bool) {})
+      : world(options), network(std::move(trouble)),
+        // No update before every rank's backward pass is done: at any failure in it, all stages are equally far.
+        pipeline(std::in_place, world, network, cross_entropy,
+                 PipelineOptions{.micro_batches = 4, .schedule = "gpipe", .clip_norm = 1e9}) {
+    pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  }
+  StepResult step(int number) {
+    torch::manual_seed(static_cast<std::uint64_t>(number));
+    const torch::Tensor inputs = torch::randn({8, 12});
+    return pipeline->train_step(inputs, torch::randint(0, 4, {8}, torch::kInt64));
+  }
+  double sum_of_state() {
+    double sum = 0;
+    for (const auto& [name, value] : pipeline->state()) sum += value.abs().sum().item<double>();
+    return sum;
+  }
+  bool is_rank(int rank) const { return world.local_ranks().front() == WorldRank(rank); }
+
+  World world;
+  Network network;
+  std::optional<Pipeline> pipeline;
+};
+
+const WorldOptions patient{.stages = 2, .deadline = 60s};
+
+/// The main thread of rank 1 throws between two steps, as a hook does.
+void hook_case() {
+  Job job(patient);
+  job.world.run([&] {
+    for (int i = 0; i < 1000000; ++i) {
+      job.step(i).loss();
+      if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
+    }
+  });
+}
+
+/// The same, and nobody but main() catches it.
+void unwind_case() {
+  Job job(patient);
+  for (int i = 0; i < 1000000; ++i) {
+    job.step(i).loss();
+    if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
+  }
+}
+
+void exit_case() {
+  Job job(patient);
+  for (int i = 0; i < 1000000; ++i) {
+    job.step(i).loss();
+    if (i == 5 && job.is_rank(1)) std::exit(3);
+  }
+}
+
+/// Rank 1 takes fewer steps, and ends as if all were well.
+void early_case() {
+  Job job(patient);
+  for (int i = 0; i < (job.is_rank(1) ? 5 : 1000000); ++i) job.step(i).loss();
+}
+
+/// The last step fails, and nobody asks for its result. Forward, or with `finish` where the failure is thrown.
+void last_case(bool finishes, bool forward) {
+  bool is_last = false;
+  Job job(patient, [&](bool is_forward) {
+    if (is_last && is_forward == forward) throw std::runtime_error("the layer broke");
+  });
+  for (int i = 0; i < 5; ++i) job.step(i).loss();
+  is_last = true;
+  job.step(5);
+  if (finishes) job.world.finish();
+}
+
+/// Rank 1 takes a break of several deadlines between two steps; rank 0 waits for it.
+void pause_case() {
+  Job job({.stages = 2, .deadline = 500ms});
+  for (int i = 0; i < 4; ++i) {
+    job.step(i).loss();
+    if (i == 1 && job.is_rank(1)) std::this_thread::sleep_for(2s);
+  }
+  job.world.finish();
+  if (job.world.is_main()) std::cout << "all steps are done" << std::endl;
+}
+
+/// A wrong width ends one step; then all goes on.
+void width_case() {
+  Job job(patient);
+  job.step(0).loss();
+  const double before = job.sum_of_state();
+  std::string failure;
+  try {
+    job.pipeline->infer(torch::ones({8, 13}), {.broadcast = true}).outputs();
+  } catch (const StepFailure& error) {
+    failure = error.what();
+  }
+  require<Failure>(failure.find("rank 0 (stage 0) failed at 0F0 of step 1") == 0, "told: ", failure);
+  require<Failure>(job.sum_of_state() == before, "the state has changed");
+  require<Failure>(job.pipeline->infer(torch::ones({8, 12}), {.broadcast = true}).output().size(1) == 4, "no logits");
+  job.step(1).loss();
+  job.world.finish();
+  if (job.world.is_main()) std::cout << "all goes on" << std::endl;
+}
+
+/// A failure in the backward pass ends the world; its parameters are there, and a new world goes on with them. Then two
+/// worlds at a time.
+void worlds_case() {
+  std::map<std::string, torch::Tensor> state;
+  double before = 0;
+  {
+    bool is_failing = false;
+    Job job(patient, [&](bool is_forward) {
+      if (is_failing && !is_forward) throw std::runtime_error("the layer broke");
+    });
+    job.step(0).loss();
+    before = job.sum_of_state();
+    is_failing = true;
+    std::string failure;
+    try {
+      job.step(1).wait();
+    } catch (const RankFailure& error) {
+      failure = error.what();
+    }
+    require<Failure>(failure.find("rank 1 (stage 1) failed at 1B0 of step 1: the layer broke") == 0, "told: ", failure);
+    require<Failure>(job.sum_of_state() == before, "the state has changed");
+    is_failing = false;
+    try {
+      job.step(2).wait();
+      throw Failure("the world goes on");
+    } catch (const RankFailure&) {
+    }
+    state = job.pipeline->state();
+  }
+  for (int i = 0; i < 2; ++i) {
+    Job job(patient);
+    job.step(1).loss();
+    job.world.finish();
+  }
+  Job one(patient), other(patient);
+  double first = 0, second = 0;
+  for (int i = 0; i < 5; ++i) {
+    const StepResult result = one.step(i);
+    second = other.step(i).loss();
+    first = result.loss();
+  }
+  require<Failure>(first == second, "two worlds at a time: ", first, " and ", second);
+  one.world.finish();
+  other.world.finish();
+  if (one.world.is_main()) std::cout << "four worlds more" << std::endl;
+}
+
+/// Waits until it is stopped, or trains a little: for the start of a world.
+void start_case() {
+  Job job({.stages = 1, .deadline = 2s, .start_deadline = 2s});
+  for (int i = 0; i < 1000000; ++i) job.step(i).loss();
+}
+
+int run(const std::string& name) {
+  try {
+    if (name == "hook") hook_case();
+    if (name == "unwind") unwind_case();
+    if (name == "exit") exit_case();
+    if (name == "early") early_case();
+    if (name == "last") last_case(false, true);
+    if (name == "last_backward") last_case(false, false);
+    if (name == "last_finish") last_case(true, true);
+    if (name == "pause") pause_case();
+    if (name == "width") width_case();
+    if (name == "worlds") worlds_case();
+    if (name == "start") start_case();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "said: " << error.what() << std::endl;
+    std::_Exit(1);
+  }
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) { return argc == 2 ? penstock::run(argv[1]) : 2; }

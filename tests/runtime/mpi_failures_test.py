@@ -1,0 +1,119 @@
+"""Real processes under mpirun: a failure on one of them ends all, in time and with its cause; what can go on goes on.
+
+usage: mpi_failures_test.py PROGRAM MPIRUN [unittest arguments]
+"""
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+PROGRAM, MPIRUN = sys.argv[1:3]
+FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"]
+
+
+class Job:
+    """Runs a case to its end. A job that hangs fails the test, with what it said so far."""
+
+    def __init__(self, name, ranks=2):
+        begin = time.monotonic()
+        run = subprocess.run([MPIRUN, "-n", str(ranks), *FLAGS, PROGRAM, name], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.seconds = time.monotonic() - begin
+        self.code, self.output = run.returncode, run.stdout
+        self.said = [line.removeprefix("said: ") for line in self.output.splitlines() if line.startswith("said: ")]
+
+
+def children_of(run):
+    """The ranks of a job that starts: processes that run PROGRAM."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            if parent != run.pid:
+                continue
+            with open(f"/proc/{entry}/environ") as file:
+                variables = dict(each.split("=", 1) for each in file.read().split("\0") if "=" in each)
+            found[int(variables["OMPI_COMM_WORLD_RANK"])] = int(entry)
+        except (OSError, KeyError):
+            pass
+    return found
+
+
+def end_of(pids):
+    """Whether all of them end soon: mpirun has killed them."""
+    end = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+class MpiFailures(unittest.TestCase):
+    def test_an_exception_on_one_main_thread_ends_all_and_is_named(self):
+        job = Job("hook")
+        self.assertNotEqual(job.code, 0)
+        self.assertIn(job.said[0], ("rank 1 failed: the hook broke", "the hook broke"), job.output)
+        self.assertLess(job.seconds, 30, job.output)  # far less than the deadline
+
+    def test_an_exception_that_leaves_the_world_ends_all(self):
+        job = Job("unwind")
+        self.assertNotEqual(job.code, 0)
+        self.assertIn("the hook broke", job.said, job.output)
+        self.assertLess(job.seconds, 30, job.output)
+
+    def test_exit_in_the_midst_of_the_work_ends_all(self):
+        job = Job("exit")
+        self.assertNotEqual(job.code, 0)
+        self.assertLess(job.seconds, 30, job.output)
+
+    def test_a_process_that_leaves_early_is_named(self):
+        job = Job("early")
+        self.assertNotEqual(job.code, 0)
+        self.assertIn("rank 1, which has left the world, and sends nothing any more", job.said[0], job.output)
+        self.assertLess(job.seconds, 30, job.output)
+
+    def test_a_last_step_that_fails_ends_the_job_with_its_cause(self):
+        cause = r"rank 1 \(stage 1\) failed at 1{}0 of step 5: the layer broke"
+        for case, word in (("last", "F"), ("last_backward", "B"), ("last_finish", "F")):
+            with self.subTest(case=case):
+                job = Job(case)
+                self.assertNotEqual(job.code, 0, job.output)
+                self.assertRegex(job.output, cause.format(word))
+
+    def test_a_break_of_several_deadlines_is_no_failure(self):
+        job = Job("pause")
+        self.assertEqual((job.code, job.output), (0, "all steps are done\n"))
+
+    def test_a_wrong_width_ends_one_step_alone(self):
+        job = Job("width")
+        self.assertEqual((job.code, job.output), (0, "all goes on\n"))
+
+    def test_worlds_one_after_another_after_a_failure_and_at_a_time(self):
+        job = Job("worlds")
+        self.assertEqual((job.code, job.output), (0, "four worlds more\n"))
+
+    def test_a_process_that_is_stopped_before_the_world_stands_ends_all(self):
+        # From before the program runs to after its world stands.
+        for delay in (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3):
+            with self.subTest(delay=delay):
+                run = subprocess.Popen([MPIRUN, "-n", "3", *FLAGS, PROGRAM, "start"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.STDOUT, text=True)
+                ranks = {}
+                while len(ranks) < 3 and run.poll() is None:
+                    ranks = children_of(run)
+                time.sleep(delay)
+                os.kill(ranks[1], signal.SIGSTOP)
+                begin = time.monotonic()
+                output, _ = run.communicate(timeout=60)
+                self.assertNotEqual(run.returncode, 0, output)
+                self.assertRegex(output, r"said: .*rank 1\b.*(stopped|has not come|no sign of life)")
+                self.assertLess(time.monotonic() - begin, 20, output)
+                self.assertTrue(end_of(ranks.values()), output)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
