@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <csignal>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "penstock/runtime/gather.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test {
@@ -87,8 +89,8 @@ TEST(Failures, ALastStepsFailureThatNobodyAskedForIsLoggedAndThrownByFinish) {
   ::testing::internal::CaptureStderr();
   job.pipeline.reset();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("a pipeline ends with a failure that nobody has been told: rank 1 (stage 1) failed at 1F0 of step 1:"
-                     " the layer broke"), std::string::npos) << log;
+  EXPECT_NE(log.find("a pipeline ends with a failure that nobody has been told: rank 1 (stage 1) failed at 1F0 of "
+                     "step 1: the layer broke"), std::string::npos) << log;
   EXPECT_NE(message_of([&] { job.world.finish(); }).find("failed at 1F0 of step 1"), std::string::npos);
   job.world.finish();  // it is told once
 }
@@ -188,6 +190,26 @@ TEST(Failures, WhateverIsThrownIsAFailure) {
   const Metric odd{"odd", [](const torch::Tensor&, const torch::Tensor&) -> double { throw 42; }};
   EXPECT_NE(message_of([&] { other.evaluate(inputs, targets, {odd}).loss(); }).find("the int 42"), std::string::npos);
   EXPECT_GT(other.evaluate(inputs, targets).loss(), 0);
+}
+
+// What a rank has not been asked for is not on the way, where it would fill the memory of the one that receives.
+TEST(Failures, StateIsSentOneTensorAfterTheOtherOnDemand) {
+  const auto endpoints = open_threads(2, {.stall_limit = std::chrono::milliseconds(100)});
+  const Member sender{WorldRank(1), 2, 1, true, false, std::shared_ptr<Transport>(std::shared_ptr<void>(),
+                                                                                  endpoints[1].get())};
+  std::vector<std::pair<std::string, torch::Tensor>> own;
+  for (int i = 0; i < 10; ++i) own.emplace_back(say("name\n", i), torch::full({3}, i));
+  // Nobody asks.
+  EXPECT_NE(message_of([&] { gather_tensors(sender, {0, 1}, own); }).find("whether rank 0 takes the next parameter"),
+            std::string::npos);
+  Member receiver = sender;
+  receiver.rank = WorldRank(0);
+  receiver.endpoint = std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[0].get());
+  std::thread sending([&] { gather_tensors(sender, {0, 2}, own); });
+  const auto all = gather_tensors(receiver, {0, 2}, {{"own", torch::zeros({1})}});
+  sending.join();
+  EXPECT_EQ(all.size(), 11u);
+  EXPECT_EQ(all.at("name\n7")[0].item<int>(), 7);
 }
 
 /// What the child writes, and that it ends by itself.

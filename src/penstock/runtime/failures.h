@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-/// A step failed before any parameter was updated: every rank gave the step up, and no other. The pipeline and its world
-/// go on, with the parameters of the step before it.
+/// A step failed before any parameter was updated: every rank gave this step up, and no other one. The pipeline and its
+/// world go on, with the parameters of the step before it.
 class StepFailure : public RankFailure {
  public:
   using RankFailure::RankFailure;

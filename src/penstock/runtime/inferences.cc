@@ -108,7 +108,14 @@ void Inferences::finish_oldest() {
   const auto [step, outputs] = std::move(under_way_.front());
   under_way_.pop_front();
   step->finish();
-  if (outputs && !step->has_failed()) outputs->outputs();
+  if (!outputs || step->has_failed()) return;
+  try {
+    outputs->outputs();
+  } catch (const StepFailure&) {
+    if (world_.failures()->is_told(std::current_exception())) return;
+    world_.failures()->told(std::current_exception());
+    throw;
+  }
 }
 
 void Inferences::settle() noexcept {

@@ -35,8 +35,8 @@ class RankRunner;
 struct GatherTag;
 
 /// A network cut into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
-/// Not thread-safe. A Misuse leaves everything as it was. After a StepFailure, which ended one step on every rank before
-/// any update, the pipeline goes on. After any other RankFailure or a TransportError the pipeline and its world are
+/// Not thread-safe. A Misuse leaves everything as it was. After a StepFailure, which ended one step on every rank
+/// before any update, the pipeline goes on. After any other RankFailure or a TransportError the pipeline and its world are
 /// spent, but for state(); a new world can be made.
 class Pipeline {
  public:

@@ -89,8 +89,8 @@ class RankRunner {
   void swap_averages();
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
-  /// How often the parameters of a stage of this rank were updated: of the stage with the fewest and with the most. Torn:
-  /// an update ended in the middle.
+  /// How often the parameters of a stage of this rank were updated: of the stage with the fewest and with the most.
+  /// Torn: an update ended in the middle.
   struct Updates {
     std::int64_t fewest = 0;
     std::int64_t most = 0;

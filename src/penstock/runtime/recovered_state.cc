@@ -40,7 +40,8 @@ std::vector<std::pair<std::string, torch::Tensor>> state_of(const Member& member
   if (member.replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
     for (const Stage::Held& held : stage->state())
-      if (held.everywhere.list.empty() || held.everywhere.home() == stage->id()) own.emplace_back(held.name, held.value);
+      if (held.everywhere.list.empty() || held.everywhere.home() == stage->id())
+        own.emplace_back(held.name, held.value);
   return own;
 }
 
@@ -57,13 +58,14 @@ std::map<std::string, torch::Tensor> recovered_state(const std::vector<Rescued>&
   std::int64_t fewest = std::numeric_limits<std::int64_t>::max(), most = 0;
   for (const auto& [rank, numbers] : counts) {
     const auto number = [&](int i) { return numbers[i].item<std::int64_t>(); };
-    require<RankFailure>(number(2) == 0, "rank ", rank, " failed in the middle of an update, so that no complete set of ",
-                         "parameters is left: go on from saved ones (", failure, ")");
+    require<RankFailure>(number(2) == 0, "rank ", rank, " failed in the middle of an update, so that no complete set ",
+                         "of parameters is left: go on from saved ones (", failure, ")");
     fewest = std::min(fewest, number(0));
     most = std::max(most, number(1));
   }
-  require<RankFailure>(counts.empty() || fewest == most, "some stages have taken update ", most, ", others only update ",
-                       fewest, ", so that no complete set of parameters is left: go on from saved ones (", failure, ")");
+  require<RankFailure>(counts.empty() || fewest == most, "some stages have taken update ", most,
+                       ", others only update ", fewest, ", so that no complete set of parameters is left: go on from ",
+                       "saved ones (", failure, ")");
   return state;
 }
 

@@ -91,8 +91,8 @@ void StepState::rank_done(std::exception_ptr error) {
 template <class Condition>
 void StepState::wait(std::unique_lock<std::mutex>& lock, Condition condition) {
   if (condition()) return;
-  require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made by ",
-                       "fork(): a child has no ranks; make its own world after fork()");
+  require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made ",
+                       "by fork(): a child has no ranks; make its own world after fork()");
   changed_.wait(lock, condition);
 }
 

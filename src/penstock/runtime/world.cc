@@ -235,7 +235,7 @@ bool World::wait_for_workers() const {
 std::vector<Member> World::rescued_members() const {
   require_own_process();
   require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"),
-                       "; a rank of this process is still inside its instruction, so that its parameters cannot be read");
+                       "; a rank of this process is still inside its instruction: its parameters cannot be read");
   if (state_->rescue.empty()) {
     std::vector<std::unique_ptr<Transport>> fresh;
     if (state_->is_alone()) fresh = open_threads(size(), transport_options(state_->options));

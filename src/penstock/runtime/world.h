@@ -39,8 +39,8 @@ class World {
   /// Throws the first failure that nobody has been told yet, such as that of a last step whose result nobody asked for;
   /// TransportError when another process failed meanwhile. Collective; the world can be used afterwards.
   void finish();
-  /// Ends all other processes, and every wait here, within a second: "rank 1 failed: ", and `reason`. For what goes wrong
-  /// on this process alone, outside of the ranks' own work. After the first failure anywhere it does nothing.
+  /// Ends all other processes, and every wait here, within a second: "rank 1 failed: ", and `reason`. For what goes
+  /// wrong on this process alone, outside of the ranks' own work. After the first failure anywhere it does nothing.
   void fail(const std::string& reason) const noexcept;
   /// Runs `program`, then finish(). What either throws is told to the other processes before it is thrown here.
   template <class Program>

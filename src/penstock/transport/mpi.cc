@@ -13,7 +13,8 @@ namespace {
 
 class MpiEndpoint final : public Transport {
  public:
-  explicit MpiEndpoint(const TransportOptions& options) : courier_(Patience{.deadline = options.deadline, .stall_limit = options.stall_limit}, options.start_deadline) {}
+  explicit MpiEndpoint(const TransportOptions& options)
+      : courier_({.deadline = options.deadline, .stall_limit = options.stall_limit}, options.start_deadline) {}
 
   WorldRank rank() const override { return courier_.rank(); }
   int size() const override { return courier_.size(); }

@@ -55,8 +55,8 @@ class Transport {
   virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
 
   /// Hands `message` to `to` (which may be the own rank) and returns at once.
-  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided. A message
-  /// of a step that was cancelled is dropped.
+  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided. A
+  /// message of a step that was cancelled is dropped.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
   /// Waits for the message with `tag` from `from`. `waiting_for` is what an error says this rank waits for,
