@@ -18,13 +18,6 @@ class StepCancelled : public TransportError {
   using TransportError::TransportError;
 };
 
-/// A wait ended because the step that its message belongs to was cancelled: a consequence, as an abort, but of the step
-/// alone; the world goes on.
-class StepCancelled : public TransportError {
- public:
-  using TransportError::TransportError;
-};
-
 /// The same for everything of a pipeline.
 class PipelineCancelled : public StepCancelled {
  public:
