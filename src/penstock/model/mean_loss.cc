@@ -4,13 +4,13 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/loss_checks.h"
+#include "penstock/model/value.h"
 
 namespace penstock {
 
 Loss mean_loss(const std::string& name, BatchFunction<torch::Tensor> mean, TargetFunction weight) {
   require<ConfigError>(static_cast<bool>(mean), "mean_loss '", name, "' has no function: give one that ",
                        "returns the mean");
-  using Tensors = std::vector<torch::Tensor>;
   const bool needs_target = mean.targets() == Looks::at_one || weight.targets() == Looks::at_one;
   Loss loss;
   loss.name = name;
