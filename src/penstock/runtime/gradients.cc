@@ -56,6 +56,8 @@ void Gradients::begin_step() {
 
 void Gradients::scale(double factor) {
   const torch::NoGradGuard no_grad;
+  waiting_.clear();
+  next_ = 0;  // the further batch's micro-batches come in order, too
   if (factor == 1) return;
   for (std::size_t use = 0; use < buffers_.size(); ++use)
     if (written_[use]) buffers_[use].mul_(factor);
