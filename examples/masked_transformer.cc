@@ -52,13 +52,11 @@ std::shared_ptr<const ps::SampleSource> sequences(std::int64_t count, std::uint6
                            kind);
 }
 
-/// Weights decay; biases and norms, which have one dimension, do not.
-torch::optim::AdamW adamw(const std::vector<torch::Tensor>& parameters) {
-  using Options = torch::optim::AdamWOptions;
-  std::vector<torch::Tensor> weights, others;
-  for (const auto& parameter : parameters) (parameter.dim() > 1 ? weights : others).push_back(parameter);
-  const auto decay = [](double rate) { return std::make_unique<Options>(Options(3e-3).weight_decay(rate)); };
-  return torch::optim::AdamW({{weights, decay(0.1)}, {others, decay(0)}});
+/// AdamW with this weight decay.
+auto adamw(double decay) {
+  return [decay](const std::vector<torch::Tensor>& parameters) {
+    return torch::optim::AdamW(parameters, torch::optim::AdamWOptions(3e-3).weight_decay(decay));
+  };
 }
 
 int main(int argc, char** argv) try {
@@ -67,7 +65,7 @@ int main(int argc, char** argv) try {
   Classifier network;
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.inputs = 2, .micro_batches = 4, .clip_norm = 1.0});
-  pipeline.optimize_with(adamw);
+  pipeline.optimize_with(ps::ParameterGroups(adamw(0.1)).add(ps::no_decay, adamw(0)));  // neither biases nor norms decay
   const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1});
   ps::Loader train(sequences(4096, 1), reading), test(sequences(1000, 2), ps::for_test(reading));
   options.learning_rate = ps::LearningRatePlan{.schedule = "cosine", .rate = 3e-3, .warmup = 20, .by_epoch = false};

@@ -15,8 +15,8 @@
 namespace ps = penstock;
 
 constexpr const char* hot =
-    "; for images of this size that is hot: the loss climbs before it falls, in a plain PyTorch loop as well ("
-    "a rate of .001, the third argument, lets it fall at once)";
+    "; for images of this size that is hot: the loss climbs before it falls, in a plain PyTorch loop as well (try .001 "
+    "as the third argument)";
 
 int main(int argc, char** argv) try {
   std::int64_t image_size = 224, steps = 0;
