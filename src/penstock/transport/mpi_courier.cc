@@ -10,26 +10,13 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/transport/courier_frames.h"
 #include "penstock/transport/host_id.h"
 
 namespace penstock {
 namespace {
 
-/// What a frame is; travels as the MPI tag.
-enum Kind { kind_letter = 1, kind_question, kind_answer, kind_abort, kind_cancel };
-
-struct Question {
-  std::uint64_t inquiry = 0;
-};
-
-/// Times are ages: clocks of two hosts cannot be compared.
-struct Answer {
-  std::uint64_t inquiry = 0;
-  Position position;
-  std::int64_t since_age_ns = 0;
-  std::int64_t moved_age_ns = 0;
-  std::int32_t waits_for = -1;
-};
+using namespace courier_frames;
 
 /// How long to look without sleeping after something happened, while the own rank sleeps: about as long as it takes to
 /// carry a megabyte there and an answer back. Where ranks share cores this takes time from the others.
@@ -51,36 +38,6 @@ constexpr std::chrono::milliseconds flush_time{500};
 /// How long a process that only heard of a failure leaves the one that failed for its own message: the end of the first
 /// process makes the launcher end all others.
 constexpr std::chrono::milliseconds time_for_the_cause{300};
-
-template <class T>
-Frame frame_of(const T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  Frame frame(sizeof(T));
-  std::memcpy(frame.data(), &value, sizeof(T));
-  return frame;
-}
-
-template <class T>
-T value_of(const Frame& frame) {
-  require<TransportError>(frame.size() >= sizeof(T), "a frame of ", frame.size(), " bytes where ", sizeof(T),
-                          " were expected: do all ranks run the same build?");
-  T value;
-  std::memcpy(&value, frame.data(), sizeof(T));
-  return value;
-}
-
-Frame frame_of(const std::string& text) {
-  Frame frame(text.size() + 1);
-  std::memcpy(frame.data(), text.c_str(), text.size() + 1);
-  return frame;
-}
-
-Frame frame_of(const StepKey& step, const std::string& text) {
-  Frame frame(sizeof(step) + text.size() + 1);
-  std::memcpy(frame.data(), &step, sizeof(step));
-  std::memcpy(frame.data() + sizeof(step), text.c_str(), text.size() + 1);
-  return frame;
-}
 
 }  // namespace
 
