@@ -199,7 +199,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     inferences_->settle();
     if (before_last_) before_last_->settle();
     if (last_) last_->settle();
-    world_.failures()->log_untold("a pipeline ends with");
+    if (!by_exception) world_.failures()->log_untold("a pipeline ends with");  // else: under way
   }
 
   RowRange share_rows(std::int64_t samples) const {

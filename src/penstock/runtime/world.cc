@@ -141,9 +141,9 @@ World::~World() {
     static_cast<void>(state_.release());  // threads are not copied by fork(): there is nobody to wait for
     return;
   }
-  state_->failures->log_untold("the world ends with");
+  const bool leaves = std::uncaught_exceptions() > state_->exceptions;
+  if (!leaves) state_->failures->log_untold("the world ends with");
   if (!state_->is_alone() && !failed()) {
-    const bool leaves = std::uncaught_exceptions() > state_->exceptions;
     if (leaves || state_->failures->untold())
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }

@@ -13,7 +13,7 @@
 namespace penstock::courier_frames {
 
 /// What a frame is; travels as the MPI tag.
-enum Kind { kind_letter = 1, kind_question, kind_answer, kind_abort, kind_cancel };
+enum FrameKind { kind_letter = 1, kind_question, kind_answer, kind_abort, kind_cancel };
 
 struct Question {
   std::uint64_t inquiry = 0;
