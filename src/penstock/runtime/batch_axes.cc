@@ -84,7 +84,8 @@ std::string BatchAxes::text() const {
   std::string text;
   for (std::size_t i = 0; i < layouts_.size(); ++i) {
     const int* along = dimension(i);
-    text += (i > 0 ? " " : "") + (along ? say(*along) : std::string("whole"));
+    if (i > 0) text += ' ';
+    text += along ? say(*along) : "whole";
   }
   return text.empty() ? "0" : text;
 }
