@@ -39,8 +39,10 @@ double work(const TimedSteps& steps) {
   return sum;
 }
 
-void require_choice(const World& world, const PipelineOptions& options) {
-  require<ConfigError>(options.sample_targets.defined() || !options.sample.empty(),
+void require_choice(const World& world, const Loss& loss, const PipelineOptions& options) {
+  const bool looks_at_target = (loss.sum_of_all ? loss.sum_of_all : loss.sum).targets() == Looks::at_one;
+  require<ConfigError>(looks_at_target ? options.sample_targets.defined()
+                                       : options.sample_targets.count() > 0 || !options.sample.empty(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
                        "batch with its targets");
   require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),
@@ -79,7 +81,7 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
 
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how) {
-  require_choice(world, options);
+  require_choice(world, loss, options);
   const ProfiledNetwork size{world.stages(), free_layers(network, options)};
   PipelineOptions base = options;
   base.cut = world.stages() > 1 ? "time" : "uniform";
