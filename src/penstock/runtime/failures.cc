@@ -55,6 +55,18 @@ std::string Failures::newest() const {
   return all_.empty() ? std::string() : all_.back().reason;
 }
 
+bool Failures::is_newest_misuse() const {
+  const std::lock_guard lock(mutex_);
+  if (all_.empty()) return false;
+  try {
+    std::rethrow_exception(all_.back().error);
+  } catch (const Misuse&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 void Failures::log_untold(const std::string& where) {
   const std::lock_guard lock(mutex_);
   for (Failure& failure : all_)

@@ -28,6 +28,8 @@ class Failures {
   std::exception_ptr untold() const;
   /// What the newest one says, told or not; empty when there is none.
   std::string newest() const;
+  /// Whether the newest one is a Misuse, which every process finds by itself: it needs no telling.
+  bool is_newest_misuse() const;
   /// Writes those that nobody has been told to the log, each once.
   void log_untold(const std::string& where);
 

@@ -144,7 +144,7 @@ World::~World() {
   const bool leaves = std::uncaught_exceptions() > state_->exceptions;
   if (!leaves) state_->failures->log_untold("the world ends with");
   if (!state_->is_alone() && !failed()) {
-    if (leaves || state_->failures->untold())
+    if ((leaves && !state_->failures->is_newest_misuse()) || state_->failures->untold())
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }
   if (!failed()) return;
@@ -160,7 +160,7 @@ std::string World::reason_to_leave(const char* what) const {
 }
 
 void World::leave_pipeline(std::uint32_t pipeline) const noexcept {
-  if (state_->is_alone() || failed()) return;
+  if (state_->is_alone() || failed() || state_->failures->is_newest_misuse()) return;
   const std::string reason = reason_to_leave("pipeline");
   for (const auto& endpoint : state_->endpoints) endpoint->cancel({pipeline, StepKey::all}, reason);
 }
