@@ -119,11 +119,11 @@ TEST(JobLogs, knows_who_was_told_to_end_and_who_vanished) {
     fs::create_directories(logs.of_rank(rank).out.parent_path());
     std::ofstream(logs.of_rank(rank).out) << "hello\n";
   }
-  logs.note({.rank = 1, .exit_code = 3});
+  logs.note(Ending{.rank = 1, .exit_code = 3});
   EXPECT_EQ(logs.vanished(4), (std::vector<int>{0, 2})) << "rank 3 is on another host";
   logs.note_told(0, 15);
   EXPECT_EQ(logs.vanished(4), std::vector<int>{2});
-  logs.note({.rank = 0, .signal = 15});
+  logs.note(Ending{.rank = 0, .signal = 15});
   const std::vector<Ending> expected{{.rank = 1, .exit_code = 3}, {.rank = 0, .signal = 15, .was_told = true}};
   EXPECT_EQ(logs.endings(), expected);
   fs::remove_all(folder);
