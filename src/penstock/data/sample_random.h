@@ -1,7 +1,10 @@
-// Random choices for one sample: a function of (seed, epoch, sample), whoever asks and whenever. Torch-free.
+// Random choices for one sample, by (seed, epoch, sample) alone. Torch-free.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+
+#include "penstock/base/splitmix.h"
 
 namespace penstock {
 
@@ -12,25 +15,14 @@ struct SampleKey {
   std::int64_t sample = 0;
 };
 
-/// A stream of random numbers (splitmix64). Equal keys and purposes give equal streams, on every machine; different
+/// A stream of random numbers (SplitMix64). Equal keys and purposes give equal streams, on every machine; different
 /// ones are independent.
 class SampleRandom {
  public:
   /// `purpose` keeps the draws of different transforms apart.
-  explicit SampleRandom(const SampleKey& key, std::uint64_t purpose = 0) {
-    for (const std::uint64_t part : {purpose, key.seed, key.epoch, static_cast<std::uint64_t>(key.sample)}) {
-      state_ ^= part;
-      state_ = next();
-    }
-  }
+  explicit SampleRandom(const SampleKey& key, std::uint64_t purpose = 0) : random_(state_of(key, purpose)) {}
 
-  std::uint64_t next() {
-    state_ += 0x9e3779b97f4a7c15ULL;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t next() { return random_.next(); }
 
   /// In [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
@@ -41,7 +33,14 @@ class SampleRandom {
   }
 
  private:
-  std::uint64_t state_ = 0x70656e73746f636bULL;
+  static std::uint64_t state_of(const SampleKey& key, std::uint64_t purpose) {
+    std::uint64_t state = 0x70656e73746f636bULL;
+    for (const std::uint64_t part : {purpose, key.seed, key.epoch, static_cast<std::uint64_t>(key.sample)})
+      state = Splitmix(state ^ part).next();
+    return state;
+  }
+
+  Splitmix random_;
 };
 
 }  // namespace penstock

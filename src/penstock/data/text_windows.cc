@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
+#include "penstock/base/splitmix.h"
 #include "penstock/data/text.h"
 
 namespace penstock {
@@ -8,15 +9,10 @@ namespace {
 
 constexpr std::int64_t ignored_target = -100;
 
-/// One number from all three: splitmix64's mixer over each in turn.
+/// One number from all three: the mixer over each in turn.
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample) {
   std::uint64_t state = 0;
-  for (const std::uint64_t part : {seed, epoch, sample}) {
-    state = (state ^ part) + 0x9e3779b97f4a7c15ULL;
-    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    state = (state ^ (state >> 27)) * 0x94d049bb133111ebULL;
-    state ^= state >> 31;
-  }
+  for (const std::uint64_t part : {seed, epoch, sample}) state = Splitmix(state ^ part).next();
   return state;
 }
 

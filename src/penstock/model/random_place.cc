@@ -9,6 +9,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include "penstock/base/splitmix.h"
 #include "penstock/model/random_generator.h"
 #include "penstock/model/random_rows.h"
 
@@ -39,11 +40,9 @@ std::mutex& mutex_of(c10::Device device) {
 }  // namespace
 
 std::uint64_t seed_of_call(const RandomPlace& place) {
-  // Spread by splitmix64's finaliser: neighbouring micro-batches differ in one bit.
-  std::uint64_t x = key_of(place, 0) ^ (static_cast<std::uint64_t>(place.first_sample) + 1) * 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
+  // Mixed, as the keys of neighbouring micro-batches differ in few bits.
+  const std::uint64_t samples = (static_cast<std::uint64_t>(place.first_sample) + 1) * splitmix_increment;
+  return splitmix_mixed(key_of(place, 0) ^ samples);
 }
 
 const RandomPlace* RandomPlace::current() {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/base/splitmix.h"
 #include "penstock/schedule/fault.h"
 #include "penstock/schedule/replay.h"
 
@@ -156,12 +157,9 @@ class Variation {
     return (std::sqrt(linear * linear + 4 * quadratic * variance) - linear) / (2 * quadratic);
   }
 
-  /// Four sixteen-bit numbers of a hash (SplitMix64) summed up: near enough to a normal one.
+  /// Four sixteen-bit numbers of a hash summed up: near enough to a normal one.
   double normal(std::uint64_t place) const {
-    std::uint64_t bits = place + (run_ + 1) * 0x9e3779b97f4a7c15;
-    bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
-    bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
-    bits ^= bits >> 31;
+    const std::uint64_t bits = splitmix_mixed(place + (run_ + 1) * splitmix_increment);
     double sum = 0;
     for (int part = 0; part < 4; ++part) sum += static_cast<double>((bits >> (16 * part)) & 0xffff) / 65536 - 0.5;
     return sum * std::sqrt(3.0);  // the variance of the sum is 4/12
