@@ -3,6 +3,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/complaint.h"
+#include "tests/model/auto_encoder.h"
 
 namespace penstock::test {
 namespace {
@@ -145,17 +146,6 @@ TEST(BatchAxes, SamplesAlongAnotherDimensionAndWholeInputsAreThePlainLoops) {
     expect_near(trained, pipeline.state());
   }
 }
-
-/// Gives what it got next to what it makes of it, for a loss without targets.
-struct AutoEncoder : Cell {
-  Layer encode = add("encode", [] { return torch::nn::Linear(6, 3); });
-  Layer decode = add("decode", [] { return torch::nn::Linear(3, 6); });
-  Values forward_many(Values x) override { return {decode(tanh(encode(x[0]))), x[0]}; }
-};
-
-const Loss reconstruction{"reconstruction", [](const Tensors& outputs) {
-                            return (outputs[0] - outputs[1]).square().sum();
-                          }};
 
 TEST(BatchAxes, TargetsMayBeMissing) {
   torch::manual_seed(5);

@@ -5,33 +5,11 @@
 #include <thread>
 
 #include "penstock/transport/faulty.h"
+#include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test {
 namespace {
-
-/// Three stages; what happens in the middle of the second is up to the test.
-struct Trouble : Cell {
-  explicit Trouble(std::function<void()> trouble) : trouble_(std::move(trouble)) {
-    a.pipeline_stage = 0;
-    b.pipeline_stage = 1;
-    c.pipeline_stage = 2;
-  }
-  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
-  Layer b = add("b", [] { return torch::nn::Linear(16, 16); });
-  Layer c = add("c", [] { return torch::nn::Linear(16, 4); });
-
-  Value forward(Value x) override {
-    const auto meet_trouble = [trouble = trouble_](const Tensors& t) {
-      trouble();
-      return t[0] * 1;
-    };
-    return c(apply("trouble", meet_trouble, Values{b(a(x))}));
-  }
-
- private:
-  std::function<void()> trouble_;
-};
 
 /// Trains until something breaks; the message.
 std::string failure_of(World& world, Cell& network) {
@@ -48,8 +26,8 @@ std::string failure_of(World& world, Cell& network) {
 
 TEST(NoHang, ARankThatThrowsIsNamed) {
   std::atomic<int> calls{0};
-  Trouble network([&] {
-    if (++calls == 6) throw std::runtime_error("the layer broke");
+  Fragile network([&](bool is_forward) {
+    if (is_forward && ++calls == 6) throw std::runtime_error("the layer broke");
   });
   World world({.stages = 3});
   const std::string message = failure_of(world, network);
@@ -58,7 +36,7 @@ TEST(NoHang, ARankThatThrowsIsNamed) {
 
 TEST(NoHang, EveryFailingStepIsTold) {
   World world({.stages = 3});
-  Trouble network([] { throw std::runtime_error("the layer broke"); });
+  Fragile network([](bool) { throw std::runtime_error("the layer broke"); });
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   const auto step = [&] { pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64)).loss(); };
@@ -68,8 +46,8 @@ TEST(NoHang, EveryFailingStepIsTold) {
 
 TEST(NoHang, ARankThatStallsIsNamedAndLeftBehind) {
   auto released = std::make_shared<std::atomic<bool>>(false);
-  Trouble network([released, calls = std::make_shared<std::atomic<int>>(0)] {
-    if (++*calls == 2)
+  Fragile network([released, calls = std::make_shared<std::atomic<int>>(0)](bool is_forward) {
+    if (is_forward && ++*calls == 2)
       while (!*released) std::this_thread::yield();
   });
   const auto begin = std::chrono::steady_clock::now();
@@ -90,7 +68,7 @@ TEST(NoHang, ALostMessageIsNamed) {
   plan.drop = {12};
   endpoints[0] = make_faulty(std::move(endpoints[0]), plan);
   World world(std::move(endpoints), {.stages = 3});
-  Trouble network([] {});
+  Fragile network([](bool) {});
   const std::string message = failure_of(world, network);
   // Which of the ranks that wait for each other speaks first is open; all of them know who stands where.
   EXPECT_NE(message.find("rank 1, which is at 1F1"), std::string::npos) << message;

@@ -10,6 +10,7 @@
 #include "penstock/runtime/resident_memory.h"
 #include "penstock/train/train.h"
 #include "tests/base/complaint.h"
+#include "tests/model/auto_encoder.h"
 
 namespace penstock::test {
 namespace {
@@ -118,16 +119,6 @@ TEST(Hooks, nothing_is_kept_that_no_hook_wants) {
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->outputs.at(0).sizes(), (torch::IntArrayRef{4, 3}));
 }
-
-struct AutoEncoder : Cell {
-  Layer encode = add("encode", [] { return torch::nn::Linear(6, 3); });
-  Layer decode = add("decode", [] { return torch::nn::Linear(3, 6); });
-  Values forward_many(Values x) override { return {decode(tanh(encode(x[0]))), x[0]}; }
-};
-
-const Loss reconstruction{"reconstruction", [](const Tensors& outputs) {
-                            return (outputs[0] - outputs[1]).square().sum();
-                          }};
 
 TEST(Fit, needs_no_targets) {
   torch::manual_seed(8);
