@@ -1,4 +1,4 @@
-// torch::Tensor alone, for headers: <torch/types.h> costs whoever includes it ten times as much to compile.
+// torch::Tensor alone, for headers: <torch/types.h> takes ten times as long to compile.
 #pragma once
 
 #include <ATen/core/TensorBody.h>

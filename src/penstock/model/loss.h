@@ -22,8 +22,13 @@ struct Loss {
   BatchFunction<torch::Tensor> sum_of_all = {};
   int class_dimension = 1;  // of the output, where it holds logits: the class of the largest one is the answer
 
+  /// `sum_of_all` where it is given, else `sum`.
+  const BatchFunction<torch::Tensor>& function() const { return sum_of_all ? sum_of_all : sum; }
+  /// Whether it compares with the first target, so that a batch needs one.
+  bool looks_at_target() const { return function().targets() == Looks::at_one; }
+
   torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>& targets) const {
-    return (sum_of_all ? sum_of_all : sum)(outputs, targets);
+    return function()(outputs, targets);
   }
   torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const torch::Tensor& target) const {
     return (*this)(outputs, std::vector<torch::Tensor>{target});

@@ -41,8 +41,8 @@ torch::Tensor walkable(const torch::Tensor& tensor) {
   return tensor.index_select(0, index.to(tensor.device())).contiguous().cpu();
 }
 
-Tag tag_of(const GivenBatch& given, bool is_verdict) {
-  return {given.pipeline, Traffic::control, given.step, -3, is_verdict ? 1 : 0, 0};
+Tag tag_of(const GivenBatch& given, bool is_complaint) {
+  return {given.pipeline, Traffic::control, given.step, -3, is_complaint ? 1 : 0, 0};
 }
 
 /// A line each: the targets together, then each input.
@@ -119,19 +119,19 @@ bool is_compared(std::uint64_t training_step, int every) {
 void compare_batches(const Member& member, const GivenBatch& given) {
   Transport& endpoint = *member.endpoint;
   const std::vector<std::string> own = lines_of(given);
-  std::string verdict;
+  std::string complaint;
   if (member.rank == WorldRank(0)) {
     std::vector<std::vector<std::string>> all{own};
     for (int r = 1; r < member.world_size(); ++r)
       all.push_back(lines_in(text_of(endpoint.receive(WorldRank(r), tag_of(given, false), "a hash of its batch"))));
-    verdict = difference(member, given.training_step, all);
+    complaint = difference(member, given.training_step, all);
     for (int r = 1; r < member.world_size(); ++r)
-      endpoint.send(WorldRank(r), tag_of(given, true), text_message(verdict));
+      endpoint.send(WorldRank(r), tag_of(given, true), text_message(complaint));
   } else {
     endpoint.send(WorldRank(0), tag_of(given, false), text_message(joined(own)));
-    verdict = text_of(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
+    complaint = text_of(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
   }
-  if (!verdict.empty()) throw BatchesDiffer(verdict);
+  if (!complaint.empty()) throw BatchesDiffer(complaint);
 }
 
 }  // namespace penstock

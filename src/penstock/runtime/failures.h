@@ -21,7 +21,7 @@ class StepFailure : public RankFailure {
 class Failures {
  public:
   void add(const std::exception_ptr& error);
-  /// Whoever asked for a result has been thrown `error`.
+  /// The caller who asked for a result has been thrown `error`.
   void told(const std::exception_ptr& error);
   bool is_told(const std::exception_ptr& error) const;
   /// The first one that nobody has been told; null when there is none.

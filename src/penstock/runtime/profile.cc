@@ -40,9 +40,8 @@ double work(const TimedSteps& steps) {
 }
 
 void require_choice(const World& world, const Loss& loss, const PipelineOptions& options) {
-  const bool looks_at_target = (loss.sum_of_all ? loss.sum_of_all : loss.sum).targets() == Looks::at_one;
-  require<ConfigError>(looks_at_target ? options.sample_targets.defined()
-                                       : options.sample_targets.count() > 0 || !options.sample.empty(),
+  require<ConfigError>(loss.looks_at_target() ? options.sample_targets.defined()
+                                              : options.sample_targets.count() > 0 || !options.sample.empty(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
                        "batch with its targets");
   require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),

@@ -99,9 +99,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (job.training && !member().is_alone && is_compared(job.training_step, setting_.compare_batches)) compare_batches();
   loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
-  forwards_left_ = 0;
-  for (const Program::Action& action : plan.programs[rank_.index()].actions())
-    if (action.instruction.op() == Op::forward) ++forwards_left_;
+  forwards_left_ = stages_.size() * static_cast<std::size_t>(plan.schedule.micro_batches);
   gradient_norm_.reset();
   metric_sums_.assign(job.metrics.size(), 0);
   share_buffers();
