@@ -18,9 +18,7 @@ struct Network : ps::Cell {
   ps::Layer relu2 = add("relu2", [] { return torch::nn::ReLU(); });
   ps::Layer layer3 = add("layer3", [] { return torch::nn::Linear(512, 10); });
 
-  ps::Value forward(ps::Value x) override {
-    return layer3(relu2(layer2(relu1(layer1(ps::flatten(x, 1))))));
-  }
+  ps::Value forward(ps::Value x) override { return layer3(relu2(layer2(relu1(layer1(ps::flatten(x, 1)))))); }
 };
 
 int main(int argc, char** argv) try {

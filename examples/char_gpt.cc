@@ -26,8 +26,13 @@ int main(int argc, char** argv) try {
       .parse(argc, argv);
   const ps::TextSet text = ps::load_text(data_folder("text"));
 
-  ps::Gpt gpt({.vocabulary = text.vocabulary.size(), .context = 64, .width = 128, .layers = 4, .heads = 4,
-               .dropout = 0.1, .tied_head = true});
+  ps::Gpt gpt({.vocabulary = text.vocabulary.size(),
+               .context = 64,
+               .width = 128,
+               .layers = 4,
+               .heads = 4,
+               .dropout = 0.1,
+               .tied_head = true});
   gpt.block(0).recompute = true;  // the first stage holds the most micro-batches: it may compute some of them twice
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, gpt, ps::next_token_loss, {.micro_batches = 4, .clip_norm = 1.0});

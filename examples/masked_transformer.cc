@@ -37,9 +37,9 @@ struct Classifier : ps::Cell {
   ps::Values forward_many(ps::Values inputs) override {
     const ps::Value mask = inputs[1];  // goes along to every block, wherever it runs
     const ps::Value features = block2.call({block1.call({embed(inputs[0]), mask})[0], mask})[0];
-    return {head(ps::apply("mean", [](const ps::Tensors& t) {
-      return (t[0] * t[1].unsqueeze(2)).sum(1) / t[1].sum(1, /*keepdim=*/true);
-    }, {features, mask}))};
+    return {head(ps::apply(
+        "mean", [](const ps::Tensors& t) { return (t[0] * t[1].unsqueeze(2)).sum(1) / t[1].sum(1, /*keepdim=*/true); },
+        {features, mask}))};
   }
 };
 
@@ -65,7 +65,8 @@ int main(int argc, char** argv) try {
   Classifier network;
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.inputs = 2, .micro_batches = 4, .clip_norm = 1.0});
-  pipeline.optimize_with(ps::ParameterGroups(adamw(0.1)).add(ps::no_decay, adamw(0)));  // neither biases nor norms decay
+  pipeline.optimize_with(
+      ps::ParameterGroups(adamw(0.1)).add(ps::no_decay, adamw(0)));  // neither biases nor norms decay
   const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 64, .seed = 1});
   ps::Loader train(sequences(4096, 1), reading), test(sequences(1000, 2), ps::for_test(reading));
   options.learning_rate = ps::LearningRatePlan{.schedule = "cosine", .rate = 3e-3, .warmup = 20, .by_epoch = false};

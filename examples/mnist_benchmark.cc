@@ -87,8 +87,7 @@ double as_pipeline(ps::World& world, const std::string& schedule, const Job& job
   ps::Pipeline pipeline(world, net, ps::cross_entropy,
                         {.micro_batches = job.micro_batches, .schedule = schedule, .cut = "layer5"});
   pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
-  const double seconds =
-      median_seconds(job.steps, [&] { pipeline.train_step(batch.inputs, batch.targets).wait(); });
+  const double seconds = median_seconds(job.steps, [&] { pipeline.train_step(batch.inputs, batch.targets).wait(); });
   const ps::Trace trace = pipeline.trace();
   if (world.is_main() && !job.folder.empty()) {
     const std::string name = job.folder + "/" + schedule + "_" + std::to_string(job.micro_batches);
@@ -111,9 +110,10 @@ void compare(ps::World& world, const Job& job) {
   };
   const std::string micro_batches = std::to_string(job.micro_batches) + " micro-batches";
   if (world.is_main())
-    std::printf("\nbatch %lld in %s: a step; how much faster than one device with the whole batch, and with the same "
-                "micro-batches; throughput\n",
-                static_cast<long long>(job.batch_size), micro_batches.c_str());
+    std::printf(
+        "\nbatch %lld in %s: a step; how much faster than one device with the whole batch, and with the same "
+        "micro-batches; throughput\n",
+        static_cast<long long>(job.batch_size), micro_batches.c_str());
   row("one device, whole batch", whole);
   row("one device, " + micro_batches, split);
   for (const char* schedule : {"sequential", "gpipe", "1f1b"}) row(schedule, as_pipeline(world, schedule, job, batch));

@@ -68,9 +68,7 @@ int main(int argc, char** argv) try {
   std::cout << (equal ? "all " : "NOT all ") << losses.size() << " losses are equal to 1f1b's, to the last bit\n";
 
   ps::Schedule swapped = own;
-  const auto word = [&](const char* name) {
-    return std::ranges::find(swapped.orders[0], ps::parse_instruction(name));
-  };
+  const auto word = [&](const char* name) { return std::ranges::find(swapped.orders[0], ps::parse_instruction(name)); };
   std::iter_swap(word("0F3"), word("0I3"));
   std::cout << "\nwith 0F3 and 0I3 swapped: " << ps::judge(swapped).reason << "\n"
             << ps::board(swapped, {.marked = ps::judge(swapped).cell});

@@ -28,8 +28,7 @@ int main(int argc, char** argv) try {
       .parse(argc, argv);
 
   // Blocks that begin as their shortcuts: at 32 x 32 the loss would climb for many steps otherwise.
-  ps::Resnet net(
-      {.depth = 50, .classes = 10, .variant = ps::ResnetVariant::v1, .last_norm = 0, .norm_momentum = 0.01});
+  ps::Resnet net({.depth = 50, .classes = 10, .variant = ps::ResnetVariant::v1, .last_norm = 0, .norm_momentum = 0.01});
   net.head.pipeline_stage = net.layer1.pipeline_stage = net.layer2.pipeline_stage = 0;
   net.layer3.pipeline_stage = net.layer4.pipeline_stage = net.fc.pipeline_stage = 1;
 

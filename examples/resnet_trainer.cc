@@ -35,9 +35,18 @@ int main(int argc, char** argv) try {
   torch::manual_seed(1);
   const auto resnet =
       width > 0 ? std::make_shared<ResnetModule>(18, width, 10) : std::make_shared<ResnetModule>(50, 64, 1000);
-  const auto net = ps::layer_list<BlockImpl>(
-      resnet, {"conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool",
-               {[](const torch::Tensor& x) { return torch::flatten(x, 1); }, "behind"}, "fc"});
+  const auto net =
+      ps::layer_list<BlockImpl>(resnet, {"conv1",
+                                         "bn1",
+                                         "relu",
+                                         "maxpool",
+                                         "layer1",
+                                         "layer2",
+                                         "layer3",
+                                         "layer4",
+                                         "avgpool",
+                                         {[](const torch::Tensor& x) { return torch::flatten(x, 1); }, "behind"},
+                                         "fc"});
 
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, *net, ps::cross_entropy, {.micro_batches = 4, .chunks = chunks});

@@ -42,7 +42,8 @@ std::shared_ptr<const ps::SampleSource> pairs(ps::DataPart part, std::int64_t co
 int main(int argc, char** argv) try {
   std::int64_t epochs = 3;
   Arguments("siamese", "A siamese network learns whether two pictures show one digit.")
-      .add("EPOCHS", epochs, "over the training set").parse(argc, argv);
+      .add("EPOCHS", epochs, "over the training set")
+      .parse(argc, argv);
   Siamese network;
   ps::World world(argc, argv, {.stages = 2});
   const ps::Loss loss{"same_or_not", [](const torch::Tensor& logit, const torch::Tensor& same) {

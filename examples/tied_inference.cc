@@ -49,7 +49,8 @@ int main(int argc, char** argv) try {
   }
   const torch::Tensor logits = result.output();
   std::cout << "logits of shape " << logits.sizes() << ", from " << logits.min().item<float>() << " to "
-            << logits.max().item<float>() << "\n" << logits << "\n";
+            << logits.max().item<float>() << "\n"
+            << logits << "\n";
 } catch (const std::exception& error) {
   return failed(error);
 }

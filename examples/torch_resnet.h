@@ -36,8 +36,7 @@ struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
   /// A convolution and its BatchNorm, the former from a distribution that keeps the variance of gradients.
   static void append(torch::nn::Sequential& to, std::int64_t in, std::int64_t out, std::int64_t size,
                      std::int64_t stride) {
-    torch::nn::Conv2d convolution(
-        torch::nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
+    torch::nn::Conv2d convolution(torch::nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
     torch::nn::init::kaiming_normal_(convolution->weight, 0, torch::kFanOut, torch::kReLU);
     to->push_back(convolution);
     to->push_back(torch::nn::BatchNorm2d(out));

@@ -35,7 +35,7 @@ struct Vae : ps::Cell {
 
 /// What it takes to tell the pictures with this code: the error of the picture, and how far codes are from normal ones.
 torch::Tensor nats(const ps::Tensors& outputs) {
-  const auto& logits = outputs[0], &picture = outputs[1], &mean = outputs[2], &log_variance = outputs[3];
+  const auto &logits = outputs[0], &picture = outputs[1], &mean = outputs[2], &log_variance = outputs[3];
   return torch::binary_cross_entropy_with_logits(logits, picture, {}, {}, at::Reduction::Sum) +
          0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum();
 }
@@ -47,7 +47,8 @@ std::shared_ptr<const ps::SampleSource> pictures(ps::DataPart part) {
 int main(int argc, char** argv) try {
   std::int64_t epochs = 3;
   Arguments("vae", "A variational autoencoder learns what digits look like, without labels.")
-      .add("EPOCHS", epochs, "over the training set").parse(argc, argv);
+      .add("EPOCHS", epochs, "over the training set")
+      .parse(argc, argv);
   Vae network;
   ps::World world(argc, argv, {.stages = 2});
   const ps::Loss loss{"nats", nats};  // a mean over samples: there is no target to weigh them by

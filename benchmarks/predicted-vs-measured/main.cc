@@ -34,20 +34,35 @@ Workload workload_called(const std::string& name) {
   const auto labels = [](std::int64_t samples) { return torch::randint(0, 10, {samples}, torch::kInt64); };
   if (name == "mlp")
     return {"MLP 784, 8 x 1024, 10, batch 128, m = 8",
-            [] { return std::make_unique<ps::Mlp>(ps::MlpOptions{784, std::vector<std::int64_t>(8, 1024), 10}); },
-            ps::cross_entropy, torch::randn({128, 784}), labels(128), 8, 1e-3};
+            [] {
+              return std::make_unique<ps::Mlp>(ps::MlpOptions{784, std::vector<std::int64_t>(8, 1024), 10});
+            },
+            ps::cross_entropy,
+            torch::randn({128, 784}),
+            labels(128),
+            8,
+            1e-3};
   if (name == "resnet50") {
     ps::ResnetOptions options;
     options.classes = 10;
-    return {"ResNet-50, 32 x 32, batch 64, m = 4", [options] { return std::make_unique<ps::Resnet>(options); },
-            ps::cross_entropy, torch::randn({64, 3, 32, 32}), labels(64), 4, 1e-5};
+    return {"ResNet-50, 32 x 32, batch 64, m = 4",
+            [options] { return std::make_unique<ps::Resnet>(options); },
+            ps::cross_entropy,
+            torch::randn({64, 3, 32, 32}),
+            labels(64),
+            4,
+            1e-5};
   }
-  const ps::GptOptions options{.vocabulary = 65, .context = 128, .width = 256, .layers = 8, .heads = 4, .dropout = 0,
-                               .tied_head = false};
+  const ps::GptOptions options{
+      .vocabulary = 65, .context = 128, .width = 256, .layers = 8, .heads = 4, .dropout = 0, .tied_head = false};
   const torch::Tensor tokens = torch::randint(0, 65, {32, 129}, torch::kInt64);
   return {"GPT, 8 layers of 256, context 128, batch 32, m = 8",
-          [options] { return std::make_unique<ps::Gpt>(options); }, ps::next_token_loss,
-          tokens.narrow(1, 0, 128).contiguous(), tokens.narrow(1, 1, 128).contiguous(), 8, 1e-3};
+          [options] { return std::make_unique<ps::Gpt>(options); },
+          ps::next_token_loss,
+          tokens.narrow(1, 0, 128).contiguous(),
+          tokens.narrow(1, 1, 128).contiguous(),
+          8,
+          1e-3};
 }
 
 /// A plan, a pipeline that obeys it, and what was found out about both, round by round.
@@ -122,11 +137,11 @@ class Grid {
       ratios.push_back(chosen_ms.back() / best_ms.back());
     }
     const double beside = ps::median(ratios) - 1;
-    std::printf("auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; in turns %.1f and %.1f ms: "
-                "%+.1f %% (%s, at most %.0f %%)\n",
-                chosen.name().c_str(), chosen.trial.chunks, chosen.measured_ms(), best.name().c_str(),
-                best.measured_ms(), ps::median(chosen_ms), ps::median(best_ms), 100 * beside, kept(beside, choice_bar),
-                100 * choice_bar);
+    std::printf(
+        "auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; in turns %.1f and %.1f ms: "
+        "%+.1f %% (%s, at most %.0f %%)\n",
+        chosen.name().c_str(), chosen.trial.chunks, chosen.measured_ms(), best.name().c_str(), best.measured_ms(),
+        ps::median(chosen_ms), ps::median(best_ms), 100 * beside, kept(beside, choice_bar), 100 * choice_bar);
   }
 
   /// All rounds' costs say what a step takes; how much words vary is for all rounds together to say.
@@ -146,8 +161,9 @@ class Grid {
 
   void report() const {
     std::printf("\n## %s\n\n", workload_.title.c_str());
-    std::printf("| schedule | v | W | cut | foretold ms | measured ms | least ms | error |\n"
-                "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |\n");
+    std::printf(
+        "| schedule | v | W | cut | foretold ms | measured ms | least ms | error |\n"
+        "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |\n");
     std::vector<const Point*> grid;
     for (const Point& point : points_)
       if (&point != &points_.back()) grid.push_back(&point);
@@ -157,16 +173,15 @@ class Grid {
     for (const Point* point : grid) {
       std::printf("| %s | %d | %s | %s | %.1f | %.1f | %.1f | %+.1f %% |\n", point->trial.schedule.c_str(),
                   point->trial.chunks, ps::to_string(point->trial.weight_gradients), ps::to_string(point->trial.cut),
-                  point->foretold_ms(), point->measured_ms(), std::ranges::min(point->measured),
-                  100 * point->error());
+                  point->foretold_ms(), point->measured_ms(), std::ranges::min(point->measured), 100 * point->error());
       errors.push_back(std::abs(point->error()));
       if (std::abs(point->error()) > std::abs(worst->error())) worst = point;
     }
-    std::printf("\nerror: median %.1f %% (%s, at most %.0f %%), worst %+.1f %% of %s (%s, at most %.0f %%), %zu "
-                "points\n",
-                100 * ps::median(errors), kept(ps::median(errors), median_bar), 100 * median_bar,
-                100 * worst->error(), worst->name().c_str(), kept(std::abs(worst->error()), worst_bar), 100 * worst_bar,
-                errors.size());
+    std::printf(
+        "\nerror: median %.1f %% (%s, at most %.0f %%), worst %+.1f %% of %s (%s, at most %.0f %%), %zu "
+        "points\n",
+        100 * ps::median(errors), kept(ps::median(errors), median_bar), 100 * median_bar, 100 * worst->error(),
+        worst->name().c_str(), kept(std::abs(worst->error()), worst_bar), 100 * worst_bar, errors.size());
     print_twins(grid);
     std::printf("words vary by %.0f %%; all ranks at work make them %.2f times as long as one alone\n", 100 * spread_,
                 contention_);

@@ -107,9 +107,8 @@ int main() {
   std::printf("%-34s %9.1f %9.1f %8.2f\n", "plain loop, 1 thread", plain_figures.median(), plain_figures.least(), 1.0);
   for (Entry& entry : entries) {
     const ps::Account account = ps::account(entry.pipeline->trace());
-    std::printf("%-34s %9.1f %9.1f %8.2f %8.1f%% %9.1f%%\n",
-                ps::say("pipeline of 2 threads, ", entry.schedule).c_str(), entry.figures.median(),
-                entry.figures.least(), plain_figures.median() / entry.figures.median(), 100 * account.bubble_measured,
-                100 * account.bubble_predicted);
+    std::printf("%-34s %9.1f %9.1f %8.2f %8.1f%% %9.1f%%\n", ps::say("pipeline of 2 threads, ", entry.schedule).c_str(),
+                entry.figures.median(), entry.figures.least(), plain_figures.median() / entry.figures.median(),
+                100 * account.bubble_measured, 100 * account.bubble_predicted);
   }
 }

@@ -13,7 +13,9 @@ namespace penstock {
 namespace {
 
 template <class A, class B>
-concept Comparable = requires(A a, B b) { a == b; };
+concept Comparable = requires(A a, B b) {
+  a == b;
+};
 
 TEST(Ids, do_not_mix) {
   static_assert(Comparable<StageId, StageId>);

@@ -10,22 +10,21 @@ TEST(Utf8, ends_where_it_is_none) {
   EXPECT_EQ(utf8_prefix(""), 0U);
   EXPECT_EQ(utf8_prefix("plain \x7f\n"), 8U);
   EXPECT_EQ(utf8_prefix("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), 9U) << "two, three and four bytes";
-  for (const char* bad :
-       {"\x80", "\xff", "\xc3", "\xc3(", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\xaf", "\xe2\x82", "\xed\xa0\x80",
-        "\xf0\x80\x80\xaf", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80"})
+  for (const char* bad : {"\x80", "\xff", "\xc3", "\xc3(", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\xaf", "\xe2\x82",
+                          "\xed\xa0\x80", "\xf0\x80\x80\xaf", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80"})
     EXPECT_EQ(utf8_prefix(std::string("ab") + bad), 2U) << printable(bad);
 }
 
 TEST(Utf8, plain_text_has_no_control_characters) {
-  EXPECT_TRUE(is_plain_text("layer 1, gr\xc3\xb6\xc3\x9f" "e"));
+  EXPECT_TRUE(
+      is_plain_text("layer 1, gr\xc3\xb6\xc3\x9f"
+                    "e"));
   for (const char* text : {"a\nb", "a\tb", "\x7f", "\x1b[31m", "\xff"})
     EXPECT_FALSE(is_plain_text(text)) << printable(text);
   EXPECT_FALSE(is_plain_text(std::string_view("a\0b", 3)));
 }
 
-TEST(Utf8, is_printed_on_one_line) {
-  EXPECT_EQ(printable("a\nb\xff\xc3\xa9\x1b"), "a\\x0ab\\xff\xc3\xa9\\x1b");
-}
+TEST(Utf8, is_printed_on_one_line) { EXPECT_EQ(printable("a\nb\xff\xc3\xa9\x1b"), "a\\x0ab\\xff\xc3\xa9\\x1b"); }
 
 }  // namespace
 }  // namespace penstock

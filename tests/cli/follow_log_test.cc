@@ -60,9 +60,7 @@ TEST_F(FollowLog, marked_lines_come_whole) {
   EXPECT_EQ(seen(), "[rank 1] thr\n$") << "the last line had no end";
 }
 
-TEST_F(FollowLog, a_file_that_is_not_there) {
-  EXPECT_THROW(LogFollower("/no/such/file", screen_[1], ""), Failure);
-}
+TEST_F(FollowLog, a_file_that_is_not_there) { EXPECT_THROW(LogFollower("/no/such/file", screen_[1], ""), Failure); }
 
 }  // namespace
 }  // namespace penstock

@@ -18,8 +18,7 @@ std::string line_of(const LaunchSettings& settings, const LaunchingMachine& mach
 }
 
 TEST(LauncherWords, every_rank_gets_its_share_of_the_cores) {
-  EXPECT_EQ(line_of({.ranks = 2}, machine_of(2)),
-            "mpirun -n 2 --map-by slot:PE=1 --bind-to core --mca btl self,vader");
+  EXPECT_EQ(line_of({.ranks = 2}, machine_of(2)), "mpirun -n 2 --map-by slot:PE=1 --bind-to core --mca btl self,vader");
   EXPECT_EQ(line_of({.ranks = 3}, machine_of(16)),
             "mpirun -n 3 --map-by slot:PE=5 --bind-to core --mca btl self,vader");
 }

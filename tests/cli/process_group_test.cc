@@ -59,8 +59,10 @@ TEST(ProcessGroup, who_does_not_end_is_killed) {
 
 TEST(ProcessGroup, nothing_is_left_behind) {
   const std::string path = testing::TempDir() + "/left_" + std::to_string(::getpid());
-  ASSERT_EQ(run_shell("setsid sh -c 'echo $$ > " + path + "; exec sleep 100' & while ! test -s " + path +
-                      "; do :; done").status(), 0);
+  ASSERT_EQ(
+      run_shell("setsid sh -c 'echo $$ > " + path + "; exec sleep 100' & while ! test -s " + path + "; do :; done")
+          .status(),
+      0);
   pid_t left = 0;
   std::ifstream(path) >> left;
   ASSERT_GT(left, 1);

@@ -139,8 +139,8 @@ TEST(AutoAugment, every_pair_as_torchvision_applies_it) {
     if (kind != "policy") continue;
     ByteImage image = all.at("image colour");
     for (const PolicyStep& step : sub_policies(policy_called(policy))[index]) {
-      const double amount = amount_of(
-          step.operation, {.bin = std::max(step.bin, 0), .bins = 10, .image = {image.height, image.width}});
+      const double amount =
+          amount_of(step.operation, {.bin = std::max(step.bin, 0), .bins = 10, .image = {image.height, image.width}});
       image = apply_operation(image, step.operation, sign == 0 && has_sign(step.operation) ? -amount : amount);
     }
     EXPECT_LE(difference(image, wanted), 1) << name;
@@ -153,10 +153,9 @@ ByteImage colour() { return goldens().at("image colour"); }
 
 TEST(Augment, is_a_function_of_seed_epoch_and_sample) {
   const ByteImage image = colour();
-  for (const ImageTransforms& transforms :
-       {ImageTransforms{.policy = AugmentPolicy::autoaugment_cifar10},
-        ImageTransforms{.policy = AugmentPolicy::autoaugment_imagenet},
-        ImageTransforms{.policy = AugmentPolicy::randaugment}}) {
+  for (const ImageTransforms& transforms : {ImageTransforms{.policy = AugmentPolicy::autoaugment_cifar10},
+                                            ImageTransforms{.policy = AugmentPolicy::autoaugment_imagenet},
+                                            ImageTransforms{.policy = AugmentPolicy::randaugment}}) {
     std::set<std::string> seeds, epochs, samples;
     for (std::uint64_t i = 0; i < 40; ++i) {
       seeds.insert(text_of(augment(image, transforms, {.seed = i})));

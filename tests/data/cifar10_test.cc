@@ -56,8 +56,11 @@ TEST_F(Cifar10Folder, reads_every_batch_in_the_order_of_their_names) {
 }
 
 TEST_F(Cifar10Folder, says_what_it_looked_for) {
-  EXPECT_EQ(refusal(), "no CIFAR-10 in '" + folder_.string() + "' or its folders cifar10 and cifar-10-batches-bin: "
-            "files 'data_batch*.bin' of the binary version are wanted (scripts/fetch_data.sh cifar10 fetches them)");
+  EXPECT_EQ(
+      refusal(),
+      "no CIFAR-10 in '" + folder_.string() +
+          "' or its folders cifar10 and cifar-10-batches-bin: "
+          "files 'data_batch*.bin' of the binary version are wanted (scripts/fetch_data.sh cifar10 fetches them)");
 }
 
 TEST_F(Cifar10Folder, names_the_converter_for_the_python_version) {
@@ -65,14 +68,15 @@ TEST_F(Cifar10Folder, names_the_converter_for_the_python_version) {
   write("cifar-10-batches-py/data_batch_1", "pickled");
   const std::string python = (folder_ / "cifar-10-batches-py").string();
   EXPECT_EQ(refusal(), "no CIFAR-10 in the binary version in '" + folder_.string() + "': '" + python +
-            "' holds the Python version, which is pickled; scripts/convert_cifar10.py '" + python +
-            "' makes the binary one beside it");
+                           "' holds the Python version, which is pickled; scripts/convert_cifar10.py '" + python +
+                           "' makes the binary one beside it");
 }
 
 TEST_F(Cifar10Folder, refuses_files_that_are_not_whole) {
   write("data_batch_1.bin", record(1, 1) + "abc");
-  EXPECT_EQ(refusal(), path("data_batch_1.bin") + " has 3076 bytes, which is 1 records of 3073 and 3 bytes more: the "
-            "copy is incomplete, fetch it again");
+  EXPECT_EQ(refusal(), path("data_batch_1.bin") +
+                           " has 3076 bytes, which is 1 records of 3073 and 3 bytes more: the "
+                           "copy is incomplete, fetch it again");
   write("data_batch_1.bin", "");
   EXPECT_EQ(refusal(), path("data_batch_1.bin") + " has no records: it is empty");
   write("data_batch_1.bin", record(1, 1) + record(10, 1));

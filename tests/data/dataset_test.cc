@@ -55,7 +55,7 @@ TEST(Dataset, a_shuffle_buffer_draws_from_so_many_samples) {
   Numbers sorted = drawn;
   std::sort(sorted.begin(), sorted.end());
   for (std::int64_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(sorted[static_cast<std::size_t>(i)], i);                    // each once
+    EXPECT_EQ(sorted[static_cast<std::size_t>(i)], i);                   // each once
     EXPECT_LE(drawn[static_cast<std::size_t>(i)], i + 9) << "at " << i;  // not before it could be in the buffer
   }
   EXPECT_NE(drawn, sorted);
@@ -194,7 +194,9 @@ TEST(Dataset, refuses_what_cannot_be) {
   EXPECT_EQ(refusal([] { Loader(counted(3), {}); }), "a dataset for a Loader needs batches: add .batch(32)");
   EXPECT_EQ(refusal([] { Loader(counted(3).batch(4, true), {}); }),
             "no batch is left: the remainder that batch() drops is all of 3 samples");
-  EXPECT_EQ(refusal([] { Dataset(torch::zeros({3, 2}), torch::zeros({4})); }),
+  EXPECT_EQ(refusal([] {
+              Dataset(torch::zeros({3, 2}), torch::zeros({4}));
+            }),
             "the inputs have 3 samples and the targets 4: give as many of each");
   const Dataset uneven = counted(3).map_inputs([](const BatchTensors& inputs) {
     return BatchTensors(inputs.repeat({1 + inputs.select(0, 0).item<std::int64_t>()}));

@@ -163,8 +163,8 @@ TEST(Idx, FilesThatCannotBeReadAreNamed) {
 
   const std::string path = folder / "two";
   const Bytes content = gzip(header({2}) + Bytes{8, 9});
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(content.data()),
-                                              static_cast<std::streamsize>(content.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(content.data()), static_cast<std::streamsize>(content.size()));
   EXPECT_EQ(read_idx(path).bytes, (Bytes{8, 9}));
   std::filesystem::resize_file(path, std::uintmax_t{300} << 20);  // sparse: costs no disk
   EXPECT_EQ(message(path), "'" + path + "' has 314572800 bytes: more than the 268436480 that are accepted");

@@ -72,9 +72,10 @@ TEST_F(MnistFolder, ReadsPlainFilesHereOrInMnist) {
 
 TEST_F(MnistFolder, SaysWhatItLookedFor) {
   EXPECT_EQ(refusal(),
-            "no MNIST in '" + folder_.string() + "' or its folder mnist: 't10k-images-idx3-ubyte' and "
-            "'t10k-labels-idx1-ubyte' are wanted, plain or with .gz (the whole set is train-images-idx3-ubyte, "
-            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte)");
+            "no MNIST in '" + folder_.string() +
+                "' or its folder mnist: 't10k-images-idx3-ubyte' and "
+                "'t10k-labels-idx1-ubyte' are wanted, plain or with .gz (the whole set is train-images-idx3-ubyte, "
+                "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte)");
 }
 
 TEST_F(MnistFolder, RefusesFilesThatDoNotBelongTogether) {

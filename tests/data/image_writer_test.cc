@@ -137,11 +137,11 @@ TEST(ImageWriter, augmented_images_become_numbers_of_the_same_bytes) {
   EXPECT_EQ(written(set, jitter, key), numbers(apply_jitter(image, jitter.color_jitter, key)));
   EXPECT_EQ(written(set, crop, key), numbers(apply_crop(image, crop.resized_crop, key)));
   // All together, in the order of the structure; crop, policy and jitter choose as they do alone.
-  const ImageTransforms all{.resized_crop = {.size = 8}, .policy = AugmentPolicy::randaugment,
-                            .color_jitter = {.hue = 0.3}};
-  EXPECT_EQ(written(set, all, key),
-            numbers(apply_jitter(augment(apply_crop(image, crop.resized_crop, key), policy, key), jitter.color_jitter,
-                                 key)));
+  const ImageTransforms all{
+      .resized_crop = {.size = 8}, .policy = AugmentPolicy::randaugment, .color_jitter = {.hue = 0.3}};
+  EXPECT_EQ(
+      written(set, all, key),
+      numbers(apply_jitter(augment(apply_crop(image, crop.resized_crop, key), policy, key), jitter.color_jitter, key)));
   // Behind it, an image is enlarged in floating point as ever.
   EXPECT_EQ(written(set, {.resized_crop = {.size = 8}, .resize = 16}, key).size(), 3U * 16 * 16);
 }
@@ -157,9 +157,7 @@ TEST(ImageWriter, refuses_what_cannot_be) {
   EXPECT_EQ(refusal({.rand_augment = {.magnitude = 31}}), "RandAugment with magnitude 31: give 0 to 30");
   ImageSet two_channels = golden_set();
   two_channels.images = two_channels.images.narrow(1, 0, 2).contiguous();
-  EXPECT_EQ(complaint<ConfigError>([&] {
-              ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10});
-            }),
+  EXPECT_EQ(complaint<ConfigError>([&] { ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10}); }),
             "images of 2 channels: augmentation policies and colour jitter know grey (1) and RGB (3)");
   EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: give 1 to 16384, or 0 to leave them");
 }

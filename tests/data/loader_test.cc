@@ -177,8 +177,8 @@ TEST(Loader, RandomTransformsChangeFromEpochToEpoch) {
 }
 
 TEST(Loader, ForATestSetNothingIsRandom) {
-  const LoaderOptions options =
-      for_test({.batch_size = 3, .shuffle = true, .drop_last = true, .transforms = {.pad = 4, .flip = true, .resize = 7}});
+  const LoaderOptions options = for_test(
+      {.batch_size = 3, .shuffle = true, .drop_last = true, .transforms = {.pad = 4, .flip = true, .resize = 7}});
   EXPECT_FALSE(options.shuffle || options.drop_last || options.transforms.flip);
   EXPECT_EQ(options.transforms.pad, 0);
   EXPECT_EQ(options.transforms.resize, 7);

@@ -49,8 +49,7 @@ TEST(Permutation, AllOrdersAreEquallyLikely) {
     ++seen[static_cast<std::size_t>(order[0] * 64 + order[1] * 16 + order[2] * 4 + order[3])];
   }
   EXPECT_EQ(std::count_if(seen.begin(), seen.end(), [](int times) { return times > 0; }), 24);
-  for (int times : seen)
-    EXPECT_TRUE(times == 0 || std::abs(times - 1000) < 5 * 31) << times;
+  for (int times : seen) EXPECT_TRUE(times == 0 || std::abs(times - 1000) < 5 * 31) << times;
 }
 
 }  // namespace

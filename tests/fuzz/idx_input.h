@@ -1,8 +1,8 @@
 // What the fuzzer of IDX does with an input; the room's own tests do the same with the corpus.
 #pragma once
 
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "penstock/base/error.h"

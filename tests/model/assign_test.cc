@@ -14,8 +14,9 @@ namespace {
 using Numbers = std::vector<int>;
 
 /// Layers whose name starts with "p" have parameters; nobody may ask for a cut.
-const StageAdvice advice{.parameters = [](const Node& node) { return node.name.starts_with("p") ? 5 : 0; },
-                         .cut = [](const Graph&) -> std::vector<StageId> { throw std::logic_error("asked for a cut"); }};
+const StageAdvice advice{
+    .parameters = [](const Node& node) { return node.name.starts_with("p") ? 5 : 0; },
+    .cut = [](const Graph&) -> std::vector<StageId> { throw std::logic_error("asked for a cut"); }};
 
 Numbers stages_of(const Graph& graph, int stages) { return numbers(assign_stages(graph, stages, advice)); }
 

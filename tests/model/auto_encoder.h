@@ -14,8 +14,7 @@ struct AutoEncoder : Cell {
   Values forward_many(Values x) override { return {decode(tanh(encode(x[0]))), x[0]}; }
 };
 
-inline const Loss reconstruction{"reconstruction", [](const Tensors& outputs) {
-                                   return (outputs[0] - outputs[1]).square().sum();
-                                 }};
+inline const Loss reconstruction{"reconstruction",
+                                 [](const Tensors& outputs) { return (outputs[0] - outputs[1]).square().sum(); }};
 
 }  // namespace penstock::test

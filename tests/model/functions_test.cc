@@ -33,8 +33,13 @@ const std::vector<Function> functions{
     {"matmul", [](const Values& v) { return matmul(v[0], v[1]); },
      [](const Tensors& t) { return torch::matmul(t[0], t[1]); }},
     {"concat", [](const Values& v) { return concat(v, 2); }, [](const Tensors& t) { return torch::cat(t, 2); }},
-    {"concat", [](const Values& v) { return concat({v[1], v[0], v[1]}, 0); },
-     [](const Tensors& t) { return torch::cat({t[1], t[0], t[1]}, 0); }},
+    {"concat",
+     [](const Values& v) {
+       return concat({v[1], v[0], v[1]}, 0);
+     },
+     [](const Tensors& t) {
+       return torch::cat({t[1], t[0], t[1]}, 0);
+     }},
     {"div", [](const Values& v) { return v[0] / v[1]; }, [](const Tensors& t) { return t[0] / t[1]; }},
     {"neg", [](const Values& v) { return -v[0]; }, [](const Tensors& t) { return -t[0]; }},
     {"scale", [](const Values& v) { return scale(v[0], 0.5); }, [](const Tensors& t) { return t[0] * 0.5; }},
@@ -51,8 +56,13 @@ const std::vector<Function> functions{
      [](const Tensors& t) { return t[0].unsqueeze(1); }},
     {"transpose", [](const Values& v) { return transpose(v[0], 0, 2); },
      [](const Tensors& t) { return t[0].transpose(0, 2); }},
-    {"mean", [](const Values& v) { return mean(v[0], {1, 2}); },
-     [](const Tensors& t) { return t[0].mean({1, 2}, false); }},
+    {"mean",
+     [](const Values& v) {
+       return mean(v[0], {1, 2});
+     },
+     [](const Tensors& t) {
+       return t[0].mean({1, 2}, false);
+     }},
     {"mean", [](const Values& v) { return mean(v[0], {-1}, true); },
      [](const Tensors& t) { return t[0].mean({-1}, true); }},
     {"slice", [](const Values& v) { return slice(v[0], {.dimension = 1, .begin = 1}); },
@@ -60,7 +70,10 @@ const std::vector<Function> functions{
     {"slice", [](const Values& v) { return slice(v[0], {.dimension = 2, .begin = 0, .end = -1, .step = 2}); },
      [](const Tensors& t) { return t[0].narrow(2, 0, 1); }},
     {"reshape", [](const Values& v) { return reshape(v[0], {-1}); }, [](const Tensors& t) { return t[0].flatten(1); }},
-    {"norm", [](const Values& v) { return apply("norm", [](const Tensors& t) { return t[1].norm(); }, {v[0], v[1]}); },
+    {"norm",
+     [](const Values& v) {
+       return apply("norm", [](const Tensors& t) { return t[1].norm(); }, {v[0], v[1]});
+     },
      [](const Tensors& t) { return t[1].norm(); }},
 };
 
@@ -77,7 +90,8 @@ TEST(Functions, equal_those_of_torch) {
     EXPECT_EQ(graph.nodes[0].name, function.node);
     EXPECT_EQ(graph.nodes[0].outputs, 1);
     Tensors arguments;
-    for (const ValueRef& input : graph.nodes[0].inputs) arguments.push_back(tensors[static_cast<std::size_t>(input.output)]);
+    for (const ValueRef& input : graph.nodes[0].inputs)
+      arguments.push_back(tensors[static_cast<std::size_t>(input.output)]);
     EXPECT_TRUE(torch::equal(graph.nodes[0].function(arguments).at(0), expected)) << function.node;
   }
 }
@@ -90,7 +104,8 @@ TEST(Functions, gradients_flow) {
       call(leaves).square().sum().backward();
       return Tensors{leaves[0].grad(), leaves[1].grad()};
     };
-    const Tensors ours = gradients([&](const Tensors& t) { return function.on_values(Values(t.begin(), t.end())).tensor(); });
+    const Tensors ours =
+        gradients([&](const Tensors& t) { return function.on_values(Values(t.begin(), t.end())).tensor(); });
     const Tensors theirs = gradients(function.on_tensors);
     for (std::size_t i = 0; i < 2; ++i) {
       ASSERT_EQ(ours[i].defined(), theirs[i].defined()) << function.node;

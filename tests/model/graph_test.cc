@@ -139,8 +139,9 @@ TEST(NestedCells, a_contradiction_deep_inside_names_the_Cell_that_said_it) {
   network.body = [&](Values x) -> Values { return {inner(x[0])}; };
   inner.pipeline_stage = 1;
   inner.head.fc.pipeline_stage = 3;
-  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
-            "layer 'encoder.head.fc' has pipeline_stage 3, but the Cell 'encoder' around it has 1: remove one of the two");
+  EXPECT_EQ(
+      complaint<PlanError>([&] { trace_graph(network); }),
+      "layer 'encoder.head.fc' has pipeline_stage 3, but the Cell 'encoder' around it has 1: remove one of the two");
 }
 
 TEST(NestedCells, a_Cell_stands_in_one_place) {
@@ -167,7 +168,8 @@ TEST(Cells, several_inputs_and_outputs) {
   Written network;
   const Layer fc = network.add_factory("fc", linear(4, 4));
   network.body = [&](Values x) -> Values {
-    Values halves = apply("halves", [](const Tensors& t) { return t[0].chunk(2, 1); }, {x[1]}, 2);
+    Values halves = apply(
+        "halves", [](const Tensors& t) { return t[0].chunk(2, 1); }, {x[1]}, 2);
     return {fc(x[0]), concat({halves[1], halves[0]}, 1)};
   };
   const Graph graph = trace_graph(network, 2);
@@ -202,7 +204,8 @@ TEST(Cells, a_layer_of_a_Cell_that_was_never_added) {
   Block stranger;
   Written network;
   network.body = [&](Values x) -> Values { return {stranger(x[0])}; };
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network); }), "layer 'fc'", "never added", "add(name, cell)"));
+  EXPECT_TRUE(
+      says(complaint<PlanError>([&] { trace_graph(network); }), "layer 'fc'", "never added", "add(name, cell)"));
 }
 
 /// What forward does with the value that the layer "encoder.fc" made.
@@ -230,7 +233,8 @@ TEST(SymbolicValues, have_no_contents_and_say_where_they_come_from) {
 
 TEST(SymbolicValues, do_not_mix_with_tensors) {
   const std::string text = refusal([](const Value& v) {
-    apply("add", [](const Tensors& x) { return x[0] + x[1]; }, Values{v, torch::ones({1})});
+    apply(
+        "add", [](const Tensors& x) { return x[0] + x[1]; }, Values{v, torch::ones({1})});
   });
   EXPECT_TRUE(says(text, "'add'", "'encoder.fc'", "a real tensor", "penstock::apply")) << text;
 }
@@ -242,7 +246,9 @@ TEST(SymbolicValues, of_the_network_s_input) {
 }
 
 struct Named : Cell {
-  explicit Named(const std::string& name) { add(name, [] { return torch::nn::Linear(1, 1); }); }
+  explicit Named(const std::string& name) {
+    add(name, [] { return torch::nn::Linear(1, 1); });
+  }
   Value forward(Value x) override { return x; }
 };
 
@@ -257,7 +263,8 @@ TEST(LayerNames, are_plain_text) {
 
 TEST(FunctionNames, are_plain_text) {
   const std::string text = refusal([](const Value& v) {
-    apply("a\nb", [](const Tensors& x) { return x; }, {v}, 1);
+    apply(
+        "a\nb", [](const Tensors& x) { return x; }, {v}, 1);
     return v;
   });
   EXPECT_TRUE(says(text, "'a\\x0ab' cannot name a function")) << text;

@@ -91,8 +91,7 @@ TEST(LayerList, names_reach_into_submodules) {
 TEST(LayerList, without_a_sequence_in_the_order_of_registration_with_containers_unrolled) {
   Network module;
   const auto network = layer_list(module);
-  EXPECT_EQ(names(*network),
-            (Names{"in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"}));
+  EXPECT_EQ(names(*network), (Names{"in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"}));
   const torch::Tensor x = torch::randn({5, 12});
   EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
 }
@@ -186,7 +185,9 @@ TEST(LayerList, functions_of_several_values) {
 
   const std::string text = complaint<PlanError>([&] { layer_list(module, {"a", halves, twice}); });
   EXPECT_TRUE(says(text, "'a.behind' takes 1 value, but 'a.behind' gives 2 values", "put a function")) << text;
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(module, {"a", difference}); }),
+  EXPECT_TRUE(says(complaint<PlanError>([&] {
+                     layer_list(module, {"a", difference});
+                   }),
                    "'a.behind' takes 2 values, but 'a' gives 1 value"));
 }
 
@@ -196,12 +197,14 @@ TEST(LayerList, values_that_a_module_cannot_take) {
     torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
   };
   const auto module = std::make_shared<Recurrent>();
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(module, {"lstm", "out"}); }),
+  EXPECT_TRUE(says(complaint<PlanError>([&] {
+                     layer_list(module, {"lstm", "out"});
+                   }),
                    "'out' takes 1 value, but 'lstm' gives 3 values"));
   const auto output = [](const torch::Tensor& x, const torch::Tensor&, const torch::Tensor&) { return x; };
   const torch::Tensor x = torch::randn({5, 3, 4});
-  EXPECT_TRUE(torch::equal(run(*layer_list(module, {"lstm", output, "out"}), x),
-                           module->out(std::get<0>(module->lstm(x)))));
+  EXPECT_TRUE(
+      torch::equal(run(*layer_list(module, {"lstm", output, "out"}), x), module->out(std::get<0>(module->lstm(x)))));
 }
 
 TEST(LayerList, places_that_cannot_be) {
@@ -279,10 +282,12 @@ struct HeavyImpl : torch::nn::Module {
 
 TEST(LayerListOfFactories, BuildsWhatItsRanksNeed) {
   const auto heavy = [] { return std::make_shared<HeavyImpl>(6); };
-  const auto network = layer_list({{"body.first", heavy}, {[](auto x) { return torch::tanh(x); }, "behind"},
-                                   cut_here, {"body.second", heavy}, "body.second", {"out", [] {
-                                     return torch::nn::Linear(6, 3);
-                                   }}});
+  const auto network = layer_list({{"body.first", heavy},
+                                   {[](auto x) { return torch::tanh(x); }, "behind"},
+                                   cut_here,
+                                   {"body.second", heavy},
+                                   "body.second",
+                                   {"out", [] { return torch::nn::Linear(6, 3); }}});
   EXPECT_EQ(HeavyImpl::alive, 0);
   EXPECT_EQ(names(*network), (Names{"body.first", "body.first.behind", "body.second", "body.second_2", "out"}));
   World world({.stages = 2});

@@ -52,7 +52,8 @@ TEST(BuildLayer, leaves_the_default_generator_as_it_was) {
                                throw std::runtime_error("no weights today");
                              },
                              1};
-  EXPECT_EQ(complaint<std::runtime_error>([&] { build_layer(failing, {.seed = 5, .layer = "fc"}); }), "no weights today");
+  EXPECT_EQ(complaint<std::runtime_error>([&] { build_layer(failing, {.seed = 5, .layer = "fc"}); }),
+            "no weights today");
   EXPECT_TRUE(torch::equal(before, at::detail::getDefaultCPUGenerator().get_state()));
   // And the lock is free again.
   EXPECT_NO_THROW(build_layer(linear(1, 1), {.seed = 5, .layer = "fc"}));
@@ -77,11 +78,12 @@ TEST(ShareValues, buffers_too) {
   const BuiltLayer home = build_layer(norm, {}), other = build_layer(norm, {});
   share_values(*other.module, *home.module);
   other.forward({torch::randn({5, 4})});
-  EXPECT_TRUE(torch::equal(home.module->named_buffers()["running_mean"], other.module->named_buffers()["running_mean"]));
+  EXPECT_TRUE(
+      torch::equal(home.module->named_buffers()["running_mean"], other.module->named_buffers()["running_mean"]));
   EXPECT_GT(home.module->named_buffers()["running_mean"].abs().sum().item<float>(), 0);
 
-  const auto plain = layer_factory(
-      [] { return torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(4).track_running_stats(false)); });
+  const auto plain =
+      layer_factory([] { return torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(4).track_running_stats(false)); });
   EXPECT_NO_THROW(share_values(*build_layer(plain, {}).module, *build_layer(plain, {}).module));
 }
 
@@ -94,13 +96,14 @@ TEST(ShareValues, refuses_modules_that_differ) {
   };
   const LayerFactory one_tensor =
       layer_factory([] { return torch::nn::Linear(torch::nn::LinearOptions(2, 2).bias(false)); });
-  EXPECT_EQ(refusal(one_tensor, linear(2, 2)), "a layer's factory made 2 tensors the first time and 1 later: it must "
-                                               "make the same module each time");
-  EXPECT_EQ(refusal(linear(2, 2), linear(1, 2)), "a layer's factory made 'weight' of shape [2, 1] the first time and "
-                                                 "[2, 2] later: it must make the same module each time");
-  const LayerFactory renamed = layer_factory([] {
-    return torch::nn::Bilinear(torch::nn::BilinearOptions(1, 1, 1).bias(false));
-  });
+  EXPECT_EQ(refusal(one_tensor, linear(2, 2)),
+            "a layer's factory made 2 tensors the first time and 1 later: it must "
+            "make the same module each time");
+  EXPECT_EQ(refusal(linear(2, 2), linear(1, 2)),
+            "a layer's factory made 'weight' of shape [2, 1] the first time and "
+            "[2, 2] later: it must make the same module each time");
+  const LayerFactory renamed =
+      layer_factory([] { return torch::nn::Bilinear(torch::nn::BilinearOptions(1, 1, 1).bias(false)); });
   const LayerFactory embedding = layer_factory([] { return torch::nn::PReLU(); });
   EXPECT_TRUE(says(refusal(renamed, embedding), "'weight' of shape [1]", "[1, 1, 1]"));
 }
@@ -232,14 +235,16 @@ TEST(Modules, that_return_tuples_of_tuples_or_take_several_tensors) {
     auto [y, h] = m->forward(sequence, hidden);
     return Tensors{y, h};
   });
-  expect_outputs([] { return torch::nn::LSTM(3, 4); }, {sequence}, [&](auto& m) {
-    auto [y, state] = m->forward(sequence);
-    return Tensors{y, std::get<0>(state), std::get<1>(state)};
-  });
-  expect_outputs([] { return torch::nn::MultiheadAttention(4, 2); }, {hidden, hidden, hidden}, [&](auto& m) {
-    auto [y, weights] = m->forward(hidden, hidden, hidden);
-    return Tensors{y, weights};
-  });
+  expect_outputs([] { return torch::nn::LSTM(3, 4); }, {sequence},
+                 [&](auto& m) {
+                   auto [y, state] = m->forward(sequence);
+                   return Tensors{y, std::get<0>(state), std::get<1>(state)};
+                 });
+  expect_outputs([] { return torch::nn::MultiheadAttention(4, 2); }, {hidden, hidden, hidden},
+                 [&](auto& m) {
+                   auto [y, weights] = m->forward(hidden, hidden, hidden);
+                   return Tensors{y, weights};
+                 });
 }
 
 TEST(Modules, of_one_s_own_as_shared_pointers) {

@@ -83,8 +83,7 @@ TEST(SquaredError, equals_torch) {
 }
 
 TEST(SquaredError, compares_like_with_like) {
-  const std::string text =
-      complaint<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
+  const std::string text = complaint<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
   EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: give them one shape");
 }
 
@@ -123,8 +122,10 @@ TEST(MeanLoss, counts_as_it_is_told) {
 TEST(Losses, that_cannot_be_are_told) {
   EXPECT_TRUE(says(complaint<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
   const Loss vector = mean_loss("rows", [](const torch::Tensor& o, const torch::Tensor&) { return o.sum(1); });
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { vector.sum(torch::ones({4, 2}), torch::ones({4})); }), "'rows'", "[4]",
-                   "scalar"));
+  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+                     vector.sum(torch::ones({4, 2}), torch::ones({4}));
+                   }),
+                   "'rows'", "[4]", "scalar"));
   EXPECT_TRUE(says(complaint<ConfigError>([] { complete(Loss{}); }), "no function", "Loss::sum"));
 }
 

@@ -43,7 +43,8 @@ TEST(RawParameter, IsANodeForEachUseRightBeforeItsUser) {
   Network network;
   std::vector<std::string> names;
   for (const Node& node : trace_graph(network).nodes) names.push_back(node.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"embedding.table", "gather", "body", "head", "embedding.table_2", "matmul"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"embedding.table", "gather", "body", "head", "embedding.table_2", "matmul"}));
 }
 
 TEST(RawParameter, LivesOnTheStagesThatUseItAndDoesNotTravel) {

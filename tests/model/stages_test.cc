@@ -44,7 +44,8 @@ void expect_matched_ports(const StagedGraph& staged) {
     for (const Port& receive : consumer.receives) {
       ++receives;
       const auto& offers = staged.parts.at(receive.peer.index()).sends;
-      const auto match = std::find_if(offers.begin(), offers.end(), [&](const Port& p) { return p.peer == consumer.id; });
+      const auto match =
+          std::find_if(offers.begin(), offers.end(), [&](const Port& p) { return p.peer == consumer.id; });
       ASSERT_NE(match, offers.end());
       EXPECT_EQ(match->values, receive.values);
     }
@@ -169,8 +170,9 @@ TEST(CutGraph, a_cut_that_does_not_fit) {
   EXPECT_EQ(refusal({0}), "the cut names 1 stages for a network of 2 nodes: one for each node");
   EXPECT_EQ(refusal({0, 2}), "the cut puts 'second' on stage 2, but there are 2");
   EXPECT_EQ(refusal({-1, 0}), "the cut puts 'first' on stage -1, but there are 2");
-  EXPECT_EQ(refusal({1, 0}), "the cut puts 'second' on stage 0, before 'first', which it needs: stages must not "
-                             "decrease along the data flow");
+  EXPECT_EQ(refusal({1, 0}),
+            "the cut puts 'second' on stage 0, before 'first', which it needs: stages must not "
+            "decrease along the data flow");
 }
 
 }  // namespace

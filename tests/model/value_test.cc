@@ -18,9 +18,7 @@ struct Attention : Cell {
   Value forward(Value x) override {
     const auto n = x.size(0), length = x.size(1), width = x.size(-1);
     const Values parts = in(x).split(width, 2);
-    const auto by_heads = [&](const Value& v) {
-      return v.view({n, length, heads, width / heads}).transpose(1, 2);
-    };
+    const auto by_heads = [&](const Value& v) { return v.view({n, length, heads, width / heads}).transpose(1, 2); };
     const Value q = by_heads(parts[0]), k = by_heads(parts[1]), v = by_heads(parts[2]);
     const Value scores = q.matmul(k.transpose(-2, -1)) / std::sqrt(static_cast<double>(width / heads));
     const torch::Tensor later = torch::ones({length, length}, torch::kBool).triu(1);
@@ -50,16 +48,17 @@ TEST(Value, AttentionWithoutApplyIsTheSameAloneAndInAPipeline) {
   const torch::Tensor tokens = torch::randint(11, {14, 5}), targets = torch::arange(14) % 3;
   Classifier network;
   const auto parameters = network.parameters(4);
-  const torch::Tensor alone = torch::cat({network(tokens.narrow(0, 0, 7)).tensor(), network(tokens.narrow(0, 7, 7)).tensor()});
+  const torch::Tensor alone =
+      torch::cat({network(tokens.narrow(0, 0, 7)).tensor(), network(tokens.narrow(0, 7, 7)).tensor()});
   std::vector<double> losses;
   for (const int stages : {1, 2, 4}) {
     World world({.stages = stages});
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .sample = {tokens.narrow(0, 0, 3)}, .seed = 4});
+    Pipeline pipeline(world, network, cross_entropy,
+                      {.micro_batches = 2, .sample = {tokens.narrow(0, 0, 3)}, .seed = 4});
     EXPECT_TRUE(alone.equal(pipeline.infer(tokens).output()));
     pipeline.optimize_with(sgd({.learning_rate = 0.1}));
     for (const std::int64_t samples : {14, 9}) {  // micro-batches of 7, 5 and 4
-      const double loss =
-          pipeline.train_step(tokens.narrow(0, 0, samples), targets.narrow(0, 0, samples)).loss();
+      const double loss = pipeline.train_step(tokens.narrow(0, 0, samples), targets.narrow(0, 0, samples)).loss();
       if (stages == 1)
         losses.push_back(loss);
       else
@@ -77,8 +76,9 @@ TEST(Value, AnotherShapeThanTheSamplesIsRefused) {
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.sample = {torch::zeros({1, 5}, torch::kInt64)}});
   EXPECT_EQ(pipeline.infer(torch::randint(11, {4, 5})).output().size(0), 4);
-  const std::string text =
-      complaint<Failure>([&] { static_cast<void>(pipeline.infer(torch::randint(11, {4, 10})).output()); });
+  const std::string text = complaint<Failure>([&] {
+    static_cast<void>(pipeline.infer(torch::randint(11, {4, 10})).output());
+  });
   EXPECT_TRUE(says(text, "view", "[4, 10, 16]", "[n, 5, 16]", "sample")) << text;
 }
 
@@ -108,10 +108,11 @@ TEST(Value, KnowsItsShapeAndTypeFromASample) {
     EXPECT_EQ(static_cast<std::int64_t>(all[0].size(2)), 8);
     EXPECT_EQ((y.transpose(0, 1).reshape({2, 3, y.size(0)}).size(2)).factor(), 1);
     EXPECT_EQ(x.flatten(0, 1).size(0).factor(), 6);
-    const Value measured = apply("measured", [](const Tensors& t) { return t[0] * torch::ones({5}); }, Values{y});
+    const Value measured = apply(
+        "measured", [](const Tensors& t) { return t[0] * torch::ones({5}); }, Values{y});
     EXPECT_TRUE(says(complaint<PlanError>([&] { measured.size(0); }), "the shape of 'measured'", "samples of zeros"));
-    EXPECT_TRUE(says(complaint<PlanError>([&] { y + torch::ones({6}).requires_grad_(); }), "'add'", "requires a gradient",
-                     "add_parameter"));
+    EXPECT_TRUE(says(complaint<PlanError>([&] { y + torch::ones({6}).requires_grad_(); }), "'add'",
+                     "requires a gradient", "add_parameter"));
     looked = true;
     return y;
   };

@@ -84,7 +84,8 @@ TEST(Advice, more_chunks_where_layers_are_known) {
   const Remedy best = remedy(advise(trace), RemedyKind::schedule);
   EXPECT_TRUE(test::says(best.sentence, "chunks per rank in place of '1f1b' would save "));
   EXPECT_LT(best.step_ms, makespan(generate("interleaved", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
-                                   {.forward = {2}, .input_grad = {2}, .weight_grad = {2}}) + tiny);
+                                   {.forward = {2}, .input_grad = {2}, .weight_grad = {2}}) +
+                              tiny);
 }
 
 TEST(Advice, fused_weight_gradients) {
@@ -193,8 +194,9 @@ TEST(Advice, costs_that_are_not_the_run_s_are_refused) {
             "the trace does not say which layers its stages have (no setting 'layers'): costs of layers tell nothing "
             "about it; leave them out");
   tell_layers(trace, even_layers(), {4});
-  EXPECT_EQ(complaint_of(two_layers()), "layer 2 of the trace is 'layer2', and the costs have no layer there: these "
-                                        "are not the costs of this run's model");
+  EXPECT_EQ(complaint_of(two_layers()),
+            "layer 2 of the trace is 'layer2', and the costs have no layer there: these "
+            "are not the costs of this run's model");
   trace.settings[layers_setting] = "layer0;layer1";
   EXPECT_EQ(complaint_of(even_layers()),
             "the trace names 2 layers, and the costs have 8: these are not the costs of this run's model");

@@ -28,8 +28,8 @@ TEST(CostList, says_which_cost_is_none) {
 }
 
 TEST(CostList, strict) {
-  for (const char* text : {"", ",", "1,", ",1", "1,,2", "-1", "nan", "inf", "1e999", "0x10", " 1", "1 ", "1;2", "1.5ms",
-                           "+1", "1,5 2"})
+  for (const char* text :
+       {"", ",", "1,", ",1", "1,,2", "-1", "nan", "inf", "1e999", "0x10", " 1", "1 ", "1;2", "1.5ms", "+1", "1,5 2"})
     EXPECT_NE(complaint(text), "none") << "'" << text << "'";
 }
 

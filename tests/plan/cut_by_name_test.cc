@@ -49,12 +49,18 @@ TEST(CutLayers, says_what_is_wrong) {
   EXPECT_EQ(complaint("layer9", 2), "cut 'layer9': there is no layer 'layer9'" + known);
   EXPECT_EQ(complaint("5", 2), "cut '5': there is no layer '5'" + known);
   EXPECT_EQ(complaint("-1", 2), "cut '-1': there is no layer '-1'" + known);
-  EXPECT_EQ(complaint("layer2", 3), "cut 'layer2' names 1 layers, but 3 stages need 2: the first layer of every stage "
-                                    "but the first" + known);
-  EXPECT_EQ(complaint("layer2,relu1", 3), "cut 'layer2,relu1': stage 2 would begin at layer 1 (relu1), not after layer "
-                                          "2 where stage 1 begins; name them in ascending order" + known);
-  EXPECT_EQ(complaint("0", 2), "cut '0': stage 1 would begin at layer 0 (0), not after layer 0 where stage 0 begins; "
-                               "name them in ascending order" + known);
+  EXPECT_EQ(complaint("layer2", 3),
+            "cut 'layer2' names 1 layers, but 3 stages need 2: the first layer of every stage "
+            "but the first" +
+                known);
+  EXPECT_EQ(complaint("layer2,relu1", 3),
+            "cut 'layer2,relu1': stage 2 would begin at layer 1 (relu1), not after layer "
+            "2 where stage 1 begins; name them in ascending order" +
+                known);
+  EXPECT_EQ(complaint("0", 2),
+            "cut '0': stage 1 would begin at layer 0 (0), not after layer 0 where stage 0 begins; "
+            "name them in ascending order" +
+                known);
   EXPECT_NE(complaint("layer2,", 3), "none");
   EXPECT_NE(complaint("layer2", 0), "none");
 }

@@ -109,8 +109,8 @@ Price best_price(const Sizes& sizes, std::size_t stages) {
 }
 
 RC_GTEST_PROP(CutByParameters, is_the_best_of_all_cuts, ()) {
-  const auto sizes = *rc::gen::nonEmpty(rc::gen::resize(
-      10, rc::gen::container<Sizes>(rc::gen::element<std::int64_t>(0, 0, 1, 1, 2, 3, 5, 8, 13))));
+  const auto sizes = *rc::gen::nonEmpty(
+      rc::gen::resize(10, rc::gen::container<Sizes>(rc::gen::element<std::int64_t>(0, 0, 1, 1, 2, 3, 5, 8, 13))));
   const int stages = *rc::gen::inRange(1, static_cast<int>(sizes.size()) + 1);
   const Stages cut = by_parameters(sizes, stages);
   RC_ASSERT(std::is_sorted(cut.begin(), cut.end()));

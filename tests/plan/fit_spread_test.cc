@@ -28,11 +28,13 @@ TEST(Foretell, is_for_one_network) {
   const Plan plan = make_plan(costs).plan;
   const auto complaint_of = [&] { return test::complaint<ConfigError>([&] { foretell(plan, costs); }); };
   costs.layers[2].name = "other";
-  EXPECT_EQ(complaint_of(), "the plan has 'layer2' as layer 2, and the costs have 'other': they are for different "
-                            "networks");
+  EXPECT_EQ(complaint_of(),
+            "the plan has 'layer2' as layer 2, and the costs have 'other': they are for different "
+            "networks");
   costs.layers.resize(2);
-  EXPECT_EQ(complaint_of(), "the plan has 'layer2' as layer 2, and the costs have no more layers: they are for "
-                            "different networks");
+  EXPECT_EQ(complaint_of(),
+            "the plan has 'layer2' as layer 2, and the costs have no more layers: they are for "
+            "different networks");
   costs = even_layers();
   costs.layers.push_back({"layer8", 1, 1, 1, 10, 100, 0});
   EXPECT_EQ(complaint_of(), "the plan has 8 layers, and the costs have 9: they are for different networks");

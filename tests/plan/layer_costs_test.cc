@@ -49,9 +49,10 @@ TEST(LayerCosts, reads_what_the_form_says) {
 }
 
 TEST(LayerCosts, a_layer_may_say_more_of_itself) {
-  const LayerCosts costs = read_layer_costs(
-      with("_bytes\": 9", "_bytes\": 9, \"weight_grad_fused\": 1.5, \"backward\": 0, \"update\": 4, "
-                         "\"forward_cached\": 0.5, \"input_grad_cached\": 0.25"));
+  const LayerCosts costs =
+      read_layer_costs(with("_bytes\": 9",
+                            "_bytes\": 9, \"weight_grad_fused\": 1.5, \"backward\": 0, \"update\": 4, "
+                            "\"forward_cached\": 0.5, \"input_grad_cached\": 0.25"));
   EXPECT_EQ(costs.layers[0].forward_cached, 0.5);
   EXPECT_EQ(costs.layers[0].input_grad_cached, 0.25);
   EXPECT_EQ(read_layer_costs(write_layer_costs(costs)), costs);
@@ -74,8 +75,9 @@ TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
 }
 
 TEST(LayerCosts, errors_say_where_and_what_is_possible) {
-  EXPECT_EQ(complaint_of("[]"), "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
-                                "docs/cost_file.md tells the form");
+  EXPECT_EQ(complaint_of("[]"),
+            "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
+            "docs/cost_file.md tells the form");
   EXPECT_EQ(complaint_of(with("costs\": 1", "costs\": 2")),
             "the cost file's penstock_layer_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 0")), "the cost file's ranks is 0: 1 to 65536 is possible");
@@ -135,8 +137,7 @@ TEST(LayerCosts, what_the_form_cannot_say_is_not_written) {
            [](LayerCosts& costs) { costs.layers[0].activation_bytes = std::numeric_limits<double>::quiet_NaN(); },
            [](LayerCosts& costs) { costs.layers[0].activation_bytes = 0.5; },
            [](LayerCosts& costs) { costs.layers[0].name = "\xff"; },
-           [](LayerCosts& costs) { costs.time_unit = "two\nlines"; },
-           [](LayerCosts& costs) { costs.ranks = 0; }}) {
+           [](LayerCosts& costs) { costs.time_unit = "two\nlines"; }, [](LayerCosts& costs) { costs.ranks = 0; }}) {
     LayerCosts costs = even_layers();
     spoil(costs);
     EXPECT_THROW(write_layer_costs(costs), DataError);

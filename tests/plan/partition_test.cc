@@ -32,7 +32,7 @@ struct Instance {
   std::vector<int> weights;
   std::vector<int> borders;  // by layer: what handing over before it costs
   std::vector<int> sizes;
-  std::vector<int> room;     // by rank: most size
+  std::vector<int> room;  // by rank: most size
   std::vector<Rank> placement;
 
   int sum(const std::vector<int>& of, Stretch s) const {
@@ -125,27 +125,23 @@ void expect_cheapest(const Instance& instance) {
 }
 
 TEST(Partition, one_stage_per_rank_is_exact) {
-  EXPECT_TRUE(rc::check("== the best of all cuts", [] {
-    expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 6), 1), 11));
-  }));
+  EXPECT_TRUE(rc::check("== the best of all cuts",
+                        [] { expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 6), 1), 11)); }));
 }
 
 TEST(Partition, interleaved_stages_are_exact) {
-  EXPECT_TRUE(rc::check("== the best of all cuts", [] {
-    expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 4), 2), 11));
-  }));
+  EXPECT_TRUE(rc::check("== the best of all cuts",
+                        [] { expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 4), 2), 11)); }));
   EXPECT_TRUE(rc::check("== the best of all cuts, 3 and 4 chunks", [] {
     expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 3), *rc::gen::inRange(3, 5)), 11));
   }));
 }
 
 TEST(Partition, a_V_and_a_W_are_exact) {
-  EXPECT_TRUE(rc::check("== the best of all cuts", [] {
-    expect_cheapest(any_instance(zigzag(*rc::gen::inRange(2, 5), 2), 12));
-  }));
-  EXPECT_TRUE(rc::check("== the best of all cuts, 3 and 4 waves", [] {
-    expect_cheapest(any_instance(zigzag(2, *rc::gen::inRange(3, 5)), 12));
-  }));
+  EXPECT_TRUE(rc::check("== the best of all cuts",
+                        [] { expect_cheapest(any_instance(zigzag(*rc::gen::inRange(2, 5), 2), 12)); }));
+  EXPECT_TRUE(rc::check("== the best of all cuts, 3 and 4 waves",
+                        [] { expect_cheapest(any_instance(zigzag(2, *rc::gen::inRange(3, 5)), 12)); }));
 }
 
 TEST(Partition, other_placements_give_a_whole_cut_that_says_it_may_not_be_the_best) {

@@ -95,12 +95,14 @@ TEST(PlanFile, errors_say_where_and_what_is_possible) {
             "the plan file's penstock_plan is 9: 1 to 1 is possible");
   EXPECT_EQ(complaint_with("\"fused\"", "\"often\""),
             "the plan file's weight_gradients is 'often': stream, fused and grouped are possible");
-  EXPECT_EQ(complaint_with("\"time_unit\"", "\"unit\""), "the plan file has a member 'unit', which is not known; there "
+  EXPECT_EQ(complaint_with("\"time_unit\"", "\"unit\""),
+            "the plan file has a member 'unit', which is not known; there "
             "are penstock_plan, costs, time_unit, weight_gradients, kernels, stages, prediction, schedule");
   EXPECT_EQ(complaint_with(",\n    [\n      \"layer2\"\n    ]", ""),
             "the plan file has layers for 1 stages, and its schedule has 2");
   EXPECT_EQ(complaint_with("\"layer2\"", ""), "the plan file's stages[1] has no layers");
-  EXPECT_EQ(complaint_with("0W0-1", "0W0-2"), "the plan file's schedule is no schedule: line 7, column 25: "
+  EXPECT_EQ(complaint_with("0W0-1", "0W0-2"),
+            "the plan file's schedule is no schedule: line 7, column 25: "
             "0W0-2 names micro-batch 2, but there are 2 micro-batches");
   EXPECT_EQ(complaint_with("0W0-1", "0W0-1 0STEP"),
             "the plan file's schedule has messages or a step in it: a plan holds "

@@ -66,8 +66,7 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
       peak = std::max(peak, held);
       if (word.op() == Op::backward) held -= context;
       if (word.op() == Op::input_grad) held -= context * (1 - costs.weight_share);
-      if (word.op() == Op::weight_grad)
-        held -= context * costs.weight_share * word.micro_batch_count();
+      if (word.op() == Op::weight_grad) held -= context * costs.weight_share * word.micro_batch_count();
     }
   }
   return std::ceil(peak);
@@ -182,9 +181,9 @@ TEST(Planner, a_b_that_is_not_split_has_its_price_and_moves_the_cut) {
   const auto planned = [&](const char* schedule) {
     return make_plan(costs, {.schedules = {schedule}, .weight_gradients = WeightMode::stream}).plan;
   };
-  EXPECT_EQ(planned("gpipe").stages[0].size(), 3u);        // 6 + 6 + 3 and 5 * 3
+  EXPECT_EQ(planned("gpipe").stages[0].size(), 3u);  // 6 + 6 + 3 and 5 * 3
   EXPECT_EQ(planned("gpipe").prediction.makespan, 3 + 4 * 5 + 10 + 4 * 12);
-  EXPECT_EQ(planned("1f1b-early").stages[0].size(), 2u);   // 9 + 9 and 6 * 3
+  EXPECT_EQ(planned("1f1b-early").stages[0].size(), 2u);  // 9 + 9 and 6 * 3
 }
 
 // The last layer is updated for as long as all its micro-batches take: the rank that has it is given less.

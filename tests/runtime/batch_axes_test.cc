@@ -65,10 +65,15 @@ struct TimeFirst : Cell {
   Layer low = add("low", [] { return torch::nn::Linear(8, 8); });
   Layer head = add("head", [] { return torch::nn::Linear(8, 5); });
   Values forward_many(Values x) override {
-    const Value mixed = apply("mix", [](const Tensors& t) { return torch::einsum("ts,snc->tnc", {t[1], t[0]}); },
-                              Values{relu(in(x[0])), x[1]});
-    const Value again = apply("pad", [](const Tensors& t) { return t[0] * t[1].t().unsqueeze(2); },
-                              Values{relu(low(relu(middle(mixed)))), x[2]});
+    const Value mixed = apply(
+        "mix",
+        [](const Tensors& t) {
+          return torch::einsum("ts,snc->tnc", {t[1], t[0]});
+        },
+        Values{relu(in(x[0])), x[1]});
+    const Value again = apply(
+        "pad", [](const Tensors& t) { return t[0] * t[1].t().unsqueeze(2); },
+        Values{relu(low(relu(middle(mixed)))), x[2]});
     return {head(again), again};
   }
 };
@@ -87,9 +92,9 @@ Tensors time_first_targets() {
 
 /// Of every token's class, and of a second target [n] against the mean feature.
 torch::Tensor two_targets(const Tensors& outputs, const Tensors& targets) {
-  const torch::Tensor classes = torch::nn::functional::cross_entropy(
-      outputs[0].flatten(0, 1), targets[0].flatten(),
-      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+  const torch::Tensor classes =
+      torch::nn::functional::cross_entropy(outputs[0].flatten(0, 1), targets[0].flatten(),
+                                           torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   return classes + (outputs[1].mean({0, 2}) - targets[1]).square().sum();
 }
 
@@ -106,9 +111,9 @@ PipelineOptions time_first_options(const Layout& layout) {
 
 TEST(BatchAxes, SamplesAlongAnotherDimensionAndWholeInputsAreThePlainLoops) {
   const Tensors inputs = time_first_inputs(), targets = time_first_targets();
-  const auto [loss, trained] = plain_step<TimeFirst>(
-      {inputs[0], inputs[1], inputs[2]},
-      [&](const Tensors& outputs) { return two_targets(outputs, targets) / static_cast<double>(samples); });
+  const auto [loss, trained] = plain_step<TimeFirst>({inputs[0], inputs[1], inputs[2]}, [&](const Tensors& outputs) {
+    return two_targets(outputs, targets) / static_cast<double>(samples);
+  });
   TimeFirst alone;
   const torch::Tensor logits = alone.forward_many({inputs[0], inputs[1], inputs[2]})[0].tensor().detach();
 
@@ -150,8 +155,8 @@ TEST(BatchAxes, SamplesAlongAnotherDimensionAndWholeInputsAreThePlainLoops) {
 TEST(BatchAxes, TargetsMayBeMissing) {
   torch::manual_seed(5);
   const torch::Tensor x = torch::randn({10, 6});
-  const auto [loss, trained] = plain_step<AutoEncoder>(
-      {x}, [&](const Tensors& outputs) { return (outputs[0] - x).square().sum() / 10; });
+  const auto [loss, trained] =
+      plain_step<AutoEncoder>({x}, [&](const Tensors& outputs) { return (outputs[0] - x).square().sum() / 10; });
   for (const Layout& layout : {Layout{1}, {2}, {2, 2, 2}, {2, 1, 4, "zb-h1"}}) {
     World world({.stages = layout.stages, .replicas = layout.replicas});
     AutoEncoder network;
@@ -192,8 +197,8 @@ TEST(BatchAxes, MisuseIsToldBeforeAnythingIsSent) {
   EXPECT_TRUE(says(told(pipeline, evaluate), "number 0 of the targets has 11 rows and number 1 has 13"));
   targets = {torch::ones({length, 7}, torch::kInt64), torch::ones({7})};
   EXPECT_TRUE(says(told(pipeline, evaluate), "the inputs have 11 rows and the batch 7"));
-  EXPECT_TRUE(says(told(pipeline, [&] { pipeline.evaluate(inputs, {}, {correct}).wait(); }), "metric 'correct'",
-                   "has none"));
+  EXPECT_TRUE(
+      says(told(pipeline, [&] { pipeline.evaluate(inputs, {}, {correct}).wait(); }), "metric 'correct'", "has none"));
   EXPECT_TRUE(says(complaint<ConfigError>([&] {
                      PipelineOptions options;
                      options.input_layout = {AlongDim{-1}};
@@ -208,7 +213,9 @@ TEST(BatchAxes, MisuseIsToldBeforeAnythingIsSent) {
                    "input_layout has 4 entries", "3 inputs"));
   AutoEncoder small;
   Pipeline labelled(world, small, squared_error, {.cut = "uniform"});
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { labelled.evaluate(torch::ones({4, 6}), {}); }),
+  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+                     labelled.evaluate(torch::ones({4, 6}), {});
+                   }),
                    "'squared_error' compares with a target", "has none"));
 }
 

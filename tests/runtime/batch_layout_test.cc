@@ -61,8 +61,8 @@ TEST(Reductions, TheReportedLossIsChosenApartFromTheGradients) {
   for (const int replicas : {1, 2}) {
     const Trained mean = train_reduced({.replicas = replicas});
     const Trained sum = train_reduced({.replicas = replicas, .reduction = Reduction::sum});
-    const Trained both = train_reduced(
-        {.replicas = replicas, .reduction = Reduction::sum, .reported_loss = Reduction::mean});
+    const Trained both =
+        train_reduced({.replicas = replicas, .reduction = Reduction::sum, .reported_loss = Reduction::mean});
     EXPECT_NEAR(both.losses[0], mean.losses[0], 1e-6);
     for (std::size_t i = 0; i < sum.losses.size(); ++i) EXPECT_NEAR(both.losses[i], sum.losses[i] / 3, 1e-5);
     EXPECT_EQ(both.state.size(), sum.state.size());

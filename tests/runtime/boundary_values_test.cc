@@ -23,9 +23,12 @@ struct Kinds : Cell {
     x = second(relu(kinds[0]));
     const Value masked = apply("mask", [](const Tensors& v) { return v[0] * v[1]; }, {x, kinds[2]});
     x = third(masked + names(kinds[1]));
-    const Values late = apply("late", [](const Tensors& v) { return Tensors{v[0] + v[1] + v[2].to(torch::kFloat32),
-                                                                           v[3]}; },
-                              {x, kinds[3], kinds[4], kinds[5]}, 2);
+    const Values late = apply(
+        "late",
+        [](const Tensors& v) {
+          return Tensors{v[0] + v[1] + v[2].to(torch::kFloat32), v[3]};
+        },
+        {x, kinds[3], kinds[4], kinds[5]}, 2);
     return apply("nothing_left", [](const Tensors& v) { return v[1].defined() ? v[1] : v[0]; },
                  {head(late[0]), late[1]});
   }

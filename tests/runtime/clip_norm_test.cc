@@ -93,16 +93,19 @@ struct Bursting : Cell {
   Layer last = add("last", [] { return torch::nn::Linear(4, 4); });
   double factor = 1;
   Value forward(Value x) override {
-    return last(apply("burst", [this](const Tensors& v) {
-      torch::Tensor held = v[0] * 1;
-      if (held.requires_grad())
-        held.register_hook([by = factor](const torch::Tensor& gradient) {
-          torch::Tensor changed = gradient.clone();
-          changed[0][0] = by;
-          return changed;
-        });
-      return held;
-    }, Values{first(x)}));
+    return last(apply(
+        "burst",
+        [this](const Tensors& v) {
+          torch::Tensor held = v[0] * 1;
+          if (held.requires_grad())
+            held.register_hook([by = factor](const torch::Tensor& gradient) {
+              torch::Tensor changed = gradient.clone();
+              changed[0][0] = by;
+              return changed;
+            });
+          return held;
+        },
+        Values{first(x)}));
   }
 };
 
@@ -142,7 +145,8 @@ TEST(ClipNorm, OfGradientsThatAreNotFiniteIsTorchs) {
       torch::nn::utils::clip_grad_norm_(plain, 0.5);
       for (std::size_t i = 0; i < plain.size(); ++i)
         EXPECT_TRUE(torch::allclose(plain[i] - plain[i].grad(), after.at(names[i]), 1e-5, 1e-6, /*equal_nan=*/true))
-            << names[i] << " on " << stages << " with " << by << "\n" << after.at(names[i]);
+            << names[i] << " on " << stages << " with " << by << "\n"
+            << after.at(names[i]);
     }
 }
 

@@ -23,9 +23,8 @@ struct DeepNetwork : Cell {
     for (int i = 0; i < 12; ++i) {
       hidden.push_back(add("hidden" + std::to_string(i), [] { return torch::nn::Linear(10, 10); }));
       if (i % 3 == 0)
-        norms.push_back(add("norm" + std::to_string(i), [] {
-          return torch::nn::LayerNorm(torch::nn::LayerNormOptions({10}));
-        }));
+        norms.push_back(
+            add("norm" + std::to_string(i), [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({10})); }));
     }
   }
 

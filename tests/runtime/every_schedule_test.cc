@@ -84,8 +84,8 @@ TEST(EverySchedule, ChunksThatMeetOnOneRankHandOverWithoutMessages) {
 }
 
 TEST(EverySchedule, TheNumbersTellThatWeightGradientsCameInAnotherOrder) {
-  Schedule schedule = lower(lists("ranks 1\nstages 1\nmicro_batches 2\nrank_of_stage 0",
-                                  "rank 0: 0F0 0F1 0I0 0I1 0W0 0W1\n"));
+  Schedule schedule =
+      lower(lists("ranks 1\nstages 1\nmicro_batches 2\nrank_of_stage 0", "rank 0: 0F0 0F1 0I0 0I1 0W0 0W1\n"));
   const StepValues expected = plain_loop(schedule);
   std::swap(schedule.orders[0][4], schedule.orders[0][5]);
   SharedPost::Letters letters;

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "penstock/runtime/gather.h"
-#include "tests/runtime/small_job.h"
 #include "tests/runtime/fragile.h"
+#include "tests/runtime/small_job.h"
 
 namespace penstock::test {
 namespace {
@@ -20,7 +20,8 @@ constexpr int stages = 3, micro_batches = 4;
 /// A world with a pipeline in which the test says when something goes wrong.
 struct Job {
   explicit Job(const PipelineOptions& options = {.micro_batches = micro_batches, .seed = 3})
-      : world({.stages = stages}), network([this](bool is_forward) { meet(is_forward); }),
+      : world({.stages = stages}),
+        network([this](bool is_forward) { meet(is_forward); }),
         pipeline(std::in_place, world, network, cross_entropy, options) {
     pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   }
@@ -64,7 +65,9 @@ TEST(Failures, ALastStepsFailureThatNobodyAskedForIsLoggedAndThrownByFinish) {
   job.pipeline.reset();
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("a pipeline ends with a failure that nobody has been told: rank 1 (stage 1) failed at 1F0 of "
-                     "step 1: the layer broke"), std::string::npos) << log;
+                     "step 1: the layer broke"),
+            std::string::npos)
+      << log;
   EXPECT_NE(message_of([&] { job.world.finish(); }).find("failed at 1F0 of step 1"), std::string::npos);
   job.world.finish();  // it is told once
 }
@@ -133,8 +136,9 @@ TEST(Failures, StagesThatDifferAreToldInsteadOfMixed) {
   job.step(0).loss();
   job.backwards_until_failure = 3;  // the last stage is through with the step by then
   EXPECT_THROW(job.step(1).wait(), RankFailure);
-  EXPECT_NE(message_of([&] { job.pipeline->state(); }).find("some stages have taken update 2, others only update 1, so "
-                                                           "that no complete set of parameters is left"),
+  EXPECT_NE(message_of([&] { job.pipeline->state(); })
+                .find("some stages have taken update 2, others only update 1, so "
+                      "that no complete set of parameters is left"),
             std::string::npos);
 }
 
@@ -169,12 +173,14 @@ TEST(Failures, WhateverIsThrownIsAFailure) {
 // What a rank has not been asked for is not on the way, where it would fill the memory of the one that receives.
 TEST(Failures, StateIsSentOneTensorAfterTheOtherOnDemand) {
   const auto endpoints = open_threads(2, {.stall_limit = std::chrono::milliseconds(100)});
-  const Member sender{WorldRank(1), 2, 1, true, false, std::shared_ptr<Transport>(std::shared_ptr<void>(),
-                                                                                  endpoints[1].get())};
+  const Member sender{WorldRank(1), 2,     1,
+                      true,         false, std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[1].get())};
   std::vector<std::pair<std::string, torch::Tensor>> own;
   for (int i = 0; i < 10; ++i) own.emplace_back(say("name\n", i), torch::full({3}, i));
   // Nobody asks.
-  EXPECT_NE(message_of([&] { gather_tensors(sender, {0, 1}, own); }).find("whether rank 0 takes the next parameter"),
+  EXPECT_NE(message_of([&] {
+              gather_tensors(sender, {0, 1}, own);
+            }).find("whether rank 0 takes the next parameter"),
             std::string::npos);
   Member receiver = sender;
   receiver.rank = WorldRank(0);
@@ -224,7 +230,8 @@ TEST(Failures, AChildAfterForkIsToldThatItHasNoRanks) {
               world.reset();
               job.pipeline.reset();
               return std::string("ended");
-            }), "ended");
+            }),
+            "ended");
   job.step(1).loss();
 }
 

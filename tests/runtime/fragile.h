@@ -26,8 +26,7 @@ struct Fragile : Cell {
     const auto meet_trouble = [trouble = trouble_](const Tensors& t) {
       trouble(true);
       const torch::Tensor result = t[0] * 1;
-      if (result.requires_grad())
-        result.register_hook([trouble](const torch::Tensor&) { trouble(false); });
+      if (result.requires_grad()) result.register_hook([trouble](const torch::Tensor&) { trouble(false); });
       return result;
     };
     return c(apply("trouble", meet_trouble, Values{b(a(x))}));

@@ -52,12 +52,12 @@ TEST_P(GemmConvolution, equals_torch) {
     const torch::Tensor y = at::convolution(x, weight, bias, both(one.moves.stride), both(one.moves.padding),
                                             both(one.moves.dilation), false, none, 1);
     const torch::Tensor dy = channels_last(torch::randn_like(y));
-    const auto [dx, dw, db] =
-        at::convolution_backward(dy, x, weight, at::OptionalIntArrayRef(), both(one.moves.stride),
-                                 both(one.moves.padding), both(one.moves.dilation), false, none, 1, {true, true, false});
-    const std::string place = say("image ", one.image.height, "x", one.image.width, ", window ", one.moves.kernel.height,
-                                  ", stride ", one.moves.stride.height, ", padding ", one.moves.padding.height,
-                                  ", dilation ", one.moves.dilation.height);
+    const auto [dx, dw, db] = at::convolution_backward(dy, x, weight, at::OptionalIntArrayRef(), both(one.moves.stride),
+                                                       both(one.moves.padding), both(one.moves.dilation), false, none,
+                                                       1, {true, true, false});
+    const std::string place =
+        say("image ", one.image.height, "x", one.image.width, ", window ", one.moves.kernel.height, ", stride ",
+            one.moves.stride.height, ", padding ", one.moves.padding.height, ", dilation ", one.moves.dilation.height);
     EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.moves, GetParam()), y)) << place;
     EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.moves), dx)) << place;
     torch::Tensor sum = torch::full(as_taps(weight).sizes(), std::nan(""), real);
@@ -68,9 +68,10 @@ TEST_P(GemmConvolution, equals_torch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution,
-                         testing::Values(ConvolutionKernel::columns, ConvolutionKernel::taps),
-                         [](const auto& tested) { return tested.param == ConvolutionKernel::taps ? "taps" : "columns"; });
+INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution, testing::Values(ConvolutionKernel::columns, ConvolutionKernel::taps),
+                         [](const auto& tested) {
+                           return tested.param == ConvolutionKernel::taps ? "taps" : "columns";
+                         });
 
 TEST(KernelBook, is_what_its_text_says) {
   KernelBook book = KernelBook::tuned();

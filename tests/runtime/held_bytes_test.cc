@@ -104,8 +104,8 @@ struct TwoStages : Cell {
 
 std::int64_t first_rank_bytes(const std::string& schedule) {
   TwoStages network;
-  const auto peaks = peaks_of(network, cross_entropy, {torch::ones({8, 8}), torch::arange(8) % 4},
-                              {.schedule = schedule});
+  const auto peaks =
+      peaks_of(network, cross_entropy, {torch::ones({8, 8}), torch::arange(8) % 4}, {.schedule = schedule});
   EXPECT_EQ(peaks.front().predicted_bytes, peaks.front().measured_bytes) << schedule;
   return peaks.front().measured_bytes;
 }
@@ -129,11 +129,14 @@ TEST(HeldBytes, TellOfALeak) {
       bool leaks;
       explicit Hoarding(bool does) : leaks(does) {}
       Value forward(Value x) override {
-        x = apply("hoard", [this](const Tensors& v) {
-          const torch::Tensor y = torch::tanh(v[0]);
-          if (leaks) hoard.push_back(y);
-          return y;
-        }, Values{first(x)});
+        x = apply(
+            "hoard",
+            [this](const Tensors& v) {
+              const torch::Tensor y = torch::tanh(v[0]);
+              if (leaks) hoard.push_back(y);
+              return y;
+            },
+            Values{first(x)});
         return last(x);
       }
     } network(leaks);
@@ -152,8 +155,12 @@ struct Heavy : Cell {
   Parameter table = add_parameter("table", [] { return torch::ones({8, 8 * 4096}); });
   Layer out = add("out", [] { return torch::nn::Linear(8, 4); });
   Value forward(Value x) override {
-    return out(apply("product", [](const Tensors& v) { return v[0].matmul(v[1].view({8, 8, 4096}).sum(2)); },
-                     Values{in(x), table.value()}));
+    return out(apply(
+        "product",
+        [](const Tensors& v) {
+          return v[0].matmul(v[1].view({8, 8, 4096}).sum(2));
+        },
+        Values{in(x), table.value()}));
   }
 };
 

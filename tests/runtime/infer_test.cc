@@ -1,6 +1,6 @@
 // Inference: outputs of any number and kind, for every placement and batch, where they were asked for.
-#include "penstock/model/dropout.h"
 #include "penstock/runtime/infer.h"
+#include "penstock/model/dropout.h"
 
 #include <gtest/gtest.h>
 
@@ -35,9 +35,9 @@ TEST(Infer, gives_all_rows_in_order_for_any_batch_and_placement) {
                              Shape{"interleaved", 2, 2, 4}, Shape{"zb-v", 2, 2, 4}, Shape{"sequential", 3, 1, 2}}) {
     SmallNetwork network;
     World world({.stages = shape.stages});
-    Pipeline pipeline(world, network, cross_entropy,
-                      {.micro_batches = shape.micro_batches, .schedule = shape.schedule, .chunks = shape.chunks,
-                       .seed = 5});
+    Pipeline pipeline(
+        world, network, cross_entropy,
+        {.micro_batches = shape.micro_batches, .schedule = shape.schedule, .chunks = shape.chunks, .seed = 5});
     for (const std::int64_t count : {9, 1, 3, 4, 16}) {
       const InferResult result = pipeline.infer(rows(count));
       ASSERT_TRUE(result.has_outputs());
@@ -210,17 +210,16 @@ TEST(InferenceSession, frees_its_memory_when_it_ends) {
   struct Probe : Cell {
     Layer in = add("in", [] { return torch::nn::Identity(); });
     Value forward(Value x) override {
-      return apply(
-          "probe",
-          [](const Tensors& now) {
-            if (SequenceMemory* memory = SequenceMemory::current()) {
-              static float data[1] = {0};
-              ++alive;
-              memory->of_call() = {torch::from_blob(data, {1}, [](void*) { --alive; })};
-            }
-            return now[0].clone();
-          },
-          {in(x)});
+      return apply("probe",
+                   [](const Tensors& now) {
+                     if (SequenceMemory* memory = SequenceMemory::current()) {
+                       static float data[1] = {0};
+                       ++alive;
+                       memory->of_call() = {torch::from_blob(data, {1}, [](void*) { --alive; })};
+                     }
+                     return now[0].clone();
+                   },
+                   {in(x)});
     }
   } network;
   World world({.stages = 2});
@@ -243,10 +242,12 @@ TEST(Infer, tells_everyone_of_a_failure) {
   struct Failing : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(12, 4); });
     Value forward(Value x) override {
-      return apply("fail", [](const Tensors& y) -> torch::Tensor {
-        require<DataError>(y[0].size(0) < 3, "no more than 2 rows");
-        return y[0];
-      }, {in(flatten(x, 1))});
+      return apply("fail",
+                   [](const Tensors& y) -> torch::Tensor {
+                     require<DataError>(y[0].size(0) < 3, "no more than 2 rows");
+                     return y[0];
+                   },
+                   {in(flatten(x, 1))});
     }
   } network;
   World world({.stages = 2});

@@ -22,15 +22,13 @@ struct TwoInTwoOut : Cell {
   }
 };
 
-const Loss both_outputs{"both_outputs",
-                        nullptr,
-                        [](const torch::Tensor& target) { return static_cast<double>(target.size(0)); },
-                        [](const std::vector<torch::Tensor>& outputs, const torch::Tensor& target) {
-                          return torch::nn::functional::cross_entropy(
-                                     outputs[0], target,
-                                     torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) +
-                                 outputs[1].square().sum() * 0.1;
-                        }};
+const Loss both_outputs{
+    "both_outputs", nullptr, [](const torch::Tensor& target) { return static_cast<double>(target.size(0)); },
+    [](const std::vector<torch::Tensor>& outputs, const torch::Tensor& target) {
+      return torch::nn::functional::cross_entropy(
+                 outputs[0], target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) +
+             outputs[1].square().sum() * 0.1;
+    }};
 
 struct Trained {
   std::vector<double> losses;
@@ -129,8 +127,8 @@ TEST(Losses, WithoutAFunctionAreRefusedAtOnce) {
   Tokens network;
   Loss none;
   none.name = "none";
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, network, none, {.cut = "uniform"}); }), "'none'",
-                   "Loss::sum"));
+  EXPECT_TRUE(
+      says(complaint<ConfigError>([&] { Pipeline(world, network, none, {.cut = "uniform"}); }), "'none'", "Loss::sum"));
 }
 
 TEST(Losses, ThatAreNoScalarsAreTold) {

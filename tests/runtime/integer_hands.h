@@ -88,8 +88,8 @@ class IntegerHands {
     const bool is_forward = word.op() == Op::send_forward || word.op() == Op::recv_forward;
     const StageId from = is_send(word.op()) ? word.stage() : word.peer();
     const StageId to = is_send(word.op()) ? word.peer() : word.stage();
-    return {0, is_forward ? Traffic::forward : Traffic::backward, 0, from.value(), to.value(),
-            word.micro_batch().value()};
+    return {
+        0, is_forward ? Traffic::forward : Traffic::backward, 0, from.value(), to.value(), word.micro_batch().value()};
   }
 
   void begin(const Instruction& word) { post_.begin(word); }
@@ -152,8 +152,7 @@ class IntegerHands {
 
   void input_grad(StageId stage, MicroBatch i) {
     Context context = stash_.take(stage, i);
-    const Value gradient =
-        is_last(stage) ? loss_gradient(stage_output(stage, context.input)) : take({stage, i, false});
+    const Value gradient = is_last(stage) ? loss_gradient(stage_output(stage, context.input)) : take({stage, i, false});
     context.gradient = gradient;
     const Value out = input_gradient(context.input, gradient);
     stash_.put(stage, i, context);

@@ -63,9 +63,7 @@ TEST(Evaluation, BetweenStepsChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Matrix, testing::Values(WeightGradients::stream, WeightGradients::fused),
-                         [](const auto& one) {
-                           return one.param == WeightGradients::stream ? "stream" : "fused";
-                         });
+                         [](const auto& one) { return one.param == WeightGradients::stream ? "stream" : "fused"; });
 
 }  // namespace
 }  // namespace penstock::test

@@ -36,8 +36,10 @@ struct Network : Cell {
 };
 
 struct Job {
-  explicit Job(const WorldOptions& options, std::function<void(bool)> trouble = [](bool) {})
-      : world(options), network(std::move(trouble)),
+  explicit Job(
+      const WorldOptions& options, std::function<void(bool)> trouble = [](bool) {})
+      : world(options),
+        network(std::move(trouble)),
         // No update before every rank's backward pass is done: at any failure in it, all stages are equally far.
         pipeline(std::in_place, world, network, cross_entropy,
                  PipelineOptions{.micro_batches = 4, .schedule = "gpipe", .clip_norm = 1e9}) {

@@ -139,7 +139,8 @@ TEST(LayersUsedTwice, WithRunningStatisticsOnTwoStagesAreRefused) {
     FAIL() << "no error";
   } catch (const PlanError& error) {
     EXPECT_NE(std::string(error.what()).find("'norm' is used on stage 0 and, as 'norm_2', on stage 1, and has buffers"),
-              std::string::npos) << error.what();
+              std::string::npos)
+        << error.what();
   }
 }
 

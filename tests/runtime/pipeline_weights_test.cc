@@ -29,9 +29,7 @@ struct Plain : torch::nn::Module {
   torch::nn::LayerNorm norm{register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})))};
   torch::nn::Linear second{register_module("second", torch::nn::Linear(8, 8))};
   torch::nn::Linear last{register_module("last", torch::nn::Linear(8, 4))};
-  torch::Tensor forward(const torch::Tensor& x) {
-    return last(torch::relu(second(torch::relu(norm(first(x))))));
-  }
+  torch::Tensor forward(const torch::Tensor& x) { return last(torch::relu(second(torch::relu(norm(first(x)))))); }
 };
 
 struct Job {
@@ -129,8 +127,8 @@ TEST(Optimizers, AnyOfTorchAndOnesOwnEqualAPlainLoop) {
 
 TEST(Optimizers, LbfgsIsRefusedWithTheReason) {
   Job job;
-  const std::string text = complaint<ConfigError>(
-      [&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
+  const std::string text =
+      complaint<ConfigError>([&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
   EXPECT_TRUE(says(text, "LBFGS", "closure", "whole network", "Adam or SGD")) << text;
 }
 
@@ -295,25 +293,31 @@ TEST(Gathered, SeveralCallsAreOneStepOverTheirBatches) {
           return pipeline.state();
         };
         const auto part = [&](const torch::Tensor& x, int i) { return x.narrow(0, 4 * i, 4); };
-        const State whole = train([&](Pipeline& pipeline) {
-          for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets);
-        }, 6);
-        const State by_parts = train([&](Pipeline& pipeline) {
-          for (int step = 0; step < 2; ++step) {
-            for (int i = 0; i < 3; ++i) {
-              pipeline.forward_backward(part(inputs, i), part(targets, i));
-              if (i == 1) pipeline.local_gradients();
-            }
-            pipeline.step();
-          }
-        }, 2);
-        const State by_steps = train([&](Pipeline& pipeline) {
-          pipeline.update_every(3);
-          for (int step = 0; step < 6; ++step) {
-            const StepResult result = pipeline.train_step(part(inputs, step % 3), part(targets, step % 3));
-            EXPECT_EQ(result.has_gradient_norm(), clip && step % 3 == 2);
-          }
-        }, 2);
+        const State whole = train(
+            [&](Pipeline& pipeline) {
+              for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets);
+            },
+            6);
+        const State by_parts = train(
+            [&](Pipeline& pipeline) {
+              for (int step = 0; step < 2; ++step) {
+                for (int i = 0; i < 3; ++i) {
+                  pipeline.forward_backward(part(inputs, i), part(targets, i));
+                  if (i == 1) pipeline.local_gradients();
+                }
+                pipeline.step();
+              }
+            },
+            2);
+        const State by_steps = train(
+            [&](Pipeline& pipeline) {
+              pipeline.update_every(3);
+              for (int step = 0; step < 6; ++step) {
+                const StepResult result = pipeline.train_step(part(inputs, step % 3), part(targets, step % 3));
+                EXPECT_EQ(result.has_gradient_norm(), clip && step % 3 == 2);
+              }
+            },
+            2);
         const std::string what = say(stages, " x ", replicas, reduction == Reduction::sum ? " sum" : " mean");
         expect_close(whole, by_parts, what);
         expect_equal(by_parts, by_steps, what);
@@ -384,7 +388,8 @@ TEST(Cell, RefusesAStateThatDoesNotFit) {
   State state = network.named_state();
   EXPECT_NO_THROW(network.load_state(state));
   state["head.oux.weight"] = torch::zeros({4, 8});
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'head.oux.weight'", "'head.out.weight'"));
+  EXPECT_TRUE(
+      says(complaint<ConfigError>([&] { network.load_state(state); }), "'head.oux.weight'", "'head.out.weight'"));
   state.erase("head.oux.weight");
   state["shift"] = torch::zeros({5});
   EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'shift'", "[4]", "[5]"));

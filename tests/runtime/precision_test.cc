@@ -22,10 +22,12 @@ struct Classifier : Cell {
   Layer hidden = add("hidden", [] { return torch::nn::Linear(32, 32); });
   Layer head = add("head", [] { return torch::nn::Linear(32, 4); });
   Value forward(Value x) override {
-    x = apply("witness", [](const Tensors& v) {
-      Witness::types().push_back(v[0].scalar_type());
-      return v[0];
-    }, {in(x)});
+    x = apply("witness",
+              [](const Tensors& v) {
+                Witness::types().push_back(v[0].scalar_type());
+                return v[0];
+              },
+              {in(x)});
     return head(relu(hidden(relu(norm(x)))));
   }
 };

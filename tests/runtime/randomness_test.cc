@@ -26,10 +26,9 @@ struct AttentionImpl : torch::nn::Module {
   }
 };
 struct EncoderImpl : torch::nn::Module {
-  torch::nn::TransformerEncoderLayer inner = register_module(
-      "inner",
-      torch::nn::TransformerEncoderLayer(
-          torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(8).dropout(0.4)));
+  torch::nn::TransformerEncoderLayer inner =
+      register_module("inner", torch::nn::TransformerEncoderLayer(
+                                   torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(8).dropout(0.4)));
   torch::Tensor forward(const torch::Tensor& x) { return as_rows(inner->forward(as_sequence(x))); }
 };
 template <class Recurrent, class Options>
@@ -59,9 +58,8 @@ const std::vector<Kind>& kinds() {
   using namespace torch::nn;
   static const std::vector<Kind> all = {
       {"Dropout", [] { return layer_factory([] { return torch::nn::Dropout(0.5); }); }},
-      {"Dropout in place", [] { return layer_factory([] {
-         return torch::nn::Dropout(torch::nn::DropoutOptions(0.5).inplace(true));
-       }); }},
+      {"Dropout in place",
+       [] { return layer_factory([] { return torch::nn::Dropout(torch::nn::DropoutOptions(0.5).inplace(true)); }); }},
       {"AlphaDropout", [] { return layer_factory([] { return AlphaDropout(0.5); }); }},
       {"FeatureAlphaDropout", [] { return layer_factory([] { return FeatureAlphaDropout(0.5); }); }},
       {"RReLU", [] { return layer_factory([] { return RReLU(); }); }},
@@ -71,21 +69,26 @@ const std::vector<Kind>& kinds() {
       {"TransformerEncoderLayer", [] { return layer_factory([] { return std::make_shared<EncoderImpl>(); }); }},
       {"randn_like", [] { return drawing([](const torch::Tensor& x) { return x * torch::randn_like(x); }); }},
       {"randn", [] { return drawing([](const torch::Tensor& x) { return x * torch::randn(x.sizes()); }); }},
-      {"rand", [] { return drawing([](const torch::Tensor& x) { return x + torch::rand({1, 16}); }); }},
+      {"rand", [] { return drawing([](const torch::Tensor& x) {
+                      return x + torch::rand({1, 16});
+                    }); }},
       {"randint", [] { return drawing([](const torch::Tensor& x) { return x * torch::randint(3, {16}); }); }},
       {"randperm",
        [] { return drawing([](const torch::Tensor& x) { return x.index_select(1, torch::randperm(16)); }); }},
-      {"multinomial", [] { return drawing([](const torch::Tensor& x) {
-         return x.index_select(1, torch::multinomial(torch::ones({16}), 16, true));
-       }); }},
-      {"bernoulli", [] { return drawing([](const torch::Tensor& x) {
-         return x * torch::bernoulli(torch::sigmoid(x.detach()));
-       }); }},
+      {"multinomial",
+       [] {
+         return drawing(
+             [](const torch::Tensor& x) { return x.index_select(1, torch::multinomial(torch::ones({16}), 16, true)); });
+       }},
+      {"bernoulli",
+       [] { return drawing([](const torch::Tensor& x) { return x * torch::bernoulli(torch::sigmoid(x.detach())); }); }},
       {"normal", [] { return drawing([](const torch::Tensor& x) { return x + at::normal(x.detach(), 0.5); }); }},
       {"poisson", [] { return drawing([](const torch::Tensor& x) { return x * torch::poisson(x.detach().abs()); }); }},
-      {"several at once", [] { return drawing([](const torch::Tensor& x) {
-         return torch::dropout(x, 0.3, true) + torch::dropout(x, 0.3, true) * torch::rand_like(x);
-       }); }}};
+      {"several at once", [] {
+         return drawing([](const torch::Tensor& x) {
+           return torch::dropout(x, 0.3, true) + torch::dropout(x, 0.3, true) * torch::rand_like(x);
+         });
+       }}};
   return all;
 }
 
@@ -99,7 +102,8 @@ struct Network : Cell {
         again(add_factory("again", kind.make())) {}
   Value forward(Value x) override {
     x = again(middle(random(in(x))));
-    return out(apply("noise", [](const Tensors& v) { return v[0] + 0.1 * torch::randn_like(v[0]); }, Values{x}));
+    return out(apply(
+        "noise", [](const Tensors& v) { return v[0] + 0.1 * torch::randn_like(v[0]); }, Values{x}));
   }
 };
 
@@ -191,11 +195,14 @@ TEST(Randomness, OfACallersOwnGeneratorAndOutsideStaysAsItIs) {
     Layer linear = add("linear", [] { return torch::nn::Linear(8, 4); });
     torch::Tensor drawn;
     Value forward(Value x) override {
-      return linear(apply("own", [this](const Tensors& v) {
-        torch::Generator mine = at::detail::createCPUGenerator(5);
-        drawn = torch::rand({8}, mine);
-        return v[0] + drawn;
-      }, Values{x}));
+      return linear(apply(
+          "own",
+          [this](const Tensors& v) {
+            torch::Generator mine = at::detail::createCPUGenerator(5);
+            drawn = torch::rand({8}, mine);
+            return v[0] + drawn;
+          },
+          Values{x}));
     }
   } network;
   train_network(network, {});
@@ -308,11 +315,27 @@ struct Turned : Cell {
       case named: x = transpose(drop(transpose(x, 0, 1)), 0, 1); break;
       case flattened:
       case told: {
-        const Value rows = apply("rows", [](const Tensors& v) { return v[0].reshape({-1, 8}); }, Values{x});
-        x = apply("back", [](const Tensors& v) { return v[0].view({-1, 2, 8}); }, Values{drop(rows)});
+        const Value rows = apply(
+            "rows",
+            [](const Tensors& v) {
+              return v[0].reshape({-1, 8});
+            },
+            Values{x});
+        x = apply(
+            "back",
+            [](const Tensors& v) {
+              return v[0].view({-1, 2, 8});
+            },
+            Values{drop(rows)});
         break;
       }
-      case broadcast: x = x * drop(apply("table", [](const Tensors&) { return torch::ones({1, 2, 8}); }, Values{x}));
+      case broadcast:
+        x = x * drop(apply(
+                    "table",
+                    [](const Tensors&) {
+                      return torch::ones({1, 2, 8});
+                    },
+                    Values{x}));
     }
     return out(flatten(x));
   }

@@ -47,8 +47,12 @@ struct Everything : Cell {
     x = frozen(flatten(in_place(drop(batch_norm(conv(x)))), 1));
     const Value early = x;
     x = drifting(x);
-    const Values rows = apply("rows", [](const Tensors& v) { return Tensors{v[0].unsqueeze(1), v[0].argmax(1), {}}; },
-                              {shared(x)}, 3);
+    const Values rows = apply(
+        "rows",
+        [](const Tensors& v) {
+          return Tensors{v[0].unsqueeze(1), v[0].argmax(1), {}};
+        },
+        {shared(x)}, 3);
     x = squeeze(gru.call({rows[0]}).front(), 1) + names(rows[1]);
     x = apply("with_nothing", [](const Tensors& v) { return v[1].defined() ? v[0] * v[1] : v[0]; }, {x, rows[2]});
     return head(norm(shared(relu(x))) + early + offset.value());
@@ -192,11 +196,13 @@ TEST(Recompute, IsInheritedAndTheInnermostAnnotationCounts) {
   EXPECT_EQ(look([](ProbedNetwork& network) {
               network.recompute = true;
               network.block.recompute = false;
-            }).forwards, 4);
+            }).forwards,
+            4);
   EXPECT_EQ(look([](ProbedNetwork& network) {
               network.block.recompute = true;
               network.block.probed.recompute = false;
-            }).forwards, 4);
+            }).forwards,
+            4);
   EXPECT_EQ(look([](ProbedNetwork& network) { network.recompute = true; }).forwards, 8);
 }
 
@@ -238,7 +244,9 @@ TEST(Recompute, RefusesInputsThatChangeNowAndThen) {
 TEST(Recompute, GivesTheSameBitsBesideLayersThatWorkInPlace) {
   struct Beside : Cell {
     struct Inner : Cell {
-      Value forward(Value x) override { return apply("plus", [](const Tensors& v) { return v[0] + 1; }, {x}); }
+      Value forward(Value x) override {
+        return apply("plus", [](const Tensors& v) { return v[0] + 1; }, {x});
+      }
     } inner;
     Layer a = add("a", [] { return torch::nn::Linear(8, 8); });
     Layer in_place = add("in_place", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
@@ -253,11 +261,13 @@ TEST(Recompute, GivesTheSameBitsBesideLayersThatWorkInPlace) {
   torch::manual_seed(3);
   const torch::Tensor inputs = torch::randn({8, 8});
   const Trained kept = train<Beside>({.options = options_of("gpipe", 4)}, inputs);
-  expect_same(kept, train<Beside>({.options = options_of("gpipe", 4)}, inputs,
-                                  [](Beside& network) { network.inner.recompute = true; }),
+  expect_same(kept,
+              train<Beside>({.options = options_of("gpipe", 4)}, inputs,
+                            [](Beside& network) { network.inner.recompute = true; }),
               "the input changes behind the segment");
-  expect_same(kept, train<Beside>({.options = options_of("gpipe", 4)}, inputs,
-                                  [](Beside& network) { network.in_place.recompute = true; }),
+  expect_same(kept,
+              train<Beside>({.options = options_of("gpipe", 4)}, inputs,
+                            [](Beside& network) { network.in_place.recompute = true; }),
               "the input changes inside the segment");
 }
 
@@ -288,8 +298,9 @@ TEST(Recompute, AddsGradientsInTheOrderOfTheEngine) {
   torch::manual_seed(3);
   const torch::Tensor inputs = torch::randn({64, 8});
   const Trained kept = train<ReadOften>({.options = options_of("gpipe", 2)}, inputs);
-  expect_same(kept, train<ReadOften>({.options = options_of("gpipe", 2)}, inputs,
-                                     [](ReadOften& network) { network.middle.recompute = true; }),
+  expect_same(kept,
+              train<ReadOften>({.options = options_of("gpipe", 2)}, inputs,
+                               [](ReadOften& network) { network.middle.recompute = true; }),
               "the middle alone");
 }
 
@@ -336,7 +347,8 @@ struct Peaks {
 
 /// The most probed outputs alive in a step's F and in the second runs of its B, one micro-batch.
 template <class Network>
-Peaks peaks_of(bool recompute, const std::function<void(Network&)>& settings = [](Network&) {}) {
+Peaks peaks_of(
+    bool recompute, const std::function<void(Network&)>& settings = [](Network&) {}) {
   Probe here;
   probe = &here;
   World world({.stages = 1});
@@ -377,10 +389,14 @@ TEST(Recompute, OfNeighboursGoesCellByCell) {
 TEST(Recompute, OfACellThatIsAnnotatedIsOneSegmentUnlessOneInsideIsToo) {
   EXPECT_EQ(peaks_of<DeepTower>(false, [](DeepTower& network) { network.blocks.recompute = true; }).backward, 9);
   EXPECT_EQ(peaks_of<DeepTower>(true).backward, 9);  // the network calls one Cell
-  EXPECT_EQ(peaks_of<DeepTower>(false, [](DeepTower& network) {
-              for (Tower::Block* block : {&network.blocks.first, &network.blocks.second, &network.blocks.third})
-                block->recompute = true;
-            }).backward, 3);
+  EXPECT_EQ(peaks_of<DeepTower>(
+                false,
+                [](DeepTower& network) {
+                  for (Tower::Block* block : {&network.blocks.first, &network.blocks.second, &network.blocks.third})
+                    block->recompute = true;
+                })
+                .backward,
+            3);
 }
 
 /// Begin and end of each segment.
@@ -453,9 +469,8 @@ struct Deciding : Cell {
     int* calls = nullptr;
     bool alone = false;
     Values forward_many(Values v) override {
-      const Value decided = apply("decided", [this](const Tensors& x) {
-        return (*calls)++ % 4 < 2 ? x[0].detach() : x[0] * 1;
-      }, Values{v[0]});
+      const Value decided = apply(
+          "decided", [this](const Tensors& x) { return (*calls)++ % 4 < 2 ? x[0].detach() : x[0] * 1; }, Values{v[0]});
       return {decided, alone ? decided : tanh(v[0])};
     }
   } inner;

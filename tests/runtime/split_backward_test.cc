@@ -55,9 +55,8 @@ struct Mixed : Cell {
 
 /// Words through an embedding: nothing goes back to what comes in.
 struct Words : Cell {
-  Layer embedding = add("embedding", [] {
-    return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).padding_idx(0));
-  });
+  Layer embedding =
+      add("embedding", [] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).padding_idx(0)); });
   Layer dropout = add("dropout", [] { return Dropout(0.3); });
   Layer mix = add("mix", [] { return torch::nn::Linear(8, 8); });
   Layer head = add("head", [] { return torch::nn::Linear(24, 4); });
@@ -164,8 +163,8 @@ std::map<std::string, torch::Tensor> train_plainly(const torch::Tensor& inputs, 
       const RowRange rows = split(inputs.size(0), {.index = i, .of = micro_batches});
       const torch::Tensor output = network(Value(inputs.narrow(0, rows.begin, rows.size()))).tensor();
       const torch::Tensor target = targets.narrow(0, rows.begin, rows.size());
-      torch::nn::functional::cross_entropy(
-          output, target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
+      torch::nn::functional::cross_entropy(output, target,
+                                           torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
           .div(static_cast<double>(inputs.size(0)))
           .backward();
     }

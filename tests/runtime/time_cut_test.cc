@@ -26,14 +26,14 @@ TEST(FastestCut, the_slowest_rank_is_as_fast_as_can_be) {
 
 TEST(FastestCut, layers_that_are_too_few) {
   SlowChain chain({Waits{}});
-  EXPECT_TRUE(says(complaint<PlanError>([&] { fastest_cut(trace_graph(chain), {1}, two_ranks); }), "1 layers",
-                   "2 stages"));
+  EXPECT_TRUE(
+      says(complaint<PlanError>([&] { fastest_cut(trace_graph(chain), {1}, two_ranks); }), "1 layers", "2 stages"));
 }
 
 TEST(MeasuredTimes, are_those_of_the_layers) {
   SlowChain chain({{}, {20}, {}});
-  const std::vector<double> seconds = measured_times(
-      trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const KernelBook>());
+  const std::vector<double> seconds =
+      measured_times(trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const KernelBook>());
   ASSERT_EQ(seconds.size(), 3U);
   EXPECT_GE(seconds[1], 0.02);
 }

@@ -25,8 +25,8 @@ struct Training {
 
 /// `settings` may set annotations.
 template <class Network>
-Trained train(const Training& how, const torch::Tensor& inputs,
-              const std::function<void(Network&)>& settings = [](Network&) {}) {
+Trained train(
+    const Training& how, const torch::Tensor& inputs, const std::function<void(Network&)>& settings = [](Network&) {}) {
   World world({.stages = how.stages, .replicas = how.replicas});
   Network network;
   settings(network);

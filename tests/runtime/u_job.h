@@ -14,9 +14,8 @@ namespace penstock::test {
 struct UNetwork : Cell {
   static Layer convolution(UNetwork& net, const std::string& name, std::int64_t in, std::int64_t out,
                            std::int64_t stride = 1) {
-    return net.add(name, [=] {
-      return torch::nn::Conv1d(torch::nn::Conv1dOptions(in, out, 3).padding(1).stride(stride));
-    });
+    return net.add(name,
+                   [=] { return torch::nn::Conv1d(torch::nn::Conv1dOptions(in, out, 3).padding(1).stride(stride)); });
   }
   static Layer batch_norm(UNetwork& net, const std::string& name, std::int64_t channels) {
     return net.add(name, [=] { return torch::nn::BatchNorm1d(channels); });
@@ -43,10 +42,14 @@ struct UNetwork : Cell {
 
   UNetwork() { tied.tie("weight", middle, "weight"); }
 
-  Value forward(Value x) override {  // [n, 2, 8]
+  Value forward(Value x) override {          // [n, 2, 8]
     const Value wide = relu(norm(conv(x)));  // [n, 4, 8]
     const Values marks = penstock::apply(
-        "marks", [](const Tensors& v) { return Tensors{v[0].gt(0.1), v[0].argmax(1), {}}; }, {wide}, 3);
+        "marks",
+        [](const Tensors& v) {
+          return Tensors{v[0].gt(0.1), v[0].argmax(1), {}};
+        },
+        {wide}, 3);
     const Value narrow = relu(down_norm(down(wide)));  // [n, 6, 4]
     x = tied(frozen(drop(middle(narrow))));
     x = up_norm(in_place(up(concat({x, narrow}, 1))));  // [n, 4, 4]

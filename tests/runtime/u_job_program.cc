@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "tests/runtime/u_job.h"
 #include "tests/runtime/outcome_line.h"
+#include "tests/runtime/u_job.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

@@ -17,8 +17,7 @@ TEST(Board, leaves_messages_out_and_draws_the_step) {
 
 TEST(Board, aligns_ranks_and_words_of_any_width) {
   const std::string text = board(generate("forward-only", {.ranks = 11, .micro_batches = 1}));
-  EXPECT_EQ(text.substr(0, text.find('\n')),
-            "rank  0 | 0F0   .    .    .    .    .    .    .    .    .    .");
+  EXPECT_EQ(text.substr(0, text.find('\n')), "rank  0 | 0F0   .    .    .    .    .    .    .    .    .    .");
   EXPECT_EQ(text.substr(text.rfind("rank")), "rank 10 |  .    .    .    .    .    .    .    .    .    .   10F0\n");
 }
 

@@ -21,16 +21,19 @@ std::string refusal(const Costs& costs) {
 
 TEST(Costs, one_for_all_stages_or_one_for_each) {
   EXPECT_EQ(refusal(Costs::unit()), "accepted");
-  EXPECT_EQ(refusal({.forward = {1, 2, 3}, .input_grad = {0, 0, 0}, .weight_grad = {4}, .update = {1, 2, 3},
-                     .message = 0.5, .weight_share = 1, .overhead = 0.1}),
+  EXPECT_EQ(refusal({.forward = {1, 2, 3},
+                     .input_grad = {0, 0, 0},
+                     .weight_grad = {4},
+                     .update = {1, 2, 3},
+                     .message = 0.5,
+                     .weight_share = 1,
+                     .overhead = 0.1}),
             "accepted");
-  EXPECT_EQ(refusal({.forward = {1, 2}}),
-            "there are 2 costs for F and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.forward = {1, 2}}), "there are 2 costs for F and 3 stages: give one for all or one for each");
   EXPECT_EQ(refusal({.input_grad = {1, 2, 3, 4}}),
             "there are 4 costs for I and 3 stages: give one for all or one for each");
   EXPECT_EQ(refusal({.weight_grad = {}}), "there are 0 costs for W and 3 stages: give one for all or one for each");
-  EXPECT_EQ(refusal({.update = {1, 2}}),
-            "there are 2 costs for update and 3 stages: give one for all or one for each");
+  EXPECT_EQ(refusal({.update = {1, 2}}), "there are 2 costs for update and 3 stages: give one for all or one for each");
 }
 
 TEST(Costs, those_of_a_fused_w_and_of_b_may_be_missing) {

@@ -20,11 +20,9 @@ std::string list(const std::vector<Event>& events) {
 }
 
 /// Four stages on three ranks, 1 and 2 together, with a skip link 0>3 whose values have no gradient.
-const Links links = {{StageId(0), StageId(1)}, {StageId(1), StageId(2)}, {StageId(2), StageId(3)},
-                     {StageId(0), StageId(3), false}};
-Schedule plain() {
-  return {"", 3, {Rank(0), Rank(1), Rank(1), Rank(2)}, {{parse_instruction("0F0")}, {}, {}}};
-}
+const Links links = {
+    {StageId(0), StageId(1)}, {StageId(1), StageId(2)}, {StageId(2), StageId(3)}, {StageId(0), StageId(3), false}};
+Schedule plain() { return {"", 3, {Rank(0), Rank(1), Rank(1), Rank(2)}, {{parse_instruction("0F0")}, {}, {}}}; }
 Schedule lowered() {
   Schedule schedule = plain();
   schedule.orders[2] = {parse_instruction("3REDUCE"), parse_instruction("3STEP")};

@@ -61,7 +61,9 @@ TEST(FillGaps, says_what_simulate_says_and_keeps_within_the_cap) {
   EXPECT_TRUE(rc::check("any costs, any policy", [] {
     const auto quarters = [](int from) { return *rc::gen::inRange(from, 9) / 4.0; };
     GapProblem problem{.stages = {}, .message = quarters(0), .micro_batches = *rc::gen::inRange(1, 12), .cap = {}};
-    GapPolicy policy{.warm_up = {}, .idle_on_the_way = quarters(0), .idle_at_the_end = quarters(0),
+    GapPolicy policy{.warm_up = {},
+                     .idle_on_the_way = quarters(0),
+                     .idle_at_the_end = quarters(0),
                      .punctual = *rc::gen::inRange(0, 12)};
     Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = problem.message};
     for (int s = *rc::gen::inRange(1, 6); s > 0; --s) {

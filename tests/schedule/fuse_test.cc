@@ -59,7 +59,7 @@ TEST(Fuse, within_a_limit_the_groups_are_as_large_as_fit) {
   const Schedule gpipe = generate("gpipe", {.ranks = 1, .micro_batches = 4});
   EXPECT_EQ(lists(fuse_w(gpipe, within({4}))), "rank 0: 0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 0W0-3\n");
   const Schedule one_by_one = generate("sequential", {.ranks = 1, .micro_batches = 5});
-  EXPECT_EQ(lists(fuse_w(one_by_one, within({2}))), 
+  EXPECT_EQ(lists(fuse_w(one_by_one, within({2}))),
             "rank 0: 0F0 0I0 0F1 0I1 0W0-1 0F2 0I2 0F3 0I3 0W2-3 0F4 0I4 0W4\n");
   EXPECT_EQ(fuse_w(one_by_one, within({1})), fuse_w(one_by_one, {.group = 1}));
 }
@@ -68,7 +68,9 @@ TEST(Fuse, a_limit_that_single_Ws_exceed_is_refused_with_the_smallest_that_works
   const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 8});
   EXPECT_EQ(smallest_fuse_limit(schedule), (std::vector<int>{3, 2, 1}));
   EXPECT_TRUE(judge(fuse_w(schedule, within({3, 2, 1}))).ok);
-  EXPECT_EQ(test::complaint<PlanError>([&] { fuse_w(schedule, within({3, 1, 1})); }),
+  EXPECT_EQ(test::complaint<PlanError>([&] {
+              fuse_w(schedule, within({3, 1, 1}));
+            }),
             "rank 1 may hold 1 live micro-batches, which this schedule exceeds even with single W's: the smallest "
             "limits that work are 3 2 1, by rank");
 }
@@ -81,8 +83,8 @@ TEST(Fuse, several_stages_of_a_rank_keep_the_order_in_which_they_end) {
 }
 
 TEST(Fuse, an_overlap_pair_stays_one) {
-  const Schedule v = v_shape(2, "0F0 3F0 (0F1;3B0)OVERLAP_F_B 3F1 0B0 3B1 0B1",
-                             "1F0 2F0 1F1 (2F1;2B0)OVERLAP_F_B 1B0 2B1 1B1");
+  const Schedule v =
+      v_shape(2, "0F0 3F0 (0F1;3B0)OVERLAP_F_B 3F1 0B0 3B1 0B1", "1F0 2F0 1F1 (2F1;2B0)OVERLAP_F_B 1B0 2B1 1B1");
   const Schedule fused = fuse_w(v);
   EXPECT_EQ(lists(fused),
             "rank 0: 0F0 3F0 (0F1;3I0)OVERLAP_F_B 3F1 0I0 3I1 0I1 3W0-1 0W0-1\n"
@@ -91,8 +93,9 @@ TEST(Fuse, an_overlap_pair_stays_one) {
 }
 
 TEST(Fuse, Ws_that_come_out_of_I_order_still_ascend) {
-  const Schedule backwards = read_schedule("penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
-                                           "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0 0W1 0W2\n");
+  const Schedule backwards = read_schedule(
+      "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
+      "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0 0W1 0W2\n");
   EXPECT_EQ(lists(fuse_w(backwards)), "rank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0-2\n");
   EXPECT_EQ(lists(fuse_w(backwards, {.group = 2})), "rank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0-1 0W2\n");
   EXPECT_EQ(smallest_fuse_limit(backwards), std::vector<int>{3});

@@ -107,10 +107,13 @@ TEST(Generate, interleaved_meets_the_bubble_rates_that_the_zero_bubble_paper_mea
     std::vector<double> row;
     for (std::string value; std::getline(cells, value, ',');) row.push_back(std::stod(value));
     const int chunks = model == "1.5B" ? 3 : 4;
-    const Costs costs{.forward = {row[2] / chunks}, .input_grad = {row[3] / chunks}, .weight_grad = {row[4] / chunks},
-                      .update = {0}, .message = row[5]};
-    const ScheduleShape shape{.ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1]),
-                              .chunks = chunks};
+    const Costs costs{.forward = {row[2] / chunks},
+                      .input_grad = {row[3] / chunks},
+                      .weight_grad = {row[4] / chunks},
+                      .update = {0},
+                      .message = row[5]};
+    const ScheduleShape shape{
+        .ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1]), .chunks = chunks};
     EXPECT_NEAR(simulate(lower(generate("interleaved", shape)), costs).bubble_span, row[7], 0.004) << line;
   }
   EXPECT_EQ(rows, 6);

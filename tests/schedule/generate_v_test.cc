@@ -27,9 +27,7 @@ ScheduleShape shape_of(int ranks, int micro_batches) {
   return {.ranks = ranks, .micro_batches = micro_batches, .chunks = 2};
 }
 
-Costs equal_stages(double f, double i, double w) {
-  return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}};
-}
+Costs equal_stages(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
 /// The idle time of the rank that takes longest, from its first word to its last.
 double bubble(std::string_view name, const ScheduleShape& shape, const Costs& costs = Costs::unit()) {

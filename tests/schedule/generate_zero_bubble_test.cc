@@ -16,9 +16,7 @@
 namespace penstock {
 namespace {
 
-Costs costs_of(double f, double i, double w) {
-  return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}};
-}
+Costs costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
 /// The time that the slowest rank idles on its span, for equal stages.
 double idle_time(const Schedule& schedule, const Costs& costs) {
@@ -57,7 +55,8 @@ TEST(GenerateZeroBubble, without_neighbours_the_words_are_split_all_the_same) {
     EXPECT_EQ(board(generate(name, {.ranks = 1, .micro_batches = 2})), "rank 0 | 0F0 0I0 0W0 0F1 0I1 0W1\n") << name;
     EXPECT_EQ(board(generate(name, {.ranks = 2, .micro_batches = 1})),
               "rank 0 | 0F0  .   .  0I0 0W0\n"
-              "rank 1 |  .  1F0 1I0 1W0  .\n") << name;
+              "rank 1 |  .  1F0 1I0 1W0  .\n")
+        << name;
   }
 }
 
@@ -141,8 +140,11 @@ std::vector<Cell> published(const std::vector<std::string>& columns) {
       if (std::find(columns.begin(), columns.end(), head.at(column)) == columns.end()) continue;
       Costs costs = costs_of(std::stod(row[3]), std::stod(row[4]), std::stod(row[5]));
       costs.message = std::stod(row[6]);
-      cells.push_back({row[0], {.ranks = std::stoi(row[1]), .micro_batches = std::stoi(row[2])}, costs,
-                       head[column], std::stod(row[column])});
+      cells.push_back({row[0],
+                       {.ranks = std::stoi(row[1]), .micro_batches = std::stoi(row[2])},
+                       costs,
+                       head[column],
+                       std::stod(row[column])});
     }
   }
   return cells;

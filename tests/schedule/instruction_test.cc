@@ -36,9 +36,9 @@ TEST(Instruction, a_W_over_one_micro_batch_is_a_plain_W) {
 }
 
 TEST(Instruction, every_word_reads_back) {
-  for (const char* word : {"2F0", "2B0", "2I0", "2W0", "0W0-7", "0SEND_F1", "1RECV_F1", "1SEND_B1", "0RECV_B1",
-                           "0SEND_F1>3", "3RECV_F1<0", "3SEND_B1>0", "0RECV_B1<3", "0REDUCE", "0NORM", "0STEP",
-                           "65535F2147483647"})
+  for (const char* word :
+       {"2F0", "2B0", "2I0", "2W0", "0W0-7", "0SEND_F1", "1RECV_F1", "1SEND_B1", "0RECV_B1", "0SEND_F1>3", "3RECV_F1<0",
+        "3SEND_B1>0", "0RECV_B1<3", "0REDUCE", "0NORM", "0STEP", "65535F2147483647"})
     EXPECT_EQ(to_string(parse_instruction(word)), word);
 }
 

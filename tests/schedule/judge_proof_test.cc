@@ -100,8 +100,7 @@ TEST(JudgeProof, names_where_a_dropped_word_is_missing) {
     order_at(working.schedule, cell).erase(word_at(working.schedule, cell));
     const Verdict verdict = judged(working);
     assert_names(verdict, {cell.rank, static_cast<int>(order_at(working.schedule, cell).size())});
-    const Instruction named =
-        is_message(word) ? word : Instruction::compute(word.op(), word.stage(), word.first());
+    const Instruction named = is_message(word) ? word : Instruction::compute(word.op(), word.stage(), word.first());
     RC_ASSERT(verdict.reason.starts_with(to_string(named) + " is missing"));
   }));
 }

@@ -133,17 +133,19 @@ TEST(Judge, messages_keep_to_the_links_of_the_model) {
   expect({lowered, "link 2>1 does not go forward: values go from an earlier stage to a later one", {}},
          along({{StageId(2), StageId(1)}}));
 
-  Schedule v = lower(read_schedule("penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 1\nrank_of_stage 0 0\n"
-                                   "rank 0: 0F0 1F0 1B0 0B0\n"));
+  Schedule v =
+      lower(read_schedule("penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 1\nrank_of_stage 0 0\n"
+                          "rank 0: 0F0 1F0 1B0 0B0\n"));
   v.orders[0].insert(v.orders[0].begin() + 1, parse_instruction("0SEND_F0"));
-  expect({v, "0SEND_F0 is a message within rank 0: stages 0 and 1 are both there and hand over without one",
-          cell(0, 1)});
+  expect(
+      {v, "0SEND_F0 is a message within rank 0: stages 0 and 1 are both there and hand over without one", cell(0, 1)});
 }
 
 TEST(Judge, live) {
   expect({lists(" 0F0 0B0 0F1 0B1", " 1F0 1F1 1B0 1B1"),
           "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1F1, which needs 0F1 of rank 0, which is "
-          "at 0B0", cell(0, 1)});
+          "at 0B0",
+          cell(0, 1)});
   expect({lists(" 0F0 0F1 0B0 0B1", " 1B0 1F0 1F1 1B1"),
           "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1B0, which needs 1F0, later on that rank",
           cell(1, 0)});
@@ -151,12 +153,15 @@ TEST(Judge, live) {
   expect({lists(" 0F0 0F1 0SEND_F0 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
                 " 1F0 1RECV_F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"),
           "deadlock: rank 0 is at 0B0, which needs 1SEND_B0 of rank 1, which is at 1F0, which needs 1RECV_F0, later on "
-          "that rank", cell(1, 0)});
+          "that rank",
+          cell(1, 0)});
 }
 
 TEST(Judge, a_receive_posts_and_lets_its_rank_go_on) {
   EXPECT_EQ(judge(lists(" 0F0 0SEND_F0 0RECV_B0 0RECV_B1 0F1 0SEND_F1 0B0 0B1",
-                        " 1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1")).reason, "");
+                        " 1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1"))
+                .reason,
+            "");
 }
 
 TEST(Judge, bounded) {

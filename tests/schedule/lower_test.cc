@@ -44,24 +44,27 @@ TEST(Lower, skip_links_go_straight_and_integers_bring_nothing_back) {
 }
 
 TEST(Lower, stages_of_one_rank_hand_over_without_a_message) {
-  const Schedule v = read_schedule("penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
-                                   "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
+  const Schedule v = read_schedule(
+      "penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
+      "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
   EXPECT_EQ(lists(lower(v)),
             "rank 0: 0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 3STEP 0RECV_B0 0B0 0STEP\n"
             "rank 1: 1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2B0 2STEP 1B0 1SEND_B0 1STEP\n");
 }
 
 TEST(Lower, a_stage_steps_when_its_last_gradient_is_added_and_no_sooner) {
-  const Schedule split = read_schedule("penstock schedule 1\nname split\nranks 1\nstages 2\nmicro_batches 3\n"
-                                       "rank_of_stage 0 0\n"
-                                       "rank 0: 0F0 1F0 1I0 0I0 0F1 1F1 1I1 0I1 0F2 1F2 1I2 1W0-2 0I2 0W0-1 0W2\n");
+  const Schedule split = read_schedule(
+      "penstock schedule 1\nname split\nranks 1\nstages 2\nmicro_batches 3\n"
+      "rank_of_stage 0 0\n"
+      "rank 0: 0F0 1F0 1I0 0I0 0F1 1F1 1I1 0I1 0F2 1F2 1I2 1W0-2 0I2 0W0-1 0W2\n");
   EXPECT_EQ(lists(lower(split)),
             "rank 0: 0F0 1F0 1I0 0I0 0F1 1F1 1I1 0I1 0F2 1F2 1I2 1W0-2 1STEP 0I2 0W0-1 0W2 0STEP\n");
 }
 
 TEST(Lower, what_waits_for_other_ranks_comes_last) {
-  const Schedule chunks = read_schedule("penstock schedule 1\nname chunks\nranks 1\nstages 2\nmicro_batches 1\n"
-                                        "rank_of_stage 0 0\nrank 0: 0F0 1F0 1B0 0B0\n");
+  const Schedule chunks = read_schedule(
+      "penstock schedule 1\nname chunks\nranks 1\nstages 2\nmicro_batches 1\n"
+      "rank_of_stage 0 0\nrank 0: 0F0 1F0 1B0 0B0\n");
   EXPECT_EQ(lists(lower(chunks, LowerOptions{.reduce = true})),
             "rank 0: 0F0 1F0 1B0 0B0 0REDUCE 1REDUCE 0STEP 1STEP\n");
   EXPECT_EQ(lists(lower(chunks, LowerOptions{.norm = true})), "rank 0: 0F0 1F0 1B0 0B0 0NORM 1NORM 0STEP 1STEP\n");
@@ -77,8 +80,9 @@ TEST(Lower, ends_the_step_as_asked) {
 }
 
 TEST(Lower, keeps_the_halves_of_an_overlap_together) {
-  Schedule pair = read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
-                                "rank 0: 0F0 (0F1;0B0)OVERLAP_F_B 0B1\nrank 1: 1F0 1B0 1F1 1B1\n");
+  Schedule pair = read_schedule(
+      "penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
+      "rank 0: 0F0 (0F1;0B0)OVERLAP_F_B 0B1\nrank 1: 1F0 1B0 1F1 1B1\n");
   const Schedule lowered = lower(pair);
   EXPECT_EQ(lists(lowered).substr(0, lists(lowered).find('\n')),
             "rank 0: 0F0 0SEND_F0 (0F1;0SEND_F1;0RECV_B0;0B0)OVERLAP_F_B 0RECV_B1 0B1 0STEP");

@@ -61,9 +61,7 @@ class Interpreter {
   static std::string fact(const char* what, int a, int b, int i) { return say(what, " ", a, " ", b, " ", i); }
   static std::string fact(const char* what, int stage, int i = 0) { return say(what, " ", stage, " ", i); }
   int rank_of(int stage) const { return schedule_.rank_of_stage[static_cast<std::size_t>(stage)].value(); }
-  bool by_message(const Link& link) const {
-    return lowered_ && rank_of(link.from.value()) != rank_of(link.to.value());
-  }
+  bool by_message(const Link& link) const { return lowered_ && rank_of(link.from.value()) != rank_of(link.to.value()); }
 
   bool placed() const {
     for (int rank = 0; rank < schedule_.rank_count(); ++rank)

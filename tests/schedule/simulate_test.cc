@@ -16,9 +16,7 @@
 namespace penstock {
 namespace {
 
-Costs costs_of(double f, double i, double w) {
-  return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}};
-}
+Costs costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
 TEST(Simulate, closed_forms_without_communication) {
   const double f = 3, b = 2 + 5;
@@ -64,8 +62,9 @@ TEST(Simulate, meets_the_bubble_rates_that_the_zero_bubble_paper_measured_for_1f
 }
 
 Schedule split() {
-  return read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
-                       "rank 0: 0F0 0F1 0I0 0I1 0W0-1\nrank 1: 1F0 1I0 1F1 1I1 1W0 1W1\n");
+  return read_schedule(
+      "penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
+      "rank 0: 0F0 0F1 0I0 0I1 0W0-1\nrank 1: 1F0 1I0 1F1 1I1 1W0 1W1\n");
 }
 
 TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
@@ -109,8 +108,8 @@ TEST(Simulate, words_that_vary_make_steps_longer) {
 
 /// One rank that runs `words` of four micro-batches.
 Schedule alone(const std::string& words) {
-  return read_schedule("penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 4\nrank_of_stage 0\nrank 0: " +
-                       words + "\n");
+  return read_schedule(
+      "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 4\nrank_of_stage 0\nrank 0: " + words + "\n");
 }
 
 // A single W takes 5, one over all four takes 4 * 2 = 8, as 4 and 1 for each micro-batch; so two take 6 and three 7.
@@ -128,8 +127,14 @@ TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
 
 // Parameters are kept from F, I or B to F or I; gradients from W or B to W; a B uses both.
 TEST(Simulate, a_word_after_another_of_its_stage_is_spared_what_the_cache_keeps) {
-  const Costs costs{.forward = {10}, .input_grad = {20}, .weight_grad = {30}, .weight_grad_fused = {30},
-                    .backward = {60}, .forward_spared = {1}, .input_grad_spared = {2}, .weight_grad_spared = {4}};
+  const Costs costs{.forward = {10},
+                    .input_grad = {20},
+                    .weight_grad = {30},
+                    .weight_grad_fused = {30},
+                    .backward = {60},
+                    .forward_spared = {1},
+                    .input_grad_spared = {2},
+                    .weight_grad_spared = {4}};
   const auto takes = [&](const std::string& words) { return simulate(alone(words), costs).makespan; };
   EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), 40 - 3 * 1 + 240 - 4 * 2 - 3 * 4);
   EXPECT_EQ(takes("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), 40 - 3 * 1 + 240 - 4 * 2);
@@ -173,8 +178,9 @@ TEST(Simulate, updates_follow_the_words_whether_they_are_lowered_or_not) {
 //   rank 1 |     1F0 2F0            2B0----- 1B0-----                 rank 1 is at work
 TEST(Simulate, an_update_passes_while_others_work) {
   const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 0, 0, 4}};
-  const Schedule schedule = read_schedule("penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
-                                          "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
+  const Schedule schedule = read_schedule(
+      "penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
+      "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
   for (const Schedule& one : {schedule, lower(schedule)}) EXPECT_EQ(simulate(one, costs).makespan, 4 + 4 * 2 + 1);
 }
 
@@ -210,8 +216,9 @@ TEST(Simulate, a_send_that_stands_late_is_sent_late) {
 }
 
 TEST(Simulate, a_chunk_counts_for_its_share_of_a_micro_batch) {
-  const Schedule v = read_schedule("penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 2\nrank_of_stage 0 0\n"
-                                   "rank 0: 0F0 1F0 0F1 1B0 1F1 1B1 0B0 0B1\n");
+  const Schedule v = read_schedule(
+      "penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 2\nrank_of_stage 0 0\n"
+      "rank 0: 0F0 1F0 0F1 1B0 1F1 1B1 0B0 0B1\n");
   EXPECT_EQ(simulate(v, Costs::unit()).peak_activations, std::vector<double>{1.5});
 }
 

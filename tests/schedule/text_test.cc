@@ -133,9 +133,8 @@ TEST(ScheduleText, writes_nothing_that_it_would_not_read) {
   refused([](Schedule& s) { s.rank_of_stage.clear(); });
   refused([](Schedule& s) { s.orders[0][0] = parse_instruction("2F0"); });
   refused([](Schedule& s) { s.orders[0][0] = Instruction::compute(Op::forward, StageId(0), MicroBatch(-1)); });
-  refused([](Schedule& s) {
-    s.orders[0][0] = Instruction::fused_weight_grad(StageId(0), MicroBatch(1), MicroBatch(0));
-  });
+  refused(
+      [](Schedule& s) { s.orders[0][0] = Instruction::fused_weight_grad(StageId(0), MicroBatch(1), MicroBatch(0)); });
   refused([](Schedule& s) {
     s.orders[0][0] = Instruction::message(Op::send_forward, StageId(1), StageId(0), MicroBatch(0));
   });

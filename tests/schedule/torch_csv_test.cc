@@ -58,9 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Torch, TorchFile,
                                          "interleavedzb_p4_m8_v2_compute.csv", "loopedbfs_p2_m4_v2_comms.csv",
                                          "loopedbfs_p2_m4_v2_compute.csv", "zbv_p4_m8_v2_comms.csv",
                                          "zbv_p4_m8_v2_compute.csv"),
-                         [](const auto& file) {
-                           return std::filesystem::path(file.param).stem().string();
-                         });
+                         [](const auto& file) { return std::filesystem::path(file.param).stem().string(); });
 
 TEST(TorchCsv, backwards_out_of_order_become_I_and_a_W_that_waits) {
   const CsvSchedule csv = read_torch_csv("0F0,0F1,0F2,,,0B2,0B1,0B0\r\n,1F0,1F1,1F2,1B2,1B1,1B0\r\n");
@@ -102,20 +100,23 @@ TEST(TorchCsv, writes_messages_and_what_torch_knows_of_the_end) {
       "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\r\n"
       "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\r\n";
   EXPECT_EQ(write_torch_csv(schedule, {.messages = true}), expected);
-  EXPECT_EQ(write_torch_csv(strip(schedule), {.messages = true}), "0F0,0SEND_F0,0RECV_B0,0B0\r\n"
-                                                                  "1RECV_F0,1F0,1B0,1SEND_B0\r\n");
+  EXPECT_EQ(write_torch_csv(strip(schedule), {.messages = true}),
+            "0F0,0SEND_F0,0RECV_B0,0B0\r\n"
+            "1RECV_F0,1F0,1B0,1SEND_B0\r\n");
 }
 
 TEST(TorchCsv, expands_a_fused_W_that_torch_would_read_as_its_first) {
-  const Schedule fused = read_schedule("penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
-                                       "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I0 0I1 0I2 0W0-2\n");
+  const Schedule fused = read_schedule(
+      "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
+      "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I0 0I1 0I2 0W0-2\n");
   EXPECT_EQ(write_torch_csv(fused), "0F0,0F1,0F2,0I0,0I1,0I2,0W0,0W1,0W2\r\n");
 }
 
 TEST(TorchCsv, overlap_pairs_share_a_cell_in_both_forms) {
-  const Schedule pair = read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\n"
-                                      "rank_of_stage 0 1\nrank 0: 0F0 (0F1;0B0)OVERLAP_F_B 0B1\n"
-                                      "rank 1: 1F0 1B0 1F1 1B1\n");
+  const Schedule pair = read_schedule(
+      "penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\n"
+      "rank_of_stage 0 1\nrank 0: 0F0 (0F1;0B0)OVERLAP_F_B 0B1\n"
+      "rank 1: 1F0 1B0 1F1 1B1\n");
   EXPECT_EQ(write_torch_csv(pair), "0F0,,,(0F1;0B0)OVERLAP_F_B,,0B1\r\n,1F0,1B0,1F1,1B1\r\n");
   EXPECT_EQ(write_torch_csv(lower(pair), {.messages = true}),
             "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OVERLAP_F_B,0SEND_F1,0RECV_B1,0B1\r\n"

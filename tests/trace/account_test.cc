@@ -81,8 +81,8 @@ TEST(Account, communication_has_its_own_part) {
   Trace trace = made_trace({});
   for (RankStep& step : trace.ranks[0])
     for (std::size_t i = 1; i < step.spans.size(); ++i)
-      if (to_string(step.spans[i].instruction) == "0SEND_F1") step.spans[i].end_ns += 500'000,
-          step.spans[i + 1].begin_ns += 500'000;
+      if (to_string(step.spans[i].instruction) == "0SEND_F1")
+        step.spans[i].end_ns += 500'000, step.spans[i + 1].begin_ns += 500'000;
   const RankAccount part = account(trace).ranks[0];
   EXPECT_DOUBLE_EQ(part.communication, 0.5);
   EXPECT_DOUBLE_EQ(part.wait_warmup, 1.5);
@@ -91,8 +91,8 @@ TEST(Account, communication_has_its_own_part) {
 TEST(Account, who_is_faster_waits_in_the_steady_phase) {
   const Costs costs{.forward = {2, 1}, .input_grad = {4, 2}, .weight_grad = {0}};
   for (const char* name : {"1f1b", "gpipe"}) {
-    const Account result = account(made_trace({.schedule = name, .shape = {.ranks = 2, .micro_batches = 8},
-                                               .costs = costs}));
+    const Account result =
+        account(made_trace({.schedule = name, .shape = {.ranks = 2, .micro_batches = 8}, .costs = costs}));
     EXPECT_DOUBLE_EQ(result.ranks[0].wait_imbalance, 0) << name;
     EXPECT_DOUBLE_EQ(result.ranks[1].wait_warmup, 2) << name;
     EXPECT_GE(result.ranks[1].wait_imbalance, 7) << name;
@@ -135,8 +135,7 @@ TEST(Account, a_wait_whose_message_was_on_its_way_is_the_message_s) {
   EXPECT_DOUBLE_EQ(result.measured_ms, 16);  // four of them stand in the way
   EXPECT_DOUBLE_EQ(result.ranks[1].wait_warmup, 1);
   EXPECT_GT(result.ranks[1].wait_message, 0.25);
-  for (const RankAccount& rank : result.ranks)
-    EXPECT_NEAR(rank.waiting() + rank.compute, rank.total, tiny);
+  for (const RankAccount& rank : result.ranks) EXPECT_NEAR(rank.waiting() + rank.compute, rank.total, tiny);
 }
 
 TEST(Account, agreeing_with_other_ranks_is_synchronisation) {
@@ -211,7 +210,7 @@ double RankAccount::*part_at(const RankStep& step, double instant) {
       case Activity::wait:
         if (instant >= static_cast<double>(span.end_ns - span.late_ns)) return &RankAccount::wait_late;
         return instant >= static_cast<double>(span.end_ns - span.late_ns - span.transit_ns) ? &RankAccount::wait_message
-                                                                                           : idle;
+                                                                                            : idle;
     }
   }
   return &RankAccount::other;
@@ -243,9 +242,8 @@ Trace any_run() {
       span.late_ns = *rc::gen::inRange(0, 25);
     }
     step.end_ns = clock + *rc::gen::inRange(0, 10);
-    std::erase_if(step.spans, [](const Span& span) {
-      return span.activity != Activity::compute && *rc::gen::inRange(0, 4) == 0;
-    });
+    std::erase_if(step.spans,
+                  [](const Span& span) { return span.activity != Activity::compute && *rc::gen::inRange(0, 4) == 0; });
   }
   return trace;
 }
@@ -265,13 +263,13 @@ RC_GTEST_PROP(Account, every_instant_is_in_one_part, ()) {
     for (std::int64_t ns = begin; ns < end; ++ns)
       expected.*part_at(trace.ranks[rank][0], static_cast<double>(ns) + 0.5) += 1e-6;
     const RankAccount& part = result.ranks[rank];
-    for (const auto member : {&RankAccount::compute, &RankAccount::update, &RankAccount::synchronisation,
-                              &RankAccount::communication, &RankAccount::wait_message, &RankAccount::wait_late,
-                              &RankAccount::wait_warmup, &RankAccount::wait_imbalance, &RankAccount::wait_drain,
-                              &RankAccount::other})
+    for (const auto member :
+         {&RankAccount::compute, &RankAccount::update, &RankAccount::synchronisation, &RankAccount::communication,
+          &RankAccount::wait_message, &RankAccount::wait_late, &RankAccount::wait_warmup, &RankAccount::wait_imbalance,
+          &RankAccount::wait_drain, &RankAccount::other})
       RC_ASSERT(std::abs(part.*member - expected.*member) < 1e-9);
-    const double sum = part.compute + part.update + part.synchronisation + part.communication + part.waiting() +
-                       part.other;
+    const double sum =
+        part.compute + part.update + part.synchronisation + part.communication + part.waiting() + part.other;
     RC_ASSERT(std::abs(sum - part.total) < 1e-9);
     RC_ASSERT(part.total == result.measured_ms);
   }
@@ -312,8 +310,13 @@ TEST(MeasuredCosts, split_and_fused_weight_gradients) {
   const StageId stage(0);
   const auto i = [&](int micro_batch) { return Instruction::compute(Op::input_grad, stage, MicroBatch(micro_batch)); };
   const auto f = [&](int micro_batch) { return Instruction::compute(Op::forward, stage, MicroBatch(micro_batch)); };
-  const Order order{f(0), f(1), i(0), i(1), Instruction::fused_weight_grad(stage, MicroBatch(0), MicroBatch(1)),
-                    Instruction::step_wide(Op::norm, stage), Instruction::step_wide(Op::step, stage)};
+  const Order order{f(0),
+                    f(1),
+                    i(0),
+                    i(1),
+                    Instruction::fused_weight_grad(stage, MicroBatch(0), MicroBatch(1)),
+                    Instruction::step_wide(Op::norm, stage),
+                    Instruction::step_wide(Op::step, stage)};
   trace.schedule = {"split", 2, {Rank(0)}, {order}};
   RankStep step;
   for (const Instruction& word : order) {

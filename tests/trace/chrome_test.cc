@@ -208,7 +208,9 @@ TEST(Chrome, says_where_a_file_was_changed) {
             "the trace's penstock object is not what Penstock writes for it");
   EXPECT_EQ(complaint_after([](json& d) { d["note"] = "mine"; }),
             "the trace holds more than displayTimeUnit (ms), penstock and traceEvents");
-  EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"].push_back({{"ph", "i"}}); }),
+  EXPECT_EQ(complaint_after([](json& d) {
+              d["traceEvents"].push_back({{"ph", "i"}});
+            }),
             "the trace holds 65 events where Penstock writes 64");
   EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["schedule"] = "penstock schedule 2"; }).substr(0, 6), "line 1");
 }

@@ -43,9 +43,10 @@ TEST(CompleteSteps, says_when_there_is_none) {
     complete_steps(trace);
     FAIL() << "an error was due";
   } catch (const DataError& error) {
-    EXPECT_STREQ(error.what(), "the trace holds no step that all 2 ranks ran to its end with 4 micro-batches: "
-                               "trace at least one full training step (a step of more than some 500,000 words on a "
-                               "rank is too long to be kept)");
+    EXPECT_STREQ(error.what(),
+                 "the trace holds no step that all 2 ranks ran to its end with 4 micro-batches: "
+                 "trace at least one full training step (a step of more than some 500,000 words on a "
+                 "rank is too long to be kept)");
   }
 }
 

@@ -41,8 +41,13 @@ TEST(ScheduleJson, tells_shape_costs_and_figures) {
   EXPECT_EQ(made["stages"], 2);
   EXPECT_EQ(made["micro_batches"], 4);
   EXPECT_EQ(made["rank_of_stage"], (json{0, 1}));
-  EXPECT_EQ(made["costs"], (json{{"forward", {1, 2}}, {"input_grad", {1}}, {"weight_grad", {1}}, {"update", {0}},
-                                 {"message", 0.5}, {"weight_share", 0.25}, {"overhead", 0.125}}));
+  EXPECT_EQ(made["costs"], (json{{"forward", {1, 2}},
+                                 {"input_grad", {1}},
+                                 {"weight_grad", {1}},
+                                 {"update", {0}},
+                                 {"message", 0.5},
+                                 {"weight_share", 0.25},
+                                 {"overhead", 0.125}}));
   EXPECT_EQ(made["makespan"], expected.makespan);
   EXPECT_EQ(made["span"], expected.span);
   EXPECT_EQ(made["bubble_makespan"], expected.bubble_makespan);
@@ -54,10 +59,21 @@ TEST(ScheduleJson, tells_shape_costs_and_figures) {
 TEST(ScheduleJson, slots_are_the_words_with_their_times) {
   const json made = document(lower(generate("1f1b", {.ranks = 2, .micro_batches = 4})), {.update = {3}});
   ASSERT_EQ(made["slots"].size(), 18) << "8 F, 8 B, 2 STEP";
-  EXPECT_EQ(slot(made, "1B0"), (json{{"rank", 1}, {"word", "1B0"}, {"op", "B"}, {"stage", 1},
-                                     {"micro_batches", {0, 0}}, {"begin", 2}, {"end", 4}, {"needs", {"1F0"}}}));
-  EXPECT_EQ(slot(made, "0STEP"), (json{{"rank", 0}, {"word", "0STEP"}, {"op", "STEP"}, {"stage", 0}, {"begin", 15},
-                                       {"end", 18}, {"needs", {"0B0", "0B1", "0B2", "0B3"}}}));
+  EXPECT_EQ(slot(made, "1B0"), (json{{"rank", 1},
+                                     {"word", "1B0"},
+                                     {"op", "B"},
+                                     {"stage", 1},
+                                     {"micro_batches", {0, 0}},
+                                     {"begin", 2},
+                                     {"end", 4},
+                                     {"needs", {"1F0"}}}));
+  EXPECT_EQ(slot(made, "0STEP"), (json{{"rank", 0},
+                                       {"word", "0STEP"},
+                                       {"op", "STEP"},
+                                       {"stage", 0},
+                                       {"begin", 15},
+                                       {"end", 18},
+                                       {"needs", {"0B0", "0B1", "0B2", "0B3"}}}));
 }
 
 TEST(ScheduleJson, needs_reach_over_messages_chunks_and_fused_words) {

@@ -24,8 +24,8 @@ std::string drawn(const Schedule& schedule, const Costs& costs = Costs::unit()) 
 }
 
 TEST(ScheduleSvg, the_picture_is_the_golden_one) {
-  expect_golden(GOLDENS "/schedule.svg", drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}),
-                                               {.update = {0.5}, .message = 0.25}));
+  expect_golden(GOLDENS "/schedule.svg",
+                drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.update = {0.5}, .message = 0.25}));
 }
 
 TEST(ScheduleSvg, every_word_is_a_box_at_its_time) {
@@ -39,8 +39,9 @@ TEST(ScheduleSvg, every_word_is_a_box_at_its_time) {
 TEST(ScheduleSvg, the_title_tells_the_figures) {
   const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.forward = {1, 2}});
   EXPECT_EQ(occurrences(picture, ">1f1b: p = 2, v = 1, m = 4</text>"), 1);
-  EXPECT_EQ(occurrences(picture, ">makespan 19; bubble 26.32 % of the makespan, 26.32 % of the span; at most 2 live "
-                                 "activations on a rank, in micro-batches of a whole rank</text>"),
+  EXPECT_EQ(occurrences(picture,
+                        ">makespan 19; bubble 26.32 % of the makespan, 26.32 % of the span; at most 2 live "
+                        "activations on a rank, in micro-batches of a whole rank</text>"),
             1);
   EXPECT_EQ(occurrences(picture, ">F = 1 to 2, I = 1, W = 1</text>"), 1);
 }
@@ -86,8 +87,9 @@ TEST(ScheduleSvg, refuses_what_nobody_could_see) {
     schedule_svg(schedule, Costs::unit());
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "a picture of 20020 boxes: at most 20000 can be told apart as SVG; draw fewer "
-                               "micro-batches, or take HTML, which zooms");
+    EXPECT_STREQ(error.what(),
+                 "a picture of 20020 boxes: at most 20000 can be told apart as SVG; draw fewer "
+                 "micro-batches, or take HTML, which zooms");
   }
 }
 

@@ -59,7 +59,8 @@ TEST(ScheduleTable, what_was_measured_has_columns_where_there_is_any) {
   EXPECT_NE(text.find("| bubble, measured | activations | simulated | measured | messages | simulated | measured |\n"),
             std::string::npos);
   EXPECT_NE(text.find("| sequential | 1 | (p-1)m(F+I+W) | 50.0 % | 50.0 % | 12.3 % | 1 | 1 | 1 | 2(p-1)m | 8 | 16 |\n"),
-            std::string::npos) << text;
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("| 8 | - |\n"), std::string::npos) << "of a row that was not measured";
   EXPECT_NE(to_table(rows).find("12.3 %"), std::string::npos);
 }

@@ -30,7 +30,8 @@ TEST(StepSvg, titles_name_both_times) {
   const std::string picture = step_svg(made_trace({}));
   EXPECT_EQ(occurrences(picture, ">predicted with the times measured below: 15 ms, idle 20 %</text>"), 1);
   EXPECT_EQ(occurrences(picture, ">measured 15 ms, idle 20 %</text>"), 1);
-  EXPECT_EQ(occurrences(picture, ">2 pipeline ranks, 2 stages, 4 micro-batches; step 1, the median of those traced<"), 1);
+  EXPECT_EQ(occurrences(picture, ">2 pipeline ranks, 2 stages, 4 micro-batches; step 1, the median of those traced<"),
+            1);
 }
 
 TEST(StepSvg, labels_stand_only_where_they_fit) {

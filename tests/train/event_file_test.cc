@@ -28,10 +28,10 @@ TEST(EventFile, checksums_are_those_of_the_standard) {
 
 TEST(EventFile, an_event_is_encoded_as_protocol_buffers_are) {
   const std::string event = scalar_event(1.0, 300, {{"a", 0.5}});
-  const unsigned char expected[] = {0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f,           // wall_time: 1.0
+  const unsigned char expected[] = {0x09, 0,    0,    0,    0, 0, 0, 0xf0, 0x3f,  // wall_time: 1.0
                                     0x10, 0xac, 0x02,                             // step: 300
                                     0x2a, 0x0a, 0x0a, 0x08,                       // summary of a value of 8 bytes
-                                    0x0a, 0x01, 'a', 0x15, 0, 0, 0, 0x3f};        // its tag, its number
+                                    0x0a, 0x01, 'a',  0x15, 0, 0, 0, 0x3f};       // its tag, its number
   EXPECT_EQ(event, std::string(reinterpret_cast<const char*>(expected), sizeof(expected)));
   const std::string record = event_record(event);
   EXPECT_EQ(record.size(), 8 + 4 + event.size() + 4);

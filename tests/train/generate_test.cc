@@ -35,8 +35,7 @@ std::vector<Tokens> without_memory(const GenerateOptions& options) {
   for (std::size_t i = 0; i < prompts.size(); ++i)
     for (std::int64_t made = 0; made < options.tokens; ++made) {
       Tokens& row = sequences[i];
-      const torch::Tensor logits =
-          pipeline.infer(torch::tensor(row).unsqueeze(0)).output().select(1, -1).contiguous();
+      const torch::Tensor logits = pipeline.infer(torch::tensor(row).unsqueeze(0)).output().select(1, -1).contiguous();
       row.push_back(sample_token({logits.const_data_ptr<float>(), 11}, options.sampling,
                                  uniform_number({options.seed, i, row.size()})));
     }

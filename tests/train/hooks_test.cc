@@ -138,11 +138,17 @@ TEST(JsonHook, lines_parse_back) {
   ASSERT_TRUE(out.str().ends_with("\n"));
   const auto lines = json_lines(out.str());
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 2}, {"step", 7}, {"loss", 0.1 + 0.2}, {"samples", 32},
-                                      {"step_ms", 500.0}, {"samples_per_s", 64.0}}));
+  EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 2},
+                                      {"step", 7},
+                                      {"loss", 0.1 + 0.2},
+                                      {"samples", 32},
+                                      {"step_ms", 500.0},
+                                      {"samples_per_s", 64.0}}));
   EXPECT_EQ(lines[0].at("loss").get<double>(), 0.1 + 0.2);  // every bit
-  EXPECT_EQ(lines[1], (nlohmann::json{{"epoch", 1}, {"test_loss", evaluation.loss},
-                                      {"test_accuracy", *evaluation.accuracy}, {"test_samples", 10000}}));
+  EXPECT_EQ(lines[1], (nlohmann::json{{"epoch", 1},
+                                      {"test_loss", evaluation.loss},
+                                      {"test_accuracy", *evaluation.accuracy},
+                                      {"test_samples", 10000}}));
 }
 
 TEST(JsonHook, a_loss_that_is_no_number_is_null) {
@@ -161,10 +167,18 @@ TEST(JsonHook, what_is_known_of_a_step_besides) {
   report.peak_activations = 2;
   report.peak_resident_bytes = 1 << 20;
   json_hook(out)->after_step(report);
-  EXPECT_EQ(json_lines(out.str()).at(0),
-            (nlohmann::json{{"epoch", 0}, {"step", 0}, {"loss", 1.0}, {"lr", 0.5}, {"grad_norm", 3.0}, {"samples", 32},
-                            {"step_ms", 500.0}, {"samples_per_s", 64.0}, {"tokens_per_s", 4096.0}, {"bubble", 0.25},
-                            {"peak_activations", 2}, {"peak_resident_bytes", 1 << 20}}));
+  EXPECT_EQ(json_lines(out.str()).at(0), (nlohmann::json{{"epoch", 0},
+                                                         {"step", 0},
+                                                         {"loss", 1.0},
+                                                         {"lr", 0.5},
+                                                         {"grad_norm", 3.0},
+                                                         {"samples", 32},
+                                                         {"step_ms", 500.0},
+                                                         {"samples_per_s", 64.0},
+                                                         {"tokens_per_s", 4096.0},
+                                                         {"bubble", 0.25},
+                                                         {"peak_activations", 2},
+                                                         {"peak_resident_bytes", 1 << 20}}));
 }
 
 EvaluationReport without_accuracy() {
@@ -176,8 +190,8 @@ EvaluationReport without_accuracy() {
 TEST(JsonHook, metrics_of_one_s_own) {
   std::ostringstream out;
   json_hook(out)->after_test(without_accuracy());
-  EXPECT_EQ(json_lines(out.str()).at(0), (nlohmann::json{{"epoch", 1}, {"test_loss", 0.5}, {"test_close", 0.4},
-                                                         {"test_samples", 10}}));
+  EXPECT_EQ(json_lines(out.str()).at(0),
+            (nlohmann::json{{"epoch", 1}, {"test_loss", 0.5}, {"test_close", 0.4}, {"test_samples", 10}}));
 }
 
 TEST(ConsoleHook, metrics_of_one_s_own) {
@@ -224,9 +238,10 @@ TEST(EpochLogHook, a_line_for_training_and_one_for_the_test) {
 
 TEST(LossMonitorHook, counts_from_one) {
   const auto monitor = [](std::int64_t every) {
-    return written_by([every](std::ostream& out) { return loss_monitor_hook(out, every); }, [](Hook& hook) {
-      for (std::int64_t step = 0; step < 4; ++step) hook.after_step(step_of(step, 4.61));
-    });
+    return written_by([every](std::ostream& out) { return loss_monitor_hook(out, every); },
+                      [](Hook& hook) {
+                        for (std::int64_t step = 0; step < 4; ++step) hook.after_step(step_of(step, 4.61));
+                      });
   };
   EXPECT_EQ(monitor(3), "epoch: 1 step: 3, loss is 4.61\n");
   EXPECT_TRUE(monitor(1).starts_with("epoch: 1 step: 1, loss is 4.61\nepoch: 1 step: 2, "));

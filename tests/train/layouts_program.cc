@@ -14,10 +14,14 @@ struct TimeFirst : Cell {
   Layer low = add("low", [] { return torch::nn::Linear(8, 8); });
   Layer head = add("head", [] { return torch::nn::Linear(8, 5); });
   Values forward_many(Values x) override {
-    const Value mixed = apply("mix", [](const Tensors& t) { return torch::einsum("ts,snc->tnc", {t[1], t[0]}); },
-                              Values{relu(in(x[0])), x[1]});
-    return {head(apply("pad", [](const Tensors& t) { return t[0] * t[1].t().unsqueeze(2); },
-                       Values{relu(low(mixed)), x[2]}))};
+    const Value mixed = apply(
+        "mix",
+        [](const Tensors& t) {
+          return torch::einsum("ts,snc->tnc", {t[1], t[0]});
+        },
+        Values{relu(in(x[0])), x[1]});
+    return {head(apply(
+        "pad", [](const Tensors& t) { return t[0] * t[1].t().unsqueeze(2); }, Values{relu(low(mixed)), x[2]}))};
   }
 };
 
@@ -69,9 +73,7 @@ void run(int argc, char** argv) {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) try {
-  penstock::run(argc, argv);
-} catch (const std::exception& error) {
+int main(int argc, char** argv) try { penstock::run(argc, argv); } catch (const std::exception& error) {
   std::cerr << error.what() << std::endl;
   std::_Exit(1);
 }

@@ -63,12 +63,14 @@ void expect_equal(const OptimizerFactory& ours, const Make& make_theirs, double 
 }
 
 TEST(Sgd, plain) {
-  expect_equal(sgd({.learning_rate = 0.1}), [](auto p) { return torch::optim::SGD(p, 0.1); }, 0.1);
+  expect_equal(
+      sgd({.learning_rate = 0.1}), [](auto p) { return torch::optim::SGD(p, 0.1); }, 0.1);
 }
 
 TEST(Sgd, momentum) {
-  expect_equal(sgd({.learning_rate = 0.05, .momentum = 0.9}),
-               [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.9)); }, 0.05);
+  expect_equal(
+      sgd({.learning_rate = 0.05, .momentum = 0.9}),
+      [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.9)); }, 0.05);
 }
 
 TEST(Sgd, nesterov) {
@@ -78,8 +80,9 @@ TEST(Sgd, nesterov) {
 }
 
 TEST(Sgd, weight_decay) {
-  expect_equal(sgd({.learning_rate = 0.05, .weight_decay = 0.1}),
-               [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).weight_decay(0.1)); }, 0.05);
+  expect_equal(
+      sgd({.learning_rate = 0.05, .weight_decay = 0.1}),
+      [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).weight_decay(0.1)); }, 0.05);
   expect_equal(
       sgd({.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.1}),
       [](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.05).momentum(0.8).weight_decay(0.1)); },
@@ -87,7 +90,8 @@ TEST(Sgd, weight_decay) {
 }
 
 TEST(Adam, equals_torch) {
-  expect_equal(adam({.learning_rate = 0.01}), [](auto p) { return torch::optim::Adam(p, 0.01); }, 0.01);
+  expect_equal(
+      adam({.learning_rate = 0.01}), [](auto p) { return torch::optim::Adam(p, 0.01); }, 0.01);
   expect_equal(
       adam({.learning_rate = 0.02, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.1}),
       [](auto p) {
@@ -111,7 +115,8 @@ TEST(AdamW, equals_torch) {
 }
 
 TEST(Optimizers, leave_parameters_alone_when_none_has_a_gradient) {
-  for (const OptimizerFactory& factory : {sgd({.momentum = 0.9, .weight_decay = 0.1}), adam(), adamw({.weight_decay = 0.1})}) {
+  for (const OptimizerFactory& factory :
+       {sgd({.momentum = 0.9, .weight_decay = 0.1}), adam(), adamw({.weight_decay = 0.1})}) {
     const TensorList parameters = fresh_parameters(), initial = fresh_parameters();
     const auto optimizer = factory(named(parameters));
     optimizer->step();

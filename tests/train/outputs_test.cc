@@ -21,9 +21,9 @@ struct Masked : Cell {
   Layer middle = add("middle", [] { return torch::nn::Linear(6, 6); });
   Layer head = add("head", [] { return torch::nn::Linear(6, 3); });
   Values forward_many(Values x) override {
-    const Value mean = apply("mean", [](const Tensors& t) {
-      return (t[0] * t[1].unsqueeze(2)).sum(1) / t[1].sum(1, true);
-    }, Values{relu(middle(embed(x[0]))), x[1]});
+    const Value mean = apply(
+        "mean", [](const Tensors& t) { return (t[0] * t[1].unsqueeze(2)).sum(1) / t[1].sum(1, true); },
+        Values{relu(middle(embed(x[0]))), x[1]});
     return {head(mean)};
   }
 };
@@ -151,8 +151,8 @@ TEST(Fit, needs_no_targets) {
 TEST(TensorSource, picks_samples_along_any_dimension) {
   const torch::Tensor rows = torch::arange(12).view({4, 3}), columns = torch::arange(24).view({2, 4, 3}),
                       table = torch::ones({5}), labels = torch::arange(4);
-  const auto source = tensor_source({rows, columns, table}, labels,
-                                    {.input_layout = {AlongDim{0}, AlongDim{1}, Whole{}}});
+  const auto source =
+      tensor_source({rows, columns, table}, labels, {.input_layout = {AlongDim{0}, AlongDim{1}, Whole{}}});
   EXPECT_EQ(source->size(), 4);
   const std::vector<std::int64_t> wanted{3, 0, 2};
   const Batch batch = source->make({.samples = wanted, .inputs = {1, 3}});
@@ -163,8 +163,8 @@ TEST(TensorSource, picks_samples_along_any_dimension) {
   EXPECT_TRUE(torch::equal(batch.inputs.list()[2], table));
   EXPECT_TRUE(torch::equal(batch.targets, labels.index_select(0, all)));
   EXPECT_EQ(source->make({.samples = wanted, .inputs = {}}).inputs.list()[1].size(1), 0);
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { tensor_source(rows, torch::ones({5})); }), "4 samples",
-                   "the targets 5"));
+  EXPECT_TRUE(
+      says(complaint<ConfigError>([&] { tensor_source(rows, torch::ones({5})); }), "4 samples", "the targets 5"));
   EXPECT_TRUE(says(complaint<ConfigError>([&] { tensor_source({rows, table}); }), "number 1 has 5"));
 }
 

@@ -83,15 +83,13 @@ std::vector<std::string> notes(const TrainerOptions& options) {
 using Lines = std::vector<std::string>;
 
 TEST(Fit, tells_every_step_evaluation_and_the_end) {
-  EXPECT_EQ(notes({.epochs = 2}),
-            (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a evaluated 0 7", "a 1:0/3 10", "a 1:1/3 10", "a 1:2/3 5",
-                   "a evaluated 1 7", "a end"}));
+  EXPECT_EQ(notes({.epochs = 2}), (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a evaluated 0 7", "a 1:0/3 10",
+                                         "a 1:1/3 10", "a 1:2/3 5", "a evaluated 1 7", "a end"}));
 }
 
 TEST(Fit, stops_at_max_steps_over_all_epochs) {
-  EXPECT_EQ(notes({.epochs = 9, .max_steps = 5}),
-            (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a evaluated 0 7", "a 1:0/2 10", "a 1:1/2 10",
-                   "a evaluated 1 7", "a end"}));
+  EXPECT_EQ(notes({.epochs = 9, .max_steps = 5}), (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a evaluated 0 7",
+                                                         "a 1:0/2 10", "a 1:1/2 10", "a evaluated 1 7", "a end"}));
   EXPECT_EQ(notes({.epochs = 9, .max_steps = 3}),
             (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a evaluated 0 7", "a end"}));
   EXPECT_EQ(notes({.epochs = 1, .max_steps = 99, .evaluate_every = 0}),
@@ -347,9 +345,8 @@ TEST(Fit, measures_idle_time_and_memory_where_it_is_asked_to) {
 
 TEST(Evaluate, counts_metrics_of_one_s_own) {
   Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 3}});
-  const Metric zeros{"zeros", [](const torch::Tensor&, const torch::Tensor& target) {
-                       return target.eq(0).sum().item<double>();
-                     }};
+  const Metric zeros{
+      "zeros", [](const torch::Tensor&, const torch::Tensor& target) { return target.eq(0).sum().item<double>(); }};
   Trainer trainer(job.pipeline, {.metrics = std::vector{zeros}});
   Loader test(random_images(37), in_order(10));
   const EvaluationReport report = trainer.evaluate(test);
@@ -405,9 +402,10 @@ TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
   Job job({.world = {.replicas = 2}, .pipeline = {.micro_batches = 4}});
   Trainer trainer(job.pipeline);
   Loader small(random_images(18), in_order(6));
-  EXPECT_EQ(complaint<ConfigError>([&] { trainer.fit(small); }),
-            "batches of 6 samples have fewer than 1 for each of 4 micro-batches on each of 2 replicas: give batches of 8 "
-            "samples or more, or fewer micro-batches");
+  EXPECT_EQ(
+      complaint<ConfigError>([&] { trainer.fit(small); }),
+      "batches of 6 samples have fewer than 1 for each of 4 micro-batches on each of 2 replicas: give batches of 8 "
+      "samples or more, or fewer micro-batches");
   Loader short_last(random_images(19), in_order(8));
   EXPECT_NO_THROW(trainer.fit(short_last)) << "3 samples at the end";
   Loader all_at_once(random_images(3), in_order(8));

@@ -50,8 +50,7 @@ class Conformance : public ::testing::TestWithParam<WorldUnderTest> {
     const std::uint64_t step = test_number();
     GetParam().each_rank([&](Transport& transport) {
       const int own = transport.rank().value();
-      for (int to = 0; to < transport.size(); ++to)
-        transport.send(WorldRank(to), tag_of(step, 0), message(own, to));
+      for (int to = 0; to < transport.size(); ++to) transport.send(WorldRank(to), tag_of(step, 0), message(own, to));
       for (int from = transport.size() - 1; from >= 0; --from) {
         const Message got = transport.receive(WorldRank(from), tag_of(step, 0), "0RECV_F0");
         const Message sent = message(from, own);
@@ -77,12 +76,12 @@ torch::Tensor numbers(torch::IntArrayRef shape, int offset) {
 
 TEST_P(Conformance, EveryTypeInEveryShape) {
   using enum torch::ScalarType;
-  const std::vector<std::vector<std::int64_t>> shapes = {{},     {1},          {0},         {3, 0, 2}, {5},
-                                                         {4, 7}, {2, 3, 5, 4}, {1, 1, 9000}};
+  const std::vector<std::vector<std::int64_t>> shapes = {{},  {1},    {0},          {3, 0, 2},
+                                                         {5}, {4, 7}, {2, 3, 5, 4}, {1, 1, 9000}};
   exchange([&](int from, int to) {
     Message message;
-    for (const auto type : {Bool, Byte, Char, Short, Int, Long, Half, BFloat16, Float, Double, ComplexFloat,
-                            ComplexDouble})
+    for (const auto type :
+         {Bool, Byte, Char, Short, Int, Long, Half, BFloat16, Float, Double, ComplexFloat, ComplexDouble})
       for (const auto& shape : shapes) {
         torch::Tensor values = numbers(shape, 10 * from + to);
         if (type == Bool) values = values % 3;
@@ -110,11 +109,11 @@ TEST_P(Conformance, Layouts) {
     for (const torch::Tensor& tensor : {
              image.contiguous(torch::MemoryFormat::ChannelsLast),
              wide.t(),
-             wide.slice(1, 0, 50),                          // gaps
-             wide.slice(0, 10, 12),                         // a small part of a large storage
-             wide.flatten().slice(0, 1, 6000),              // begins at an odd address
-             torch::full({1}, from).expand({6, 5}),         // overlaps
-             torch::complex(wide, wide + 1).conj(),         // conjugated only on reading
+             wide.slice(1, 0, 50),                            // gaps
+             wide.slice(0, 10, 12),                           // a small part of a large storage
+             wide.flatten().slice(0, 1, 6000),                // begins at an odd address
+             torch::full({1}, from).expand({6, 5}),           // overlaps
+             torch::complex(wide, wide + 1).conj(),           // conjugated only on reading
              torch::imag(torch::complex(wide, wide).conj()),  // negated only on reading
              image.permute({3, 1, 0, 2}),
              image.select(0, 1),

@@ -45,8 +45,8 @@ TEST(LaunchEnvironment, AWorldOfOneUnderMpirunIsStillMpi) {
 
 TEST(LaunchEnvironment, OtherProcessManagers) {
   expect(launched({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), LaunchedAs::Kind::mpi, 1, 2);
-  expect(launched({{"PMIX_RANK", "3"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}),
-         LaunchedAs::Kind::mpi, 3, 8);
+  expect(launched({{"PMIX_RANK", "3"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}), LaunchedAs::Kind::mpi,
+         3, 8);
 }
 
 TEST(LaunchEnvironment, ABatchScriptIsNotAStep) {

@@ -145,9 +145,8 @@ TEST_P(MailboxTraffic, AbortEndsEveryWaitWithTheFirstReason) {
   board.put(0, 0, tag_of(0), 1);  // dropped in silence
 }
 
-INSTANTIATE_TEST_SUITE_P(SpinOrSleep, MailboxTraffic, ::testing::Values(0ns, 50us), [](const auto& spin) {
-  return std::string(spin.param.count() > 0 ? "spin" : "sleep");
-});
+INSTANTIATE_TEST_SUITE_P(SpinOrSleep, MailboxTraffic, ::testing::Values(0ns, 50us),
+                         [](const auto& spin) { return std::string(spin.param.count() > 0 ? "spin" : "sleep"); });
 
 // A made clock: nothing here depends on how fast this machine is.
 TEST(AdaptiveSpin, SpinsWhileRoundsComeBackInTime) {
@@ -295,7 +294,9 @@ TEST(Deadline, ASilentRankIsNamedWithWhatIsKnownOfIt) {
   };
   const std::string text = failure_of([&] { board.take(2, 1, tag_of(2), "2RECV_F2"); });
   EXPECT_NE(text.find(", waiting for rank 0, which has given no answer since 0.0 s, last at 0F2 in step 7 (no sign of "
-                      "life for 0.04 s)"), std::string::npos) << text;
+                      "life for 0.04 s)"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Deadline, AnAnswerInBetweenStartsItAnew) {
@@ -304,8 +305,10 @@ TEST(Deadline, AnAnswerInBetweenStartsItAnew) {
   board.on_ask = [&] {
     Contact& contact = board.contacts[0];
     ++looks;
-    if (looks % 3 == 0) contact.unanswered_ns = 0;
-    else if (contact.unanswered_ns == 0) contact.unanswered_ns = steady_now_ns();
+    if (looks % 3 == 0)
+      contact.unanswered_ns = 0;
+    else if (contact.unanswered_ns == 0)
+      contact.unanswered_ns = steady_now_ns();
     if (looks == 12) board.put(0, 1, tag_of(0), 42);
   };
   EXPECT_EQ(board.take(1, 0, tag_of(0)), 42);
@@ -340,9 +343,7 @@ TEST(Cancel, EndsTheWaitsOfOneStepAlone) {
   EXPECT_FALSE(board.mailboxes[1].cancel({0, 5}, "a later reason"));
 }
 
-TEST(Deadline, MustBeLongerThanZero) {
-  EXPECT_THROW(Mailbox<int>(WorldRank(0), {.deadline = 0ns}), ConfigError);
-}
+TEST(Deadline, MustBeLongerThanZero) { EXPECT_THROW(Mailbox<int>(WorldRank(0), {.deadline = 0ns}), ConfigError); }
 
 TEST(Progress, IsReadWholeWhileItIsWritten) {
   const std::string lengths[] = {"a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};

@@ -23,7 +23,9 @@ using namespace std::chrono_literals;
 struct Job {
   Job(const std::string& where, std::chrono::milliseconds deadline,
       std::optional<std::chrono::milliseconds> stall_limit)
-      : directory(where), transport(open_mpi({.deadline = deadline, .stall_limit = stall_limit})), rank(transport->rank().value()),
+      : directory(where),
+        transport(open_mpi({.deadline = deadline, .stall_limit = stall_limit})),
+        rank(transport->rank().value()),
         size(transport->size()) {}
 
   std::filesystem::path file(int of_rank) const { return directory / ("rank." + std::to_string(of_rank)); }
@@ -202,12 +204,16 @@ void twice_case(Job& job) {
 
 int run(const std::string& name, const std::string& directory) {
   const std::map<std::string, std::pair<std::chrono::milliseconds, void (*)(Job&)>> cases = {
-      {"abort", {20s, abort_case}},     {"stop", {1s, stop_case}},
+      {"abort", {20s, abort_case}},
+      {"stop", {1s, stop_case}},
       {"slow", {1500ms, slow_case}},
-      {"stall", {20s, stall_case}},     {"heard", {1s, heard_case}},
-      {"left", {20s, left_case}},       {"cancel", {20s, cancel_case}},
-         {"kill", {60s, kill_case}},
-      {"early_end", {1500ms, early_end_case}}, {"stopped_end", {1s, stopped_end_case}},
+      {"stall", {20s, stall_case}},
+      {"heard", {1s, heard_case}},
+      {"left", {20s, left_case}},
+      {"cancel", {20s, cancel_case}},
+      {"kill", {60s, kill_case}},
+      {"early_end", {1500ms, early_end_case}},
+      {"stopped_end", {1s, stopped_end_case}},
       {"twice", {20s, twice_case}},
   };
   const auto& [deadline, action] = cases.at(name);

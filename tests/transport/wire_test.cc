@@ -109,8 +109,7 @@ RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   if (sizes.size() > 5) sizes.resize(5);
   std::vector<std::int64_t> order(sizes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
-  for (std::size_t i = order.size(); i > 1; --i)
-    std::swap(order[i - 1], order[*rc::gen::inRange<std::size_t>(0, i)]);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[*rc::gen::inRange<std::size_t>(0, i)]);
   const torch::Tensor tensor = torch::rand(sizes).permute(order);
   const Letter letter = decode(encode(some_tag, {{{tensor, true}}}));
   const torch::Tensor& got = letter.message.parcels.at(0).tensor;

@@ -89,8 +89,8 @@ TEST(Gpt, refuses_what_cannot_be) {
             "a GPT of width 10 with 3 heads: give a number of heads that divides the width");
   EXPECT_EQ(complaint<ConfigError>([] { Gpt({.layers = 0}); }), "a GPT with layers = 0: give at least 1");
   Gpt gpt(small);
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { gpt(Value(tokens_of(1, 9))); }), "a sequence of 9 tokens",
-                   "context is 8"));
+  EXPECT_TRUE(
+      says(complaint<ConfigError>([&] { gpt(Value(tokens_of(1, 9))); }), "a sequence of 9 tokens", "context is 8"));
   EXPECT_TRUE(says(complaint<ConfigError>([&] { gpt.block(2); }), "block 2 of a GPT of 2 layers"));
 }
 
@@ -169,7 +169,8 @@ TEST(CausalAttention, is_that_of_its_parts) {
     return parts.narrow(2, 12 * which, 12).view({2, 7, 3, 4}).transpose(1, 2);
   };
   const torch::Tensor wanted = torch::scaled_dot_product_attention(heads(0), heads(1), heads(2), {}, 0, true)
-                                   .transpose(1, 2).reshape({2, 7, 12});
+                                   .transpose(1, 2)
+                                   .reshape({2, 7, 12});
   EXPECT_TRUE(torch::equal(y, wanted));
   EXPECT_TRUE(torch::equal(torch::autograd::grad({y}, {whole}, {dy}).front(),
                            torch::autograd::grad({wanted}, {parts}, {dy}).front()));

@@ -73,7 +73,8 @@ TEST(Resnet, shapes) {
 }
 
 const Node& node_called(const Graph& graph, const std::string& name) {
-  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.name == name; });
+  const auto found =
+      std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.name == name; });
   EXPECT_NE(found, graph.nodes.end()) << name;
   return *found;
 }

@@ -36,8 +36,9 @@ RandAugment parse_rand_augment(const std::string& word) {
 }  // namespace
 
 ImageTransforms parse_augmentation(const std::string& text, std::int64_t side) {
-  const std::vector<std::string> words = {"crop-flip",   "crop",         "flip",       "resized-crop", "autoaugment",
-                                          "autoaugment-imagenet", "randaugment", "color-jitter", "none"};
+  const std::vector<std::string> words = {"crop-flip",    "crop",         "flip",
+                                          "resized-crop", "autoaugment",  "autoaugment-imagenet",
+                                          "randaugment",  "color-jitter", "none"};
   ImageTransforms transforms;
   const auto set_policy = [&](AugmentPolicy policy) {
     require<ConfigError>(transforms.policy == AugmentPolicy::none || transforms.policy == policy, "--augment ", text,

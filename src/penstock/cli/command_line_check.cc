@@ -13,8 +13,8 @@ namespace penstock {
 namespace {
 
 /// The names that our options give to a number in the help, next to CLI11's own.
-constexpr const char* number_types[] = {"INT", "UINT", "FLOAT", "BYTES", "K",     "L", "M",
-                                        "M[,M...]", "N", "P", "SECONDS", "SHARE", "V", "X"};
+constexpr const char* number_types[] = {"INT",      "UINT", "FLOAT", "BYTES",   "K",     "L", "M",
+                                        "M[,M...]", "N",    "P",     "SECONDS", "SHARE", "V", "X"};
 
 bool takes_numbers(const CLI::Option& option) {
   const std::string type = option.get_type_name();

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <set>
 
-#include <nlohmann/json.hpp>
 #include <toml++/toml.h>
+#include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
 #include "penstock/base/nearest.h"

@@ -60,9 +60,12 @@ void DataFlags::add_to(CLI::App& app) {
       ->expected(0, 1)
       ->type_name("TEXT")
       ->trigger_on_parse();
-  app.add_flag_callback("--no-augment", [this] { augment = "none"; }, "the same as --augment none")->trigger_on_parse();
-  app.add_option("--normalize", normalize, "standard: pixel / 255, less the data set's mean, over its deviation; "
-                                           "none: pixel / 255")
+  app.add_flag_callback(
+         "--no-augment", [this] { augment = "none"; }, "the same as --augment none")
+      ->trigger_on_parse();
+  app.add_option("--normalize", normalize,
+                 "standard: pixel / 255, less the data set's mean, over its deviation; "
+                 "none: pixel / 255")
       ->check(CLI::IsMember({"standard", "none"}))
       ->capture_default_str();
 }
@@ -93,8 +96,7 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   return sets;
 }
 
-Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
-                const ReadingOptions& reading) {
+Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading) {
   LoaderOptions options = reading_as(flags, reading);
   options.shuffle = false;
   options.prefetch = 0;

@@ -50,8 +50,7 @@ struct ReadingOptions {
 };
 
 /// The first batch, as the network gets it, on every process alike: to measure with.
-Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
-                        const ReadingOptions& reading);
+Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading);
 
 /// Loaders for this process of `pipeline`. The test set is read in order, to its last sample, and never augmented.
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,

@@ -42,9 +42,7 @@ std::string auto_is_zero(std::string& count) {
   return "";
 }
 
-int chunks_of(const Pipeline& pipeline) {
-  return pipeline.schedule().stage_count() / pipeline.schedule().rank_count();
-}
+int chunks_of(const Pipeline& pipeline) { return pipeline.schedule().stage_count() / pipeline.schedule().rank_count(); }
 
 }  // namespace
 
@@ -54,9 +52,7 @@ void JobFlags::add_to(CLI::App& app) {
   add_pipeline_to(app);
 }
 
-void JobFlags::add_network_to(CLI::App& app) {
-  network.add_to(in_theme(app, "Model"));
-}
+void JobFlags::add_network_to(CLI::App& app) { network.add_to(in_theme(app, "Model")); }
 
 void JobFlags::add_training_to(CLI::App& app) {
   CLI::App* how = &in_theme(app, "Training");
@@ -88,14 +84,16 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   std::vector<CLI::Option*> in_plan;  // what a plan says too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
-  add(where->add_option("--micro-batches", micro_batches,
-                        "m: micro-batches per step and replica; auto: with schedule auto, the fastest of "
-                        "p, 2p, 4p and 8p")
+  add(where
+          ->add_option("--micro-batches", micro_batches,
+                       "m: micro-batches per step and replica; auto: with schedule auto, the fastest of "
+                       "p, 2p, 4p and 8p")
           ->transform(CLI::Validator(auto_is_zero, ""))
           ->capture_default_str());
   if (trains)
-    add(where->add_option("--micro-batch-size", micro_batch_size,
-                          "samples of a micro-batch, at most: gives the number of them in place of --micro-batches")
+    add(where
+            ->add_option("--micro-batch-size", micro_batch_size,
+                         "samples of a micro-batch, at most: gives the number of them in place of --micro-batches")
             ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
             ->excludes(app.get_option("--micro-batches")));
   add(where->add_option("--schedule", schedule,
@@ -103,16 +101,18 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "(default: 1f1b; with chunks interleaved)"));
   add(where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
           ->check(CLI::Range(1, 4096)));
-  add(where->add_option("--weight-gradients", weight_gradients,
-                        "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
-                        "bits (default: stream; with schedule auto: auto, the faster of the two)")
+  add(where
+          ->add_option("--weight-gradients", weight_gradients,
+                       "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
+                       "bits (default: stream; with schedule auto: auto, the faster of the two)")
           ->check(CLI::IsMember({"stream", "fused", "auto"})));
   add(where->add_option("--memory-limit", memory_limit,
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
-  add(where->add_option("--cut", cut,
-                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "
-                        "stage: layer3 or 4")
+  add(where
+          ->add_option("--cut", cut,
+                       "parameters, uniform, time (measured on the first samples), or the first layer of each further "
+                       "stage: layer3 or 4")
           ->capture_default_str());
   CLI::Option* from_file = where->add_option("--plan", plan, "all of these from a file that penstock plan wrote");
   for (CLI::Option* option : in_plan) from_file->excludes(option);
@@ -122,8 +122,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
     where->add_flag("--recompute", recompute,
                     "run layers again in the backward pass instead of keeping their activations: less memory, more "
                     "time");
-    where->add_option("--boundary-shape", boundary_shape,
-                      "the shape of every value between stages, 16,1024 for example; another one is an error")
+    where
+        ->add_option("--boundary-shape", boundary_shape,
+                     "the shape of every value between stages, 16,1024 for example; another one is an error")
         ->delimiter(',');
   }
 
@@ -132,20 +133,24 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->check(is_not_negative)
       ->capture_default_str();
   if (trains)
-    numbers->add_option("--precision", precision,
-                        "fp32; bf16 or fp16: layers compute in it, while weights, gradients and the loss are fp32; "
-                        "with fp16 the loss is scaled dynamically")
+    numbers
+        ->add_option("--precision", precision,
+                     "fp32; bf16 or fp16: layers compute in it, while weights, gradients and the loss are fp32; "
+                     "with fp16 the loss is scaled dynamically")
         ->check(is_precision)
         ->capture_default_str();
   if (trains)
-    numbers->add_option("--loss-scale", loss_scale,
-                    "of fp16, at first: halved, and the update left out, where a gradient is not finite; doubled after "
-                    "2000 updates")
+    numbers
+        ->add_option(
+            "--loss-scale", loss_scale,
+            "of fp16, at first: halved, and the update left out, where a gradient is not finite; doubled after "
+            "2000 updates")
         ->capture_default_str();
-  numbers->add_option("--kernels", kernels,
-                      "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
-                      "has them; changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
-                      "tuned)")
+  numbers
+      ->add_option("--kernels", kernels,
+                   "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
+                   "has them; changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
+                   "tuned)")
       ->check(CLI::IsMember({"fixed", "tuned"}));
   numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
 
@@ -163,13 +168,13 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
         ->check(CLI::Range(0, 1 << 30))
         ->capture_default_str();
   job->add_option("--deadline", deadline_s,
-                    "seconds without a sign of life of a process before a wait for it fails; one that lives gives "
-                    "signs by itself, however long a layer or an evaluation takes")
+                  "seconds without a sign of life of a process before a wait for it fails; one that lives gives "
+                  "signs by itself, however long a layer or an evaluation takes")
       ->capture_default_str();
   job->add_option("--stall-limit", stall_limit_s,
-                    "seconds without progress of a rank, alive or not, before a wait for it fails (default: none)");
+                  "seconds without progress of a rank, alive or not, before a wait for it fails (default: none)");
   job->add_option("--start-deadline", start_deadline_s,
-                    "under MPI: seconds until all processes must have come to the world")
+                  "under MPI: seconds until all processes must have come to the world")
       ->capture_default_str();
 }
 
@@ -253,8 +258,7 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
 }
 
 void check_batch_size(const JobFlags& flags) {
-  require<ConfigError>(flags.batch_size >= 1, "batch-size = ", flags.batch_size,
-                       ", but a batch has at least 1 sample");
+  require<ConfigError>(flags.batch_size >= 1, "batch-size = ", flags.batch_size, ", but a batch has at least 1 sample");
 }
 
 namespace {
@@ -327,8 +331,8 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
 
 void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
   if (flags.schedule != "auto") return;
-  AutoChoice choice = choose_by_profile(world, network, loss_of(flags.network), options,
-                                        {.optimizer = make_optimizer(flags)});
+  AutoChoice choice =
+      choose_by_profile(world, network, loss_of(flags.network), options, {.optimizer = make_optimizer(flags)});
   options = std::move(choice.options);
   flags.weight_gradients = to_string(choice.planned.plan.weight_gradients);
   flags.cut = options.cut;

@@ -29,7 +29,7 @@ struct JobFlags {
   std::string kernels;           // empty: fixed, or tuned where the schedule is auto or the plan has kernels
   std::optional<double> memory_limit;
   std::string plan;
-  std::optional<Plan> planned;  // what is in that file
+  std::optional<Plan> planned;       // what is in that file
   std::optional<double> planned_ms;  // the step that the schedule "auto", or the plan, promises
   std::int64_t batch_size = 32;
   std::string reduction = "mean";

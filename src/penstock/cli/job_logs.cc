@@ -166,8 +166,8 @@ bool is_own_failure(const Ending& ending) {
 }
 
 std::optional<Ending> first_failure(const std::vector<Ending>& endings) {
-  auto first = std::find_if(endings.begin(), endings.end(),
-                            [](const Ending& one) { return one.failed() && !one.was_told; });
+  auto first =
+      std::find_if(endings.begin(), endings.end(), [](const Ending& one) { return one.failed() && !one.was_told; });
   if (first == endings.end()) first = std::find_if(endings.begin(), endings.end(), is_own_failure);
   return first == endings.end() ? std::nullopt : std::optional(*first);
 }

@@ -53,8 +53,9 @@ KeptRank read_kept_words(const CommandLine& line) {
 int own_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* value = std::getenv(name)) return std::atoi(value);
-  throw ConfigError("no launcher says which rank this is: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK and SLURM_PROCID "
-                    "are all unset");
+  throw ConfigError(
+      "no launcher says which rank this is: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK and SLURM_PROCID "
+      "are all unset");
 }
 
 /// A new file, to whose end both streams may write.

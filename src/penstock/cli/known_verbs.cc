@@ -32,7 +32,7 @@ const CLI::App& find_verb(const std::vector<const CLI::App*>& verbs, std::string
 void require_known_verb(const CLI::App& app, const CommandLine& line) {
   const CLI::App* at = &app;
   std::string program = app.get_name();
-  for (int i = 1; ; ++i) {
+  for (int i = 1;; ++i) {
     const auto verbs = verbs_of(*at);
     if (verbs.empty()) return;
     require<ConfigError>(i < line.count, "which verb? '", program, "' has ", listed(verbs), "; '", program,

@@ -35,9 +35,7 @@ int slots_of(const std::vector<HostSlots>& hosts) {
   return slots;
 }
 
-bool is_srun(const LaunchSettings& settings) {
-  return std::filesystem::path(settings.launcher).filename() == "srun";
-}
+bool is_srun(const LaunchSettings& settings) { return std::filesystem::path(settings.launcher).filename() == "srun"; }
 
 std::string joined(const std::vector<HostSlots>& hosts, bool with_slots) {
   std::string text;
@@ -115,8 +113,8 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
   for (std::string_view rest = text;;) {
     const std::size_t comma = rest.find(',');
     const HostSlots host = parse_host(rest.substr(0, comma), text);
-    const auto same = std::find_if(hosts.begin(), hosts.end(),
-                                   [&](const HostSlots& one) { return one.name == host.name; });
+    const auto same =
+        std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& one) { return one.name == host.name; });
     if (same == hosts.end())
       hosts.push_back(host);
     else

@@ -15,8 +15,8 @@ struct HostSlots {
 
 /// What the machine that `launch` runs on offers, and what its environment says.
 struct LaunchingMachine {
-  int cores = 1;            // that this process may use; two threads of one core count once
-  bool confined = false;    // to a part of the machine's cores
+  int cores = 1;          // that this process may use; two threads of one core count once
+  bool confined = false;  // to a part of the machine's cores
   bool root = false;
   bool root_may = false;    // Open MPI's two variables are set
   bool btl_chosen = false;  // OMPI_MCA_btl is set: the user knows how messages travel

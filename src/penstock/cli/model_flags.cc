@@ -64,17 +64,17 @@ UnetOptions unet_options(const ModelFlags& flags) {
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
-  model_option_ = app.add_option("--model", model, listed(networks))
-                      ->check(CLI::IsMember(networks))
-                      ->capture_default_str();
+  model_option_ =
+      app.add_option("--model", model, listed(networks))->check(CLI::IsMember(networks))->capture_default_str();
   app.add_option("--dataset", dataset,
                  "mnist, cifar10 or text (default: mnist for mlp, text for gpt, cifar10 for the others)")
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}))
       ->group("Data");
   app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
   app.add_option("--classes", classes, "mlp, resnet: logits that come out (default: the data set's classes)");
-  app.add_option("--width", width, "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: of the "
-                                 "residual stream (default: 128)");
+  app.add_option("--width", width,
+                 "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: of the "
+                 "residual stream (default: 128)");
   app.add_option("--image-size", image_size,
                  "resnet, unet: images are resized to this height and width (default: as the data set has them)");
   app.add_option("--variant", variant,
@@ -168,8 +168,8 @@ RandomBatch random_batch(const ModelFlags& flags, std::int64_t samples, std::uin
   check_model(flags);
   torch::manual_seed(static_cast<std::int64_t>(seed));
   if (flags.model == "gpt") {
-    const torch::Tensor tokens = torch::randint(0, flags.vocabulary, {samples, gpt_options(flags).context + 1},
-                                                torch::kInt64);
+    const torch::Tensor tokens =
+        torch::randint(0, flags.vocabulary, {samples, gpt_options(flags).context + 1}, torch::kInt64);
     const std::int64_t length = tokens.size(1) - 1;
     return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous()};
   }

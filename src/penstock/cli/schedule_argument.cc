@@ -49,8 +49,7 @@ void ScheduleArgument::add_to(CLI::App& verb) {
   verb.add_option("--schedule,schedule", source_, "a schedule's name (" + names + ") or a .sched or CSV file")
       ->type_name("NAME|FILE");
   verb.add_option("--stages", stages_, "p, pipeline ranks; a file knows its own")->type_name("P");
-  verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a file knows its own")
-      ->type_name("M");
+  verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a file knows its own")->type_name("M");
   verb.add_option("--chunks", chunks_, "v, stages per rank; by default what the schedule needs")->type_name("V");
   verb.add_option("--memory-limit", memory_limit_,
                   "most live activations of a rank, in units of 1F1B's min(m, p) micro-batches")
@@ -109,7 +108,10 @@ NamedSchedule ScheduleArgument::from_file(const Costs& costs) const {
 NamedSchedule ScheduleArgument::from_generator(const Costs& costs) const {
   const Generator& generator = find_generator(source_);
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
-                       stages_ ? "--micro-batches is" : micro_batches_ ? "--stages is" : "both are", " missing");
+                       stages_          ? "--micro-batches is"
+                       : micro_batches_ ? "--stages is"
+                                        : "both are",
+                       " missing");
   const ScheduleShape shape{*stages_, *micro_batches_, chunks_.value_or(generator.default_chunks)};
   Tuning tuning{.costs = costs};
   if (memory_limit_) tuning.memory_limit = *memory_limit_;

@@ -19,8 +19,8 @@ struct RankLayers {
 };
 
 std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
-  for (const auto& [flag, number] : {std::pair("--layers", plan.layers), std::pair("--stages", plan.ranks),
-                                     std::pair("--chunks", plan.chunks)})
+  for (const auto& [flag, number] :
+       {std::pair("--layers", plan.layers), std::pair("--stages", plan.ranks), std::pair("--chunks", plan.chunks)})
     require<ConfigError>(number >= 1 && number <= most_layers, flag, " ", number, ": give 1 to ", most_layers);
   const std::int64_t stages = std::int64_t{plan.ranks} * plan.chunks;
   require<ConfigError>(stages <= plan.layers, "--layers ", plan.layers, " are fewer than the ", stages, " stages of ",
@@ -46,9 +46,9 @@ std::string listed(const std::vector<int>& numbers) {
 
 std::string uniform_plan_text(const UniformPlan& plan) {
   const std::vector<RankLayers> ranks = layers_of_ranks(plan);
-  std::string text = say("uniform partition of ", plan.layers, " layers (1 to ", plan.layers, ") into ",
-                         plan.ranks * plan.chunks, " stages: ", plan.ranks, " ranks with ", plan.chunks,
-                         plan.chunks == 1 ? " chunk each\n" : " chunks each\n");
+  std::string text =
+      say("uniform partition of ", plan.layers, " layers (1 to ", plan.layers, ") into ", plan.ranks * plan.chunks,
+          " stages: ", plan.ranks, " ranks with ", plan.chunks, plan.chunks == 1 ? " chunk each\n" : " chunks each\n");
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
     text += say("rank ", rank, " (device ", rank + 1, "): layers ", listed(ranks[rank].layers), "; stages ",
                 listed(ranks[rank].stages), "\n");

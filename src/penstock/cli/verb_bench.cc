@@ -216,8 +216,9 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "and batch.targets");
   step->add_flag("--memory", flags->memory,
                  "count the bytes of live activations per rank, and tell the processes' physical memory; takes time");
-  step->footer("Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
-               "--json -");
+  step->footer(
+      "Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
+      "--json -");
   add_config_flags(*step);
   step->callback([flags, step, &exit_code] {
     if (!print_config_instead(*step)) exit_code = run_verb([&] { return bench_step(*flags); });

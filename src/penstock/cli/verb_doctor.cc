@@ -4,8 +4,8 @@
 #include <string>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <sched.h>
+#include <CLI/CLI.hpp>
 
 #include <ATen/Config.h>
 #include <ATen/Context.h>
@@ -65,8 +65,8 @@ int doctor() {
   out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0\n"
       << "compiled by  " << compiler << "\n"
       << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
-      << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN "
-      << (at::hasMKLDNN() ? "yes" : "no") << "\n"
+      << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN " << (at::hasMKLDNN() ? "yes" : "no")
+      << "\n"
       << "GPU          " << gpus() << "\n"
       << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
       << "cores        " << cores << ", usable here " << usable_cores();

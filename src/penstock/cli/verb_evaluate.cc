@@ -73,9 +73,10 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   flags->job.add_pipeline_to(*verb);
   in_theme(*verb, "Output");
   verb->add_option("--json", flags->json, "one JSON object, to this file or - (stdout)");
-  verb->footer("Example:\n"
-               "  penstock train --data data/mnist --stages 2 --save-weights mnist.safetensors\n"
-               "  penstock evaluate --weights mnist.safetensors --data data/mnist --stages 2");
+  verb->footer(
+      "Example:\n"
+      "  penstock train --data data/mnist --stages 2 --save-weights mnist.safetensors\n"
+      "  penstock evaluate --weights mnist.safetensors --data data/mnist --stages 2");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;

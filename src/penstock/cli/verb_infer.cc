@@ -42,9 +42,11 @@ void check(const InferFlags& flags) {
   require<ConfigError>(flags.rows >= 1, "--rows ", flags.rows, ": give at least 1");
   require<ConfigError>(!flags.generate || flags.job.network.model == "gpt", "--generate is for --model gpt, not for ",
                        flags.job.network.model, ": leave it out");
-  require<ConfigError>(flags.generate || flags.prompts.empty(), "--prompt without --generate: how many characters are "
+  require<ConfigError>(flags.generate || flags.prompts.empty(),
+                       "--prompt without --generate: how many characters are "
                        "to follow it?");
-  require<ConfigError>(!flags.generate || !flags.prompts.empty(), "--generate without --prompt: give the text to go on "
+  require<ConfigError>(!flags.generate || !flags.prompts.empty(),
+                       "--generate without --prompt: give the text to go on "
                        "from");
   for (const std::string& prompt : flags.prompts)
     require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one character to begin with");
@@ -149,10 +151,9 @@ void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
     report.line() << name_of(value) << " " << shape_of(value) << "\n";
     show(report.text(), value, value.numel() <= most_shown);
     report.text() << "\n";
-    report.json["outputs"].push_back(
-        {{"shape", std::vector<std::int64_t>(value.sizes().begin(), value.sizes().end())},
-         {"dtype", name_of(value)},
-         {"values", numbers_of(value)}});
+    report.json["outputs"].push_back({{"shape", std::vector<std::int64_t>(value.sizes().begin(), value.sizes().end())},
+                                      {"dtype", name_of(value)},
+                                      {"values", numbers_of(value)}});
   }
 }
 
@@ -177,12 +178,11 @@ void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<T
     report.text() << text << "\n";
     report.json["texts"].push_back(text);
   }
-  report.json.update({{"tokens", generated.tokens},
-                      {"seconds", generated.seconds},
-                      {"tokens_per_s", generated.tokens_per_second()}});
+  report.json.update(
+      {{"tokens", generated.tokens}, {"seconds", generated.seconds}, {"tokens_per_s", generated.tokens_per_second()}});
   if (pipeline.world().is_main())
-    log(LogLevel::info, say(generated.tokens, " characters in ", generated.seconds, " s: ",
-                            generated.tokens_per_second(), " a second"));
+    log(LogLevel::info, say(generated.tokens, " characters in ", generated.seconds,
+                            " s: ", generated.tokens_per_second(), " a second"));
 }
 
 int infer(InferFlags flags) {
@@ -239,10 +239,11 @@ void add_infer(CLI::App& app, int& exit_code) {
   verb->add_option("--top-k", flags->top_k, "sample among so many of the likeliest characters; 0: among all")
       ->capture_default_str();
   verb->add_option("--json", flags->json, "one JSON object, to this file (other processes: FILE.rankN) or - (stdout)");
-  verb->footer("Example:\n"
-               "  penstock infer --model tied-lm --stages 4 --broadcast\n"
-               "  penstock infer --weights shakespeare.safetensors --stages 2 --generate 200 "
-               "--prompt ROMEO: --prompt JULIET:");
+  verb->footer(
+      "Example:\n"
+      "  penstock infer --model tied-lm --stages 4 --broadcast\n"
+      "  penstock infer --weights shakespeare.safetensors --stages 2 --generate 200 "
+      "--prompt ROMEO: --prompt JULIET:");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;

@@ -46,13 +46,14 @@ struct Program {
 /// The program behind --, with the path to this one in front of a verb's words.
 Program program_of(const CLI::App& penstock, const Launch& wanted,
                    const std::optional<std::vector<std::string>>& behind) {
-  require<ConfigError>(behind && !behind->empty(), "which program? Write it behind --: penstock launch -n 2 -- train "
-                                                   "--stages 2, or -- ./my_program");
+  require<ConfigError>(behind && !behind->empty(),
+                       "which program? Write it behind --: penstock launch -n 2 -- train "
+                       "--stages 2, or -- ./my_program");
   Program program{*behind};
   std::vector<std::string>& words = program.words;
   const auto verbs = penstock.get_subcommands([](const CLI::App*) { return true; });
-  program.is_ours = std::any_of(verbs.begin(), verbs.end(),
-                                [&](const CLI::App* verb) { return verb->get_name() == words[0]; });
+  program.is_ours =
+      std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == words[0]; });
   require<ConfigError>(words[0] != "launch", "launch does not start itself: its own flags go before --");
   if (program.is_ours) words.insert(words.begin(), own_path());
   // Other hosts may have what this one has not.
@@ -64,11 +65,13 @@ Program program_of(const CLI::App& penstock, const Launch& wanted,
 void require_launchable(const Launch& wanted) {
   const LaunchedAs launched = launched_as();
   require<ConfigError>(launched.kind == LaunchedAs::Kind::alone, "this is process ", launched.rank, " of ",
-                       launched.size, " started by ", launched.by, ", and each would start a whole job: launch calls "
+                       launched.size, " started by ", launched.by,
+                       ", and each would start a whole job: launch calls "
                        "mpirun itself, so call launch alone");
   require<ConfigError>(wanted.restarts >= 0, "--restarts ", wanted.restarts, ", but there can be 0 or more");
   require<ConfigError>(wanted.dry_run || !find_program(wanted.settings.launcher).empty(), "there is no '",
-                       wanted.settings.launcher, "' that can be started: install Open MPI (Debian: apt install "
+                       wanted.settings.launcher,
+                       "' that can be started: install Open MPI (Debian: apt install "
                        "openmpi-bin), or name the program with --launcher");
 }
 
@@ -201,9 +204,10 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
       ->type_name("PROGRAM")
       ->capture_default_str();
   verb->add_flag("--dry-run", wanted->dry_run, "print the launcher's command line instead");
-  verb->footer("Behind -- stands the program with its flags: a verb of penstock, or any program.\n"
-               "Example:\n  penstock launch -n 2 -- train --stages 2 --data data/mnist\n"
-               "  penstock launch --hosts a:2,b:2 --log-dir logs -- ./my_program");
+  verb->footer(
+      "Behind -- stands the program with its flags: a verb of penstock, or any program.\n"
+      "Example:\n  penstock launch -n 2 -- train --stages 2 --data data/mnist\n"
+      "  penstock launch --hosts a:2,b:2 --log-dir logs -- ./my_program");
   verb->allow_extras();  // to say what was meant by them
   verb->callback([&program, &behind, &exit_code, verb, wanted] {
     set_log_level(LogLevel::info);

@@ -24,8 +24,7 @@ struct PlanArguments {
   PlanOutput shown;
 
   void add_to(CLI::App& verb) {
-    verb.add_option("--costs", costs, "what the layers cost, and the machine: docs/cost_file.md")
-        ->type_name("FILE");
+    verb.add_option("--costs", costs, "what the layers cost, and the machine: docs/cost_file.md")->type_name("FILE");
     CLI::Option* uniform = verb.add_option("--layers", layers, "without costs: so many layers, partitioned uniformly")
                                ->type_name("N")
                                ->check(CLI::PositiveNumber);
@@ -105,8 +104,9 @@ void add_plan_verb(CLI::App& program) {
   const std::string profile_help =
       "measure the layers of a network in place of --costs: 'penstock plan --profile --help'";
   verb->add_flag("--profile", profile_help);
-  verb->footer("Example:\n  penstock plan --costs docs/example_costs.json --micro-batches 8,16 --output model.plan\n"
-               "  penstock plan --layers 16 --stages 4 --chunks 2");
+  verb->footer(
+      "Example:\n  penstock plan --costs docs/example_costs.json --micro-batches 8,16 --output model.plan\n"
+      "  penstock plan --layers 16 --stages 4 --chunks 2");
   verb->callback([wanted] { plan_as(*wanted); });
 }
 

@@ -65,8 +65,9 @@ void add_profile(CLI::App& app, int& exit_code) {
       ->delimiter(',');
   verb->add_option("--costs-file", flags->costs_file, "write what was measured, in the form of docs/cost_file.md")
       ->type_name("FILE");
-  verb->footer("Example:\n  penstock plan --profile --model mlp --hidden 1024x8 --batch-size 128 --micro-batches 8 "
-               "--stages 2 --output mlp.plan");
+  verb->footer(
+      "Example:\n  penstock plan --profile --model mlp --hidden 1024x8 --batch-size 128 --micro-batches 8 "
+      "--stages 2 --output mlp.plan");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
     if (!print_config_instead(*verb)) exit_code = run_verb([&] { return plan_by_profile(*flags); });

@@ -12,9 +12,7 @@ namespace penstock {
 namespace {
 
 void add_output(CLI::App& verb, std::string& output) {
-  verb.add_option("--output", output, "where to write; - is standard output")
-      ->type_name("FILE")
-      ->capture_default_str();
+  verb.add_option("--output", output, "where to write; - is standard output")->type_name("FILE")->capture_default_str();
 }
 
 /// The flags of `show` and `convert`.
@@ -84,8 +82,8 @@ void check(const Checking& wanted) {
 
   std::cout << "ok: " << (judged.name.empty() ? "schedule" : judged.name) << ", " << judged.rank_count() << " ranks, "
             << judged.stage_count() << " stages, " << judged.micro_batches << " micro-batches, "
-            << judged.instruction_count() << (was_lowered ? " words" : " words with messages and step")
-            << "; " << live_activations(judged, costs) << '\n';
+            << judged.instruction_count() << (was_lowered ? " words" : " words with messages and step") << "; "
+            << live_activations(judged, costs) << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 

@@ -67,8 +67,9 @@ void add_simulate_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("simulate", "how long a schedule takes and what it holds, against costs");
   auto wanted = std::make_shared<Simulate>();
   wanted->add_to(*verb);
-  verb->footer("Example:\n  penstock simulate --schedule 1f1b --stages 4 --micro-batches 16 --cost-f 1.1 --cost-i 1.2 "
-               "--cost-w 0.9");
+  verb->footer(
+      "Example:\n  penstock simulate --schedule 1f1b --stages 4 --micro-batches 16 --cost-f 1.1 --cost-i 1.2 "
+      "--cost-w 0.9");
   verb->callback([wanted] { simulate_as(*wanted); });
 }
 

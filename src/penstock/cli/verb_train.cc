@@ -78,8 +78,8 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   options.evaluate_every = flags.evaluate_every.value_or(1);
   options.stop_at_invalid_loss = flags.invalid_loss == "stop";
   options.measure = !flags.json.empty() || !flags.tensorboard.empty();
-  options.learning_rate = LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup,
-                                           flags.lr_by == "epoch"};
+  options.learning_rate =
+      LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup, flags.lr_by == "epoch"};
   return options;
 }
 
@@ -97,10 +97,9 @@ void add_lines(Trainer& trainer, const TrainFlags& flags, std::ostream& out, boo
   if (flags.log_style == "epochs") trainer.add_hook(epoch_log_hook(out));
   if (flags.log_style == "monitor" && flags.log_every > 0) trainer.add_hook(loss_monitor_hook(out, flags.log_every));
   if (flags.log_style != "epochs" || with_bar)
-    trainer.add_hook(console_hook(out, {.log_every = every,
-                                        .is_terminal = with_bar,
-                                        .with_times = with_times,
-                                        .tests = flags.log_style != "epochs"}));
+    trainer.add_hook(console_hook(
+        out,
+        {.log_every = every, .is_terminal = with_bar, .with_times = with_times, .tests = flags.log_style != "epochs"}));
 }
 
 /// Collective.
@@ -261,12 +260,13 @@ void add_train(CLI::App& app, int& exit_code) {
                    "write what is decided before training to this directory: graph.txt, stages.txt, schedule.sched and "
                    "schedule.svg");
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
-  verb->footer("Example:\n"
-               "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
-               "  penstock train --model resnet18 --stem cifar --width 16 --augment crop-flip --optimizer adam --lr 1e-3\n"
-               "  penstock train --weights mnist.safetensors --data data/mnist --lr 0.001\n"
-               "  penstock train --config run.toml --epochs 3\n"
-               "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
+  verb->footer(
+      "Example:\n"
+      "  penstock train --model mlp --hidden 512,512 --data data/mnist --stages 2 --micro-batches 4\n"
+      "  penstock train --model resnet18 --stem cifar --width 16 --augment crop-flip --optimizer adam --lr 1e-3\n"
+      "  penstock train --weights mnist.safetensors --data data/mnist --lr 0.001\n"
+      "  penstock train --config run.toml --epochs 3\n"
+      "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;

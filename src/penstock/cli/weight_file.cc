@@ -29,7 +29,7 @@ std::string numbers_of(const std::string& bytes) {
 
 std::string bytes_of(const std::string& numbers, const std::string& path) {
   std::string bytes;
-  for (const char* at = numbers.data(), *end = at + numbers.size(); at < end;) {
+  for (const char *at = numbers.data(), *end = at + numbers.size(); at < end;) {
     int byte = -1;
     const auto [next, error] = std::from_chars(at, end, byte);
     const bool goes_on = next < end && *next == ',';

@@ -45,11 +45,11 @@ struct LoaderOptions {
   std::int64_t batch_size = 32;  // global: replicas do not change it
   bool shuffle = true;           // by (seed, epoch) alone: the same order for every layout
   std::uint64_t seed = 0;
-  bool drop_last = false;        // the short last batch is kept by default
-  Part share = {};               // inputs of this part of every batch alone; the default is the whole batch
+  bool drop_last = false;           // the short last batch is kept by default
+  Part share = {};                  // inputs of this part of every batch alone; the default is the whole batch
   ImageTransforms transforms = {};  // of an ImageSet
-  bool inputs = true;            // false: a process that never looks at inputs gets none (0 rows)
-  int prefetch = 2;              // batches prepared ahead, on a thread of the loader's own; 0: none
+  bool inputs = true;               // false: a process that never looks at inputs gets none (0 rows)
+  int prefetch = 2;                 // batches prepared ahead, on a thread of the loader's own; 0: none
 };
 
 /// Hands out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time;

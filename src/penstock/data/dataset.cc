@@ -102,8 +102,8 @@ class Dataset::Source : public OrderedSource {
     if (alike && !is_mapped_) return plain(request, request.samples, request.inputs);
     std::vector<BatchTensors> inputs, targets;
     for (std::size_t row = 0; row < request.samples.size(); ++row) {
-      const bool is_wanted = static_cast<std::int64_t>(row) >= request.inputs.begin &&
-                             static_cast<std::int64_t>(row) < request.inputs.end;
+      const bool is_wanted =
+          static_cast<std::int64_t>(row) >= request.inputs.begin && static_cast<std::int64_t>(row) < request.inputs.end;
       // Without any wanted row the first one tells the shape.
       const bool shows_shape = request.inputs.size() == 0 && row == 0;
       Sample sample = mapped(request, request.samples.subspan(row, 1), is_wanted || shows_shape || maps_targets_);
@@ -149,8 +149,7 @@ class Dataset::Source : public OrderedSource {
         all.batches.emplace_back();
       all.batches.back().push_back(single.front());
     }
-    if (step.drop_remainder && !all.batches.empty() &&
-        all.batches.back().size() < static_cast<std::size_t>(step.count))
+    if (step.drop_remainder && !all.batches.empty() && all.batches.back().size() < static_cast<std::size_t>(step.count))
       all.batches.pop_back();
     return all;
   }
@@ -194,8 +193,7 @@ Dataset::Dataset(std::shared_ptr<const SampleSource> source) : source_(std::move
   require<ConfigError>(source_ && source_->size() > 0, "a dataset of 0 samples gives no batches");
 }
 
-Dataset::Dataset(const BatchTensors& inputs, const BatchTensors& targets)
-    : Dataset(tensor_source(inputs, targets)) {}
+Dataset::Dataset(const BatchTensors& inputs, const BatchTensors& targets) : Dataset(tensor_source(inputs, targets)) {}
 
 Dataset Dataset::with(Step step) const {
   Dataset other = *this;
@@ -204,8 +202,8 @@ Dataset Dataset::with(Step step) const {
 }
 
 Dataset Dataset::with_map(RandomMap<Sample> of_samples, RandomMap<BatchTensors> of_inputs) const {
-  const bool is_batched = std::any_of(steps_.begin(), steps_.end(),
-                                      [](const auto& step) { return step->kind == Step::Kind::batch; });
+  const bool is_batched =
+      std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->kind == Step::Kind::batch; });
   require<ConfigError>(!is_batched, "map() behind batch(): its function sees single samples, so put it in front");
   return with({.kind = Step::Kind::map, .of_samples = std::move(of_samples), .of_inputs = std::move(of_inputs)});
 }
@@ -229,8 +227,8 @@ Dataset Dataset::batch(std::int64_t size, bool drop_remainder) const {
 }
 
 Dataset::operator std::shared_ptr<const SampleSource>() const {
-  const bool is_batched = std::any_of(steps_.begin(), steps_.end(),
-                                      [](const auto& step) { return step->kind == Step::Kind::batch; });
+  const bool is_batched =
+      std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->kind == Step::Kind::batch; });
   require<ConfigError>(is_batched, "a dataset for a Loader needs batches: add .batch(32)");
   auto made = std::make_shared<Source>(source_, steps_);
   require<ConfigError>(!made->order(0, 0).ends.empty(), "no batch is left: the remainder that batch() drops is all of ",

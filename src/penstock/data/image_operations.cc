@@ -48,9 +48,7 @@ ByteImage mapped(ByteImage image, Value&& value) {
   return image;
 }
 
-std::uint8_t clipped(float value) {
-  return value <= 0 ? 0 : value >= 255 ? 255 : static_cast<std::uint8_t>(value);
-}
+std::uint8_t clipped(float value) { return value <= 0 ? 0 : value >= 255 ? 255 : static_cast<std::uint8_t>(value); }
 
 /// `plain` + factor * (image - plain), cut to whole numbers within 0..255.
 ByteImage blended(const ByteImage& plain, ByteImage image, double the_factor) {
@@ -220,7 +218,7 @@ std::uint8_t weighted(const ResizeWindow& window, const std::uint8_t* pixels, st
 
 std::string_view name_of(ImageOperation operation) {
   constexpr std::array<std::string_view, image_operations> names = {
-      "Identity", "ShearX",   "ShearY",    "TranslateX", "TranslateY", "Rotate",       "Brightness", "Color",
+      "Identity", "ShearX",    "ShearY",    "TranslateX", "TranslateY",   "Rotate",   "Brightness", "Color",
       "Contrast", "Sharpness", "Posterize", "Solarize",   "AutoContrast", "Equalize", "Invert"};
   return names[static_cast<std::size_t>(operation)];
 }
@@ -242,9 +240,8 @@ ByteImage apply_operation(const ByteImage& image, ImageOperation operation, doub
       return mapped(image, [&](std::uint8_t pixel) { return static_cast<std::uint8_t>(pixel >> dropped << dropped); });
     }
     case ImageOperation::solarize:
-      return mapped(image, [&](std::uint8_t pixel) {
-        return static_cast<std::uint8_t>(pixel < amount ? pixel : 255 - pixel);
-      });
+      return mapped(
+          image, [&](std::uint8_t pixel) { return static_cast<std::uint8_t>(pixel < amount ? pixel : 255 - pixel); });
     case ImageOperation::auto_contrast: return stretched(image);
     case ImageOperation::equalize: return equalized(image);
     case ImageOperation::invert:

@@ -23,17 +23,17 @@ struct ByteImage {
 /// In the order in which RandAugment lists them; it leaves out the last one.
 enum class ImageOperation {
   identity,
-  shear_x,     // amount: horizontal shift per row
-  shear_y,     // vertical shift per column
-  translate_x,  // pixels to the right; the fraction is cut off
-  translate_y,  // pixels down
-  rotate,      // degrees against the clock, about the centre
-  brightness,  // blended with black: 0 leaves the image, -1 is black, above 0 is brighter
-  color,       // with the grey image
-  contrast,    // with the mean grey
-  sharpness,   // with the smoothed image
-  posterize,   // bits kept of each byte, 0..8
-  solarize,    // bytes from here on are inverted
+  shear_x,        // amount: horizontal shift per row
+  shear_y,        // vertical shift per column
+  translate_x,    // pixels to the right; the fraction is cut off
+  translate_y,    // pixels down
+  rotate,         // degrees against the clock, about the centre
+  brightness,     // blended with black: 0 leaves the image, -1 is black, above 0 is brighter
+  color,          // with the grey image
+  contrast,       // with the mean grey
+  sharpness,      // with the smoothed image
+  posterize,      // bits kept of each byte, 0..8
+  solarize,       // bytes from here on are inverted
   auto_contrast,  // without an amount: stretched to 0..255 in each channel
   equalize,       // without: an even histogram in each channel
   invert,         // without

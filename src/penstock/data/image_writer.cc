@@ -36,8 +36,8 @@ void check_augmentation(const ImageTransforms& transforms, std::int64_t channels
   const ResizedCrop& crop = transforms.resized_crop;
   require<ConfigError>(crop.size >= 0 && crop.size <= most_pixels_a_side, "a crop resized to ", crop.size,
                        " pixels a side: give 1 to ", most_pixels_a_side, ", or 0 for none");
-  require<ConfigError>(crop.min_area > 0 && crop.min_area <= crop.max_area && crop.max_area <= 1,
-                       "a random crop of ", crop.min_area, " to ", crop.max_area,
+  require<ConfigError>(crop.min_area > 0 && crop.min_area <= crop.max_area && crop.max_area <= 1, "a random crop of ",
+                       crop.min_area, " to ", crop.max_area,
                        " of an image's area: give numbers above 0, at most 1, the smaller one first");
   require<ConfigError>(crop.min_ratio > 0 && crop.min_ratio <= crop.max_ratio, "a random crop whose width by height ",
                        "is ", crop.min_ratio, " to ", crop.max_ratio, ": give numbers above 0, the smaller one first");

@@ -57,11 +57,11 @@ class ImageWriter {
 
   torch::Tensor images_;
   ImageTransforms transforms_;
-  std::int64_t channels_, height_, width_;            // as stored
-  ImageSize bytes_;                                   // when it becomes numbers
-  std::vector<float> mean_, std_;                     // per channel
-  std::vector<std::array<float, 256>> value_;         // per channel: what each pixel becomes
-  std::vector<Between> down_, across_;                // empty: the size stays
+  std::int64_t channels_, height_, width_;     // as stored
+  ImageSize bytes_;                            // when it becomes numbers
+  std::vector<float> mean_, std_;              // per channel
+  std::vector<std::array<float, 256>> value_;  // per channel: what each pixel becomes
+  std::vector<Between> down_, across_;         // empty: the size stays
 };
 
 }  // namespace penstock

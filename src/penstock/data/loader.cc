@@ -85,11 +85,13 @@ struct Loader::State {
     running = static_cast<std::uint64_t>(epoch++);
     ++epochs_started;
     const PrefetchOptions ahead{.ahead = static_cast<std::size_t>(options.prefetch), .workers = prefetch_workers()};
-    prefetcher.emplace([this](std::int64_t batch) -> std::optional<Batch> {
-      if (options.prefetch > 0) compute_on_this_thread_alone();
-      if (batch >= batch_count) return std::nullopt;
-      return make(batch);
-    }, ahead);
+    prefetcher.emplace(
+        [this](std::int64_t batch) -> std::optional<Batch> {
+          if (options.prefetch > 0) compute_on_this_thread_alone();
+          if (batch >= batch_count) return std::nullopt;
+          return make(batch);
+        },
+        ahead);
   }
 
   Batch make(std::int64_t index) const {

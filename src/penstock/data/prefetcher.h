@@ -103,8 +103,8 @@ class Prefetcher {
   std::map<std::int64_t, Made> ready_;
   std::int64_t claimed_ = 0;
   std::int64_t delivered_ = 0;
-  bool last_reached_ = false;  // some worker has met the end or an error
-  bool ended_ = false;         // next() has
+  bool last_reached_ = false;          // some worker has met the end or an error
+  bool ended_ = false;                 // next() has
   std::vector<std::jthread> workers_;  // last: stopped and joined before anything they use goes away
 };
 

@@ -30,8 +30,10 @@ fs::path find_text(const fs::path& path) {
   if (fs::is_regular_file(path, code)) return path;
   for (const fs::path& folder : {path, path / "text"})
     if (const fs::path found = find_in(folder); !found.empty()) return found;
-  throw DataError(say("no text in '", path.string(), "': a file is wanted, or a folder that holds, or whose folder "
-                      "'text' holds, ", known_name, " or a single .txt file"));
+  throw DataError(say("no text in '", path.string(),
+                      "': a file is wanted, or a folder that holds, or whose folder "
+                      "'text' holds, ",
+                      known_name, " or a single .txt file"));
 }
 
 torch::Tensor tensor_of(const std::vector<std::int64_t>& tokens) {
@@ -65,8 +67,8 @@ std::vector<std::int64_t> Vocabulary::encode(std::string_view text) const {
   tokens.reserve(text.size());
   for (const char character : text) {
     const auto byte = static_cast<unsigned char>(character);
-    require<DataError>(!bytes_.empty() && token_[byte] >= 0, "the text has ", shown(byte),
-                       ", which is not among the ", size(), " characters that the model knows");
+    require<DataError>(!bytes_.empty() && token_[byte] >= 0, "the text has ", shown(byte), ", which is not among the ",
+                       size(), " characters that the model knows");
     tokens.push_back(token_[byte]);
   }
   return tokens;

@@ -35,7 +35,7 @@ class Vocabulary {
 /// A text, its vocabulary, and its two parts: the last tenth is for validation.
 struct TextSet {
   Vocabulary vocabulary;
-  torch::Tensor train;       // [tokens] of int64
+  torch::Tensor train;  // [tokens] of int64
   torch::Tensor validation;
 };
 

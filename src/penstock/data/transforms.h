@@ -8,7 +8,7 @@ namespace penstock {
 /// A piece of random size, shape and place is cropped and resized to `size` x `size` pixels by linear interpolation
 /// that averages where it shrinks (torchvision's RandomResizedCrop).
 struct ResizedCrop {
-  std::int64_t size = 0;  // 0: no such crop
+  std::int64_t size = 0;   // 0: no such crop
   double min_area = 0.08;  // of the image's area, drawn uniformly
   double max_area = 1;
   double min_ratio = 3.0 / 4;  // width by height, its logarithm drawn uniformly

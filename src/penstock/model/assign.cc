@@ -75,8 +75,7 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
     require<PlanError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
                        ", but the pipeline has ", stages, " stages (stages are 0..", stages - 1, ")");
     require<PlanError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",
-                       latest_name,
-                       " on stage ", latest.value(), ": stages must not decrease along the data flow");
+                       latest_name, " on stage ", latest.value(), ": stages must not decrease along the data flow");
     stage_of_node.push_back(StageId(stage));
   }
   follow_users(graph, rootless, stages, stage_of_node);

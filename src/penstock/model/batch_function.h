@@ -14,9 +14,9 @@ namespace penstock {
 
 /// What a BatchFunction looks at, by its parameters.
 enum class Looks {
-  at_one,   // const torch::Tensor&: the first
-  at_all,   // const std::vector<torch::Tensor>&
-  nowhere   // there is no such parameter
+  at_one,  // const torch::Tensor&: the first
+  at_all,  // const std::vector<torch::Tensor>&
+  nowhere  // there is no such parameter
 };
 
 namespace traits {
@@ -27,7 +27,9 @@ template <class F, class Result, class... Arguments>
 concept Gives = std::is_invocable_r_v<Result, F&, const Arguments&...>;
 /// A lambda with `auto` parameters takes anything, and asking it about a list would compile its body for one.
 template <class F>
-concept HasOneCall = requires { &F::operator(); };
+concept HasOneCall = requires {
+  &F::operator();
+};
 
 /// Whether it is an empty std::function or a null pointer.
 template <class F>
@@ -52,11 +54,11 @@ class BatchFunction {
   BatchFunction(std::nullptr_t) {}  // NOLINT: none
 
   template <class F>
-    requires(!std::same_as<std::remove_cvref_t<F>, BatchFunction> &&
-             (traits::Gives<F, Result, torch::Tensor, torch::Tensor> || traits::Gives<F, Result, Tensors, Tensors> ||
-              traits::Gives<F, Result, Tensors, torch::Tensor> || traits::Gives<F, Result, torch::Tensor, Tensors> ||
-              traits::Gives<F, Result, Tensors> || traits::Gives<F, Result, torch::Tensor>))
-  BatchFunction(F function) {  // NOLINT: implicitly, as std::function
+  requires(!std::same_as<std::remove_cvref_t<F>, BatchFunction> &&
+           (traits::Gives<F, Result, torch::Tensor, torch::Tensor> || traits::Gives<F, Result, Tensors, Tensors> ||
+            traits::Gives<F, Result, Tensors, torch::Tensor> || traits::Gives<F, Result, torch::Tensor, Tensors> ||
+            traits::Gives<F, Result, Tensors> || traits::Gives<F, Result, torch::Tensor>))
+      BatchFunction(F function) {  // NOLINT: implicitly, as std::function
     if (traits::is_null(function)) return;
     if constexpr (!traits::HasOneCall<F> && traits::Gives<F, Result, torch::Tensor, torch::Tensor>) {
       take<torch::Tensor, torch::Tensor>(std::move(function), Looks::at_one);
@@ -117,9 +119,9 @@ class TargetFunction {
   TargetFunction(std::nullptr_t) {}  // NOLINT: none
 
   template <class F>
-    requires(!std::same_as<std::remove_cvref_t<F>, TargetFunction> &&
-             (traits::Gives<F, double, torch::Tensor> || traits::Gives<F, double, Tensors>))
-  TargetFunction(F function) {  // NOLINT: implicitly, as std::function
+  requires(!std::same_as<std::remove_cvref_t<F>, TargetFunction> &&
+           (traits::Gives<F, double, torch::Tensor> || traits::Gives<F, double, Tensors>))
+      TargetFunction(F function) {  // NOLINT: implicitly, as std::function
     if (traits::is_null(function)) return;
     if constexpr ((!traits::HasOneCall<F> && traits::Gives<F, double, torch::Tensor>) ||
                   !traits::Gives<F, double, Tensors>) {

@@ -71,8 +71,7 @@ class Cell {
   /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and UTF-8 text without
   /// '.' and control characters; any other name is a PlanError.
   template <class Make>
-    requires std::invocable<Make&>
-  Layer add(const std::string& name, Make make) {
+  requires std::invocable<Make&> Layer add(const std::string& name, Make make) {
     return add_factory(name, layer_factory(std::move(make)));
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
@@ -88,7 +87,7 @@ class Cell {
     std::string path;
     const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage
     std::string cell_path;
-    std::optional<bool> recompute;               // as annotated on it, or else around it
+    std::optional<bool> recompute;  // as annotated on it, or else around it
   };
   struct Contents {
     std::map<const LayerRecord*, Found> layers;

@@ -87,11 +87,11 @@ void load_into(const std::map<std::string, torch::Tensor>& own, const std::map<s
     const auto found = own.find(name);
     require<ConfigError>(found != own.end(), "the state has '", name, "', which the network does not have",
                          names.empty() ? "" : say(": the nearest is '", nearest(name, names), "'"));
-    require<ConfigError>(value.defined() && value.sizes() == found->second.sizes() &&
-                             value.dtype() == found->second.dtype(),
-                         "'", name, "' is ", found->second.dtype().name(), " of shape ", found->second.sizes(),
-                         " in the network and ", value.defined() ? value.dtype().name() : "nothing", " of shape ",
-                         value.defined() ? value.sizes() : at::IntArrayRef(), " in the state");
+    require<ConfigError>(
+        value.defined() && value.sizes() == found->second.sizes() && value.dtype() == found->second.dtype(), "'", name,
+        "' is ", found->second.dtype().name(), " of shape ", found->second.sizes(), " in the network and ",
+        value.defined() ? value.dtype().name() : "nothing", " of shape ",
+        value.defined() ? value.sizes() : at::IntArrayRef(), " in the state");
   }
   if (missing == Cell::Missing::refuse)
     for (const std::string& name : names)

@@ -27,96 +27,120 @@ void fill_uniform(at::philox_engine& bits, float* numbers, std::int64_t count) {
 Value random_like(const std::string& name, const Value& input, const RandomLikeOptions& options,
                   void (*fill)(at::philox_engine&, float*, std::int64_t),
                   torch::Tensor (*outside)(const torch::Tensor&)) {
-  return apply(name, [=](const Tensors& x) {
-    const RandomPlace* place = RandomPlace::current();
-    require<PlanError>(x[0].is_floating_point(), name, " is asked for numbers of type ", x[0].scalar_type(),
-                       ": give it a floating-point value");
-    if (!place) return outside(x[0]);
-    return draw_by_sample(x[0], {options.sample_dimension, options.flattened}, *place, fill, name);
-  }, Values{input});
+  return apply(
+      name,
+      [=](const Tensors& x) {
+        const RandomPlace* place = RandomPlace::current();
+        require<PlanError>(x[0].is_floating_point(), name, " is asked for numbers of type ", x[0].scalar_type(),
+                           ": give it a floating-point value");
+        if (!place) return outside(x[0]);
+        return draw_by_sample(x[0], {options.sample_dimension, options.flattened}, *place, fill, name);
+      },
+      Values{input});
 }
 
 }  // namespace
 
 Value flatten(const Value& input, std::int64_t start) {
-  return apply("flatten", [start](const Tensors& x) { return x[0].flatten(start); }, Values{input});
+  return apply(
+      "flatten", [start](const Tensors& x) { return x[0].flatten(start); }, Values{input});
 }
 
 Value relu(const Value& input) {
-  return apply("relu", [](const Tensors& x) { return torch::relu(x[0]); }, Values{input});
+  return apply(
+      "relu", [](const Tensors& x) { return torch::relu(x[0]); }, Values{input});
 }
 
 Value operator+(const Value& a, const Value& b) {
-  return apply_with_constants("add", [](const Tensors& x) { return x[0] + x[1]; }, Values{a, b});
+  return apply_with_constants(
+      "add", [](const Tensors& x) { return x[0] + x[1]; }, Values{a, b});
 }
 
 Value operator-(const Value& a, const Value& b) {
-  return apply_with_constants("sub", [](const Tensors& x) { return x[0] - x[1]; }, Values{a, b});
+  return apply_with_constants(
+      "sub", [](const Tensors& x) { return x[0] - x[1]; }, Values{a, b});
 }
 
 Value operator*(const Value& a, const Value& b) {
-  return apply_with_constants("mul", [](const Tensors& x) { return x[0] * x[1]; }, Values{a, b});
+  return apply_with_constants(
+      "mul", [](const Tensors& x) { return x[0] * x[1]; }, Values{a, b});
 }
 
 Value operator/(const Value& a, const Value& b) {
-  return apply_with_constants("div", [](const Tensors& x) { return x[0] / x[1]; }, Values{a, b});
+  return apply_with_constants(
+      "div", [](const Tensors& x) { return x[0] / x[1]; }, Values{a, b});
 }
 
 Value operator-(const Value& a) {
-  return apply("neg", [](const Tensors& x) { return -x[0]; }, Values{a});
+  return apply(
+      "neg", [](const Tensors& x) { return -x[0]; }, Values{a});
 }
 
 Value with_number(const Value& value, NumberOperation operation, double number) {
   switch (operation) {
-    case NumberOperation::plus: return apply("add", [number](const Tensors& x) { return x[0] + number; }, Values{value});
-    case NumberOperation::minus: return apply("sub", [number](const Tensors& x) { return x[0] - number; }, Values{value});
+    case NumberOperation::plus:
+      return apply(
+          "add", [number](const Tensors& x) { return x[0] + number; }, Values{value});
+    case NumberOperation::minus:
+      return apply(
+          "sub", [number](const Tensors& x) { return x[0] - number; }, Values{value});
     case NumberOperation::minus_from:
-      return apply("sub", [number](const Tensors& x) { return number - x[0]; }, Values{value});
+      return apply(
+          "sub", [number](const Tensors& x) { return number - x[0]; }, Values{value});
     case NumberOperation::times: return scale(value, number);
-    case NumberOperation::over: return apply("div", [number](const Tensors& x) { return x[0] / number; }, Values{value});
+    case NumberOperation::over:
+      return apply(
+          "div", [number](const Tensors& x) { return x[0] / number; }, Values{value});
   }
   throw InternalError("no such operation with a number");
 }
 
 Value scale(const Value& input, double factor) {
-  return apply("scale", [factor](const Tensors& x) { return x[0] * factor; }, Values{input});
+  return apply(
+      "scale", [factor](const Tensors& x) { return x[0] * factor; }, Values{input});
 }
 
 Value gelu(const Value& input) {
-  return apply("gelu", [](const Tensors& x) { return torch::gelu(x[0]); }, Values{input});
+  return apply(
+      "gelu", [](const Tensors& x) { return torch::gelu(x[0]); }, Values{input});
 }
 
 Value sigmoid(const Value& input) {
-  return apply("sigmoid", [](const Tensors& x) { return torch::sigmoid(x[0]); }, Values{input});
+  return apply(
+      "sigmoid", [](const Tensors& x) { return torch::sigmoid(x[0]); }, Values{input});
 }
 
 Value tanh(const Value& input) {
-  return apply("tanh", [](const Tensors& x) { return torch::tanh(x[0]); }, Values{input});
+  return apply(
+      "tanh", [](const Tensors& x) { return torch::tanh(x[0]); }, Values{input});
 }
 
 Value softmax(const Value& input, std::int64_t dimension) {
-  return apply("softmax", [dimension](const Tensors& x) { return torch::softmax(x[0], dimension); }, Values{input});
+  return apply(
+      "softmax", [dimension](const Tensors& x) { return torch::softmax(x[0], dimension); }, Values{input});
 }
 
 Value matmul(const Value& a, const Value& b, const MatmulOptions& options) {
   const auto turned = [](const torch::Tensor& x, bool swap) { return swap ? x.transpose(-2, -1) : x; };
-  return apply_with_constants("matmul",
-               [options, turned](const Tensors& x) {
-                 return torch::matmul(turned(x[0], options.transpose_a), turned(x[1], options.transpose_b));
-               },
-               Values{a, b});
+  return apply_with_constants(
+      "matmul",
+      [options, turned](const Tensors& x) {
+        return torch::matmul(turned(x[0], options.transpose_a), turned(x[1], options.transpose_b));
+      },
+      Values{a, b});
 }
 
 Value gather(const Value& table, const Value& indices, std::int64_t dimension) {
-  return apply_with_constants("gather",
-               [dimension](const Tensors& x) {
-                 const auto wide = dimension < 0 ? dimension + x[0].dim() : dimension;
-                 std::vector<std::int64_t> sizes = x[0].sizes().vec();
-                 sizes.erase(sizes.begin() + wide);
-                 sizes.insert(sizes.begin() + wide, x[1].sizes().begin(), x[1].sizes().end());
-                 return x[0].index_select(wide, x[1].reshape({-1}).to(torch::kInt64)).view(sizes);
-               },
-               Values{table, indices});
+  return apply_with_constants(
+      "gather",
+      [dimension](const Tensors& x) {
+        const auto wide = dimension < 0 ? dimension + x[0].dim() : dimension;
+        std::vector<std::int64_t> sizes = x[0].sizes().vec();
+        sizes.erase(sizes.begin() + wide);
+        sizes.insert(sizes.begin() + wide, x[1].sizes().begin(), x[1].sizes().end());
+        return x[0].index_select(wide, x[1].reshape({-1}).to(torch::kInt64)).view(sizes);
+      },
+      Values{table, indices});
 }
 
 Value squeeze(const Value& input, std::int64_t dimension) {
@@ -124,49 +148,58 @@ Value squeeze(const Value& input, std::int64_t dimension) {
 }
 
 Value squeeze(const Value& input, const std::vector<std::int64_t>& dimensions) {
-  return apply("squeeze", [dimensions](const Tensors& x) {
-    for (const std::int64_t dimension : dimensions)
-      require<PlanError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ", x[0].sizes(),
-                         ": only a dimension of size 1 can go");
-    return x[0].squeeze(at::IntArrayRef(dimensions));
-  }, Values{input});
+  return apply(
+      "squeeze",
+      [dimensions](const Tensors& x) {
+        for (const std::int64_t dimension : dimensions)
+          require<PlanError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ",
+                             x[0].sizes(), ": only a dimension of size 1 can go");
+        return x[0].squeeze(at::IntArrayRef(dimensions));
+      },
+      Values{input});
 }
 
 Value unsqueeze(const Value& input, std::int64_t dimension) {
-  return apply("unsqueeze", [dimension](const Tensors& x) { return x[0].unsqueeze(dimension); }, Values{input});
+  return apply(
+      "unsqueeze", [dimension](const Tensors& x) { return x[0].unsqueeze(dimension); }, Values{input});
 }
 
 Value transpose(const Value& input, std::int64_t a, std::int64_t b) {
-  return apply("transpose", [a, b](const Tensors& x) { return x[0].transpose(a, b); }, Values{input});
+  return apply(
+      "transpose", [a, b](const Tensors& x) { return x[0].transpose(a, b); }, Values{input});
 }
 
 Value mean(const Value& input, const std::vector<std::int64_t>& dimensions, bool keep_dimensions) {
-  return apply("mean", [dimensions, keep_dimensions](const Tensors& x) {
-    return x[0].mean(dimensions, keep_dimensions);
-  }, Values{input});
+  return apply(
+      "mean", [dimensions, keep_dimensions](const Tensors& x) { return x[0].mean(dimensions, keep_dimensions); },
+      Values{input});
 }
 
 Value slice(const Value& input, const Slice& range) {
-  return apply("slice", [range](const Tensors& x) {
-    return x[0].slice(range.dimension, range.begin, range.end, range.step);
-  }, Values{input});
+  return apply(
+      "slice", [range](const Tensors& x) { return x[0].slice(range.dimension, range.begin, range.end, range.step); },
+      Values{input});
 }
 
 Values split(const Value& input, int parts, std::int64_t dimension) {
-  return apply("split", [parts, dimension](const Tensors& x) { return x[0].tensor_split(parts, dimension); }, {input},
-               parts);
+  return apply(
+      "split", [parts, dimension](const Tensors& x) { return x[0].tensor_split(parts, dimension); }, {input}, parts);
 }
 
 Value concat(const Values& inputs, std::int64_t dimension) {
-  return apply_with_constants("concat", [dimension](const Tensors& x) { return torch::cat(x, dimension); }, inputs);
+  return apply_with_constants(
+      "concat", [dimension](const Tensors& x) { return torch::cat(x, dimension); }, inputs);
 }
 
 Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples) {
-  return apply("reshape", [sizes_after_samples](const Tensors& x) {
-    std::vector<std::int64_t> sizes{x[0].size(0)};
-    sizes.insert(sizes.end(), sizes_after_samples.begin(), sizes_after_samples.end());
-    return x[0].reshape(sizes);
-  }, Values{input});
+  return apply(
+      "reshape",
+      [sizes_after_samples](const Tensors& x) {
+        std::vector<std::int64_t> sizes{x[0].size(0)};
+        sizes.insert(sizes.end(), sizes_after_samples.begin(), sizes_after_samples.end());
+        return x[0].reshape(sizes);
+      },
+      Values{input});
 }
 
 Value normal_like(const Value& input, const RandomLikeOptions& options) {

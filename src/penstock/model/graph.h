@@ -23,13 +23,13 @@ struct HomeParameter {
 
 /// One call of a layer, or of a function on values; or one use of a raw parameter, which is a layer without inputs.
 struct Node {
-  std::string name;                          // "layer1", "head.fc"; unique: repeated calls are numbered, "flatten_2"
-  std::shared_ptr<LayerRecord> layer;        // empty for a function
-  std::string layer_path;                    // full name of the layer: the prefix of its parameters' names
-  TensorFunction function;                   // empty for a layer
+  std::string name;                    // "layer1", "head.fc"; unique: repeated calls are numbered, "flatten_2"
+  std::shared_ptr<LayerRecord> layer;  // empty for a function
+  std::string layer_path;              // full name of the layer: the prefix of its parameters' names
+  TensorFunction function;             // empty for a layer
   std::vector<ValueRef> inputs;
   int outputs = 1;
-  std::optional<int> stage;                  // as annotated on the layer, or on a Cell around the call
+  std::optional<int> stage;                      // as annotated on the layer, or on a Cell around the call
   std::optional<bool> recompute = std::nullopt;  // likewise
   /// What it is recomputed together with: the call of the innermost Cell around it that is annotated with recompute, or
   /// else of the outermost Cell within the network. 0 for what the network itself calls.
@@ -111,10 +111,10 @@ class Tracer {
   Graph graph_;
   std::unique_ptr<TracedShapes> shapes_;
   Cell::Contents contents_;
-  std::vector<RunningCell> running_;      // from the network inwards
+  std::vector<RunningCell> running_;  // from the network inwards
   int cell_calls_ = 0;
   std::set<const LayerRecord*> called_;
-  std::map<std::string, int> uses_;       // of a name; the first uses of the layers' own names are reserved
+  std::map<std::string, int> uses_;  // of a name; the first uses of the layers' own names are reserved
 };
 
 }  // namespace penstock

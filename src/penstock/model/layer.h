@@ -84,10 +84,10 @@ struct LayerRecord {
   std::string path;  // from the outermost Cell: what its weights are seeded by where it runs standalone
   LayerFactory factory;
   StageAnnotation stage;
-  std::optional<BuiltLayer> standalone = {};           // built when the network runs on real tensors
-  std::map<std::string, ParameterOfLayer> ties = {};   // by parameter of this layer: what it is instead of its own
-  bool is_training = true;                             // the mode of `standalone`
-  bool is_parameter = false;                           // a raw parameter, not a layer that is called (parameter.h)
+  std::optional<BuiltLayer> standalone = {};          // built when the network runs on real tensors
+  std::map<std::string, ParameterOfLayer> ties = {};  // by parameter of this layer: what it is instead of its own
+  bool is_training = true;                            // the mode of `standalone`
+  bool is_parameter = false;                          // a raw parameter, not a layer that is called (parameter.h)
   RecomputeAnnotation recompute = {};
 };
 
@@ -176,11 +176,17 @@ template <class... T>
 constexpr int output_count<std::tuple<T...>> = (0 + ... + output_count<T>);
 
 template <class M>
-concept TakesOne = requires(M& module, const torch::Tensor& x) { module.forward(x); };
+concept TakesOne = requires(M& module, const torch::Tensor& x) {
+  module.forward(x);
+};
 template <class M>
-concept TakesTwo = requires(M& module, const torch::Tensor& x) { module.forward(x, x); };
+concept TakesTwo = requires(M& module, const torch::Tensor& x) {
+  module.forward(x, x);
+};
 template <class M>
-concept TakesThree = requires(M& module, const torch::Tensor& x) { module.forward(x, x, x); };
+concept TakesThree = requires(M& module, const torch::Tensor& x) {
+  module.forward(x, x, x);
+};
 
 template <class M>
 constexpr int outputs_of() {
@@ -222,8 +228,7 @@ auto module_pointer(T made) {
 
 /// From anything that makes a torch module: `[] { return torch::nn::Linear(784, 512); }`.
 template <class Make>
-  requires std::invocable<Make&>
-LayerFactory layer_factory(Make make) {
+requires std::invocable<Make&> LayerFactory layer_factory(Make make) {
   using Module = typename decltype(traits::module_pointer(make()))::element_type;
   return {[make]() mutable { return traits::erase<Module>(traits::module_pointer(make())); },
           traits::outputs_of<Module>()};

@@ -171,7 +171,8 @@ class ListedLayers : public Folder {
         case Execution::Kind::cut: add_cut(); break;
       }
     }
-    require<PlanError>(waiting_.empty(), "a function at \"front\" ends the sequence: there is no name behind it; "
+    require<PlanError>(waiting_.empty(),
+                       "a function at \"front\" ends the sequence: there is no name behind it; "
                        "give it the place \"behind\"");
     require<PlanError>(!stage_ || has_layer_, "the sequence ends with cut_here: a stage needs layers behind it");
     if (module) warn_of_unused(*module);
@@ -227,8 +228,7 @@ class ListedLayers : public Folder {
 
     for (const Execution* entry : waiting_) run_function(*entry, name + ".front");
     waiting_.clear();
-    if (part.kind)
-      require_fit(name, part.kind->takes);
+    if (part.kind) require_fit(name, part.kind->takes);
     steps_.push_back({part.layer, nullptr});
     last_ = name;
     giver_ = name;
@@ -242,7 +242,8 @@ class ListedLayers : public Folder {
       waiting_.push_back(&entry);
       return;
     }
-    require<PlanError>(!last_.empty(), "the sequence begins with a function that has the place \"behind\": there is no "
+    require<PlanError>(!last_.empty(),
+                       "the sequence begins with a function that has the place \"behind\": there is no "
                        "name before it; give it the place \"front\"");
     run_function(entry, last_ + ".behind");
   }
@@ -282,15 +283,17 @@ class ListedLayers : public Folder {
     std::vector<std::string> names;
     for (const Submodule& submodule : all_) names.push_back(submodule.name);
     for (const auto& [made, part] : made_) names.push_back(made);
-    require<PlanError>(!names.empty(), "the sequence names '", name, "', but it has neither a module nor a factory of that "
-                       "name: {\"", name, "\", [] { return ...; }}");
+    require<PlanError>(!names.empty(), "the sequence names '", name,
+                       "', but it has neither a module nor a factory of that "
+                       "name: {\"",
+                       name, "\", [] { return ...; }}");
     throw PlanError(say("the sequence names '", name, "', but no submodule is called that: did you mean '",
                         nearest(name, names), "'?"));
   }
 
   Part make_part(const Submodule& submodule) {
-    const auto kind = std::find_if(kinds_.begin(), kinds_.end(),
-                                   [&](const CallableKind& k) { return k.fits(*submodule.module); });
+    const auto kind =
+        std::find_if(kinds_.begin(), kinds_.end(), [&](const CallableKind& k) { return k.fits(*submodule.module); });
     const CallableKind* known = kind == kinds_.end() ? nullptr : &*kind;
     if (!known && !submodule.any) {
       require<PlanError>(!only_lists(*submodule.module), "'", submodule.name, "' is a ", submodule.module->name(),
@@ -343,8 +346,8 @@ class ListedLayers : public Folder {
         ++more;
     }
     if (!first.empty())
-      warn(say("the sequence leaves out '", first, "'", more > 0 ? say(" and ", more, " more parameters") : "",
-               " of ", module.name(), ": they are neither run nor trained"));
+      warn(say("the sequence leaves out '", first, "'", more > 0 ? say(" and ", more, " more parameters") : "", " of ",
+               module.name(), ": they are neither run nor trained"));
   }
 
   std::vector<CallableKind> kinds_;
@@ -355,13 +358,13 @@ class ListedLayers : public Folder {
   std::vector<Step> steps_;
 
   // While the sequence is read.
-  std::optional<int> stage_;       // none without markers
-  std::optional<int> last_stage_;  // of the last name
-  bool has_layer_ = false;         // since the last marker
+  std::optional<int> stage_;               // none without markers
+  std::optional<int> last_stage_;          // of the last name
+  bool has_layer_ = false;                 // since the last marker
   std::vector<const Execution*> waiting_;  // at "front" of the next name
-  std::string last_;               // the last name
-  std::string giver_;              // who made the values that are there
-  int given_ = 1;                  // how many
+  std::string last_;                       // the last name
+  std::string giver_;                      // who made the values that are there
+  int given_ = 1;                          // how many
 };
 
 std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& module, const ExecutionSequence& sequence,

@@ -23,9 +23,9 @@ inline constexpr CutMarker cut_here{};
 namespace traits {
 
 template <class F>
-concept TakesTensors = std::invocable<F&, const torch::Tensor&> ||
-                       std::invocable<F&, const torch::Tensor&, const torch::Tensor&> ||
-                       std::invocable<F&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&>;
+concept TakesTensors =
+    std::invocable<F&, const torch::Tensor&> || std::invocable<F&, const torch::Tensor&, const torch::Tensor&> ||
+    std::invocable<F&, const torch::Tensor&, const torch::Tensor&, const torch::Tensor&>;
 
 template <class F>
 constexpr int arity_of() {
@@ -54,14 +54,13 @@ class Execution {
  public:
   /// The name of any submodule that can be called: "fc", "layer1.0.conv1". A name that stands there twice is one layer
   /// that is called twice, with one set of values.
-  Execution(const char* name) : name_(name) {}                      // NOLINT: sequences are written as plain names
-  Execution(std::string name) : name_(std::move(name)) {}           // NOLINT
-  Execution(CutMarker) : kind_(Kind::cut) {}                        // NOLINT
+  Execution(const char* name) : name_(name) {}             // NOLINT: sequences are written as plain names
+  Execution(std::string name) : name_(std::move(name)) {}  // NOLINT
+  Execution(CutMarker) : kind_(Kind::cut) {}               // NOLINT
   /// A layer by a factory, as of Cell::add, instead of a part of a finished module: {"fc", [] { return Linear(8, 2); }}.
   /// The name may stand there again as a plain name: the same layer once more.
   template <class Make>
-    requires std::invocable<Make&>
-  Execution(std::string name, Make make)
+  requires std::invocable<Make&> Execution(std::string name, Make make)
       : kind_(Kind::factory), name_(std::move(name)), make_(layer_factory(std::move(make))) {}
   /// A function of one, two or three tensors that gives one tensor or a tuple of them. "behind": it runs behind the
   /// entry before it, on that one's stage; "front": in front of the next name, on that one's stage. Functions have no
@@ -102,9 +101,7 @@ CallableKind callable_kind() {
   CallableKind kind;
   // Generic, so that torch's Module need not be known before M is.
   kind.fits = [](const auto& module) { return typeid(module) == typeid(M); };
-  kind.call = [](const auto& module) {
-    return traits::erase<M>(std::dynamic_pointer_cast<M>(module));
-  };
+  kind.call = [](const auto& module) { return traits::erase<M>(std::dynamic_pointer_cast<M>(module)); };
   if constexpr (traits::TakesOne<M>) kind.takes.push_back(1);
   if constexpr (traits::TakesTwo<M>) kind.takes.push_back(2);
   if constexpr (traits::TakesThree<M>) kind.takes.push_back(3);
@@ -133,8 +130,8 @@ std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& modu
 /// and a part or function that takes another number of values than it would get. Warns about parameters that no entry
 /// names.
 template <class... Kinds, class Module>
-  requires(!std::same_as<Module, ExecutionSequence>)
-std::unique_ptr<Cell> layer_list(const Module& module, const ExecutionSequence& sequence = {}) {
+requires(!std::same_as<Module, ExecutionSequence>) std::unique_ptr<Cell> layer_list(
+    const Module& module, const ExecutionSequence& sequence = {}) {
   return list_layers(traits::module_pointer(module), sequence, {callable_kind<Kinds>()...});
 }
 

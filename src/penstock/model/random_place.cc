@@ -23,7 +23,7 @@ struct Level {
   at::Generator generator = {};  // made when something draws
   std::uint64_t seeded_for = 0;  // the call's number
   std::uint64_t counted_for = 0;
-  std::uint64_t draws = 0;       // of the call counted_for
+  std::uint64_t draws = 0;  // of the call counted_for
 };
 
 thread_local std::vector<std::unique_ptr<Level>> levels_of_thread;

@@ -18,12 +18,12 @@
 namespace penstock {
 
 struct RandomPlace {
-  std::uint64_t seed = 0;          // of the pipeline
-  std::uint64_t step = 0;          // training steps before it
-  std::int64_t first_sample = 0;   // of the micro-batch, in the whole batch
-  std::string_view call;           // the node of the graph: a layer's full name, numbered where it is called again
-  std::int64_t samples = 0;        // of the micro-batch; 0: not known
-  std::uint64_t calls = 0;         // begun so far
+  std::uint64_t seed = 0;         // of the pipeline
+  std::uint64_t step = 0;         // training steps before it
+  std::int64_t first_sample = 0;  // of the micro-batch, in the whole batch
+  std::string_view call;          // the node of the graph: a layer's full name, numbered where it is called again
+  std::int64_t samples = 0;       // of the micro-batch; 0: not known
+  std::uint64_t calls = 0;        // begun so far
 
   /// `call` names the next call; its random numbers start anew.
   void begin_call(std::string_view name) {

@@ -19,15 +19,15 @@ struct Port {
 /// One stage's part of the graph.
 struct StagePart {
   StageId id;
-  std::vector<int> nodes;          // in execution order
-  std::vector<int> graph_inputs;   // which graph inputs it reads itself
-  std::vector<Port> receives;      // by producer stage, ascending
-  std::vector<Port> sends;         // by consumer stage, ascending
-  std::vector<ValueRef> outputs;   // the graph's outputs: the last stage's alone
+  std::vector<int> nodes;         // in execution order
+  std::vector<int> graph_inputs;  // which graph inputs it reads itself
+  std::vector<Port> receives;     // by producer stage, ascending
+  std::vector<Port> sends;        // by consumer stage, ascending
+  std::vector<ValueRef> outputs;  // the graph's outputs: the last stage's alone
 };
 
 struct StagedGraph {
-  Graph graph;                        // with nodes for stages that only pass values through
+  Graph graph;  // with nodes for stages that only pass values through
   std::vector<StageId> stage_of_node;
   std::vector<StagePart> parts;       // size S
   std::vector<std::string> warnings;  // for people: stages without layers, layers without calls

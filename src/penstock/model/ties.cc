@@ -5,9 +5,8 @@
 namespace penstock {
 
 StageId ParameterUses::home() const {
-  const auto first = std::min_element(list.begin(), list.end(), [](const ParameterUse& a, const ParameterUse& b) {
-    return a.stage < b.stage;
-  });
+  const auto first = std::min_element(list.begin(), list.end(),
+                                      [](const ParameterUse& a, const ParameterUse& b) { return a.stage < b.stage; });
   return first->stage;
 }
 

@@ -32,8 +32,8 @@ std::string words_of(const std::exception& error) {
 }  // namespace
 
 TracedShapes::TracedShapes(const TraceSample& sample) {
-  is_known_ = !sample.inputs.empty() &&
-              std::all_of(sample.inputs.begin(), sample.inputs.end(), [](const auto& input) { return input.defined(); });
+  is_known_ = !sample.inputs.empty() && std::all_of(sample.inputs.begin(), sample.inputs.end(),
+                                                    [](const auto& input) { return input.defined(); });
   if (!is_known_) return;
   for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
     const torch::Tensor& input = sample.inputs[i];
@@ -53,8 +53,8 @@ const TracedShapes::Pair& TracedShapes::pair_of(const ValueRef& value) const {
 }
 
 TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
-  const std::string what = "forward looks at the shape of '" + graph.name_of(value) +
-                           "', which is not known while the network is traced: ";
+  const std::string what =
+      "forward looks at the shape of '" + graph.name_of(value) + "', which is not known while the network is traced: ";
   constexpr const char* otherwise = "put the code that needs it into penstock::apply(name, function, {values})";
   require<PlanError>(is_known_ && static_cast<int>(inputs_.size()) == graph.inputs, what,
                      "give some samples (PipelineOptions::sample), or ", otherwise);

@@ -41,8 +41,7 @@ Values apply_with_constants(const std::string& name, const TensorFunction& funct
   const auto with_constants = [function, constants](const Tensors& given) {
     Tensors all = constants;
     std::size_t next = 0;
-    for (torch::Tensor& each : all)
-      each = each.defined() ? each.to(given.front().device()) : given[next++];
+    for (torch::Tensor& each : all) each = each.defined() ? each.to(given.front().device()) : given[next++];
     return function(all);
   };
   return apply(name, with_constants, symbols, outputs);

@@ -24,10 +24,14 @@ std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const s
   }
   std::string expected;
   for (const Size& size : traced)
-    expected += (expected.empty() ? "" : ", ") + (size.is_number() ? say(size.factor())
-                                                  : size.factor() == 1 ? std::string("n") : say(size.factor(), "n"));
-  require<PlanError>(fits, user, " is given a value of shape ", input.sizes(), ", but the network was traced with a sample "
-                     "that makes it [", expected, "]: only the number of samples n may change; put what works on other "
+    expected += (expected.empty() ? "" : ", ") + (size.is_number()     ? say(size.factor())
+                                                  : size.factor() == 1 ? std::string("n")
+                                                                       : say(size.factor(), "n"));
+  require<PlanError>(fits, user, " is given a value of shape ", input.sizes(),
+                     ", but the network was traced with a sample "
+                     "that makes it [",
+                     expected,
+                     "]: only the number of samples n may change; put what works on other "
                      "shapes into penstock::apply(name, function, {values})");
   return samples;
 }
@@ -49,19 +53,22 @@ Value shaped(const char* name, const Value& value, const Sizes& sizes,
   TracedSizes traced;
   if (has_samples(sizes)) {
     traced = value.sizes();
-    require<PlanError>(has_samples(*traced), name, " is given the number of samples, but its value has no dimension of "
+    require<PlanError>(has_samples(*traced), name,
+                       " is given the number of samples, but its value has no dimension of "
                        "samples: put this into penstock::apply(name, function, {values})");
   }
   const std::string user = name;
-  return apply(name, [=](const Tensors& x) { return shape(x[0], sizes_for(x[0], sizes, traced, user)); }, Values{value});
+  return apply(
+      name, [=](const Tensors& x) { return shape(x[0], sizes_for(x[0], sizes, traced, user)); }, Values{value});
 }
 
 /// Into parts whose number is known while the network is traced.
 Values parts_of(const char* name, const Value& value, std::int64_t dimension, std::int64_t size) {
   const auto whole = static_cast<std::int64_t>(value.size(dimension));
   require<PlanError>(size > 0, name, " into parts of size ", size, ": give at least 1");
-  return apply(name, [=](const Tensors& x) { return x[0].split(size, dimension); }, Values{value},
-               static_cast<int>((whole + size - 1) / size));
+  return apply(
+      name, [=](const Tensors& x) { return x[0].split(size, dimension); }, Values{value},
+      static_cast<int>((whole + size - 1) / size));
 }
 
 }  // namespace
@@ -96,22 +103,27 @@ Value Value::expand(const Sizes& sizes) const {
   return shaped("expand", *this, sizes, [](const torch::Tensor& x, const auto& numbers) { return x.expand(numbers); });
 }
 Value Value::permute(const std::vector<std::int64_t>& dimensions) const {
-  return apply("permute", [dimensions](const Tensors& x) { return x[0].permute(dimensions); }, Values{*this});
+  return apply(
+      "permute", [dimensions](const Tensors& x) { return x[0].permute(dimensions); }, Values{*this});
 }
 Value Value::transpose(std::int64_t a, std::int64_t b) const { return penstock::transpose(*this, a, b); }
 Value Value::contiguous() const {
-  return apply("contiguous", [](const Tensors& x) { return x[0].contiguous(); }, Values{*this});
+  return apply(
+      "contiguous", [](const Tensors& x) { return x[0].contiguous(); }, Values{*this});
 }
 Value Value::flatten(std::int64_t start, std::int64_t end) const {
-  return apply("flatten", [start, end](const Tensors& x) { return x[0].flatten(start, end); }, Values{*this});
+  return apply(
+      "flatten", [start, end](const Tensors& x) { return x[0].flatten(start, end); }, Values{*this});
 }
 Value Value::squeeze(std::int64_t dimension) const { return penstock::squeeze(*this, dimension); }
 Value Value::unsqueeze(std::int64_t dimension) const { return penstock::unsqueeze(*this, dimension); }
 Value Value::narrow(std::int64_t dimension, std::int64_t start, std::int64_t length) const {
-  return apply("narrow", [=](const Tensors& x) { return x[0].narrow(dimension, start, length); }, Values{*this});
+  return apply(
+      "narrow", [=](const Tensors& x) { return x[0].narrow(dimension, start, length); }, Values{*this});
 }
 Value Value::select(std::int64_t dimension, std::int64_t index) const {
-  return apply("select", [=](const Tensors& x) { return x[0].select(dimension, index); }, Values{*this});
+  return apply(
+      "select", [=](const Tensors& x) { return x[0].select(dimension, index); }, Values{*this});
 }
 Values Value::split(std::int64_t size, std::int64_t dimension) const {
   return parts_of("split", *this, dimension, size);
@@ -134,22 +146,28 @@ Value Value::mean(const std::vector<std::int64_t>& dimensions, bool keep_dimensi
   return penstock::mean(*this, dimensions, keep_dimensions);
 }
 Value Value::sum(const std::vector<std::int64_t>& dimensions, bool keep_dimensions) const {
-  return apply("sum", [=](const Tensors& x) { return x[0].sum(dimensions, keep_dimensions); }, Values{*this});
+  return apply(
+      "sum", [=](const Tensors& x) { return x[0].sum(dimensions, keep_dimensions); }, Values{*this});
 }
 Value Value::to(torch::ScalarType type) const {
-  return apply("to", [type](const Tensors& x) { return x[0].to(type); }, Values{*this});
+  return apply(
+      "to", [type](const Tensors& x) { return x[0].to(type); }, Values{*this});
 }
 Value Value::operator==(double number) const {
-  return apply("eq", [number](const Tensors& x) { return x[0].eq(number); }, Values{*this});
+  return apply(
+      "eq", [number](const Tensors& x) { return x[0].eq(number); }, Values{*this});
 }
 Value Value::operator!=(double number) const {
-  return apply("ne", [number](const Tensors& x) { return x[0].ne(number); }, Values{*this});
+  return apply(
+      "ne", [number](const Tensors& x) { return x[0].ne(number); }, Values{*this});
 }
 Value Value::operator<(double number) const {
-  return apply("lt", [number](const Tensors& x) { return x[0].lt(number); }, Values{*this});
+  return apply(
+      "lt", [number](const Tensors& x) { return x[0].lt(number); }, Values{*this});
 }
 Value Value::operator>(double number) const {
-  return apply("gt", [number](const Tensors& x) { return x[0].gt(number); }, Values{*this});
+  return apply(
+      "gt", [number](const Tensors& x) { return x[0].gt(number); }, Values{*this});
 }
 
 }  // namespace penstock

@@ -178,8 +178,7 @@ class Doctor {
     const bool has_own_cut = words_.stage_count() == shape.ranks * chunks;
     const auto in_mode = [&](Schedule words) { return has_fused_w(words_) ? fuse_w(words) : words; };
     Costs costs = costs_;
-    Attempt attempt{.words = in_mode(generate(generator.name, shape)),
-                    .stages = layers_ ? layers_->stages : Stages{}};
+    Attempt attempt{.words = in_mode(generate(generator.name, shape)), .stages = layers_ ? layers_->stages : Stages{}};
     if (!has_own_cut) attempt = with_best_cut(std::move(attempt.words));
     if (layers_ && attempt.stages.empty()) return std::nullopt;
     if (layers_) costs = costs_of(attempt.words, attempt.stages);
@@ -210,8 +209,8 @@ class Doctor {
     if (!best) return std::nullopt;
     const int chunks = best->words.stage_count() / p;
     return Idea{RemedyKind::schedule, best->makespan + between_,
-                  say("schedule '", best->words.name, "'", chunks > 1 ? say(" with ", chunks, " chunks per rank") : "",
-                      " in place of '", words_.name, "' would save"),
+                say("schedule '", best->words.name, "'", chunks > 1 ? say(" with ", chunks, " chunks per rank") : "",
+                    " in place of '", words_.name, "' would save"),
                 more_memory(best->most_held)};
   }
 
@@ -272,8 +271,7 @@ class Doctor {
     for (std::vector<double>* list : {&even.forward, &even.input_grad, &even.weight_grad, &even.update})
       *list = {std::accumulate(list->begin(), list->end(), 0.0) / static_cast<double>(list->size())};
     return Idea{RemedyKind::even_cut, run(words_, even).makespan + between_,
-                  say(imbalance(), ": an even cut would save up to"),
-                "; --cut time or --schedule auto comes near it"};
+                say(imbalance(), ": an even cut would save up to"), "; --cut time or --schedule auto comes near it"};
   }
 
   std::optional<Idea> instant_messages() {
@@ -281,7 +279,7 @@ class Doctor {
     Costs instant = costs_;
     instant.message = 0;
     return Idea{RemedyKind::messages, run(words_, instant).makespan + between_,
-                  say("messages are on their way for ", ms(costs_.message), " each: faster ones would save up to")};
+                say("messages are on their way for ", ms(costs_.message), " each: faster ones would save up to")};
   }
 
   std::optional<Idea> instant_update() {
@@ -290,13 +288,13 @@ class Doctor {
     Costs instant = costs_;
     instant.update = {0};
     return Idea{RemedyKind::update, run(words_, instant).makespan + between_,
-                  say("the optimiser's step takes up to ", ms(most), ": a faster one would save up to")};
+                say("the optimiser's step takes up to ", ms(most), ": a faster one would save up to")};
   }
 
   std::optional<Idea> punctual_loader() {
     if (between_ <= 0) return std::nullopt;
     return Idea{RemedyKind::loader, now_,
-                  say("steps start ", ms(between_), " late: batches that are ready in time would save")};
+                say("steps start ", ms(between_), " late: batches that are ready in time would save")};
   }
 
   std::string nothing_found() const {

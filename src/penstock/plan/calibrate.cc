@@ -27,8 +27,8 @@ void fit_stage(std::size_t s, const MeasuredRun& run, const LayerSums& told, std
   const Stretch stretch = run.stages[s];
   const int count = stretch.end - stretch.begin;
   const GradientWords words = gradient_words(run.words);
-  const double told_w = told.weight_grad(stretch) +
-                        words.fused * (told.weight_grad_fused(stretch) - told.weight_grad(stretch));
+  const double told_w =
+      told.weight_grad(stretch) + words.fused * (told.weight_grad_fused(stretch) - told.weight_grad(stretch));
   const double measured_b = run.costs.input_grad[s] + run.costs.weight_grad[s];
   const bool is_split = words.unsplit < 1;
   const Fit forward(run.costs.forward[s], told.forward(stretch), count);
@@ -61,7 +61,7 @@ LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run) {
   fitted.micro_batch_size = 1;
   fitted.micro_batches = {m};
   fitted.word_overhead = 0;  // what words took has it in it, and what the cache spared them
-  fitted.cache_bytes = 0;  // so what it would spare is not looked at
+  fitted.cache_bytes = 0;    // so what it would spare is not looked at
   const auto measured_size = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / m / measured_size;
   const double largest = std::ceil(static_cast<double>(costs.samples) / m) / measured_size;

@@ -21,7 +21,7 @@ constexpr std::int64_t most_ranks = 65536;
 constexpr std::int64_t most_samples = std::int64_t{1} << 40;
 constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
 constexpr double most_bytes = 1e14;
-constexpr double most_time = 1e15;         // sums stay far from what a double can hold
+constexpr double most_time = 1e15;  // sums stay far from what a double can hold
 constexpr double least_bandwidth = 1e-6;
 constexpr std::size_t most_layers = 65535;
 constexpr double most_contention = 1e6;
@@ -95,8 +95,8 @@ std::vector<LayerCost> read_layers(const StrictValue& list) {
   for (const StrictValue& layer : list.list()) {
     read.push_back(read_layer(layer));
     const auto [known, is_new] = places.try_emplace(read.back().name, read.size() - 1);
-    require<DataError>(is_new, layer["name"].place(), " is '", read.back().name, "', and so is layers[",
-                       known->second, "].name: a plan tells layers by their names; number them, say");
+    require<DataError>(is_new, layer["name"].place(), " is '", read.back().name, "', and so is layers[", known->second,
+                       "].name: a plan tells layers by their names; number them, say");
   }
   require<DataError>(!read.empty(), list.place(), " are empty: there is nothing to plan");
   require<DataError>(read.size() <= most_layers, list.place(), " are ", read.size(), ": at most ", most_layers,

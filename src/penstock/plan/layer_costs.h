@@ -13,9 +13,9 @@ namespace penstock {
 /// One layer, for one micro-batch of LayerCosts::micro_batch_size samples. Times are in LayerCosts::time_unit.
 struct LayerCost {
   std::string name;
-  double forward = 0;      // F
-  double input_grad = 0;   // I
-  double weight_grad = 0;  // W
+  double forward = 0;           // F
+  double input_grad = 0;        // I
+  double weight_grad = 0;       // W
   double activation_bytes = 0;  // kept from F to I, and a share of it to W
   double parameter_bytes = 0;   // with gradients and optimiser state; whatever the micro-batch
   double boundary_bytes = 0;    // handed to the next layer, and back as a gradient
@@ -26,7 +26,7 @@ struct LayerCost {
   /// F and I where the cache keeps the layer's parameters from the word before; none: forward, input_grad.
   std::optional<double> forward_cached = {};
   std::optional<double> input_grad_cached = {};
-  double update = 0;            // the optimiser's step for this layer: once per step, whatever the micro-batch
+  double update = 0;  // the optimiser's step for this layer: once per step, whatever the micro-batch
 
   friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
@@ -40,24 +40,24 @@ struct LinkSpeed {
 };
 
 struct LayerCosts {
-  std::string time_unit;                       // "ms": for people
-  int ranks = 1;                               // p
-  std::int64_t samples = 1;                    // in a step, whatever m
-  std::int64_t micro_batch_size = 1;           // that the layers were measured at
-  std::vector<int> micro_batches;              // m's to try; empty: samples / micro_batch_size, rounded up
+  std::string time_unit;              // "ms": for people
+  int ranks = 1;                      // p
+  std::int64_t samples = 1;           // in a step, whatever m
+  std::int64_t micro_batch_size = 1;  // that the layers were measured at
+  std::vector<int> micro_batches;     // m's to try; empty: samples / micro_batch_size, rounded up
   LinkSpeed link;
-  double weight_share = 1;                     // of activation_bytes: what W still needs when I has run
-  double word_overhead = 0;                    // every F, B, I or W takes this besides, whatever its size
-  double spread = 0;                           // of a word's time: SimulateOptions::spread
-  double cache_bytes = 0;                      // a rank's cache: docs/cost_file.md
-  std::optional<double> memory_cap_bytes;      // per rank
+  double weight_share = 1;                 // of activation_bytes: what W still needs when I has run
+  double word_overhead = 0;                // every F, B, I or W takes this besides, whatever its size
+  double spread = 0;                       // of a word's time: SimulateOptions::spread
+  double cache_bytes = 0;                  // a rank's cache: docs/cost_file.md
+  std::optional<double> memory_cap_bytes;  // per rank
   /// How much slower words run while all ranks compute than alone on the machine. The layers' figures hold it already:
   /// it is here for people.
   double contention = 1;
   /// The kernels that were timed, lines of text as PipelineOptions::kernel_book has them, for who runs the plan:
   /// nothing here looks into them. Empty: the usual ones.
   std::string kernels = {};
-  std::vector<LayerCost> layers;               // in order of execution
+  std::vector<LayerCost> layers;  // in order of execution
 
   friend bool operator==(const LayerCosts&, const LayerCosts&) = default;
 };

@@ -95,8 +95,13 @@ GradientWords gradient_words(const Schedule& schedule) {
 }
 
 Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages) {
-  Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = 0,
-              .weight_share = sums.weight_share(), .overhead = sums.word_overhead()};
+  Costs costs{.forward = {},
+              .input_grad = {},
+              .weight_grad = {},
+              .update = {0},
+              .message = 0,
+              .weight_share = sums.weight_share(),
+              .overhead = sums.word_overhead()};
   if (sums.has_update()) costs.update.clear();
   if (sums.has_cache()) {
     for (auto* spared : {&costs.forward_spared, &costs.input_grad_spared, &costs.weight_grad_spared}) spared->clear();

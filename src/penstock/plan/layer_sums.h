@@ -71,8 +71,8 @@ class LayerSums {
   /// of what is not kept then is kept in a stage that is smaller.
   double newly_kept(Stretch stretch) const;
 
-  Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, forward_spared_,
-      input_grad_spared_, activation_bytes_, parameter_bytes_;
+  Sums forward_, input_grad_, weight_grad_, weight_grad_fused_, backward_, update_, forward_spared_, input_grad_spared_,
+      activation_bytes_, parameter_bytes_;
   std::vector<double> message_;  // by layer
   double weight_share_;
   double word_overhead_;

@@ -248,7 +248,7 @@ class Search {
   std::vector<int> border_;  // per wave, and the end: where it begins
   // Of the search between these borders:
   std::size_t rank_ = 0;
-  std::vector<std::vector<State>> steps_;                // what is reached before rank 0, 1, ..., p
+  std::vector<std::vector<State>> steps_;                 // what is reached before rank 0, 1, ..., p
   std::unordered_map<std::uint64_t, std::size_t> index_;  // of the newest of them, by frontiers
   State next_;
   std::array<Stretch, most_waves> chunks_;

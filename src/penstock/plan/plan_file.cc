@@ -60,7 +60,8 @@ void require_whole(const Plan& plan) {
   same("memory_bytes", plan.prediction.memory_bytes.size(), "ranks", plan.schedule.rank_count());
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     require<DataError>(!plan.stages[s].empty(), "the plan file's stages[", s, "] has no layers");
-  require<DataError>(!plan.schedule.is_lowered(), "the plan file's schedule has messages or a step in it: a plan holds "
+  require<DataError>(!plan.schedule.is_lowered(),
+                     "the plan file's schedule has messages or a step in it: a plan holds "
                      "compute words, and the model's links say what is added");
   require<DataError>(!plan.schedule.is_forward_only(), "the plan file's schedule only goes forward: a plan trains");
   judge(plan.schedule).require_ok(plan.schedule);
@@ -91,8 +92,8 @@ Plan read_plan(std::string_view text) {
   require<DataError>(root.has(version_key), "the plan file must say \"", version_key, "\": ", version,
                      " in its one object: `penstock plan --output FILE` writes one");
   root[version_key].whole(version, version);
-  root.require_members({version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction",
-                        "schedule"});
+  root.require_members(
+      {version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
   Plan plan{root["costs"].text(),
             root["time_unit"].text(),
             mode_named(root["weight_gradients"]),

@@ -22,8 +22,8 @@ const char* to_string(WeightMode mode);
 
 /// What a step is expected to cost.
 struct Prediction {
-  double makespan = 0;                   // in Plan::time_unit, from the first start to the last end of all ranks
-  double bubble_makespan = 0;            // idle share of rank time, as in simulate.h
+  double makespan = 0;         // in Plan::time_unit, from the first start to the last end of all ranks
+  double bubble_makespan = 0;  // idle share of rank time, as in simulate.h
   double bubble_span = 0;
   std::vector<double> peak_activations;  // by rank, as simulate counts them
   std::vector<double> memory_bytes;      // by rank: parameters, and activations at the worst moment
@@ -35,7 +35,7 @@ struct Plan {
   std::string costs;      // fingerprint() of the costs that it was made from
   std::string time_unit;  // "ms"
   WeightMode weight_gradients = WeightMode::stream;
-  std::string kernels = {};  // LayerCosts::kernels
+  std::string kernels = {};                      // LayerCosts::kernels
   std::vector<std::vector<std::string>> stages;  // the layers of each stage, by name, in order of execution
   Prediction prediction;
   Schedule schedule;  // compute words alone: lower() adds what the model's links ask for

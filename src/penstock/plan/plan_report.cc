@@ -73,9 +73,8 @@ std::string explanation(const Planned& planned) {
   std::string text = say("Chosen: ", described(chosen), ", the shortest step of ", planned.trials.size(),
                          planned.trials.size() == 1 ? " tried: " : " tried: ", fixed(prediction.makespan, 3), " ",
                          planned.plan.time_unit, ", of which ranks idle ", in_percent(prediction.bubble_makespan), ".");
-  const auto rival = std::find_if(planned.trials.begin(), planned.trials.end(), [&](const Trial& trial) {
-    return trial.fits && trial.schedule != chosen.schedule;
-  });
+  const auto rival = std::find_if(planned.trials.begin(), planned.trials.end(),
+                                  [&](const Trial& trial) { return trial.fits && trial.schedule != chosen.schedule; });
   if (rival != planned.trials.end())
     text += say(" The best of another kind, ", described(*rival), ", ",
                 rival->prediction.makespan >= prediction.makespan * (1 + told)
@@ -85,8 +84,8 @@ std::string explanation(const Planned& planned) {
   const std::size_t fullest = fullest_rank(prediction);
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",
               fixed(prediction.peak_activations[fullest], 2), " micro-batches alive.");
-  const auto refused = std::count_if(planned.trials.begin(), planned.trials.end(),
-                                     [](const Trial& trial) { return !trial.fits; });
+  const auto refused =
+      std::count_if(planned.trials.begin(), planned.trials.end(), [](const Trial& trial) { return !trial.fits; });
   if (refused > 0) text += say(" ", refused, " did not fit into memory.");
   if (!chosen.is_exact) text += " Its cut is the best that was found, not proven the best.";
   if (planned.contention != 1)

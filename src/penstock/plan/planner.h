@@ -28,27 +28,27 @@ const char* to_string(CutKind kind);
 /// One schedule against the costs, with the best cut for it.
 struct Trial {
   std::string schedule;
-  int chunks = 1;         // v
-  int micro_batches = 1;  // m
+  int chunks = 1;                           // v
+  int micro_batches = 1;                    // m
   std::optional<double> memory_limit = {};  // in units of 1F1B's activations, of generators that adapt to one
   WeightMode weight_gradients = WeightMode::stream;
   CutKind cut = CutKind::time;
-  bool is_exact = true;   // false: the search for the cut was too long, and stopped at the best it had found
-  bool fits = true;       // into the memory cap
+  bool is_exact = true;  // false: the search for the cut was too long, and stopped at the best it had found
+  bool fits = true;      // into the memory cap
   /// Where it does not fit, only memory_bytes is filled in: those of the smallest fullest rank that any cut gives.
   Prediction prediction;
 };
 
 struct PlanWishes {
-  std::vector<std::string> schedules;               // names of generators; empty: all that train
-  std::optional<WeightMode> weight_gradients;       // stream or fused; none: both are tried
+  std::vector<std::string> schedules;          // names of generators; empty: all that train
+  std::optional<WeightMode> weight_gradients;  // stream or fused; none: both are tried
 };
 
 struct Planned {
   Plan plan;
-  std::vector<Trial> trials;           // the shortest step first, then what does not fit, the nearest first
-  std::vector<std::string> left_out;   // what could not be tried, and why
-  double contention = 1;               // LayerCosts::contention
+  std::vector<Trial> trials;          // the shortest step first, then what does not fit, the nearest first
+  std::vector<std::string> left_out;  // what could not be tried, and why
+  double contention = 1;              // LayerCosts::contention
 };
 
 /// Tries every generator that trains, with 1 to 4 chunks per rank where it takes them, every candidate m, and weight

@@ -96,12 +96,12 @@ Partition StageCutter::fastest_where(const Pace& pace, const std::vector<LiveCon
   PartitionProblem problem{
       .layers = sums_.layers(),
       .rank_of_stage = rank_of_stage,
-      .price = [&](Rank rank, std::span<const Stretch> stages) {
-        return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;
-      },
-      .least = [&](Rank rank, std::span<const Stretch> stages) {
-        return fits(rank, stages) ? work(stages) : forbidden;
-      },
+      .price =
+          [&](Rank rank, std::span<const Stretch> stages) {
+            return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;
+          },
+      .least = [&](Rank rank,
+                   std::span<const Stretch> stages) { return fits(rank, stages) ? work(stages) : forbidden; },
       .share = [&](Stretch stretch) { return sums_.work_and_update(stretch, pace.words); }};
   Partition fast = found(cheapest_partition(problem, known));
   const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "penstock/plan/planner.h"
 #include "penstock/plan/layer_sums.h"
+#include "penstock/plan/planner.h"
 
 namespace penstock {
 

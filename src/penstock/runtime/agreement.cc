@@ -13,8 +13,7 @@ void require_sample(const Tensors& sample, int inputs) {
                        "layers are measured on PipelineOptions::sample, which holds ", sample.size(),
                        " tensors, but the network takes ", inputs, ": give it the inputs of some samples");
   for (const torch::Tensor& input : sample)
-    require<ConfigError>(input.defined() && input.numel() >= 1,
-                         "PipelineOptions::sample has no rows: give it some");
+    require<ConfigError>(input.defined() && input.numel() >= 1, "PipelineOptions::sample has no rows: give it some");
 }
 
 }  // namespace
@@ -34,8 +33,7 @@ std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic 
     std::string decision;
     if (member.rank == WorldRank(0)) {
       decision = decide(member);
-      for (int r = 1; r < member.world_size(); ++r)
-        member.endpoint->send(WorldRank(r), tag, text_message(decision));
+      for (int r = 1; r < member.world_size(); ++r) member.endpoint->send(WorldRank(r), tag, text_message(decision));
     } else {
       decision = text_of(member.endpoint->receive(WorldRank(0), tag, "what rank 0 measures"));
     }

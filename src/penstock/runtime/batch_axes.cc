@@ -117,8 +117,9 @@ std::int64_t first_row_of(const BatchAxes& axes, const Tensors& inputs, const In
 
 void require_targets(const Loss& loss, const std::vector<Metric>& metrics, const BatchTensors& targets) {
   if (targets.count() > 0) return;
-  require<ConfigError>(!loss.looks_at_target(), "the loss '", loss.name,
-                       "' compares with a target, but this batch has none: pass targets, or give a loss of the outputs alone");
+  require<ConfigError>(
+      !loss.looks_at_target(), "the loss '", loss.name,
+      "' compares with a target, but this batch has none: pass targets, or give a loss of the outputs alone");
   require<ConfigError>(loss.weight.targets() != Looks::at_one, "the loss '", loss.name,
                        "' weighs a batch by its targets, but this batch has none: leave Loss::weight out, and samples ",
                        "are counted");

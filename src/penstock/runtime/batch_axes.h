@@ -56,9 +56,9 @@ void require_layouts(const PipelineOptions& options, int inputs);
 
 /// What a process may pass as inputs.
 struct InputRows {
-  int inputs = 1;           // of the network
+  int inputs = 1;  // of the network
   std::int64_t samples = 0;
-  RowRange share;           // of this process's replica
+  RowRange share;  // of this process's replica
   bool may_be_share = false;
 };
 /// The first row of `inputs` within the batch: 0, or that of the share. Throws ConfigError for inputs that do not fit.

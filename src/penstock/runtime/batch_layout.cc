@@ -26,8 +26,8 @@ void warn_of_few_samples(const BatchLayout& layout) {
   const std::int64_t full = std::int64_t{micro_batches} * replicas;
   if (samples > full - replicas) return;  // enough for the replica with the largest share
   warn(say("a batch of ", samples, " samples has fewer than 1 for each of ", micro_batches, " micro-batches on each ",
-           "of ", replicas, replicas == 1 ? " replica" : " replicas", ": the step runs with fewer micro-batches; pass ", full,
-           " samples or more, or ask for fewer"));
+           "of ", replicas, replicas == 1 ? " replica" : " replicas", ": the step runs with fewer micro-batches; pass ",
+           full, " samples or more, or ask for fewer"));
 }
 
 torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use) {
@@ -45,8 +45,8 @@ LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, con
     double replica_weight = 0;
     for (int i = 0; i < layout.micro_batches(Replica(r)); ++i) {
       const RowRange rows = layout.rows(Replica(r), MicroBatch(i));
-      const double weight = loss.weight ? loss.weight(targets.axes.rows(targets.tensors, rows))
-                                        : static_cast<double>(rows.size());
+      const double weight =
+          loss.weight ? loss.weight(targets.axes.rows(targets.tensors, rows)) : static_cast<double>(rows.size());
       replica_weight += weight;
       factors.total_weight += weight;
       if (Replica(r) == replica) weights.push_back(weight);

@@ -26,7 +26,7 @@ struct GivenBatch {
   std::uint32_t pipeline = 0;
   std::uint64_t step = 0;  // of all that was submitted, evaluations too: what messages are tagged with
   std::uint64_t training_step = 0;
-  Tensors targets;         // the whole batch's
+  Tensors targets;  // the whole batch's
   /// By graph input: the rows of this replica; none where this rank does not read it.
   std::vector<std::optional<torch::Tensor>> inputs;
 };

@@ -45,7 +45,8 @@ void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<Stag
     const BuiltLayer built = build_layer(node.layer->factory, {.seed = seed, .layer = node.layer_path});
     require<PlanError>(built.module->buffers().empty(), "layer '", node.layer_path, "' is used on stage ",
                        stage_of_node[first->second].value(), " and, as '", node.name, "', on stage ",
-                       stage_of_node[n].value(), ", and has buffers (running statistics) that both uses would change: "
+                       stage_of_node[n].value(),
+                       ", and has buffers (running statistics) that both uses would change: "
                        "put both on one stage");
   }
 }
@@ -70,13 +71,12 @@ StagedGraph cut_network(Cell& network, const PipelineOptions& options, int stage
   Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (Node& node : graph.nodes) node.recompute = node.recompute.value_or(options.recompute);
   LayerSizes sizes(options.seed);
-  std::vector<StageId> stage_of_node = assign_stages(
-      graph, stages,
-      {.parameters = std::ref(sizes), .cut = [&](const Graph& whole) {
-         std::vector<LayerSize> layers;
-         for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
-         return cut_layers(options.cut, layers, stages);
-       }});
+  std::vector<StageId> stage_of_node =
+      assign_stages(graph, stages, {.parameters = std::ref(sizes), .cut = [&](const Graph& whole) {
+                                      std::vector<LayerSize> layers;
+                                      for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
+                                      return cut_layers(options.cut, layers, stages);
+                                    }});
   refuse_buffers_on_several_stages(graph, stage_of_node, options.seed);
   return cut_graph(std::move(graph), std::move(stage_of_node), stages);
 }

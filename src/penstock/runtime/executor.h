@@ -41,9 +41,8 @@ class Program {
     std::unordered_map<std::size_t, Instruction> posted;
     for (const Instruction& instruction : order) {
       if (is_receive(instruction.op())) {
-        dependencies.for_each_given(instruction, [&](const Event& event) {
-          posted.emplace(dependencies.index(event), instruction);
-        });
+        dependencies.for_each_given(
+            instruction, [&](const Event& event) { posted.emplace(dependencies.index(event), instruction); });
         continue;
       }
       Action action{instruction, static_cast<std::uint32_t>(receives_.size()), 0};

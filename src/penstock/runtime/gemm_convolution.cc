@@ -19,8 +19,7 @@ struct Grid {
   Extent size, step;
 
   bool covers(const torch::Tensor& image) const {
-    return top == 0 && left == 0 && size.height == image.size(1) && size.width == image.size(2) &&
-           step == Extent{1, 1};
+    return top == 0 && left == 0 && size.height == image.size(1) && size.width == image.size(2) && step == Extent{1, 1};
   }
   std::int64_t pixels() const { return size.height * size.width; }
 };
@@ -53,9 +52,11 @@ std::vector<Tap> live_taps(const Extent& image, const WindowMoves& moves) {
       const Run columns = inside(image.width, out.width, moves.stride.width, right);
       const Extent size{rows.end - rows.first, columns.end - columns.first};
       if (size.height == 0 || size.width == 0) continue;
-      taps.push_back({a, b, {rows.first, columns.first, size, {1, 1}},
-                      {rows.first * moves.stride.height + down, columns.first * moves.stride.width + right, size,
-                       moves.stride}});
+      taps.push_back(
+          {a,
+           b,
+           {rows.first, columns.first, size, {1, 1}},
+           {rows.first * moves.stride.height + down, columns.first * moves.stride.width + right, size, moves.stride}});
     }
   return taps;
 }
@@ -162,8 +163,8 @@ torch::Tensor columns_of(const torch::Tensor& x, const WindowMoves& moves) {
     for (const Tap& tap : taps)
       for (std::int64_t i = 0; i < tap.out.size.height; ++i)
         for (std::int64_t j = 0; j < tap.out.size.width; ++j) {
-          const std::int64_t pixel = (n * x.size(1) + tap.in.top + i * tap.in.step.height) * x.size(2) + tap.in.left +
-                                     j * tap.in.step.width;
+          const std::int64_t pixel =
+              (n * x.size(1) + tap.in.top + i * tap.in.step.height) * x.size(2) + tap.in.left + j * tap.in.step.width;
           const std::int64_t row = (n * out.height + tap.out.top + i) * out.width + tap.out.left + j;
           std::memcpy(to + static_cast<std::size_t>(row * places + tap.row * moves.kernel.width + tap.column) * bytes,
                       from + static_cast<std::size_t>(pixel) * bytes, bytes);

@@ -84,8 +84,8 @@ std::int64_t HeldBytes::bytes_of(const Key& owner, const Holding& holding) const
   return bytes;
 }
 
-void HeldBytes::forward_done(const Context& context, const Activations& activations,
-                             const std::vector<Message>& sends, const std::vector<bool>& from_others) {
+void HeldBytes::forward_done(const Context& context, const Activations& activations, const std::vector<Message>& sends,
+                             const std::vector<bool>& from_others) {
   Holding& holding = live_[context.key()];
   std::set<const void*> handed_over, let_go;
   for (const torch::Tensor& tensor : activations.sent) handed_over.insert(block_of(tensor));

@@ -133,7 +133,7 @@ class HeldBytes {
   std::map<Key, Holding> live_;
   Tensors leaving_;  // given back behind the Watch: the allocator complains of blocks that it was not seen to give
   std::map<std::pair<StageId, std::int64_t>, Sizes> sizes_;  // by rows
-  std::map<StageId, std::int64_t> waiting_;  // bytes of gradients
+  std::map<StageId, std::int64_t> waiting_;                  // bytes of gradients
   std::int64_t held_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t foretold_peak_ = 0;

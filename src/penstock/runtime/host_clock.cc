@@ -9,9 +9,7 @@ namespace {
 
 constexpr int questions = 8;
 
-Message message_of(std::int64_t ns) {
-  return {{{torch::tensor({ns}, torch::kInt64), false}}, 0, 0};
-}
+Message message_of(std::int64_t ns) { return {{{torch::tensor({ns}, torch::kInt64), false}}, 0, 0}; }
 
 }  // namespace
 

@@ -35,7 +35,7 @@ class InferenceSession {
 struct InferOptions {
   bool broadcast = false;  // every process gets the outputs, not only those that hold the last stage
   ReplicaInput replicas = ReplicaInput::share;
-  int micro_batches = 0;   // into which a replica's rows are cut, at most the pipeline's own; 0: those
+  int micro_batches = 0;  // into which a replica's rows are cut, at most the pipeline's own; 0: those
   std::optional<InferenceSession> session = std::nullopt;  // none: nothing is remembered
 };
 

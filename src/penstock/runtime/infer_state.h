@@ -25,7 +25,7 @@ class InferState : public std::enable_shared_from_this<InferState> {
     std::string not_here;  // what to say then
     /// Makes this process receive what others send; empty where nothing is sent here.
     std::function<void(std::shared_ptr<InferState>)> fetch;
-    BatchAxes axes = {};   // of the outputs
+    BatchAxes axes = {};  // of the outputs
   };
   explicit InferState(Expected expected) : expected_(std::move(expected)) {}
 
@@ -66,8 +66,8 @@ struct InferenceSession::State {
   std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none: there was none yet
   ReplicaInput replicas = ReplicaInput::share;      // as those calls had it
   int micro_batches = 0;
-  const Inferences* pipeline = nullptr;             // of the pipeline it was opened in: to compare
-  std::function<void(std::uint64_t)> forget;        // frees the memory on this process's ranks
+  const Inferences* pipeline = nullptr;       // of the pipeline it was opened in: to compare
+  std::function<void(std::uint64_t)> forget;  // frees the memory on this process's ranks
 
   State() = default;
   State(const State&) = delete;

@@ -68,9 +68,8 @@ void Inferences::join_session(InferenceSession::State& session, std::int64_t row
   require<ConfigError>(*session.rows == rows, "this inference session has ", *session.rows, " rows, but this call has ",
                        rows, ": restart() it, or open another one");
   require<ConfigError>(session.replicas == options.replicas && session.micro_batches == options.micro_batches,
-                       "this inference session was begun with other replicas or micro_batches (",
-                       session.micro_batches, ", now ", options.micro_batches,
-                       "): restart() it, or open another one");
+                       "this inference session was begun with other replicas or micro_batches (", session.micro_batches,
+                       ", now ", options.micro_batches, "): restart() it, or open another one");
 }
 
 InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options,
@@ -89,9 +88,8 @@ InferState::Expected Inferences::expected_outputs(std::uint64_t step, const Infe
   expected.parts = options.replicas == ReplicaInput::each ? 1 : world_.replicas();
   if (member.is_alone || (holds_last && expected.parts == 1)) return expected;
   expected.fetch = [post, step, replicas = options.replicas](std::shared_ptr<InferState> state) {
-    const bool posted = post([state, step, replicas](RankRunner& runner) {
-      runner.fetch_outputs(step, replicas, *state);
-    });
+    const bool posted =
+        post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
     if (!posted)
       state->fail(std::make_exception_ptr(
           ConfigError("the pipeline that made these outputs is gone: ask for them while it is there")));

@@ -26,8 +26,8 @@ template <class Shape, class Visit>
 void each_number(Shape& shape, Visit&& visit) {
   visit(shape.in);
   visit(shape.out);
-  for (auto* extent : {&shape.image, &shape.moves.kernel, &shape.moves.stride, &shape.moves.padding,
-                       &shape.moves.dilation}) {
+  for (auto* extent :
+       {&shape.image, &shape.moves.kernel, &shape.moves.stride, &shape.moves.padding, &shape.moves.dilation}) {
     visit(extent->height);
     visit(extent->width);
   }

@@ -12,11 +12,7 @@
 namespace penstock {
 
 /// What is computed of a layer.
-enum class Product {
-  forward,
-  input_grad,
-  weight_grad
-};
+enum class Product { forward, input_grad, weight_grad };
 
 /// What choices are known by: everything but the number of samples.
 struct ConvolutionShape {

@@ -15,8 +15,8 @@ std::string findings(const std::vector<Stage::Held>& own, const std::map<std::st
   for (const Stage::Held& held : own) {
     const auto found = state.find(held.name);
     if (found == state.end()) {
-      lines += say("!the network has '", held.name, "' of shape ", held.value.sizes(),
-                   ", which the state does not have\n");
+      lines +=
+          say("!the network has '", held.name, "' of shape ", held.value.sizes(), ", which the state does not have\n");
       continue;
     }
     const torch::Tensor& value = found->second;

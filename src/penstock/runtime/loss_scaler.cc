@@ -31,8 +31,8 @@ void LossScaler::end_step(bool is_finite) {
 
 void require_loss_scaling(const LossScaling& scaling) {
   int exponent = 0;
-  const bool is_power = scaling.initial > 0 && std::isfinite(scaling.initial) &&
-                        std::frexp(scaling.initial, &exponent) == 0.5;
+  const bool is_power =
+      scaling.initial > 0 && std::isfinite(scaling.initial) && std::frexp(scaling.initial, &exponent) == 0.5;
   require<ConfigError>(is_power && scaling.initial >= smallest_scale && scaling.initial <= largest_scale,
                        "the loss scale begins at ", scaling.initial, ": give a power of two from 2^-24 to 2^24");
   require<ConfigError>(scaling.growth_steps >= 1, "the loss scale grows after ", scaling.growth_steps,

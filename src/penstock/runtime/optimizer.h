@@ -46,8 +46,7 @@ std::vector<torch::Tensor> values_of(const std::vector<NamedParameter>& paramete
 /// From a function of the parameters: `[](auto parameters) { return torch::optim::SGD(parameters, 1e-2); }`. It returns
 /// an optimiser, or a std::unique_ptr or std::shared_ptr to one.
 template <class Make>
-  requires std::invocable<Make&, std::vector<torch::Tensor>>
-OptimizerFactory optimizer_factory(Make make) {
+requires std::invocable<Make&, std::vector<torch::Tensor>> OptimizerFactory optimizer_factory(Make make) {
   return [make](const std::vector<NamedParameter>& named) mutable {
     using Made = std::invoke_result_t<Make&, std::vector<torch::Tensor>>;
     if constexpr (std::derived_from<Made, torch::optim::Optimizer>)

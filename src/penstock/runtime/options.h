@@ -21,10 +21,10 @@ enum class TransportKind {
 };
 
 struct WorldOptions {
-  int stages = 1;                        // pipeline ranks p
-  int replicas = 0;                      // d; 0: 1 for threads, the number of processes / stages under MPI
+  int stages = 1;    // pipeline ranks p
+  int replicas = 0;  // d; 0: 1 for threads, the number of processes / stages under MPI
   TransportKind transport = TransportKind::automatic;
-  int threads = 1;                       // intra-op threads per rank; changes bits, so it is fixed and recorded
+  int threads = 1;  // intra-op threads per rank; changes bits, so it is fixed and recorded
   /// A process that gives no sign of life for so long has failed: it died, was stopped, or cannot be reached. One that
   /// lives gives signs of life by itself, however long a layer, a hook or an evaluation takes.
   std::chrono::milliseconds deadline = std::chrono::seconds(60);
@@ -54,7 +54,7 @@ enum class Precision {
 /// they are clipped and applied. Where a gradient is not finite, on any rank, the update is left out everywhere and the
 /// scale is halved; after `growth_steps` updates in a row it is doubled.
 struct LossScaling {
-  double initial = 65536;   // a power of two, so that scaling changes no digit
+  double initial = 65536;  // a power of two, so that scaling changes no digit
   int growth_steps = 2000;
 };
 
@@ -65,17 +65,17 @@ enum class Kernels {
 };
 
 struct PipelineOptions {
-  int inputs = 1;                        // tensors that the network takes
+  int inputs = 1;  // tensors that the network takes
   /// Where the samples lie in the network's inputs, in the targets, and in what infer() gives back; dimension 0 where a
   /// list says nothing. {AlongDim{1}, Whole{}}: the first is [T, n, ...], all of the second goes to every micro-batch
   /// of every replica. Of an output that is Whole, one micro-batch's is given back.
   std::vector<TensorLayout> input_layout = {};
   std::vector<TensorLayout> target_layout = {};
   std::vector<TensorLayout> output_layout = {};
-  int micro_batches = 1;                 // m per step and replica; 0: the schedule "auto" chooses it too
-  std::string schedule = "";             // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
+  int micro_batches = 1;      // m per step and replica; 0: the schedule "auto" chooses it too
+  std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
-  int chunks = 0;                        // v, stages per rank; 0: the schedule's own
+  int chunks = 0;                                 // v, stages per rank; 0: the schedule's own
   WeightGradients weight_gradients = WeightGradients::stream;
   /// Most live micro-batches of a rank, in units of 1F1B's min(m, p); none: what the schedule promises.
   std::optional<double> memory_limit = std::nullopt;
@@ -104,7 +104,7 @@ struct PipelineOptions {
   /// of them "auto" became, and ranks compare it. First weights are made on the CPU: they are the same on every device.
   std::string device = "auto";
   Precision precision = Precision::fp32;
-  LossScaling loss_scaling = {};         // of Precision::fp16
+  LossScaling loss_scaling = {};  // of Precision::fp16
   Kernels kernels = Kernels::fixed;
   /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with
   /// the same text computes the same bits.
@@ -117,7 +117,7 @@ struct PipelineOptions {
   /// first process alone; and the shapes and dtypes that a forward may ask its values for (Value::size), which every
   /// process must give.
   std::vector<torch::Tensor> sample = {};
-  BatchTensors sample_targets = {};      // of the whole sample: what the schedule "auto" trains with
+  BatchTensors sample_targets = {};  // of the whole sample: what the schedule "auto" trains with
   /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.
   std::string layer_costs = "";
   /// Where ranks are processes, they compare what they were given in the first three training steps and in every step
@@ -125,7 +125,7 @@ struct PipelineOptions {
   /// read the same ones. ConfigError on all ranks where they differ: data drawn or shuffled without a common seed.
   /// 0: never.
   int compare_batches = 100;
-  std::uint64_t seed = 0;                // of the initial weights
+  std::uint64_t seed = 0;  // of the initial weights
 };
 
 }  // namespace penstock

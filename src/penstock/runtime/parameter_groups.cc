@@ -57,9 +57,9 @@ class GroupedOptimizer : public Optimizer {
 }  // namespace
 
 ParameterFilter::ParameterFilter(std::string pattern)
-    : name_(pattern), is_pattern_(true), takes_([pattern](const NamedParameter& parameter) {
-        return fits_pattern(pattern, parameter.name);
-      }) {}
+    : name_(pattern),
+      is_pattern_(true),
+      takes_([pattern](const NamedParameter& parameter) { return fits_pattern(pattern, parameter.name); }) {}
 
 ParameterFilter::ParameterFilter(std::string name, std::function<bool(const NamedParameter&)> takes)
     : name_(std::move(name)), takes_(std::move(takes)) {
@@ -79,8 +79,7 @@ OptimizerFactory ParameterGroups::factory() const {
     std::vector<std::vector<NamedParameter>> members(groups.groups_.size() + 1);
     for (const NamedParameter& parameter : named) members[groups.group_of(parameter)].push_back(parameter);
     // A stage may have no parameter of the rest; its rate is what the others' are measured by all the same.
-    const std::optional<double> whole =
-        groups.rest_({{"rate", torch::zeros({1}).requires_grad_()}})->learning_rate();
+    const std::optional<double> whole = groups.rest_({{"rate", torch::zeros({1}).requires_grad_()}})->learning_rate();
     std::vector<GroupedOptimizer::Part> parts;
     for (std::size_t g = 0; g < members.size(); ++g) {
       if (members[g].empty()) continue;
@@ -104,7 +103,8 @@ void ParameterGroups::require_all_used(const std::vector<NamedParameter>& parame
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (used[g] || !groups_[g].which.is_pattern() || names.empty()) continue;
     const std::string& pattern = groups_[g].which.name();
-    throw ConfigError(say("the parameter group '", pattern, "' takes no parameter of the network that another group "
+    throw ConfigError(say("the parameter group '", pattern,
+                          "' takes no parameter of the network that another group "
                           "does not take before it: correct the pattern (the nearest name is '",
                           nearest(pattern, names), "'), or leave the group out"));
   }

@@ -14,7 +14,7 @@ namespace penstock {
 class ParameterFilter {
  public:
   /// By full name: '*' stands for any characters, dots too, '?' for one: "*.bias", "encoder.*", "head.weight".
-  ParameterFilter(std::string pattern);                                       // NOLINT: groups are written as names
+  ParameterFilter(std::string pattern);  // NOLINT: groups are written as names
   ParameterFilter(const char* pattern) : ParameterFilter(std::string(pattern)) {}  // NOLINT
   /// By a function of name and value, which must answer the same on every rank.
   ParameterFilter(std::string name, std::function<bool(const NamedParameter&)> takes);

@@ -54,13 +54,13 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
       auto& runner = runner_of(member);
       runner = std::make_unique<RankRunner>(
           staged_, plans_.training(),
-          RankSetting{id_, member, loss_,
-                      LossReductions{options_.reduction, options_.replica_reduction, options_.reported_loss},
-                      options_.clip_norm, options_.boundary_shape,
-                      options_.seed, options_.precision, options_.loss_scaling, options_.compare_batches,
-                      device_of(options_.device,
-                                member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
-                      kernels, options_.count_bytes, axes_});
+          RankSetting{
+              id_, member, loss_,
+              LossReductions{options_.reduction, options_.replica_reduction, options_.reported_loss},
+              options_.clip_norm, options_.boundary_shape, options_.seed, options_.precision, options_.loss_scaling,
+              options_.compare_batches,
+              device_of(options_.device, member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
+              kernels, options_.count_bytes, axes_});
       auto trains = compare(member);
       if (member.collects) node_trains = std::move(trains);
     });
@@ -148,9 +148,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     drain();
     std::map<std::string, torch::Tensor> all;
     std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());
-    world_.run_on_local_ranks([&](const Member& member) {
-      by_rank[local_index(member)] = runner_of(member)->gradients();
-    });
+    world_.run_on_local_ranks(
+        [&](const Member& member) { by_rank[local_index(member)] = runner_of(member)->gradients(); });
     for (auto& gradients : by_rank)
       for (auto& [name, gradient] : gradients) all.try_emplace(name, gradient);
     return all;
@@ -326,8 +325,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
  private:
   /// Whether each node's parameters train, on any rank.
   std::vector<bool> compare(const Member& member) {
-    return compare_ranks(
-        member, {id_, fingerprint(), runner_of(member)->trainable_nodes(), staged_.graph.nodes.size()});
+    return compare_ranks(member,
+                         {id_, fingerprint(), runner_of(member)->trainable_nodes(), staged_.graph.nodes.size()});
   }
 
   void lower(const std::vector<bool>& node_trains) {
@@ -374,10 +373,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     require_targets(loss_, metrics, targets);
     std::int64_t first_row = 0;
     if (reads_inputs())
-      first_row = first_row_of(axes_.inputs, inputs.list(),
-                               {staged_.graph.inputs, samples, share_rows(samples), is_spread()});
-    StepJob job{next_step_++, training_steps_, training, part, 1, layout_of(samples), {}, inputs.list(), first_row,
-                targets.list(), metrics, learning_rate_, nullptr};
+      first_row =
+          first_row_of(axes_.inputs, inputs.list(), {staged_.graph.inputs, samples, share_rows(samples), is_spread()});
+    StepJob job{next_step_++, training_steps_, training, part,           1,      layout_of(samples), {}, inputs.list(),
+                first_row,    targets.list(),  metrics,  learning_rate_, nullptr};
     if (training) ++training_steps_;
     if (training && std::exchange(is_first_batch_, false) && world_.is_main()) warn_of_few_samples(job.layout);
     for (int r = 0; r < world_.replicas(); ++r) {
@@ -390,8 +389,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   /// Of all samples of a batch, where a mean is taken.
   double weight_of(const StepJob& job) const {
     if (options_.reduction == Reduction::sum) return 0;
-    return loss_factors(loss_, {.micro_batches = options_.reduction}, {job.targets, axes_.targets}, job.layout, Replica(0),
-                        world_.replicas())
+    return loss_factors(loss_, {.micro_batches = options_.reduction}, {job.targets, axes_.targets}, job.layout,
+                        Replica(0), world_.replicas())
         .total_weight;
   }
 
@@ -416,8 +415,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::uint64_t gatherings_ = 0;
   std::uint64_t rescues_ = 0;
   bool has_optimizer_ = false;
-  StepPart next_part_ = StepPart::whole;    // `reduce` or `update` where a step is under way in parts
-  std::shared_ptr<const StepJob> begun_;    // that step
+  StepPart next_part_ = StepPart::whole;  // `reduce` or `update` where a step is under way in parts
+  std::shared_ptr<const StepJob> begun_;  // that step
   std::optional<double> learning_rate_;
   GatheredGradients gathered_;
 };
@@ -479,9 +478,7 @@ Trace Pipeline::trace() { return impl_->trace(); }
 void Pipeline::clear_trace() {
   impl_->on_each_runner([](RankRunner& runner) { runner.clear_recorder(); });
 }
-void Pipeline::set_learning_rate(double rate) {
-  impl_->set_learning_rate(rate);
-}
+void Pipeline::set_learning_rate(double rate) { impl_->set_learning_rate(rate); }
 void Pipeline::freeze(const std::string& name) { impl_->set_trainable(name, false); }
 void Pipeline::unfreeze(const std::string& name) { impl_->set_trainable(name, true); }
 std::vector<Pipeline::Peak> Pipeline::peak_activations() { return impl_->peak_activations(); }

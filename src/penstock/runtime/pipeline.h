@@ -19,9 +19,9 @@
 
 #include "penstock/base/split.h"
 #include "penstock/model/model.h"
+#include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/infer.h"
 #include "penstock/runtime/layer_times.h"
-#include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/parameter_groups.h"
@@ -94,8 +94,8 @@ class Pipeline {
   std::map<std::string, torch::Tensor> local_gradients();
 
   /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
-  StepResult evaluate(const BatchTensors& inputs, const BatchTensors& targets,
-                      const std::vector<Metric>& metrics = {}, const StepOptions& options = {});
+  StepResult evaluate(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics = {},
+                      const StepOptions& options = {});
 
   /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
   /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may

@@ -11,7 +11,9 @@ namespace penstock {
 
 TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
   require<ConfigError>(steps >= 1, "layers timed over ", steps, " steps: give at least 1");
-  const auto run = [&](int count) { while (count-- > 0) train_step(inputs, targets).wait(); };
+  const auto run = [&](int count) {
+    while (count-- > 0) train_step(inputs, targets).wait();
+  };
   run(untimed_steps - 1);
   clear_trace();
   run(1);

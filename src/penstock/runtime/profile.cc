@@ -70,8 +70,7 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages
   if (options.micro_batches > 0) return {options.micro_batches};
   const std::int64_t samples = sample_size(options);
   std::vector<int> counts;
-  for (int count = stages; count <= 8 * stages && count <= samples; count *= 2)
-    counts.push_back(count);
+  for (int count = stages; count <= 8 * stages && count <= samples; count *= 2) counts.push_back(count);
   if (counts.empty()) counts.push_back(1);
   return counts;
 }
@@ -134,10 +133,11 @@ TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch) {
 }
 
 LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples) {
-  require<ConfigError>(runs.size() == std::size(profiled_steps) && runs[fused_run] && runs[split_run] &&
-                           runs[whole_run],
-                       "costs come from ", std::size(profiled_steps), " schedules: give the runs of the first three at "
-                       "least, and none for what was left out");
+  require<ConfigError>(
+      runs.size() == std::size(profiled_steps) && runs[fused_run] && runs[split_run] && runs[whole_run],
+      "costs come from ", std::size(profiled_steps),
+      " schedules: give the runs of the first three at "
+      "least, and none for what was left out");
   const TimedSteps &fused = runs[fused_run]->steps, &split = runs[split_run]->steps, &whole = runs[whole_run]->steps;
   const Schedule& words = runs[fused_run]->plan.schedule;
   const int micro_batches = words.micro_batches;

@@ -11,7 +11,7 @@
 namespace penstock {
 
 struct ProfileOptions {
-  int steps = 4;                    // timed, after some that are not, of each pipeline in each pass
+  int steps = 4;  // timed, after some that are not, of each pipeline in each pass
   /// Passes over all pipelines go on for so long, and there is one at least: a shared machine's speed changes within a
   /// second, and pipelines are to be compared.
   double passes_ms = 8000;
@@ -53,7 +53,7 @@ std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const
 
 /// A pipeline of one of them, timed.
 struct TimedRun {
-  Plan plan;         // its words and its cut alone
+  Plan plan;  // its words and its cut alone
   TimedSteps steps;
 };
 

@@ -13,9 +13,7 @@
 namespace penstock {
 namespace {
 
-Message message_of(std::vector<double> numbers) {
-  return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0};
-}
+Message message_of(std::vector<double> numbers) { return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0}; }
 
 }  // namespace
 
@@ -215,8 +213,9 @@ RankRunner::MessageKey RankRunner::key_of(const Instruction& message) {
 }
 
 Tag RankRunner::tag_of(const MessageKey& key) const {
-  return {setting_.pipeline,  key.forward ? Traffic::forward : Traffic::backward, job_->step, key.from.value(),
-          key.to.value(),     key.micro_batch.value()};
+  return {setting_.pipeline, key.forward ? Traffic::forward : Traffic::backward,
+          job_->step,        key.from.value(),
+          key.to.value(),    key.micro_batch.value()};
 }
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
@@ -256,9 +255,7 @@ Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arr
 }
 
 // The first training step makes copies that no other makes.
-HeldBytes* RankRunner::counted_bytes() {
-  return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
-}
+HeldBytes* RankRunner::counted_bytes() { return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr; }
 
 RowRange RankRunner::rows_of(MicroBatch micro_batch) const { return job_->layout.rows(share_of_batch(), micro_batch); }
 
@@ -287,8 +284,7 @@ void RankRunner::check_boundary(const Stage& stage, const Port& port, const Mess
 torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
   const RowRange rows = job_->layout.rows(replica_, micro_batch);
   Tensors targets;
-  for (std::size_t i = 0; i < job_->targets.size(); ++i)
-    targets.push_back(rows_of_batch(BatchPart::targets, i, rows));
+  for (std::size_t i = 0; i < job_->targets.size(); ++i) targets.push_back(rows_of_batch(BatchPart::targets, i, rows));
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   Tensors in_full = outputs;
   for (torch::Tensor& output : in_full)
@@ -302,8 +298,7 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   }
   const torch::NoGradGuard no_grad;
   if (job_->keeps_outputs) outputs_.push_back(in_full);
-  for (std::size_t i = 0; i < metric_sums_.size(); ++i)
-    metric_sums_[i] += job_->metrics[i].count(in_full, targets);
+  for (std::size_t i = 0; i < metric_sums_.size(); ++i) metric_sums_[i] += job_->metrics[i].count(in_full, targets);
   return sum;
 }
 
@@ -319,14 +314,13 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   }
   Activations& activations = stash_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
-    from.loss = torch::full_like(
-        activations.loss, factors_.gradient[micro_batch.index()] * job_->shares.newest * scaler_.scale());
+    from.loss = torch::full_like(activations.loss,
+                                 factors_.gradient[micro_batch.index()] * job_->shares.newest * scaler_.scale());
   const HeldBytes::Watch watch(counted_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {
     sends = stage.input_grad(activations, from);
-    if (HeldBytes* bytes = counted_bytes())
-      bytes->input_grad_done(context_of(stage.id(), micro_batch), activations);
+    if (HeldBytes* bytes = counted_bytes()) bytes->input_grad_done(context_of(stage.id(), micro_batch), activations);
   } else {
     sends = stage.backward(stash_.take(stage.id(), micro_batch), from);
     if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage.id(), micro_batch));

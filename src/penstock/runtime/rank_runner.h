@@ -35,17 +35,17 @@ struct StepJob {
   std::uint64_t training_step = 0;  // training steps before it
   bool training = true;
   StepPart part = StepPart::whole;
-  double gradient_divisor = 1;      // of the part `reduce`
+  double gradient_divisor = 1;  // of the part `reduce`
   BatchLayout layout;
   std::vector<std::shared_ptr<const RunPlan>> plans = {};  // by replica
-  Tensors inputs = {};                                // by graph input: the whole batch, or from first_input_row on
+  Tensors inputs = {};  // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
-  Tensors targets = {};                               // the whole batch's
+  Tensors targets = {};  // the whole batch's
   std::vector<Metric> metrics = {};
   std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
   std::shared_ptr<StepState> state = nullptr;
   std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
-  bool keeps_outputs = false;                          // next to the loss
+  bool keeps_outputs = false;                         // next to the loss
   GradientShares shares = {};                         // in what waits for the update
 };
 
@@ -220,7 +220,7 @@ class RankRunner {
   bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
   std::optional<double> gradient_norm_;   // once the rank's first NORM has run; without the loss scale
   LossScaler scaler_;
-  std::exception_ptr spent_;              // once ranks were given different batches
+  std::exception_ptr spent_;     // once ranks were given different batches
   bool buffers_differ_ = false;  // between the replicas: there was a training step since they were shared
   LossFactors factors_;
   double loss_ = 0;      // as it is reported
@@ -228,10 +228,10 @@ class RankRunner {
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
   std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // of the batch: what all micro-batches see
-  std::vector<Tensors> outputs_;  // by micro-batch, of an inference or where they are kept
-  std::size_t forwards_left_ = 0;                // of this rank, in this step
-  std::map<StageId, std::int64_t> updates_;      // by stage: how often it was updated
-  bool is_updating_ = false;                     // an optimiser is in the middle of a stage
+  std::vector<Tensors> outputs_;             // by micro-batch, of an inference or where they are kept
+  std::size_t forwards_left_ = 0;            // of this rank, in this step
+  std::map<StageId, std::int64_t> updates_;  // by stage: how often it was updated
+  bool is_updating_ = false;                 // an optimiser is in the middle of a stage
   /// What layers remember, by inference session; by stage and micro-batch.
   std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };

@@ -17,13 +17,12 @@ std::vector<std::pair<std::string, torch::Tensor>> RankRunner::timed_nodes(std::
     const std::vector<int>& nodes = stages_[s]->part().nodes;
     for (std::size_t call = 0; call < nodes.size(); ++call) {
       const LayerClock::Samples& samples = clocks_[s]->samples()[call];
-      timed.emplace_back(std::to_string(nodes[call]),
-                         torch::tensor({median_of_steps(samples.forward, steps),
-                                        median_of_steps(samples.backward, steps),
-                                        median_of_steps(samples.weight_grad, steps),
-                                        static_cast<double>(samples.output_bytes),
-                                        static_cast<double>(stages_[s]->parameter_bytes(nodes[call]))},
-                                       torch::kFloat64));
+      timed.emplace_back(
+          std::to_string(nodes[call]),
+          torch::tensor({median_of_steps(samples.forward, steps), median_of_steps(samples.backward, steps),
+                         median_of_steps(samples.weight_grad, steps), static_cast<double>(samples.output_bytes),
+                         static_cast<double>(stages_[s]->parameter_bytes(nodes[call]))},
+                        torch::kFloat64));
     }
   }
   return timed;

@@ -29,8 +29,8 @@ void RankRunner::measure_norm() {
       const ParameterUses& everywhere = stage->gradients().parameters()[i].everywhere;
       if (!gradients[i].defined() || everywhere.home() != stage->id()) continue;
       const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
-      squares.insert(squares.end(), {static_cast<double>(everywhere.list.front().node), static_cast<double>(i),
-                                     norm * norm});
+      squares.insert(squares.end(),
+                     {static_cast<double>(everywhere.list.front().node), static_cast<double>(i), norm * norm});
     }
   }
   const auto stages = static_cast<std::int32_t>(staged_.parts.size());

@@ -148,7 +148,7 @@ std::vector<Segment::OutputKind> Segment::kinds_of_outputs(const Passage& passag
   std::vector<OutputKind> kinds;
   for (std::size_t slot : outputs_) {
     const torch::Tensor& value = passage.slots[slot];
-    kinds.push_back(!value.defined()         ? OutputKind::absent
+    kinds.push_back(!value.defined()        ? OutputKind::absent
                     : value.requires_grad() ? OutputKind::wants_gradient
                                             : OutputKind::wants_none);
   }

@@ -36,10 +36,10 @@ struct Passage {
 
 /// What a segment needs to know of a call.
 struct CallShape {
-  std::string name;                                 // for messages
+  std::string name;  // for messages
   bool recompute = false;
-  std::vector<std::size_t> inputs;                  // slots
-  std::size_t first_output = 0;                     // slot
+  std::vector<std::size_t> inputs;  // slots
+  std::size_t first_output = 0;     // slot
   std::size_t outputs = 1;
   std::shared_ptr<torch::nn::Module> module = nullptr;  // null for a function
   int block = 0;                                        // Node::block
@@ -71,8 +71,8 @@ class Segment {
  private:
   struct Input {
     std::size_t slot = 0;
-    bool changes_inside = false;    // in place: the calls work on a copy
-    bool changes_later = false;     // what is kept is a copy
+    bool changes_inside = false;     // in place: the calls work on a copy
+    bool changes_later = false;      // what is kept is a copy
     std::int64_t first_version = 0;  // as it came in the first F
   };
   /// A call's look at an input.
@@ -96,14 +96,14 @@ class Segment {
   std::string name_;  // of its calls, for messages
   std::size_t begin_, end_;
   std::vector<Input> inputs_;
-  std::vector<Use> uses_;             // last call first: the order in which the engine adds gradients
-  std::vector<std::size_t> outputs_;  // slots of what is needed behind the segment
-  std::vector<std::size_t> inner_;    // slots of what is not
+  std::vector<Use> uses_;                            // last call first: the order in which the engine adds gradients
+  std::vector<std::size_t> outputs_;                 // slots of what is needed behind the segment
+  std::vector<std::size_t> inner_;                   // slots of what is not
   std::vector<std::vector<std::size_t>> last_read_;  // by call of the segment: the inner slots that no later one reads
   std::map<std::vector<bool>, std::vector<OutputKind>> seen_;  // by wanting(): the outputs of an F with a graph
   Tensors parameters_;
-  Tensors buffers_;                   // once it is watched: those that F changes
-  bool watched_ = false;              // the first F looks for changes
+  Tensors buffers_;       // once it is watched: those that F changes
+  bool watched_ = false;  // the first F looks for changes
 };
 
 /// The calls that are to be recomputed, in order: those of one block that follow each other are one segment. Outside of

@@ -52,17 +52,15 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   torch::Tensor total = torch::empty_like(flat);
   for (int r = 0; r < replicas; ++r)
     if (Replica(r) != group.own)
-      group.endpoint.send(group.ranks[static_cast<std::size_t>(r)], tag_of(group, spread_sums),
-                          {{{sum, false}}, 0, 0});
+      group.endpoint.send(group.ranks[static_cast<std::size_t>(r)], tag_of(group, spread_sums), {{{sum, false}}, 0, 0});
   for (int r = 0; r < replicas; ++r)
     slice(total, part_of(r))
-        .copy_(Replica(r) == group.own
-                   ? sum
-                   : group.endpoint
-                         .receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, spread_sums),
-                                  "the sums of REDUCE")
-                         .parcels[0]
-                         .tensor);
+        .copy_(Replica(r) == group.own ? sum
+                                       : group.endpoint
+                                             .receive(group.ranks[static_cast<std::size_t>(r)],
+                                                      tag_of(group, spread_sums), "the sums of REDUCE")
+                                             .parcels[0]
+                                             .tensor);
 
   Tensors result;
   std::int64_t offset = 0;

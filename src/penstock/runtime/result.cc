@@ -66,7 +66,8 @@ std::optional<BatchOutputs> StepState::outputs() {
     outputs.push_back(part.outputs);
     targets.push_back(part.targets);
   }
-  return BatchOutputs{axes_.outputs.join(outputs), axes_.targets.join(targets),
+  return BatchOutputs{axes_.outputs.join(outputs),
+                      axes_.targets.join(targets),
                       {outputs_.begin()->second.rows.begin, outputs_.rbegin()->second.rows.end}};
 }
 

@@ -28,7 +28,9 @@ std::optional<Window> window_of(const Impl& module) {
 
 ConvolutionShape shape_of(const torch::Tensor& weight, const Window& window, const torch::Tensor& x) {
   const auto pair = [](const std::vector<std::int64_t>& sides) { return Extent{sides[0], sides[1]}; };
-  return {weight.size(1), weight.size(0), {x.size(2), x.size(3)},
+  return {weight.size(1),
+          weight.size(0),
+          {x.size(2), x.size(3)},
           {{weight.size(2), weight.size(3)}, pair(window.stride), pair(window.padding), pair(window.dilation)}};
 }
 

@@ -26,10 +26,10 @@ class SplitLayer;
 struct KeptForWeights : torch::CustomClassHolder {
   const SplitLayer* layer = nullptr;  // set by F, as is the input; both outlive the micro-batch
   torch::Tensor input;
-  std::int64_t version = 0;           // of the input, as it was when F used it
+  std::int64_t version = 0;                             // of the input, as it was when F used it
   c10::ScalarType input_type = c10::ScalarType::Float;  // as it came: autocast may compute in another
-  torch::Tensor output_gradient;      // set by I; undefined when the backward pass did not come by
-  bool weights_now = false;           // B: no I and W, but W within I
+  torch::Tensor output_gradient;                        // set by I; undefined when the backward pass did not come by
+  bool weights_now = false;                             // B: no I and W, but W within I
 
   void clear() {
     input.reset();

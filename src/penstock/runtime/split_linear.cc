@@ -51,8 +51,8 @@ class SplitLinear : public SplitLayer {
     for (const torch::Tensor& gradient : output_gradients) dy.push_back(gradient.reshape({-1, weight().size(0)}));
     for_each_stack(x.size(), x.front().size(0), [&](std::size_t begin, std::size_t end) {
       const auto some = [&](const Tensors& all) {
-        return stacked_rows(Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                                    all.begin() + static_cast<std::ptrdiff_t>(end)));
+        return stacked_rows(
+            Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)));
       };
       const torch::Tensor rows = some(dy);
       gradients().add_product(weight_use(), rows.t(), some(x));

@@ -133,10 +133,10 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
       tie_values(leaf, known->value);
     } else {
       if (node.ties.contains(item.key())) {
-        const BuiltLayer at_home = home.layer->standalone
-                                       ? *home.layer->standalone
-                                       : build_layer(home.layer->factory,
-                                                     {.seed = setting_.seed, .layer = home.layer_path});
+        const BuiltLayer at_home =
+            home.layer->standalone
+                ? *home.layer->standalone
+                : build_layer(home.layer->factory, {.seed = setting_.seed, .layer = home.layer_path});
         const torch::Tensor there = find_parameter(*at_home.module, home.name, home.layer_path);
         torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
         tie_values(leaf, value.requires_grad_(there.requires_grad()));

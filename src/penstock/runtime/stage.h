@@ -26,7 +26,7 @@ struct Activations {
   Tensors sent;      // what left with a graph behind it, one per sent value; undefined where no gradient comes back
   torch::Tensor loss;
   // For W.
-  std::vector<Kept> kept;  // by split call
+  std::vector<Kept> kept;       // by split call
   std::size_t micro_batch = 0;  // its number in the step: gradients are summed in this order
   RandomPlace place;            // of what backward functions draw
 };
@@ -41,8 +41,8 @@ struct OutputGradients {
 using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 
 struct StageSetting {
-  std::uint64_t seed = 0;             // of the first weights
-  c10::Device device = c10::kCPU;     // where its layers are, and what they work on
+  std::uint64_t seed = 0;          // of the first weights
+  c10::Device device = c10::kCPU;  // where its layers are, and what they work on
   std::shared_ptr<const KernelBook> kernels = std::make_shared<const KernelBook>();
 };
 
@@ -104,8 +104,8 @@ class Stage {
     const Node* node = nullptr;
     std::optional<BuiltLayer> layer;
     std::optional<std::size_t> split;  // index into split_
-    std::vector<std::size_t> inputs;  // slots
-    std::size_t first_output = 0;     // slot
+    std::vector<std::size_t> inputs;   // slots
+    std::size_t first_output = 0;      // slot
   };
   /// A value that comes from outside: from another stage, or from the batch.
   struct Arrival {

@@ -21,8 +21,8 @@ class Stash {
     const bool is_new = live_.emplace(std::pair{stage, micro_batch}, std::move(context)).second;
     require<InternalError>(is_new, "stage ", stage.value(), " ran F", micro_batch.value(), " twice");
     peak_ = std::max(peak_, size());
-    require<InternalError>(size() <= bound_, "stage ", stage.value(), " holds ", size(),
-                           " live micro-batches at F", micro_batch.value(), ", the schedule's bound is ", bound_);
+    require<InternalError>(size() <= bound_, "stage ", stage.value(), " holds ", size(), " live micro-batches at F",
+                           micro_batch.value(), ", the schedule's bound is ", bound_);
   }
 
   Context take(StageId stage, MicroBatch micro_batch) {

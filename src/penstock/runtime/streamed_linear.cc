@@ -8,9 +8,9 @@ namespace {
 /// into = a b where it is not yet `written`, into + a b where it is. Matrices in any order.
 void multiply(const torch::Tensor& into, bool written, const torch::Tensor& a, const torch::Tensor& b) {
   float one = 1, old = written ? 1 : 0;
-  bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, into.size(0), into.size(1), a.size(1), &one,
-            a.data_ptr<float>(), a.stride(0), a.stride(1), b.data_ptr<float>(), b.stride(0), b.stride(1), &old,
-            into.data_ptr<float>(), into.stride(0), into.stride(1));
+  bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, into.size(0), into.size(1), a.size(1), &one, a.data_ptr<float>(),
+            a.stride(0), a.stride(1), b.data_ptr<float>(), b.stride(0), b.stride(1), &old, into.data_ptr<float>(),
+            into.stride(0), into.stride(1));
 }
 
 torch::Tensor as_rows(const torch::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }

@@ -76,8 +76,7 @@ void send_uses(const TieRoute& route, const Stage& stage) {
   for (const StageId home : partners(gradients.parameters(), stage.id(), false)) {
     Message message;
     for (std::size_t i : shared(gradients.parameters(), home, stage.id()))
-      for (std::size_t use : gradients.parameters()[i].uses)
-        message.parcels.push_back({gradients.of_use(use), false});
+      for (std::size_t use : gradients.parameters()[i].uses) message.parcels.push_back({gradients.of_use(use), false});
     send(route, {stage.id(), home, uses}, std::move(message));
   }
 }

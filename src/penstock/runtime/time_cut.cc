@@ -114,8 +114,8 @@ std::string fastest_cut(const Graph& graph, const std::vector<double>& seconds,
   };
   problem.share = time_of;
   const std::optional<Partition> best = cheapest_partition(problem);
-  require<PlanError>(best.has_value(), "cut 'time': ", seconds.size(), " layers are too few for ",
-                     rank_of_stage.size(), " stages: each needs one");
+  require<PlanError>(best.has_value(), "cut 'time': ", seconds.size(), " layers are too few for ", rank_of_stage.size(),
+                     " stages: each needs one");
   std::string cut;
   for (std::size_t stage = 1; stage < best->stages.size(); ++stage)
     cut += (stage > 1 ? "," : "") + graph.nodes[static_cast<std::size_t>(best->stages[stage].begin)].name;
@@ -125,9 +125,10 @@ std::string fastest_cut(const Graph& graph, const std::vector<double>& seconds,
 std::string agree_on_fastest_cut(const Agreement& agreement, const std::shared_ptr<const KernelBook>& kernels,
                                  const std::vector<Rank>& rank_of_stage) {
   return agreement.on(Topic::cut, [&](const Member& member) {
-    return fastest_cut(agreement.graph, measure(agreement.graph, agreement.sample, kernels, [&](const Node& node) {
-                         tell_progress(member, "time " + node.name);
-                       }), rank_of_stage);
+    return fastest_cut(agreement.graph,
+                       measure(agreement.graph, agreement.sample, kernels,
+                               [&](const Node& node) { tell_progress(member, "time " + node.name); }),
+                       rank_of_stage);
   });
 }
 

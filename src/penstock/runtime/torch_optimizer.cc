@@ -34,8 +34,10 @@ class TorchOptimizer : public Optimizer {
       for (std::size_t i = 0; i < proportions_.size(); ++i)
         torch_->param_groups()[i].options().set_lr(rate * proportions_[i]);
     } catch (const c10::Error& error) {
-      throw ConfigError(say("the learning rate of this optimiser cannot be set: override get_lr() and set_lr() of its "
-                            "options (", error.what_without_backtrace(), ")"));
+      throw ConfigError(
+          say("the learning rate of this optimiser cannot be set: override get_lr() and set_lr() of its "
+              "options (",
+              error.what_without_backtrace(), ")"));
     }
     rate_ = rate;
   }

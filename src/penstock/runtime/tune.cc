@@ -17,7 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr int tuning_runs = 3;
-constexpr int most_rounds = 20;        // for layers that take little time
+constexpr int most_rounds = 20;  // for layers that take little time
 constexpr double enough_ms = 50;
 constexpr double hopeless = 2;  // times as slow as the best: no need to look again
 
@@ -178,9 +178,9 @@ KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& op
 
 KernelBook agree_on_kernels(const Agreement& agreement, const TuneOptions& options) {
   return KernelBook::from_text(agreement.on(Topic::kernels, [&](const Member& member) {
-    return tune(agreement.graph, agreement.sample, options, [&](const Node& node) {
-             tell_progress(member, "tune " + node.name);
-           }).to_text();
+    return tune(agreement.graph, agreement.sample, options,
+                [&](const Node& node) { tell_progress(member, "tune " + node.name); })
+        .to_text();
   }));
 }
 

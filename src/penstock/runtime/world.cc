@@ -45,8 +45,8 @@ int replicas_of(int count, const WorldOptions& options) {
     return options.replicas;
   }
   require<ConfigError>(count % options.stages == 0 && count > 0, processes(count), count == 1 ? " does" : " do",
-                       " not divide into ", plural(options.stages, "stage"), ": start a multiple of ",
-                       options.stages, " (mpirun -n ", options.stages, ")");
+                       " not divide into ", plural(options.stages, "stage"), ": start a multiple of ", options.stages,
+                       " (mpirun -n ", options.stages, ")");
   return count / options.stages;
 }
 
@@ -63,16 +63,14 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
   const LaunchedAs launched = launched_as();
   const bool several = launched.size > 1;
   require<ConfigError>(launched.kind != LaunchedAs::Kind::torchrun || !several, "this is process ", launched.rank,
-                       " of ",
-                       launched.size, " started by ", launched.by,
+                       " of ", launched.size, " started by ", launched.by,
                        ", and nothing joins them: start them with mpirun instead");
   const bool by_mpi = launched.kind == LaunchedAs::Kind::mpi;
   require<ConfigError>(!(by_mpi && several && options.transport == TransportKind::threads), "this is process ",
                        launched.rank, " of ", launched.size, " started by ", launched.by,
                        ", but the transport is threads: ", launched.size,
                        " whole jobs would run side by side; use the mpi transport or start one process");
-  const bool mpi = options.transport == TransportKind::mpi ||
-                   (options.transport == TransportKind::automatic && by_mpi);
+  const bool mpi = options.transport == TransportKind::mpi || (options.transport == TransportKind::automatic && by_mpi);
   TransportOptions transport = transport_options(options);
   std::vector<std::unique_ptr<Transport>> endpoints;
   if (mpi) {
@@ -101,7 +99,7 @@ struct World::State {
   std::uint64_t finishes = 0;
   const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
   const long process = getpid();
-  const int exceptions = std::uncaught_exceptions();  // an exception may be under way where the world is made
+  const int exceptions = std::uncaught_exceptions();    // an exception may be under way where the world is made
   std::vector<std::shared_ptr<Transport>> rescue = {};  // beside local_ranks, once the world has failed
 
   bool is_alone() const { return static_cast<int>(local_ranks.size()) == size; }
@@ -238,8 +236,10 @@ std::vector<Member> World::rescued_members() const {
                        "; a rank of this process is still inside its instruction: its parameters cannot be read");
   if (state_->rescue.empty()) {
     std::vector<std::unique_ptr<Transport>> fresh;
-    if (state_->is_alone()) fresh = open_threads(size(), transport_options(state_->options));
-    else fresh.push_back(open_mpi(transport_options(state_->options)));
+    if (state_->is_alone())
+      fresh = open_threads(size(), transport_options(state_->options));
+    else
+      fresh.push_back(open_mpi(transport_options(state_->options)));
     for (auto& endpoint : fresh) state_->rescue.push_back(std::move(endpoint));
   }
   std::vector<Member> members;
@@ -279,7 +279,11 @@ const std::vector<WorldRank>& World::local_ranks() const { return state_->local_
 
 Member World::member(WorldRank local) const {
   const std::size_t index = state_->local_index(local);
-  return {local,      stages(), replicas(), index == 0, static_cast<int>(state_->local_ranks.size()) == size(),
+  return {local,
+          stages(),
+          replicas(),
+          index == 0,
+          static_cast<int>(state_->local_ranks.size()) == size(),
           state_->endpoints[index]};
 }
 

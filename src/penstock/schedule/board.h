@@ -10,7 +10,7 @@ namespace penstock {
 
 struct BoardOptions {
   std::optional<BoardCell> marked;  // drawn as >0B2<, the rest of the board stays readable
-  int max_columns = 0;         // 0: all; otherwise longer rows are cut with "..."
+  int max_columns = 0;              // 0: all; otherwise longer rows are cut with "..."
 };
 
 /// For example generate("1f1b", {.ranks = 2, .micro_batches = 4}):

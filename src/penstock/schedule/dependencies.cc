@@ -148,9 +148,9 @@ std::optional<std::size_t> Dependencies::lane(StageId from, StageId to) const {
   const auto begin = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index()]);
   const auto end = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index() + 1]);
   const bool is_first = begin != end && begin->to == to;  // most often the only link of its stage
-  const auto found = is_first ? begin : std::lower_bound(begin, end, to, [](const Link& link, StageId stage) {
-    return link.to < stage;
-  });
+  const auto found =
+      is_first ? begin
+               : std::lower_bound(begin, end, to, [](const Link& link, StageId stage) { return link.to < stage; });
   if (found == end || found->to != to) return std::nullopt;
   const std::size_t lane = lane_[static_cast<std::size_t>(found - links_.begin())];
   return lane == no_lane ? std::nullopt : std::optional(lane);

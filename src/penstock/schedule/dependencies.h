@@ -58,14 +58,22 @@ Links chain(int stages);
 Links links_of(const Schedule& schedule);
 
 enum class EventKind : std::uint8_t {
-  done_forward, done_input, done_weight, sent_forward, sent_backward, arrived_forward, arrived_backward,
-  reduced, normed, stepped
+  done_forward,
+  done_input,
+  done_weight,
+  sent_forward,
+  sent_backward,
+  arrived_forward,
+  arrived_backward,
+  reduced,
+  normed,
+  stepped
 };
 
 struct Event {
   EventKind kind;
-  StageId stage;           // for messages: the producer stage of the link, in both directions
-  StageId to;              // for messages: the consumer stage of the link
+  StageId stage;  // for messages: the producer stage of the link, in both directions
+  StageId to;     // for messages: the consumer stage of the link
   MicroBatch micro_batch;
 
   friend bool operator==(const Event&, const Event&) = default;
@@ -134,8 +142,8 @@ class Dependencies {
   std::vector<std::size_t> first_incoming_;  // ... of incoming_
   std::vector<std::size_t> lane_;            // per link of links_; no_lane where it stays on one rank
   std::vector<std::size_t> link_of_lane_;
-  std::vector<bool> reduces_;                // per stage: there is a REDUCE
-  std::vector<bool> norms_;                  // per stage: there is a NORM
+  std::vector<bool> reduces_;  // per stage: there is a REDUCE
+  std::vector<bool> norms_;    // per stage: there is a NORM
 };
 
 template <class Visit>

@@ -35,7 +35,8 @@ std::optional<Fault> bad_header(const Schedule& schedule) {
   for (StageId s(0); s.value() < stages; s = s.next())
     if (schedule.rank_of(s).value() < 0 || schedule.rank_of(s).value() >= schedule.rank_count())
       return Fault{say("stage ", s.value(), " is given to rank ", schedule.rank_of(s).value(), ", but there are ",
-                       schedule.rank_count(), " ranks"), {}};
+                       schedule.rank_count(), " ranks"),
+                   {}};
   return std::nullopt;
 }
 
@@ -45,8 +46,8 @@ std::optional<std::string> misplaced(const Schedule& schedule, const Instruction
   if (word.stage().value() >= stages)
     return say(to_string(word), " names stage ", word.stage().value(), ", but the stages are 0..", stages - 1);
   if (schedule.rank_of(word.stage()) != rank)
-    return say(to_string(word), " is on rank ", rank.value(), ", but stage ", word.stage().value(),
-               " belongs to rank ", schedule.rank_of(word.stage()).value());
+    return say(to_string(word), " is on rank ", rank.value(), ", but stage ", word.stage().value(), " belongs to rank ",
+               schedule.rank_of(word.stage()).value());
   if (word.first().value() < 0 || word.first() > word.last() || word.last().value() >= m)
     return say(to_string(word), " names a micro-batch that is not there: they are 0..", m - 1);
   if (!is_send(word.op()) && !is_receive(word.op())) return std::nullopt;
@@ -143,7 +144,8 @@ std::optional<Fault> missing_messages(const Schedule& schedule, const Dependenci
       const std::uint8_t bits = seen[lane * m + i.index()];
       const auto lacks = [&](Op op, StageId at, StageId peer) {
         return Fault{say(to_string(Instruction::message(op, at, peer, i)), " is missing on rank ",
-                         schedule.rank_of(at).value(), ": link ", to_string(link), " needs it"), end_of(schedule, at)};
+                         schedule.rank_of(at).value(), ": link ", to_string(link), " needs it"),
+                     end_of(schedule, at)};
       };
       if (!(bits & seen_f)) return lacks(Op::send_forward, link.from, link.to);
       if (!(bits & seen_b)) return lacks(Op::recv_forward, link.to, link.from);
@@ -171,7 +173,8 @@ std::optional<Fault> too_few_messages(const Schedule& schedule, const Dependenci
     if (sent[lane] > 0 && schedule.micro_batches / sent[lane] < 8) continue;
     return Fault{say("link ", to_string(link), " from rank ", schedule.rank_of(link.from).value(), " to rank ",
                      schedule.rank_of(link.to).value(), " has ", sent[lane], " SEND_F for ", schedule.micro_batches,
-                     " micro-batches"), end_of(schedule, link.from)};
+                     " micro-batches"),
+                 end_of(schedule, link.from)};
   }
   return std::nullopt;
 }
@@ -193,7 +196,8 @@ std::optional<Fault> find_misplaced(const Schedule& schedule) {
   const auto words = static_cast<std::int64_t>(schedule.instruction_count());
   if (words < needed / few_words)
     return Fault{say("incomplete: ", schedule.stage_count(), " stages x ", schedule.micro_batches,
-                     " micro-batches need ", needed, " F, there are ", forwards), {}};
+                     " micro-batches need ", needed, " F, there are ", forwards),
+                 {}};
   return std::nullopt;
 }
 
@@ -252,8 +256,9 @@ bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
     if (word.op() == Op::weight_grad) needs += word.micro_batch_count();
     if (!is_send(word.op()) && !is_receive(word.op())) return std::nullopt;
     const bool at_producer = word.op() == Op::send_forward || word.op() == Op::recv_backward;
-    const bool known = dependencies.lane(at_producer ? word.stage() : word.peer(),
-                                         at_producer ? word.peer() : word.stage()).has_value();
+    const bool known =
+        dependencies.lane(at_producer ? word.stage() : word.peer(), at_producer ? word.peer() : word.stage())
+            .has_value();
     return known ? std::nullopt : std::optional(Fault{"stray", at});
   });
   return !stray && needs <= 4 * static_cast<std::int64_t>(schedule.instruction_count());
@@ -271,9 +276,10 @@ std::optional<Fault> find_disorder(const Schedule& schedule) {
     Last& of_stage = last[word.stage().index()];
     std::int32_t& before = weight ? of_stage.weight : of_stage.forward;
     if (word.first().value() < before)
-      return Fault{say(to_string(word), " comes after micro-batch ", before, ": ",
-                       weight ? "weight gradients must accumulate" : "F must run",
-                       " in ascending order on every stage"), at};
+      return Fault{
+          say(to_string(word), " comes after micro-batch ", before, ": ",
+              weight ? "weight gradients must accumulate" : "F must run", " in ascending order on every stage"),
+          at};
     before = word.last().value();
     return std::nullopt;
   });

@@ -132,8 +132,7 @@ class Filling {
 
   void write(std::size_t s, Op op, int micro_batch) {
     if (orders_)
-      (*orders_)[s].push_back(
-          Instruction::compute(op, StageId(static_cast<std::int32_t>(s)), MicroBatch(micro_batch)));
+      (*orders_)[s].push_back(Instruction::compute(op, StageId(static_cast<std::int32_t>(s)), MicroBatch(micro_batch)));
   }
 
   std::size_t cell(std::size_t s, int micro_batch) const {

@@ -33,10 +33,10 @@ struct GapProblem {
 /// where a W makes the next word late. An allowance is the time that the slowest rank may idle before it fills short
 /// gaps too; a rank with less to do may idle for so much longer.
 struct GapPolicy {
-  std::vector<int> warm_up;     // per stage: forwards before the first I; never more on a later stage
-  double idle_on_the_way = 0;   // allowance as long as forwards are left
-  double idle_at_the_end = 0;   // allowance when only I's and W's are left
-  int punctual = 0;             // the last so many I's to which that second allowance applies; all others may be late
+  std::vector<int> warm_up;    // per stage: forwards before the first I; never more on a later stage
+  double idle_on_the_way = 0;  // allowance as long as forwards are left
+  double idle_at_the_end = 0;  // allowance when only I's and W's are left
+  int punctual = 0;            // the last so many I's to which that second allowance applies; all others may be late
 };
 
 struct GapOutcome {

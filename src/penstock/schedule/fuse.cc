@@ -145,7 +145,8 @@ Schedule fuse_w(const Schedule& schedule, const FuseOptions& options) {
         in_fixed_groups ? in_groups(order, schedule, options.group) : as_late_as_fits(schedule, order, limit);
     require<PlanError>(rewritten.has_value(), "rank ", rank, " may hold ", limit,
                        " live micro-batches, which this schedule exceeds even with single W's: the smallest limits "
-                       "that work are ", listed(smallest_fuse_limit(schedule)), ", by rank");
+                       "that work are ",
+                       listed(smallest_fuse_limit(schedule)), ", by rank");
     fused.orders.push_back(*rewritten);
   }
   return fused;

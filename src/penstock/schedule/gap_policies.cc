@@ -45,7 +45,8 @@ class Grid {
         for (const Ending& ending : first(endings, 3)) {
           const bool is_repeated = gap <= 0 && (way > 0 || (ending.factor > 0 && ending.factor < forever));
           if (is_repeated) continue;
-          policies.push_back({.warm_up = warm_up, .idle_on_the_way = way * gap,
+          policies.push_back({.warm_up = warm_up,
+                              .idle_on_the_way = way * gap,
                               .idle_at_the_end = ending.factor < forever ? ending.factor * gap : forever,
                               .punctual = std::min(ending.punctual, problem_.micro_batches)});
         }
@@ -105,8 +106,8 @@ class Grid {
     double gap = 0;
     for (std::size_t s = 0; s < warm_up.size(); ++s) {
       const StageCosts& costs = problem_.stages[s];
-      gap = std::max(gap, wait_[s] - (warm_up[s] - 1) * costs.forward -
-                              problem_.micro_batches * (busiest - costs.busy()));
+      gap = std::max(gap,
+                     wait_[s] - (warm_up[s] - 1) * costs.forward - problem_.micro_batches * (busiest - costs.busy()));
     }
     return gap;
   }

@@ -43,9 +43,9 @@ void check_shape(const Generator& generator, const ScheduleShape& shape) {
 
 std::span<const Generator> generators() {
   static const std::array table{
-      sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator,
-      interleaved_generator, looped_bfs_generator, zb_h1_generator, zb_h2_generator, zb_auto_generator,
-      zb_v_generator, v_half_generator, v_min_generator, dualpipe_v_generator, forward_only_generator};
+      sequential_generator, gpipe_generator, one_f_one_b_generator, early_one_f_one_b_generator, interleaved_generator,
+      looped_bfs_generator, zb_h1_generator, zb_h2_generator,       zb_auto_generator,           zb_v_generator,
+      v_half_generator,     v_min_generator, dualpipe_v_generator,  forward_only_generator};
   return table;
 }
 

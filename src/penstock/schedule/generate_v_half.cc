@@ -25,9 +25,9 @@ Schedule v_half(const ScheduleShape& shape, const Tuning&) {
   VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::down};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = 2 * r,
-                      .forward_up = 3 * p - 2 - r,
-                      .input_grad_up = 3 * p - 1 + pause + 2 * r,
-                      .input_grad_down = 6 * p - 2 + pause - r});
+                                     .forward_up = 3 * p - 2 - r,
+                                     .input_grad_up = 3 * p - 1 + pause + 2 * r,
+                                     .input_grad_down = 6 * p - 2 + pause - r});
   return repeat_block(v_half_generator.name, shape, pattern);
 }
 

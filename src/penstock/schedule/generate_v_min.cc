@@ -24,9 +24,9 @@ Schedule v_min(const ScheduleShape& shape, const Tuning&) {
   VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::up};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = r,
-                      .forward_up = 2 * p - 1 - r,
-                      .input_grad_up = 2 * p + pause + r,
-                      .input_grad_down = 4 * p - 1 + pause - r});
+                                     .forward_up = 2 * p - 1 - r,
+                                     .input_grad_up = 2 * p + pause + r,
+                                     .input_grad_down = 4 * p - 1 + pause - r});
   return repeat_block(v_min_generator.name, shape, pattern);
 }
 
@@ -35,8 +35,7 @@ std::vector<int> hold_third(const ScheduleShape& shape, const Tuning&) {
 }
 
 double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  return 4.0 / 3 * (shape.ranks - 1) *
-         (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+  return 4.0 / 3 * (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
 
 GapProblem problem_of(const ScheduleShape& shape, const Tuning& tuning) {
   const Costs& costs = tuning.costs;
-  GapProblem problem{.stages = {}, .message = costs.message, .micro_batches = shape.micro_batches,
-                     .cap = cap_of(shape, tuning)};
+  GapProblem problem{
+      .stages = {}, .message = costs.message, .micro_batches = shape.micro_batches, .cap = cap_of(shape, tuning)};
   const auto at = [](const std::vector<double>& given, int s) {
     return given[given.size() == 1 ? 0 : static_cast<std::size_t>(s)];
   };

@@ -21,9 +21,8 @@ namespace {
 Schedule zb_h2(const ScheduleShape& shape, const Tuning&) {
   Schedule schedule = placed_in_turns(zb_h2_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
-    schedule.orders[s.index()] =
-        in_turns(s, MicroBatch(shape.micro_batches),
-                 {.warm_up = 2 * (shape.ranks - s.value()) - 1, .lag = 2 * s.value()});
+    schedule.orders[s.index()] = in_turns(s, MicroBatch(shape.micro_batches),
+                                          {.warm_up = 2 * (shape.ranks - s.value()) - 1, .lag = 2 * s.value()});
   return schedule;
 }
 

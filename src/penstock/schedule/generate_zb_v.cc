@@ -75,8 +75,7 @@ std::vector<int> hold_as_1f1b(const ScheduleShape& shape, const Tuning&) {
 /// The paper's zero where F, I and W are equal. Where they are not, beyond the paper: twice the difference between the
 /// longest and the shortest for every rank but one.
 double bubble_time(const ScheduleShape& shape, const Costs& costs) {
-  const auto [least, most] =
-      std::minmax({costs.forward.front(), costs.input_grad.front(), costs.weight_grad.front()});
+  const auto [least, most] = std::minmax({costs.forward.front(), costs.input_grad.front(), costs.weight_grad.front()});
   return 2 * (shape.ranks - 1) * (most - least);
 }
 

@@ -16,7 +16,8 @@ class Race {
         options_(options),
         runners_(static_cast<std::size_t>(shape.ranks)),
         done_(2, std::vector<int>(static_cast<std::size_t>(shape.ranks * shape.chunks) *
-                                      static_cast<std::size_t>(shape.micro_batches), not_yet)) {}
+                                      static_cast<std::size_t>(shape.micro_batches),
+                                  not_yet)) {}
 
   std::optional<Schedule> run() {
     Schedule schedule = placed_in_turns(options_.name, shape_);
@@ -50,7 +51,7 @@ class Race {
     std::size_t forwards = 0;
     std::size_t backwards = 0;
     int clock = 0;
-    int starts = not_yet;     // its next word
+    int starts = not_yet;      // its next word
     bool goes_forward = true;  // that word is a forward
     bool went_forward = false;
   };

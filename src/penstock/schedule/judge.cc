@@ -21,17 +21,16 @@ std::optional<BoardCell> giver(const Schedule& schedule, const Dependencies& dep
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
     for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k) {
       bool gives = false;
-      dependencies.for_each_given(schedule.orders[rank][k], [&](const Event& given) {
-        gives = gives || dependencies.index(given) == event;
-      });
+      dependencies.for_each_given(schedule.orders[rank][k],
+                                  [&](const Event& given) { gives = gives || dependencies.index(given) == event; });
       if (gives) return BoardCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)};
     }
   return std::nullopt;
 }
 
 /// The word that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
-std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies,
-                                  const Reach& progress, std::size_t event) {
+std::optional<BoardCell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress,
+                                  std::size_t event) {
   const std::optional<BoardCell> cell = giver(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& word = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
@@ -62,8 +61,8 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
     if (needed->rank.index() == rank)
       return {reason + say(", which needs ", word_at(*needed), ", later on that rank"), stuck};
     if (told_ranks < told)
-      reason += say(", which needs ", word_at(*needed), " of rank ", needed->rank.value(), ", which is at ",
-                    word_at(stuck));
+      reason +=
+          say(", which needs ", word_at(*needed), " of rank ", needed->rank.value(), ", which is at ", word_at(stuck));
     else if (told_ranks == told)
       reason += ", and so on";
     rank = needed->rank.index();
@@ -72,7 +71,7 @@ Fault deadlock(const Schedule& schedule, const Dependencies& dependencies, const
 }
 
 struct Activations {
-  std::vector<int> peak;         // per rank
+  std::vector<int> peak;  // per rank
   std::optional<Fault> exceeded;
 };
 
@@ -109,7 +108,8 @@ Verdict judge_with(const Schedule& schedule, const Dependencies& dependencies, c
   if (!progress.finished) return fail(deadlock(schedule, dependencies, progress));
   if (options.activation_bound && options.activation_bound->size() != schedule.orders.size())
     return fail(say("the activation bound is given for ", options.activation_bound->size(), " ranks, there are ",
-                    schedule.orders.size()), {});
+                    schedule.orders.size()),
+                {});
   Activations activations = count_activations(schedule, options.activation_bound);
   if (activations.exceeded) return fail(*std::move(activations.exceeded));
   return {.ok = true, .reason = {}, .cell = {}, .peak_activations = std::move(activations.peak)};

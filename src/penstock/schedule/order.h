@@ -15,10 +15,10 @@ using Order = std::vector<Instruction>;
 
 /// A complete plan of one step.
 struct Schedule {
-  std::string name;                  // free text; the generator's name where one made it
-  int micro_batches = 0;             // m
-  std::vector<Rank> rank_of_stage;   // size S
-  std::vector<Order> orders;         // size p, by rank
+  std::string name;                 // free text; the generator's name where one made it
+  int micro_batches = 0;            // m
+  std::vector<Rank> rank_of_stage;  // size S
+  std::vector<Order> orders;        // size p, by rank
 
   int rank_count() const { return static_cast<int>(orders.size()); }
   int stage_count() const { return static_cast<int>(rank_of_stage.size()); }

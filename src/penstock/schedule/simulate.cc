@@ -215,8 +215,8 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
   if (auto fault = find_misplaced(schedule)) throw PlanError("this schedule cannot run: " + fault->reason);
   require_costs_fit(costs, schedule.stage_count());
-  require<ConfigError>(options.spread >= 0 && options.spread <= most_spread, "a spread of ", options.spread,
-                       ": 0 to ", most_spread, " is possible");
+  require<ConfigError>(options.spread >= 0 && options.spread <= most_spread, "a spread of ", options.spread, ": 0 to ",
+                       most_spread, " is possible");
   const WordCosts cost_of(costs, schedule);
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto fault = find_incomplete(schedule, dependencies))

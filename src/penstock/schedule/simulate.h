@@ -44,12 +44,12 @@ struct Simulation {
   /// For equal stages this is the papers' (cost - m(F+B)) / cost.
   double bubble_makespan = 0;
   double bubble_span = 0;
-  std::vector<double> busy;                // per rank: sum of its compute and update times
+  std::vector<double> busy;  // per rank: sum of its compute and update times
   /// Per rank, the most activation memory, in micro-batches of a whole rank (a chunk counts 1/v): one counts 1 from its
   /// F to its B or I, and Costs::weight_share from its I to its W.
   std::vector<double> peak_activations;
-  std::vector<int> peak_contexts;          // per rank, as judge counts: a chunk's micro-batch is one until its B or W
-  std::vector<std::vector<Slot>> slots;    // per rank, compute and STEP words with their times, if asked for
+  std::vector<int> peak_contexts;        // per rank, as judge counts: a chunk's micro-batch is one until its B or W
+  std::vector<std::vector<Slot>> slots;  // per rank, compute and STEP words with their times, if asked for
 };
 
 /// Runs `schedule`, lowered or not (both give the same figures), against `costs`. Linear in the instructions. Where

@@ -14,7 +14,13 @@ constexpr int block_length = 6;
 
 /// The kinds of words of a rank, those of a VBlock first. Each takes the micro-batches in ascending order.
 enum Kind : std::size_t {
-  forward_down, forward_up, input_grad_up, input_grad_down, weight_grad_up, weight_grad_down, kinds
+  forward_down,
+  forward_up,
+  input_grad_up,
+  input_grad_down,
+  weight_grad_up,
+  weight_grad_down,
+  kinds
 };
 
 constexpr std::array<Op, kinds> op_of{Op::forward,    Op::forward,     Op::input_grad,
@@ -22,9 +28,7 @@ constexpr std::array<Op, kinds> op_of{Op::forward,    Op::forward,     Op::input
 constexpr std::array<Leg, kinds> leg_of{Leg::down, Leg::up, Leg::up, Leg::down, Leg::up, Leg::down};
 
 /// How many activations more a rank holds after a word of this kind.
-constexpr int growth(Kind kind) {
-  return op_of[kind] == Op::forward ? 1 : op_of[kind] == Op::weight_grad ? -1 : 0;
-}
+constexpr int growth(Kind kind) { return op_of[kind] == Op::forward ? 1 : op_of[kind] == Op::weight_grad ? -1 : 0; }
 
 /// One rank: its plan, the blocks in a row, and how far it has got with each kind of word.
 class BlockRank {

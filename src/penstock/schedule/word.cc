@@ -32,8 +32,9 @@ class WordReader {
     const std::optional<Op> op = op_of(letters);
     if (!op && letters.empty()) fail(letters_at, "expected the letters of a word, like F");
     if (!op)
-      fail(letters_at, say(quoted(letters), " is no word: there are F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
-                                            "REDUCE, NORM and STEP"));
+      fail(letters_at, say(quoted(letters),
+                           " is no word: there are F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
+                           "REDUCE, NORM and STEP"));
     if (!error_.empty()) return result({});
     if (is_step_wide(*op)) return result(Instruction::step_wide(*op, stage));
 
@@ -66,8 +67,8 @@ class WordReader {
     }
     const Instruction word = Instruction::message(op, stage, peer, i);
     if (!faces_peer(word))
-      fail(at, say(to_string(op), " of stage ", stage.value(), " cannot have stage ", peer.value(),
-                   " at its other end"));
+      fail(at,
+           say(to_string(op), " of stage ", stage.value(), " cannot have stage ", peer.value(), " at its other end"));
     return word;
   }
 

@@ -64,9 +64,7 @@ class Parts {
     switch (span.activity) {
       case Activity::compute: compute_ += noted.length(); return;
       case Activity::communicate: communication_ += noted.length(); return;
-      case Activity::update:
-        (span.instruction.op() == Op::step ? update_ : synchronisation_) += noted.length();
-        return;
+      case Activity::update: (span.instruction.op() == Op::step ? update_ : synchronisation_) += noted.length(); return;
       case Activity::wait: add_wait(span, noted); return;
     }
   }

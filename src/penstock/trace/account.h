@@ -42,19 +42,19 @@ struct RankAccount {
 };
 
 struct Account {
-  std::uint64_t step = 0;               // the step shown: the median one of those kept
-  std::vector<RankAccount> ranks;       // by world rank
-  double measured_ms = 0;               // makespan of that step
+  std::uint64_t step = 0;          // the step shown: the median one of those kept
+  std::vector<RankAccount> ranks;  // by world rank
+  double measured_ms = 0;          // makespan of that step
   /// From the last rank's end of a step to the first one's begin of the next, when nobody had anything to do; 0 where
   /// steps overlap. The median over steps that count; none where no two of them follow each other.
   std::optional<double> between_steps_ms;
-  double predicted_ms = 0;              // simulated again, with the times that this run's own instructions took
+  double predicted_ms = 0;  // simulated again, with the times that this run's own instructions took
   /// The step that the planner expected before the run: the trace's setting `planned_ms`; none where no plan was made,
   /// or one in another unit.
   std::optional<double> planned_ms;
-  double bubble_measured = 0;           // idle share of rank time in the makespan (compute and update are busy)
+  double bubble_measured = 0;  // idle share of rank time in the makespan (compute and update are busy)
   double bubble_predicted = 0;
-  double bubble_span_measured = 0;      // the same with the span as the cost
+  double bubble_span_measured = 0;  // the same with the span as the cost
   double bubble_span_predicted = 0;
 };
 

@@ -20,11 +20,11 @@ struct Column {
   double RankAccount::*part;
 };
 
-constexpr Column columns[] = {{"compute", &RankAccount::compute},        {"update", &RankAccount::update},
-                              {"sync", &RankAccount::synchronisation},   {"sending", &RankAccount::communication},
-                              {"warm-up", &RankAccount::wait_warmup},    {"imbalance", &RankAccount::wait_imbalance},
-                              {"message", &RankAccount::wait_message},   {"woken-late", &RankAccount::wait_late},
-                              {"drain", &RankAccount::wait_drain},       {"other", &RankAccount::other},
+constexpr Column columns[] = {{"compute", &RankAccount::compute},      {"update", &RankAccount::update},
+                              {"sync", &RankAccount::synchronisation}, {"sending", &RankAccount::communication},
+                              {"warm-up", &RankAccount::wait_warmup},  {"imbalance", &RankAccount::wait_imbalance},
+                              {"message", &RankAccount::wait_message}, {"woken-late", &RankAccount::wait_late},
+                              {"drain", &RankAccount::wait_drain},     {"other", &RankAccount::other},
                               {"total", &RankAccount::total}};
 
 /// The last row: of all ranks' time, how much is in each part.

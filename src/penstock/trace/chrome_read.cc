@@ -124,8 +124,8 @@ Trace read_trace(std::string_view text) {
   Trace trace = read_header(root["penstock"]);
   const json& events = root["traceEvents"].array();
   // As many ranks as the file can name: a short file must not ask for much memory.
-  const auto ranks = static_cast<std::uint64_t>(trace.schedule.rank_count()) *
-                     static_cast<std::uint64_t>(trace.replicas);
+  const auto ranks =
+      static_cast<std::uint64_t>(trace.schedule.rank_count()) * static_cast<std::uint64_t>(trace.replicas);
   require<DataError>(ranks <= events.size(), "the trace has ", events.size(), " events for ", ranks, " ranks");
   trace.ranks.resize(ranks);
   for (std::size_t i = 0; i < events.size(); ++i) read_event(Node(events[i], say("traceEvents.", i)), trace);

@@ -61,7 +61,8 @@ std::vector<WorldStep> complete_steps(const Trace& trace) {
     if (ranks.size() == trace.ranks.size())
       if (auto step = bounded(number, std::move(ranks))) steps.push_back(std::move(*step));
   require<DataError>(!steps.empty(), "the trace holds no step that all ", trace.ranks.size(), " ranks ran to its end ",
-                     "with ", trace.schedule.micro_batches, " micro-batches: trace at least one full training step (a "
+                     "with ", trace.schedule.micro_batches,
+                     " micro-batches: trace at least one full training step (a "
                      "step of more than some 500,000 words on a rank is too long to be kept)");
   if (steps.size() > 1) steps.erase(steps.begin());
   return steps;

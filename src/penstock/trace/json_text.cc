@@ -7,8 +7,7 @@
 
 namespace penstock {
 
-std::string complaint_about_json(std::string_view text, std::string_view what,
-                                 const nlohmann::json::exception& error) {
+std::string complaint_about_json(std::string_view text, std::string_view what, const nlohmann::json::exception& error) {
   const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
   // Of the library's message, the part that says what was found: its number and place go before a colon each.
   std::string message = error.what();

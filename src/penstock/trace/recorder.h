@@ -103,11 +103,11 @@ class Recorder {
 
   std::vector<RankStep> ring_;  // memory of old steps is used again
   std::size_t most_bytes_;
-  std::size_t bytes_ = 0;       // that the ring's spans have room for
-  std::size_t next_ = 0;        // the open step, or where the next one will be
-  std::size_t filled_ = 0;      // how many closed steps lie before next_
-  bool is_too_long_ = false;    // the open step
-  BusyTime shortened_;          // of what the open step could not keep
+  std::size_t bytes_ = 0;     // that the ring's spans have room for
+  std::size_t next_ = 0;      // the open step, or where the next one will be
+  std::size_t filled_ = 0;    // how many closed steps lie before next_
+  bool is_too_long_ = false;  // the open step
+  BusyTime shortened_;        // of what the open step could not keep
   BusyTime newest_busy_;
   std::uint64_t too_long_ = 0;
 };

@@ -20,12 +20,9 @@ ordered_json head(const Simulated& simulated, const Costs& costs) {
   const Simulation& figures = simulated.simulation;
   std::vector<std::int32_t> rank_of_stage;
   for (const Rank rank : schedule.rank_of_stage) rank_of_stage.push_back(rank.value());
-  ordered_json given = {{"forward", costs.forward},
-                        {"input_grad", costs.input_grad},
-                        {"weight_grad", costs.weight_grad},
-                        {"update", costs.update},
-                        {"message", costs.message},
-                        {"weight_share", costs.weight_share},
+  ordered_json given = {{"forward", costs.forward},         {"input_grad", costs.input_grad},
+                        {"weight_grad", costs.weight_grad}, {"update", costs.update},
+                        {"message", costs.message},         {"weight_share", costs.weight_share},
                         {"overhead", costs.overhead}};
   if (!costs.weight_grad_fused.empty()) given["weight_grad_fused"] = costs.weight_grad_fused;
   if (!costs.backward.empty()) given["backward"] = costs.backward;
@@ -47,10 +44,8 @@ ordered_json head(const Simulated& simulated, const Costs& costs) {
 
 ordered_json document(std::size_t rank, const Slot& slot, const std::vector<std::size_t>& needs) {
   const Instruction& word = slot.instruction;
-  ordered_json made = {{"rank", rank},
-                       {"word", to_string(word)},
-                       {"op", to_string(word.op())},
-                       {"stage", word.stage().value()}};
+  ordered_json made = {
+      {"rank", rank}, {"word", to_string(word)}, {"op", to_string(word.op())}, {"stage", word.stage().value()}};
   if (is_compute(word.op())) made["micro_batches"] = {word.first().value(), word.last().value()};
   made["begin"] = slot.begin;
   made["end"] = slot.end;

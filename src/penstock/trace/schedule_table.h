@@ -13,10 +13,10 @@ namespace penstock {
 
 /// What one step of a schedule came to.
 struct StepFigures {
-  double bubble_span = 0;       // idle share of rank time, of the span
-  double bubble_makespan = 0;   // ... of the makespan
-  double live = 0;              // most live micro-batches of a rank, each in full until its B or W; a chunk counts 1/v
-  std::int64_t messages = 0;    // sent by all ranks
+  double bubble_span = 0;      // idle share of rank time, of the span
+  double bubble_makespan = 0;  // ... of the makespan
+  double live = 0;             // most live micro-batches of a rank, each in full until its B or W; a chunk counts 1/v
+  std::int64_t messages = 0;   // sent by all ranks
 };
 
 struct TableRow {

@@ -62,8 +62,8 @@ std::string told(const Costs& costs) {
     const auto [least, most] = std::minmax_element(list.begin(), list.end());
     return *least == *most ? shortened(*least, 3) : say(shortened(*least, 3), " to ", shortened(*most, 3));
   };
-  std::string text = say("F = ", range(costs.forward), ", I = ", range(costs.input_grad), ", W = ",
-                         range(costs.weight_grad));
+  std::string text =
+      say("F = ", range(costs.forward), ", I = ", range(costs.input_grad), ", W = ", range(costs.weight_grad));
   if (!costs.weight_grad_fused.empty()) text += say(", fused W = ", range(costs.weight_grad_fused));
   if (!costs.backward.empty()) text += say(", B = ", range(costs.backward));
   if (const std::string update = range(costs.update); update != "0") text += say(", update = ", update);

@@ -20,7 +20,8 @@ Band predicted(const Trace& trace, const Account& account) {
 
   Band band{say("predicted with the times measured below: ", shortened(account.predicted_ms), " ms, idle ",
                 shortened(100 * account.bubble_predicted, 1), " %"),
-            simulation.makespan, {}};
+            simulation.makespan,
+            {}};
   for (std::size_t rank = 0; rank < simulation.slots.size(); ++rank) {
     const auto stages = stages_of(trace.schedule, Rank(static_cast<std::int32_t>(rank)));
     band.rows.push_back(row_of(rank, stages));
@@ -35,9 +36,10 @@ Band measured(const Trace& trace, const Account& account) {
   const auto ms_since_begin = [&](std::int64_t ns) {
     return static_cast<double>(std::clamp(ns, step.begin_ns, step.end_ns) - step.begin_ns) / 1e6;
   };
-  Band band{say("measured ", shortened(account.measured_ms), " ms, idle ",
-                shortened(100 * account.bubble_measured, 1), " %"),
-            ms_since_begin(step.end_ns), {}};
+  Band band{
+      say("measured ", shortened(account.measured_ms), " ms, idle ", shortened(100 * account.bubble_measured, 1), " %"),
+      ms_since_begin(step.end_ns),
+      {}};
   // Hand-over that no eye could see stays out of the legend too.
   const double least = 0.4 / width * std::max(account.predicted_ms, account.measured_ms);
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
@@ -64,13 +66,13 @@ std::string step_svg(const Trace& trace) {
                           schedule.micro_batches, " micro-batches");
   if (trace.replicas > 1) facts += say(", ", trace.replicas, " replicas");
   facts += say("; step ", figures.step, ", the median of those traced");
-  return draw({.title = say(schedule.name.empty() ? "schedule" : schedule.name,
-                            ": one training step, predicted and measured"),
-               .facts = {facts},
-               .bands = {predicted(trace, figures), measured(trace, figures)},
-               .time_unit = "ms",
-               .notes = {},
-               .width = width});
+  return draw(
+      {.title = say(schedule.name.empty() ? "schedule" : schedule.name, ": one training step, predicted and measured"),
+       .facts = {facts},
+       .bands = {predicted(trace, figures), measured(trace, figures)},
+       .time_unit = "ms",
+       .notes = {},
+       .width = width});
 }
 
 }  // namespace penstock

@@ -80,9 +80,9 @@ void SvgCanvas::text(Point at, std::string_view words, const TextStyle& style) {
 std::string SvgCanvas::page(double width, double height) const {
   const std::string w = shortened(width);
   const std::string h = shortened(height);
-  return say("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", w, "\" height=\"", h, "\" viewBox=\"0 0 ", w, " ",
-             h, "\" font-family=\"Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\">\n",
-             "<rect width=\"", w, "\" height=\"", h, "\" fill=\"#ffffff\"/>\n", shapes_, "</svg>\n");
+  return say("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", w, "\" height=\"", h, "\" viewBox=\"0 0 ", w, " ", h,
+             "\" font-family=\"Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif\">\n", "<rect width=\"",
+             w, "\" height=\"", h, "\" fill=\"#ffffff\"/>\n", shapes_, "</svg>\n");
 }
 
 }  // namespace penstock

@@ -200,8 +200,7 @@ class Drawing {
     canvas_.line(origin, {right_, origin.y}, {});
     canvas_.text({right_, origin.y + 36}, timeline_.time_unit.empty() ? "time" : "time in " + timeline_.time_unit,
                  {.size = 12, .anchor = Anchor::end});
-    if (!timeline_.notes.empty())
-      canvas_.text({right_ + 8, top_ - 8}, timeline_.notes, {.size = 10, .colour = quiet});
+    if (!timeline_.notes.empty()) canvas_.text({right_ + 8, top_ - 8}, timeline_.notes, {.size = 10, .colour = quiet});
   }
 
   void draw_band(const Band& band, double y) {
@@ -235,9 +234,9 @@ class Drawing {
     const double width = x_of(piece.time.end) - x;
     const double height = row_height_ - 4;
     const double inset = piece.is_thin ? height / 4 : 0;
-    const std::string tooltip = say(piece.word, ": ", shortened(piece.time.begin, 3), " to ",
-                                    shortened(piece.time.end, 3), timeline_.time_unit.empty() ? "" : " ",
-                                    timeline_.time_unit);
+    const std::string tooltip =
+        say(piece.word, ": ", shortened(piece.time.begin, 3), " to ", shortened(piece.time.end, 3),
+            timeline_.time_unit.empty() ? "" : " ", timeline_.time_unit);
     canvas_.rectangle({{x, y + inset}, width, height - 2 * inset},
                       {.fill = piece.colour.text(), .stroke = width >= 2.5 ? border : "", .tooltip = tooltip});
     if (digit_share * label_size_ * static_cast<double>(piece.label.size()) + 1.9 <= width)

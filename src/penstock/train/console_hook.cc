@@ -91,12 +91,12 @@ class ConsoleHook : public Hook {
     const auto filled = static_cast<std::size_t>(bar_width * done / std::max<std::int64_t>(report.steps_in_epoch, 1));
     const std::string bar = std::string(filled, '#') + std::string(bar_width - filled, '.');
     std::string line = format_line("\r\x1b[K[%s] %lld/%lld", bar.c_str(), static_cast<long long>(done),
-                              static_cast<long long>(report.steps_in_epoch));
+                                   static_cast<long long>(report.steps_in_epoch));
     if (timed_steps_ > 0 && seconds_ > 0) {
-      const double left = seconds_ / static_cast<double>(timed_steps_) *
-                          static_cast<double>(report.steps_in_epoch - done);
+      const double left =
+          seconds_ / static_cast<double>(timed_steps_) * static_cast<double>(report.steps_in_epoch - done);
       line += format_line("  %.0f samples/s  %lld s left", static_cast<double>(samples_) / seconds_,
-                     static_cast<long long>(std::ceil(left)));
+                          static_cast<long long>(std::ceil(left)));
     }
     out_ << line << std::flush;
     has_bar_ = true;

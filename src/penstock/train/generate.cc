@@ -32,9 +32,8 @@ class Choir {
       ends_.push_back(static_cast<std::int64_t>(prompt.size()) + options.tokens);
       rows_.push_back(std::move(prompt));
     }
-    known_ = size_of(*std::min_element(rows_.begin(), rows_.end(), [](const Tokens& a, const Tokens& b) {
-      return a.size() < b.size();
-    }));
+    known_ = size_of(*std::min_element(rows_.begin(), rows_.end(),
+                                       [](const Tokens& a, const Tokens& b) { return a.size() < b.size(); }));
   }
 
   bool is_done() const { return known_ >= *std::max_element(ends_.begin(), ends_.end()); }
@@ -59,8 +58,7 @@ class Choir {
     const torch::Tensor& output = result_->output();
     require<ConfigError>(output.dim() == 3 && output.size(0) == static_cast<std::int64_t>(rows_.size()),
                          "generation needs logits of [n, T, V], but the network's first output is ", output.sizes());
-    const torch::Tensor logits =
-        output.select(1, output.size(1) - 1).to(torch::kCPU, torch::kFloat32).contiguous();
+    const torch::Tensor logits = output.select(1, output.size(1) - 1).to(torch::kCPU, torch::kFloat32).contiguous();
     const auto width = static_cast<std::size_t>(logits.size(1));
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       if (size_of(rows_[row]) > known_) continue;  // still inside its prompt

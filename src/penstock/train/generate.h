@@ -12,10 +12,10 @@ namespace penstock {
 using Tokens = std::vector<std::int64_t>;
 
 struct GenerateOptions {
-  std::int64_t tokens = 100;   // after each prompt
-  std::int64_t context = 64;   // the longest sequence that the model takes, at least 2
+  std::int64_t tokens = 100;  // after each prompt
+  std::int64_t context = 64;  // the longest sequence that the model takes, at least 2
   SamplingOptions sampling = {};
-  std::uint64_t seed = 0;      // of the sampling
+  std::uint64_t seed = 0;  // of the sampling
 };
 
 struct Generated {

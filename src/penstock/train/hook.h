@@ -28,20 +28,20 @@ struct Moment {
 
 /// One training step, when its loss is known.
 struct StepReport {
-  std::int64_t epoch = 0;           // 0-based
-  std::int64_t step = 0;            // within the epoch, 0-based
+  std::int64_t epoch = 0;  // 0-based
+  std::int64_t step = 0;   // within the epoch, 0-based
   std::int64_t steps_in_epoch = 0;
-  std::int64_t samples = 0;         // of this batch, over all replicas
-  std::int64_t targets = 0;         // numbers in its first target: tokens, for a language model; without, samples
+  std::int64_t samples = 0;  // of this batch, over all replicas
+  std::int64_t targets = 0;  // numbers in its first target: tokens, for a language model; without, samples
   double loss = 0;
-  double weight = 0;                // what a mean of the loss divides by
-  double seconds = 0;               // since the step before it (or the start)
+  double weight = 0;                         // what a mean of the loss divides by
+  double seconds = 0;                        // since the step before it (or the start)
   std::optional<double> learning_rate = {};  // none where the Trainer does not set it
   std::optional<double> gradient_norm = {};  // before clipping; none where the pipeline does not clip
   std::optional<bool> update_skipped = {};   // a gradient was not finite; none where precision is not fp16
   // With TrainerOptions::measure, of this process's ranks alone: under threads these are all.
   std::optional<double> bubble = {};  // idle share of their time, from the first word's begin to the last one's end
-  std::optional<int> peak_activations = {};  // most live micro-batches of a rank so far
+  std::optional<int> peak_activations = {};              // most live micro-batches of a rank so far
   std::optional<std::int64_t> peak_resident_bytes = {};  // of this process so far
 };
 
@@ -74,9 +74,9 @@ struct Counted {
 
 /// A pass over a test set.
 struct EvaluationReport {
-  std::int64_t epoch = 0;    // after which it was made
+  std::int64_t epoch = 0;  // after which it was made
   std::int64_t samples = 0;
-  double loss = 0;           // mean over the samples (by their weights), whatever the pipeline's reduction
+  double loss = 0;                      // mean over the samples (by their weights), whatever the pipeline's reduction
   std::optional<double> accuracy = {};  // the mean of the metric `correct`, where it was counted
   std::vector<Counted> metrics = {};    // in the order of TrainerOptions::metrics
   double seconds = 0;

@@ -117,9 +117,9 @@ class TimerHook : public Hook {
 /// The memory of this process, at the end of an epoch.
 struct MemoryUse {
   std::int64_t epoch = 0;
-  std::int64_t resident_bytes = 0;       // physical memory then
-  std::int64_t peak_resident_bytes = 0;  // and at most so far
-  int peak_activations = 0;              // most live micro-batches of one of its ranks so far
+  std::int64_t resident_bytes = 0;         // physical memory then
+  std::int64_t peak_resident_bytes = 0;    // and at most so far
+  int peak_activations = 0;                // most live micro-batches of one of its ranks so far
   std::int64_t peak_activation_bytes = 0;  // and what they held at most; 0 without PipelineOptions::count_bytes
 };
 
@@ -140,9 +140,9 @@ class MemoryHook : public Hook {
 };
 
 struct EarlyStop {
-  std::int64_t patience = 3;   // tests in a row without progress
-  double least_progress = 0;   // a value must be better than the best by more than this
-  bool by_accuracy = false;    // false: the test loss shall fall; true: the accuracy shall rise
+  std::int64_t patience = 3;  // tests in a row without progress
+  double least_progress = 0;  // a value must be better than the best by more than this
+  bool by_accuracy = false;   // false: the test loss shall fall; true: the accuracy shall rise
 };
 
 /// Stops the training when tests get no better. To be added on every process. It keeps no weights: what remains are

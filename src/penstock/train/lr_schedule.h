@@ -11,8 +11,8 @@ namespace penstock {
 using LearningRateSchedule = std::function<double(std::int64_t completed)>;
 
 struct LearningRateOptions {
-  double rate = 0.01;      // the peak
-  std::int64_t total = 1;  // steps (or epochs) of the training
+  double rate = 0.01;               // the peak
+  std::int64_t total = 1;           // steps (or epochs) of the training
   std::string_view unit = "steps";  // what is counted, for messages
   std::int64_t warmup = 0;  // of these, so many rise to the peak: (c + 1) / (warmup + 1) of it when c are completed
 };

@@ -73,8 +73,8 @@ class Sgd : public Optimizer {
     if (present.empty()) return;
     TensorList parameters = chosen(parameters_, present), gradients = gradients_of(parameters);
     TensorList momenta = momenta_.empty() ? TensorList{} : chosen(momenta_, present);
-    at::_fused_sgd_(parameters, gradients, momenta, options_.weight_decay, options_.momentum,
-                    options_.learning_rate, /*dampening=*/0, options_.nesterov, /*maximize=*/false,
+    at::_fused_sgd_(parameters, gradients, momenta, options_.weight_decay, options_.momentum, options_.learning_rate,
+                    /*dampening=*/0, options_.nesterov, /*maximize=*/false,
                     /*is_first_step=*/false);
   }
 

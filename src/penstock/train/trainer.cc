@@ -101,8 +101,10 @@ std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits
   const LearningRatePlan& plan = *options_.learning_rate;
   const std::int64_t epochs = (limits.steps + limits.per_epoch - 1) / limits.per_epoch;
   const LearningRateSchedule schedule =
-      learning_rate_schedule(plan.schedule, {.rate = plan.rate, .total = plan.by_epoch ? epochs : limits.steps,
-                                             .unit = plan.by_epoch ? "epochs" : "steps", .warmup = plan.warmup});
+      learning_rate_schedule(plan.schedule, {.rate = plan.rate,
+                                             .total = plan.by_epoch ? epochs : limits.steps,
+                                             .unit = plan.by_epoch ? "epochs" : "steps",
+                                             .warmup = plan.warmup});
   return [schedule, by_epoch = plan.by_epoch](const Moment& moment) {
     return schedule(by_epoch ? moment.epoch : moment.completed);
   };
@@ -110,8 +112,8 @@ std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits
 
 void Trainer::run_epochs(Loader& train, Loader* test) {
   Limits limits{train.batches_per_epoch(), 0};
-  limits.steps = std::min(options_.max_steps.value_or(options_.epochs * limits.per_epoch),
-                          options_.epochs * limits.per_epoch);
+  limits.steps =
+      std::min(options_.max_steps.value_or(options_.epochs * limits.per_epoch), options_.epochs * limits.per_epoch);
   const std::function<double(const Moment&)> rate = learning_rate(limits);
   for (std::int64_t number = 0; completed_ < limits.steps && !stopped_; ++number) {
     Epoch epoch{number, std::min(limits.per_epoch, limits.steps - completed_), rate};

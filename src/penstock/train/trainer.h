@@ -26,15 +26,15 @@ struct LearningRatePlan {
 
 struct TrainerOptions {
   std::int64_t epochs = 1;
-  std::optional<std::int64_t> max_steps = {};  // over all epochs; none: no limit
-  std::int64_t evaluate_every = 1;        // epochs; 0: never. The last epoch is always evaluated otherwise
+  std::optional<std::int64_t> max_steps = {};          // over all epochs; none: no limit
+  std::int64_t evaluate_every = 1;                     // epochs; 0: never. The last epoch is always evaluated otherwise
   std::optional<LearningRatePlan> learning_rate = {};  // none: the optimiser's own
-  std::optional<std::vector<Metric>> metrics = {};  // what tests count next to the loss; none: right answers
-  bool stop_at_invalid_loss = true;       // false: a loss that is not a number or infinite is reported like any other
+  std::optional<std::vector<Metric>> metrics = {};     // what tests count next to the loss; none: right answers
+  bool stop_at_invalid_loss = true;  // false: a loss that is not a number or infinite is reported like any other
   /// Reads each loss when the next step is under way. False: before the next step is submitted, for hooks that steer
   /// each step by the loss of the one before it; the ranks wait for each other at every step then.
   bool look_ahead = true;
-  bool measure = false;                   // fills the bubble and memory of StepReport
+  bool measure = false;  // fills the bubble and memory of StepReport
 };
 
 /// Under MPI every process runs its own Trainer over the same batches. Not thread-safe.

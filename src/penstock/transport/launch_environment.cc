@@ -40,9 +40,9 @@ std::optional<LaunchedAs> read(const Environment& environment, const Variables& 
 
 std::optional<LaunchedAs> read_mpi(const Environment& environment) {
   using enum LaunchedAs::Kind;
-  for (const Variables& names : {Variables{mpi, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                 Variables{mpi, "mpiexec", "PMI_RANK", "PMI_SIZE"},
-                                 Variables{mpi, "srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}})
+  for (const Variables& names :
+       {Variables{mpi, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        Variables{mpi, "mpiexec", "PMI_RANK", "PMI_SIZE"}, Variables{mpi, "srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}})
     if (auto found = read(environment, names)) return found;
   // A step of several tasks that cannot find each other. (In a batch script itself only SLURM_NTASKS is set.)
   const auto tasks = environment("SLURM_STEP_ID") ? number(environment, "SLURM_STEP_NUM_TASKS") : std::nullopt;

@@ -8,9 +8,9 @@ namespace penstock {
 
 struct LaunchedAs {
   enum class Kind {
-    alone,     // nobody started several: threads
-    mpi,       // mpirun, mpiexec or srun with PMI
-    torchrun   // torchrun-style RANK and WORLD_SIZE, more than one
+    alone,    // nobody started several: threads
+    mpi,      // mpirun, mpiexec or srun with PMI
+    torchrun  // torchrun-style RANK and WORLD_SIZE, more than one
   };
   Kind kind = Kind::alone;
   int rank = 0;

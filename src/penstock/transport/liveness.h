@@ -45,9 +45,15 @@ struct Patience {
 class WaitGuard {
  public:
   WaitGuard(WorldRank owner, WorldRank from, const Patience& patience, PeerWatch& watch)
-      : owner_(owner), from_(from), patience_(patience), watch_(watch), period_(patience.look_every().count()),
+      : owner_(owner),
+        from_(from),
+        patience_(patience),
+        watch_(watch),
+        period_(patience.look_every().count()),
         // Late news can be one period old: a peer must have stood still for the limit before the last question.
-        late_(watch.hears_late() ? period_ : 0), begin_(steady_now_ns()), floor_(begin_),
+        late_(watch.hears_late() ? period_ : 0),
+        begin_(steady_now_ns()),
+        floor_(begin_),
         look_at_(begin_ + std::min(period_, first_look_ns)) {}
 
   /// When to look next.

@@ -22,7 +22,6 @@
 #include "penstock/base/ids.h"
 #include "penstock/transport/adaptive_spin.h"
 #include "penstock/transport/liveness.h"
-#include "penstock/transport/liveness.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/tag.h"
 #include "penstock/transport/world_aborted.h"
@@ -49,9 +48,9 @@ class alignas(128) Mailbox {
       const std::lock_guard lock(mutex_);
       if (reason_ || cancellation(tag)) return;
       const bool fresh = letters_.try_emplace(address, std::move(payload)).second;
-      require<InternalError>(fresh, "rank ", from.value(), " sent two messages with one tag to rank ",
-                             owner_.value(), " (step ", tag.step, ", stage ", tag.from_stage, " to ", tag.to_stage,
-                             ", micro-batch ", tag.micro_batch, ")");
+      require<InternalError>(fresh, "rank ", from.value(), " sent two messages with one tag to rank ", owner_.value(),
+                             " (step ", tag.step, ", stage ", tag.from_stage, " to ", tag.to_stage, ", micro-batch ",
+                             tag.micro_batch, ")");
       awaited = awaited_ == address;
       if (awaited) stirred_.store(true, std::memory_order_release);
     }
@@ -182,8 +181,7 @@ class alignas(128) Mailbox {
     WaitGuard guard(owner_, awaited_->from, patience_, watch);
     if (!stirred_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!stirred_.load(std::memory_order_relaxed)) {
-      arrived_.wait_until(lock,
-                          std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_look_ns())),
+      arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_look_ns())),
                           [&] { return stirred_.load(std::memory_order_relaxed); });
       if (stirred_.load(std::memory_order_relaxed)) return;
       lock.unlock();
@@ -209,9 +207,9 @@ class alignas(128) Mailbox {
   AdaptiveSpin judge_;  // the owner's thread's own
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  Letters letters_;                 // guarded by mutex_
-  std::optional<Address> awaited_;  // guarded by mutex_
-  std::optional<std::string> reason_;  // guarded by mutex_
+  Letters letters_;                           // guarded by mutex_
+  std::optional<Address> awaited_;            // guarded by mutex_
+  std::optional<std::string> reason_;         // guarded by mutex_
   std::map<StepKey, std::string> cancelled_;  // guarded by mutex_: with the reasons
   std::atomic<bool> is_aborted_{false};
   alignas(64) std::atomic<bool> stirred_{false};  // the awaited message is here, or the world is aborted

@@ -341,9 +341,9 @@ void Courier::begin_send(WorldRank to, int kind, Frame frame) {
   require<TransportError>(blocks <= std::numeric_limits<int>::max(), "a message of ", frame.size(), " bytes to rank ",
                           to.value(), " is too long for MPI: use smaller micro-batches");
   Transfer& transfer = sending_.emplace_back(Transfer{std::move(frame), to});
-  check_mpi(MPI_Isend(transfer.frame.data(), static_cast<int>(blocks), block_, to.value(), kind, comm_,
-                  &transfer.request),
-        "MPI_Isend");
+  check_mpi(
+      MPI_Isend(transfer.frame.data(), static_cast<int>(blocks), block_, to.value(), kind, comm_, &transfer.request),
+      "MPI_Isend");
 }
 
 bool Courier::receive_arrived() {
@@ -378,8 +378,8 @@ bool Courier::finish_transfers() {
     return flag != 0;
   };
   std::erase_if(sending_, done);
-  const auto first_done = std::stable_partition(arriving_.begin(), arriving_.end(),
-                                                [&](Transfer& transfer) { return !done(transfer); });
+  const auto first_done =
+      std::stable_partition(arriving_.begin(), arriving_.end(), [&](Transfer& transfer) { return !done(transfer); });
   // Out of the list first: what one of them says may end in an exception.
   std::vector<Transfer> arrived(std::make_move_iterator(first_done), std::make_move_iterator(arriving_.end()));
   arriving_.erase(first_done, arriving_.end());

@@ -120,16 +120,16 @@ class Courier final : public PeerWatch {
 
   mutable std::mutex mutex_;
   std::condition_variable stirred_;
-  std::deque<Outgoing> queue_;                       // guarded by mutex_
-  std::optional<WorldRank> ask_;                     // guarded by mutex_
-  std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be told to the others
-  std::vector<std::optional<Standing>> standings_;   // guarded by mutex_
-  std::vector<Contact> contacts_;                    // guarded by mutex_
-  bool looking_out_ = false;                         // guarded by mutex_
-  std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
-  bool closing_ = false;                             // guarded by mutex_
-  bool tell_abort_ = false;                          // guarded by mutex_: begun here, to be told to the others
-  bool has_ended_ = false;                           // guarded by mutex_: the courier's thread makes no more calls
+  std::deque<Outgoing> queue_;                      // guarded by mutex_
+  std::optional<WorldRank> ask_;                    // guarded by mutex_
+  std::deque<Cancellation> cancellations_;          // guarded by mutex_: begun here, to be told to the others
+  std::vector<std::optional<Standing>> standings_;  // guarded by mutex_
+  std::vector<Contact> contacts_;                   // guarded by mutex_
+  bool looking_out_ = false;                        // guarded by mutex_
+  std::atomic<bool> rank_sleeps_{false};            // waiting for a message, or done
+  bool closing_ = false;                            // guarded by mutex_
+  bool tell_abort_ = false;                         // guarded by mutex_: begun here, to be told to the others
+  bool has_ended_ = false;                          // guarded by mutex_: the courier's thread makes no more calls
 
   MpiRuntime& mpi_ = MpiRuntime::instance();
   std::mutex& calls_ = mpi_.calls();  // held by who makes calls of MPI; guards what follows
@@ -137,14 +137,14 @@ class Courier final : public PeerWatch {
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  // Frame::unit bytes, so that counts stay small
   std::vector<Transfer> sending_;
   std::vector<Transfer> arriving_;
-  std::uint64_t inquiry_ = 0;               // questions of one chain carry one number
+  std::uint64_t inquiry_ = 0;  // questions of one chain carry one number
   std::vector<WorldRank> inquired_;
 
   // The courier's thread's own.
-  std::int64_t look_ns_ = 0;                // how long to look before sleeping
-  std::int64_t busy_ns_ = 0;                // when there last was something to do
-  bool closed_ = false;                     // every rank has closed
-  int number_ = 0;                          // of this world, for MpiRuntime
+  std::int64_t look_ns_ = 0;  // how long to look before sleeping
+  std::int64_t busy_ns_ = 0;  // when there last was something to do
+  bool closed_ = false;       // every rank has closed
+  int number_ = 0;            // of this world, for MpiRuntime
 
   std::thread thread_;  // last: it uses everything above
 };

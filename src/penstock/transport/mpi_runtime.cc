@@ -122,7 +122,8 @@ void MpiRuntime::begin_mpi() {
   int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  require<ConfigError>(!finalized, "the application has ended MPI in this process, and it cannot start again: end it "
+  require<ConfigError>(!finalized,
+                       "the application has ended MPI in this process, and it cannot start again: end it "
                        "after the last world");
   if (initialized) {
     // Someone else makes MPI calls too, on threads we do not know.

@@ -19,8 +19,7 @@ std::optional<char> state_of_process(long pid) {
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
   const std::size_t name_end = text.rfind(')');  // a program's name may hold anything
-  return name_end != std::string::npos && name_end + 2 < text.size() ? std::optional(text[name_end + 2])
-                                                                     : std::nullopt;
+  return name_end != std::string::npos && name_end + 2 < text.size() ? std::optional(text[name_end + 2]) : std::nullopt;
 }
 
 bool is_stopped(long pid) {
@@ -98,8 +97,8 @@ std::string RollCall::trouble_with(int rank, int round) const {
   }
   if (const auto stopped = stopped_process_of(job_, rank))
     return say("rank ", rank, " (process ", *stopped, ") is stopped, and has not come");
-  return has_other_hosts_ ? say("rank ", rank, " has not come, or is on another host") : say("rank ", rank,
-                                                                                             " has not come");
+  return has_other_hosts_ ? say("rank ", rank, " has not come, or is on another host")
+                          : say("rank ", rank, " has not come");
 }
 
 std::string RollCall::missing(int round) const {

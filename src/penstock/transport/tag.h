@@ -11,17 +11,17 @@
 namespace penstock {
 
 enum class Traffic : std::uint8_t {
-  forward,    // boundary values of a micro-batch
-  backward,   // their gradients
-  reduce,     // parameter gradients between replicas
-  ties,       // gradients and values of parameters that several stages use
-  result,     // losses and metrics to every rank
-  control     // everything else: fingerprints, gathered traces, ...
+  forward,   // boundary values of a micro-batch
+  backward,  // their gradients
+  reduce,    // parameter gradients between replicas
+  ties,      // gradients and values of parameters that several stages use
+  result,    // losses and metrics to every rank
+  control    // everything else: fingerprints, gathered traces, ...
 };
 
 /// The identity of one message between two ranks.
 struct Tag {
-  std::uint32_t pipeline = 0;   // several pipelines may share a world
+  std::uint32_t pipeline = 0;  // several pipelines may share a world
   Traffic traffic = Traffic::control;
   std::uint64_t step = 0;
   std::int32_t from_stage = 0;  // for traffic that is not between stages: any number the two sides agree on
@@ -39,9 +39,7 @@ struct Position {
 
 /// The position of a rank that has left its world: it sends nothing any more.
 inline constexpr Position end_position{"end"};
-inline bool is_end(const Position& position) noexcept {
-  return std::string_view(position.word) == end_position.word;
-}
+inline bool is_end(const Position& position) noexcept { return std::string_view(position.word) == end_position.word; }
 
 /// One step of one pipeline: what can be cancelled without ending the world.
 struct StepKey {

@@ -72,9 +72,7 @@ class Cursor {
 bool is_dense(const torch::Tensor& tensor) { return tensor.numel() == 0 || tensor.is_non_overlapping_and_dense(); }
 
 /// Less than half used, and more than a page to gain.
-bool keeps_much_alive(const torch::Tensor& tensor) {
-  return tensor.storage().nbytes() > 2 * tensor.nbytes() + 4096;
-}
+bool keeps_much_alive(const torch::Tensor& tensor) { return tensor.storage().nbytes() > 2 * tensor.nbytes() + 4096; }
 
 bool is_aligned(const torch::Tensor& tensor) {
   return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % Frame::unit == 0;
@@ -94,7 +92,7 @@ Headless headless_of(const Parcel& parcel, const std::vector<std::int64_t>& shap
   if (tensor.strides() == at::IntArrayRef(strides_of(headless, shape))) return headless;
   headless.channels_last = shape.size() == 4;
   return headless.channels_last && tensor.strides() == at::IntArrayRef(strides_of(headless, shape)) ? headless
-                                                                                                   : Headless{};
+                                                                                                    : Headless{};
 }
 
 Headless headless_of(const Message& message, const Encoding& encoding) {
@@ -212,7 +210,8 @@ Letter decode(Frame frame, const KnownShapes* known) {
     if (head.fixed.defined) {
       const auto type = static_cast<torch::ScalarType>(head.fixed.scalar_type);
       std::byte* bytes = cursor.advance(static_cast<std::size_t>(head.fixed.bytes));
-      parcel.tensor = torch::from_blob(bytes, head.sizes, head.strides, [shared](void*) {}, type);
+      parcel.tensor = torch::from_blob(
+          bytes, head.sizes, head.strides, [shared](void*) {}, type);
       cursor.pad();
     }
     letter.message.parcels.push_back(std::move(parcel));

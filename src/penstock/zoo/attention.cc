@@ -17,7 +17,8 @@ Heads heads_of(const torch::Tensor& queries_keys_values, std::int64_t heads) {
   const std::int64_t rows = queries_keys_values.size(0), length = queries_keys_values.size(1);
   const std::int64_t width = queries_keys_values.size(2) / 3;
   const auto split = [&](std::int64_t which) {
-    return queries_keys_values.narrow(2, which * width, width).view({rows, length, heads, width / heads})
+    return queries_keys_values.narrow(2, which * width, width)
+        .view({rows, length, heads, width / heads})
         .transpose(1, 2);
   };
   return {split(0), split(1), split(2)};
@@ -63,8 +64,8 @@ CausalAttentionImpl::CausalAttentionImpl(std::int64_t heads) : heads_(heads) {
 
 torch::Tensor CausalAttentionImpl::forward(const torch::Tensor& queries_keys_values) {
   const std::int64_t length = queries_keys_values.size(1), width = queries_keys_values.size(2) / 3;
-  require<ConfigError>(width * 3 == queries_keys_values.size(2) && width % heads_ == 0,
-                       "attention with ", heads_, " heads over ", queries_keys_values.size(2),
+  require<ConfigError>(width * 3 == queries_keys_values.size(2) && width % heads_ == 0, "attention with ", heads_,
+                       " heads over ", queries_keys_values.size(2),
                        " values for queries, keys and values: give three times a multiple of the heads");
   SequenceMemory* const memory = SequenceMemory::current();
   const bool is_plain = !memory && queries_keys_values.device().is_cpu() && queries_keys_values.is_contiguous() &&
@@ -89,8 +90,7 @@ torch::Tensor CausalAttentionImpl::forward(const torch::Tensor& queries_keys_val
   } else if (length == 1) {
     mixed = torch::scaled_dot_product_attention(queries, keys, values);
   } else {
-    const torch::Tensor sees =
-        torch::ones({length, past + length}, queries.options().dtype(torch::kBool)).tril(past);
+    const torch::Tensor sees = torch::ones({length, past + length}, queries.options().dtype(torch::kBool)).tril(past);
     mixed = torch::scaled_dot_product_attention(queries, keys, values, sees);
   }
   return side_by_side(mixed);

@@ -14,9 +14,9 @@ struct GptOptions {
   std::int64_t context = 64;     // the longest sequence
   std::int64_t width = 128;      // of the residual stream
   std::int64_t layers = 4;
-  std::int64_t heads = 4;        // divide the width
-  double dropout = 0.1;          // after the embedding, and on each branch before it joins the residual stream
-  bool tied_head = true;         // the head's weight is the token embedding's
+  std::int64_t heads = 4;  // divide the width
+  double dropout = 0.1;    // after the embedding, and on each branch before it joins the residual stream
+  bool tied_head = true;   // the head's weight is the token embedding's
 };
 
 /// Tokens [n, T] of int64 in, logits [n, T, V] out. Token and position embeddings, then blocks of causal attention and

@@ -42,7 +42,8 @@ bool pads_apart(ResnetVariant variant, const PaddedWindow& window) {
 
 Value padded(const Value& image, ResnetVariant variant, const PaddedWindow& window) {
   if (!pads_apart(variant, window)) return image;
-  return apply("pad", [window](const Tensors& x) { return pad_same(x[0], window); }, Values{image});
+  return apply(
+      "pad", [window](const Tensors& x) { return pad_same(x[0], window); }, Values{image});
 }
 
 struct Channels {
@@ -54,7 +55,9 @@ auto convolution(const Channels& channels, const PaddedWindow& window, ResnetVar
   const std::int64_t border = pads_apart(variant, window) ? 0 : window.equal_border();
   return [channels, window, border] {
     torch::nn::Conv2d made(torch::nn::Conv2dOptions(channels.in, channels.out, window.size)
-                               .stride(window.stride).padding(border).bias(false));
+                               .stride(window.stride)
+                               .padding(border)
+                               .bias(false));
     torch::nn::init::kaiming_normal_(made->weight, 0, torch::kFanOut, torch::kReLU);
     return made;
   };
@@ -95,8 +98,8 @@ ResnetOptions check(const ResnetOptions& options) {
 
 ResnetHead::ResnetHead(const ResnetOptions& options)
     : options_(check(options)),
-      conv1_(add("conv1", convolution({options.image_channels, options.width}, stem_window(options.stem),
-                                      options.variant))),
+      conv1_(add("conv1",
+                 convolution({options.image_channels, options.width}, stem_window(options.stem), options.variant))),
       bn1_(add("bn1", norm(options.width, {.momentum = options.norm_momentum}))) {}
 
 Value ResnetHead::forward(Value x) {
@@ -104,11 +107,14 @@ Value ResnetHead::forward(Value x) {
   if (options_.stem == ResnetStem::cifar) return x;
   // After a ReLU, zeros around the image change no maximum.
   const bool apart = pads_apart(options_.variant, stem_pool);
-  return apply("pool", [apart](const Tensors& image) {
-    return torch::nn::functional::max_pool2d(
-        image[0], torch::nn::functional::MaxPool2dFuncOptions(stem_pool.size)
-                      .stride(stem_pool.stride).padding(apart ? 0 : stem_pool.equal_border()));
-  }, Values{padded(x, options_.variant, stem_pool)});
+  return apply(
+      "pool",
+      [apart](const Tensors& image) {
+        return torch::nn::functional::max_pool2d(image[0], torch::nn::functional::MaxPool2dFuncOptions(stem_pool.size)
+                                                               .stride(stem_pool.stride)
+                                                               .padding(apart ? 0 : stem_pool.equal_border()));
+      },
+      Values{padded(x, options_.variant, stem_pool)});
 }
 
 struct ResidualBlock::Step {
@@ -125,8 +131,8 @@ ResidualBlock::ResidualBlock(const Shape& shape, const ResnetOptions& options) :
                         const PaddedWindow& window) {
     const bool is_last = norm_name == (options.depth == 18 ? "bn2" : "bn3");
     return Step{window, add(convolution_name, convolution(channels, window, options.variant)),
-                add(norm_name, norm(channels.out, {.momentum = options.norm_momentum,
-                                                   .scale = is_last ? options.last_norm : 1}))};
+                add(norm_name,
+                    norm(channels.out, {.momentum = options.norm_momentum, .scale = is_last ? options.last_norm : 1}))};
   };
   if (options.depth == 18) {
     steps_.push_back(step("conv1", "bn1", {shape.in, shape.inside}, {.size = 3, .stride = shape.stride}));
@@ -134,8 +140,8 @@ ResidualBlock::ResidualBlock(const Shape& shape, const ResnetOptions& options) :
   } else {
     const bool first_halves = options.variant == ResnetVariant::v1;
     steps_.push_back(step("conv1", "bn1", {shape.in, shape.inside}, {.stride = first_halves ? shape.stride : 1}));
-    steps_.push_back(step("conv2", "bn2", {shape.inside, shape.inside},
-                          {.size = 3, .stride = first_halves ? 1 : shape.stride}));
+    steps_.push_back(
+        step("conv2", "bn2", {shape.inside, shape.inside}, {.size = 3, .stride = first_halves ? 1 : shape.stride}));
     steps_.push_back(step("conv3", "bn3", {shape.inside, shape.out}, {}));
   }
   if (shape.in != shape.out || shape.stride != 1)
@@ -192,8 +198,6 @@ Resnet::Resnet(const ResnetOptions& options)
   add("layer4", layer4);
 }
 
-Value Resnet::forward(Value x) {
-  return fc(mean(layer4(layer3(layer2(layer1(head(x))))), {2, 3}));
-}
+Value Resnet::forward(Value x) { return fc(mean(layer4(layer3(layer2(layer1(head(x))))), {2, 3})); }
 
 }  // namespace penstock

@@ -23,14 +23,14 @@ enum class ResnetStem {
 };
 
 struct ResnetOptions {
-  int depth = 50;                  // 18 (blocks of two 3x3 convolutions) or 50 (Bottlenecks)
+  int depth = 50;  // 18 (blocks of two 3x3 convolutions) or 50 (Bottlenecks)
   std::int64_t classes = 1000;
   ResnetVariant variant = ResnetVariant::v1_5;
   ResnetStem stem = ResnetStem::imagenet;
   std::int64_t image_channels = 3;
-  std::int64_t width = 64;         // channels after the stem; layer1 to layer4 have 1, 2, 4, 8 times as many inside
-  double last_norm = 1;            // what the last BatchNorm of a block multiplies by at first; 0 keeps deep ones calm
-  double norm_momentum = 0.1;      // share of a micro-batch's statistics in BatchNorm's running ones
+  std::int64_t width = 64;     // channels after the stem; layer1 to layer4 have 1, 2, 4, 8 times as many inside
+  double last_norm = 1;        // what the last BatchNorm of a block multiplies by at first; 0 keeps deep ones calm
+  double norm_momentum = 0.1;  // share of a micro-batch's statistics in BatchNorm's running ones
 };
 
 /// The stem: "conv1", "bn1", ReLU and, for `imagenet`, the maximum. [n, channels, H, W] to [n, width, H/4, W/4] (or

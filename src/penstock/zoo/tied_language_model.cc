@@ -5,7 +5,9 @@
 namespace penstock {
 
 VocabularyEmbedding::VocabularyEmbedding(const TiedLanguageModelOptions& options)
-    : table(add_parameter("table", [options] { return torch::ones({options.vocabulary, options.width}); })) {}
+    : table(add_parameter("table", [options] {
+        return torch::ones({options.vocabulary, options.width});
+      })) {}
 
 Values VocabularyEmbedding::forward_many(Values tokens) {
   return {squeeze(gather(table.value(), tokens.front()), 1), table.value()};

@@ -11,9 +11,7 @@ namespace {
 constexpr int most_levels = 10;
 
 auto convolution(std::int64_t in, std::int64_t out, std::int64_t size) {
-  return [in, out, size] {
-    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, size).padding(size / 2));
-  };
+  return [in, out, size] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, size).padding(size / 2)); };
 }
 
 UnetOptions check(const UnetOptions& options) {
@@ -26,17 +24,20 @@ UnetOptions check(const UnetOptions& options) {
 }
 
 Value halve(const Value& image) {
-  return apply("halve", [](const Tensors& x) { return torch::max_pool2d(x[0], 2, 2, 0, 1, /*ceil_mode=*/true); },
-               Values{image});
+  return apply(
+      "halve", [](const Tensors& x) { return torch::max_pool2d(x[0], 2, 2, 0, 1, /*ceil_mode=*/true); }, Values{image});
 }
 
 /// `below`, enlarged to the size of `skip`, with `skip` behind it.
 Value join(const Value& below, const Value& skip) {
-  return apply("join", [](const Tensors& x) {
-    const std::vector<std::int64_t> size{x[1].size(2), x[1].size(3)};
-    const auto options = torch::nn::functional::InterpolateFuncOptions().size(size).mode(torch::kNearest);
-    return torch::cat({torch::nn::functional::interpolate(x[0], options), x[1]}, 1);
-  }, Values{below, skip});
+  return apply(
+      "join",
+      [](const Tensors& x) {
+        const std::vector<std::int64_t> size{x[1].size(2), x[1].size(3)};
+        const auto options = torch::nn::functional::InterpolateFuncOptions().size(size).mode(torch::kNearest);
+        return torch::cat({torch::nn::functional::interpolate(x[0], options), x[1]}, 1);
+      },
+      Values{below, skip});
 }
 
 }  // namespace
@@ -47,8 +48,7 @@ UnetBlock::UnetBlock(const Channels& channels)
 
 Value UnetBlock::forward(Value x) { return relu(conv2_(relu(conv1_(x)))); }
 
-Unet::Unet(const UnetOptions& options)
-    : out_(add("out", convolution(check(options).width, options.out_channels, 1))) {
+Unet::Unet(const UnetOptions& options) : out_(add("out", convolution(check(options).width, options.out_channels, 1))) {
   const auto block = [this](const std::string& name, const UnetBlock::Channels& channels) {
     auto made = std::make_unique<UnetBlock>(channels);
     add(name, *made);

@@ -12,7 +12,8 @@ int main() {
   const ps::Verdict verdict = ps::judge(early);
   verdict.require_ok(early);
   std::cout << ps::board(early);
-  const double difference = ps::simulate(gpipe, ps::Costs::unit()).makespan - ps::simulate(early, ps::Costs::unit()).makespan;
+  const double difference =
+      ps::simulate(gpipe, ps::Costs::unit()).makespan - ps::simulate(early, ps::Costs::unit()).makespan;
   const int held = verdict.peak_activations.at(0);
   std::cout << "rank 0 holds " << held << " micro-batches, the step is " << difference << " shorter\n";
   return difference == 0 && held == 4 ? 0 : 1;
