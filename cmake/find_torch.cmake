@@ -27,7 +27,7 @@ macro(penstock_find_torch problem)
   set(${problem} "")
   if(NOT Torch_FOUND)
     set(${problem} "LibTorch not found: run scripts/bootstrap.sh, or set CMAKE_PREFIX_PATH to a LibTorch >= \
-${PENSTOCK_TORCH_MINIMUM}, or do without it (-DPENSTOCK_TORCH=OFF, component mind)")
+${PENSTOCK_TORCH_MINIMUM}, or do without it (-DPENSTOCK_TORCH=OFF, component planning)")
   elseif(Torch_VERSION VERSION_LESS PENSTOCK_TORCH_MINIMUM)
     set(${problem} "LibTorch ${Torch_VERSION} in ${Torch_DIR} is too old: at least ${PENSTOCK_TORCH_MINIMUM} is needed; \
 point CMAKE_PREFIX_PATH at a newer one")

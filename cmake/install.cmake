@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 
-install(TARGETS penstock_mind EXPORT penstock_mind_targets FILE_SET HEADERS)
+install(TARGETS penstock_planning EXPORT penstock_mind_targets FILE_SET HEADERS)
 install(EXPORT penstock_mind_targets FILE penstockMindTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
 if(PENSTOCK_TORCH)
   install(TARGETS penstock EXPORT penstock_body_targets FILE_SET HEADERS)
@@ -15,9 +15,9 @@ endif()
 # The second program stands apart, because only the first one calls it.
 install(TARGETS penstock_program DESTINATION ${CMAKE_INSTALL_BINDIR})
 set(installed penstock_program)
-if(TARGET penstock_body)
-  install(TARGETS penstock_body DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock)
-  list(APPEND installed penstock_body)
+if(TARGET penstock_runtime_program)
+  install(TARGETS penstock_runtime_program DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock)
+  list(APPEND installed penstock_runtime_program)
 endif()
 # Our own libraries, where they are shared ones, lie beside the programs; LibTorch stays where it was linked from. Its
 # folder is named, because CMake leaves link folders inside this source tree, as build/venv is one, out of the path.

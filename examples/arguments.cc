@@ -68,9 +68,9 @@ Arguments& Arguments::add_flag(const std::string& name, bool& value, const std::
   return *this;
 }
 
-Arguments& Arguments::add_words(const std::string& name, std::vector<std::string>& words, const std::string& help,
-                                const std::vector<std::string>& known) {
-  parser_->app.add_option(name, words, help)
+Arguments& Arguments::add_words(const std::string& name, std::vector<std::string>& instructions,
+                                const std::string& help, const std::vector<std::string>& known) {
+  parser_->app.add_option(name, instructions, help)
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
       ->check(CLI::IsMember(known));
   return *this;

@@ -21,8 +21,8 @@ class Arguments {
   Arguments& add(const std::string& name, std::string& value, const std::string& help);
   /// A flag without a value.
   Arguments& add_flag(const std::string& name, bool& value, const std::string& help);
-  /// Any number of `known` words.
-  Arguments& add_words(const std::string& name, std::vector<std::string>& words, const std::string& help,
+  /// Any number of `known` instructions.
+  Arguments& add_words(const std::string& name, std::vector<std::string>& instructions, const std::string& help,
                        const std::vector<std::string>& known);
 
   /// Ends the program after --help, with 0, and for misuse, with 2.

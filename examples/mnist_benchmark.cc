@@ -85,7 +85,7 @@ void write(const std::string& path, const std::string& text) {
 double as_pipeline(ps::World& world, const std::string& schedule, const Job& job, const ps::Batch& batch) {
   ps::Mlp net = network();
   ps::Pipeline pipeline(world, net, ps::cross_entropy,
-                        {.micro_batches = job.micro_batches, .schedule = schedule, .cut = "layer5"});
+                        {.micro_batches = job.micro_batches, .schedule = schedule, .partition = "layer5"});
   pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
   const double seconds = median_seconds(job.steps, [&] { pipeline.train_step(batch.inputs, batch.targets).wait(); });
   const ps::Trace trace = pipeline.trace();
@@ -122,7 +122,8 @@ void compare(ps::World& world, const Job& job) {
 
 void train(ps::World& world, int steps) {
   ps::Mlp net = network();
-  ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 2, .schedule = "gpipe", .cut = "layer5"});
+  ps::Pipeline pipeline(world, net, ps::cross_entropy,
+                        {.micro_batches = 2, .schedule = "gpipe", .partition = "layer5"});
   pipeline.optimize_with(ps::adam({.learning_rate = 1e-3}));
   ps::Loader loader = images(32);
   auto begin = Clock::now();

@@ -1,5 +1,5 @@
 // A schedule written by hand in a file, own_schedule.sched: proven, simulated, drawn, trained with. Every loss is equal
-// to that of 1F1B, to the last bit. Of a copy with two words swapped it is shown why it cannot work.
+// to that of 1F1B, to the last bit. Of a copy with two instructions swapped it is shown why it cannot work.
 //
 //   build/release/examples/own_schedule [FILE]                 two threads
 //   mpirun -n 2 build/release/examples/own_schedule [FILE]     two processes: the same numbers
@@ -52,7 +52,7 @@ int main(int argc, char** argv) try {
       .add("FILE", file, "the schedule")
       .parse(argc, argv);
   const ps::Schedule own = ps::load_schedule(file);
-  ps::judge(own).require_ok(own);  // complete, in order, and it comes to an end
+  ps::validate(own).require_ok(own);  // complete, in order, and it comes to an end
   const ps::Schedule usual = ps::generate("1f1b", {.ranks = 2, .micro_batches = own.micro_batches});
 
   ps::World world(argc, argv, {.stages = 2});
@@ -68,10 +68,12 @@ int main(int argc, char** argv) try {
   std::cout << (equal ? "all " : "NOT all ") << losses.size() << " losses are equal to 1f1b's, to the last bit\n";
 
   ps::Schedule swapped = own;
-  const auto word = [&](const char* name) { return std::ranges::find(swapped.orders[0], ps::parse_instruction(name)); };
-  std::iter_swap(word("0F3"), word("0I3"));
-  std::cout << "\nwith 0F3 and 0I3 swapped: " << ps::judge(swapped).reason << "\n"
-            << ps::board(swapped, {.marked = ps::judge(swapped).cell});
+  const auto instruction = [&](const char* name) {
+    return std::ranges::find(swapped.orders[0], ps::parse_instruction(name));
+  };
+  std::iter_swap(instruction("0F3"), instruction("0I3"));
+  std::cout << "\nwith 0F3 and 0I3 swapped: " << ps::validate(swapped).reason << "\n"
+            << ps::board(swapped, {.marked = ps::validate(swapped).cell});
   return equal ? 0 : 1;
 } catch (const std::exception& error) {
   return failed(error);

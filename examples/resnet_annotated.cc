@@ -1,4 +1,4 @@
-// ResNet-50 on CIFAR-10, cut where its parts are annotated: head, layer1 and layer2 on stage 0, the others on stage 1.
+// ResNet-50 on CIFAR-10, partition where its parts are annotated: head, layer1 and layer2 on stage 0, the others on stage 1.
 //
 //   build/release/examples/resnet_annotated             images of 224 x 224, 10 epochs: hours on a small machine
 //   build/release/examples/resnet_annotated 32 5        images as they are, 5 steps: seconds
@@ -21,7 +21,7 @@ constexpr const char* hot =
 int main(int argc, char** argv) try {
   std::int64_t image_size = 224, steps = 0;
   double learning_rate = 0.01;
-  Arguments("resnet_annotated", "ResNet-50 on CIFAR-10, cut where its parts are annotated with stages.")
+  Arguments("resnet_annotated", "ResNet-50 on CIFAR-10, partition where its parts are annotated with stages.")
       .add("IMAGE_SIZE", image_size, "pixels a side that images are resized to")
       .add("STEPS", steps, "stop after so many steps; 0: after 10 epochs", 0)
       .add("RATE", learning_rate, "learning rate")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains mnist_annotated with one process for each of its two stages and as many replicas as there is room for, and keeps
+# Trains mnist_annotated with one process for each of its two stages and as many replicas as there is space for, and keeps
 # what every process says, the losses, in log_output/1/rank.N/stdout.
 #
 #   examples/run_mnist_annotated.sh [PROCESSES] [FLAGS OF THE EXAMPLE ...]

@@ -18,12 +18,14 @@
 namespace ps = penstock;
 
 int main(int argc, char** argv) try {
-  std::vector<std::string> words;
+  std::vector<std::string> instructions;
   Arguments("tied_inference", "Inference through four stages with a head that is tied to the embedding.")
-      .add_words("WORD", words, "broadcast: the result on every rank; table: another table than ones",
+      .add_words("WORD", instructions, "broadcast: the result on every rank; table: another table than ones",
                  {"broadcast", "table"})
       .parse(argc, argv);
-  const auto asked_for = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const auto asked_for = [&](const char* instruction) {
+    return std::find(instructions.begin(), instructions.end(), instruction) != instructions.end();
+  };
 
   ps::TiedLanguageModel net;
   net.word_embedding.pipeline_stage = 0;

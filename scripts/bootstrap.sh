@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building Penstock needs and this machine lacks; where nothing lacks, it only looks.
 #
-#   scripts/bootstrap.sh [--mind] [--fuzz]
-#     --mind  without LibTorch and MPI: for the presets mind, asan, tsan and fuzz
+#   scripts/bootstrap.sh [--planning] [--fuzz]
+#     --planning  without LibTorch and MPI: for the presets planning, asan, tsan and fuzz
 #     --fuzz  clang with libFuzzer too
 #
 # Packages come from apt (through sudo when not root). LibTorch is taken from CMAKE_PREFIX_PATH, Torch_DIR or a Python
@@ -19,9 +19,9 @@ want_torch=yes
 want_fuzz=no
 for argument in "$@"; do
   case $argument in
-    --mind) want_torch=no ;;
+    --planning) want_torch=no ;;
     --fuzz) want_fuzz=yes ;;
-    *) echo "usage: scripts/bootstrap.sh [--mind] [--fuzz]" >&2; exit 2 ;;
+    *) echo "usage: scripts/bootstrap.sh [--planning] [--fuzz]" >&2; exit 2 ;;
   esac
 done
 

@@ -2,7 +2,7 @@
 # Builds Penstock, installing what that needs.
 #
 #   scripts/build.sh [PRESET] [TARGET...]
-#     PRESET   release (default), dev, mind, asan, tsan or fuzz; see CMakePresets.json
+#     PRESET   release (default), dev, planning, asan, tsan or fuzz; see CMakePresets.json
 #     TARGET   default: the program, build/PRESET/bin/penstock; all: tests and examples too
 #
 # CMAKE_BUILD_PARALLEL_LEVEL says how many compilers run at once; by default as many as cores and memory allow.
@@ -13,10 +13,10 @@ preset=${1:-release}
 targets=("${@:2}")
 folder=build/$preset
 case $preset in
-  release | dev) needs=(); programs=(penstock_program penstock_body) ;;
-  mind | asan | tsan) needs=(--mind); programs=(penstock_program) ;;
-  fuzz) needs=(--mind --fuzz); programs=(all) ;;
-  *) echo "build: there is no preset '$preset': release, dev, mind, asan, tsan, fuzz" >&2; exit 2 ;;
+  release | dev) needs=(); programs=(penstock_program penstock_runtime_program) ;;
+  planning | asan | tsan) needs=(--planning); programs=(penstock_program) ;;
+  fuzz) needs=(--planning --fuzz); programs=(all) ;;
+  *) echo "build: there is no preset '$preset': release, dev, planning, asan, tsan, fuzz" >&2; exit 2 ;;
 esac
 [[ ${#targets[@]} -gt 0 ]] || targets=("${programs[@]}")
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Holds the source tree to the table of rooms in docs/architecture.md.
+"""Holds the source tree to the table of modules in docs/architecture.md.
 
     check_includes.py PROJECT_FOLDER
 
 Fails, with one line per finding, when
-  * a room includes a room that the table does not allow, or one that stands below it in the table;
+  * a module includes a module that the table does not allow, or one that stands below it in the table;
   * a file that should be free of LibTorch reaches LibTorch, through however many of our own headers;
   * an included header of ours does not exist;
   * two headers define a class of the same name: the linker keeps one of the two, and who meant the other gets it too;
   * a file in src/ is longer than MAX_LINES, or a folder or file bears a name that says nothing;
-  * the table and the folders of src/penstock differ, a room has no door, or the umbrella leaves a door out.
+  * the table and the folders of src/penstock differ, a module has no public header, or the umbrella leaves a public header out.
 """
 import pathlib
 import re
@@ -19,20 +19,20 @@ PROJECT = "penstock"
 MAX_LINES = 500
 SAYS_NOTHING = {"util", "utils", "common", "detail", "details", "helper", "helpers", "misc"}
 LIBTORCH = {"torch", "ATen", "c10", "caffe2"}
-HEADINGS = ["room", "what it is for", "may include", "door", "free of LibTorch"]
+HEADINGS = ["module", "what it is for", "may include", "public header", "free of LibTorch"]
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # At the begin of a line, that is at namespace scope; neither a declaration, nor a specialisation, nor a member's class.
 CLASS = re.compile(r"^(?:template <.*> )?(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(.*\) )?"
                    r"(\w+)(?![\w:<])[^;{]*\{", re.MULTILINE)
 
 
-class Room:
+class Module:
     """One row of the table."""
 
-    def __init__(self, name, may_include, door, torch_free):
+    def __init__(self, name, may_include, public header, torch_free):
         self.name = name
         self.may_include = may_include
-        self.door = door
+        self.public header = public header
         self.torch_free = torch_free
 
     def is_torch_free(self, file):
@@ -40,7 +40,7 @@ class Room:
 
 
 def read_rooms(page):
-    """The rows below the line of HEADINGS, by room, in their order."""
+    """The rows below the line of HEADINGS, by module, in their order."""
 
     def cells(line):
         return [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -48,16 +48,16 @@ def read_rooms(page):
     def names(cell):
         return [] if cell == "-" else [name.strip() for name in cell.split(",")]
 
-    rooms, inside = {}, False
+    modules, inside = {}, False
     for line in page.read_text().splitlines():
         if not line.startswith("|"):
             inside = False
         elif cells(line) == HEADINGS:
             inside = True
         elif inside and not set(line) <= set("|- "):
-            name, _, may_include, door, torch_free = cells(line)
-            rooms[name] = Room(name, names(may_include), None if door == "-" else door, names(torch_free))
-    return rooms
+            name, _, may_include, public header, torch_free = cells(line)
+            modules[name] = Module(name, names(may_include), None if public header == "-" else public header, names(torch_free))
+    return modules
 
 
 def read_includes(root):
@@ -91,32 +91,32 @@ def way_to_torch(file, includes):
     return None
 
 
-def check_table(rooms, root):
-    names = list(rooms)
-    for position, room in enumerate(rooms.values()):
-        for other in room.may_include:
+def check_table(modules, root):
+    names = list(modules)
+    for position, module in enumerate(modules.values()):
+        for other in module.may_include:
             if other not in names:
-                yield f"docs/architecture.md: '{room.name}' may include '{other}', which has no row"
+                yield f"docs/architecture.md: '{module.name}' may include '{other}', which has no row"
             elif names.index(other) >= position:
-                yield f"docs/architecture.md: '{room.name}' may include '{other}', which stands below it"
-        for file in room.torch_free:
-            if file != "all" and not (root / room.name / file).is_file():
-                yield f"docs/architecture.md: '{room.name}' has no file '{file}'"
-        if room.door and not (root / room.name / room.door).is_file():
-            yield f"docs/architecture.md: '{room.name}' has no door '{room.door}'"
+                yield f"docs/architecture.md: '{module.name}' may include '{other}', which stands below it"
+        for file in module.torch_free:
+            if file != "all" and not (root / module.name / file).is_file():
+                yield f"docs/architecture.md: '{module.name}' has no file '{file}'"
+        if module.public header and not (root / module.name / module.public header).is_file():
+            yield f"docs/architecture.md: '{module.name}' has no public header '{module.public header}'"
     folders = {path.name for path in root.iterdir() if path.is_dir()}
     for name in sorted(folders - set(names)):
-        yield f"{name}/: a room without a row in docs/architecture.md"
+        yield f"{name}/: a module without a row in docs/architecture.md"
     for name in sorted(set(names) - folders):
-        yield f"docs/architecture.md: room '{name}' has no folder"
+        yield f"docs/architecture.md: module '{name}' has no folder"
 
 
-def check_umbrella(rooms, includes):
+def check_umbrella(modules, includes):
     umbrella = f"{PROJECT}.h"
     shown = {ours(include) for _, include in includes.get(umbrella, [])}
-    for room in rooms.values():
-        if room.door and f"{room.name}/{room.door}" not in shown:
-            yield f"{umbrella}: does not include the door {room.name}/{room.door}"
+    for module in modules.values():
+        if module.public header and f"{module.name}/{module.public header}" not in shown:
+            yield f"{umbrella}: does not include the public header {module.name}/{module.public header}"
 
 
 def check_names(file):
@@ -137,7 +137,7 @@ def check_classes(root):
                 defined[name] = file
 
 
-def check_includes(file, room, includes):
+def check_includes(file, module, includes):
     for number, include in includes[file]:
         target = ours(include)
         if target is None:
@@ -146,10 +146,10 @@ def check_includes(file, room, includes):
             yield f"{file}:{number}: there is no {include}"
         other = target.split("/")[0]
         if "/" not in target:
-            yield f"{file}:{number}: rooms include doors, not the umbrella"
-        elif other not in room.may_include + [room.name]:
-            yield f"{file}:{number}: '{room.name}' may not include '{other}'"
-    if room.is_torch_free(file.partition("/")[2]):
+            yield f"{file}:{number}: modules include public headers, not the umbrella"
+        elif other not in module.may_include + [module.name]:
+            yield f"{file}:{number}: '{module.name}' may not include '{other}'"
+    if module.is_torch_free(file.partition("/")[2]):
         way = way_to_torch(file, includes)
         if way:
             yield f"{file}: must be free of LibTorch, but includes " + ", which includes ".join(way[1:])
@@ -157,19 +157,19 @@ def check_includes(file, room, includes):
 
 def check(project):
     root = project / "src" / PROJECT
-    rooms = read_rooms(project / "docs" / "architecture.md")
-    if not rooms:
+    modules = read_rooms(project / "docs" / "architecture.md")
+    if not modules:
         return ["docs/architecture.md: no table with the columns " + " | ".join(HEADINGS)]
     includes = read_includes(root)
-    findings = [*check_table(rooms, root), *check_umbrella(rooms, includes), *check_classes(root)]
+    findings = [*check_table(modules, root), *check_umbrella(modules, includes), *check_classes(root)]
     for file in includes:
         findings += check_names(file)
         lines = len((root / file).read_text().splitlines())
         if lines > MAX_LINES:
             findings.append(f"{file}: {lines} lines, at most {MAX_LINES} are allowed: it says more than one thing")
-        room = rooms.get(file.split("/")[0])
-        if room and "/" in file:
-            findings += check_includes(file, room, includes)
+        module = modules.get(file.split("/")[0])
+        if module and "/" in file:
+            findings += check_includes(file, module, includes)
     return findings
 
 

@@ -86,9 +86,9 @@ def draw(losses, tests, title):
         legend.append(("#3d8b40", f"test accuracy (right), at last {tests[-1][2]:.3f}"))
         for tick in (0, 0.25, 0.5, 0.75, 1):
             parts.append(f'<text x="{WIDTH - RIGHT + 6}" y="{y_accuracy(tick) + 4:.1f}" fill="#3d8b40">{tick:g}</text>')
-    for i, (colour, words) in enumerate(legend):
+    for i, (colour, arguments) in enumerate(legend):
         parts.append(f'<text x="{WIDTH - RIGHT - 8}" y="{TOP + 16 + 16 * i}" text-anchor="end" '
-                     f'fill="{colour}">{words}</text>')
+                     f'fill="{colour}">{arguments}</text>')
     return "\n".join(parts + ["</svg>", ""])
 
 

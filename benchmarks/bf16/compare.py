@@ -67,13 +67,13 @@ def steps(program, flags):
     print_processor()
     ratios = {}
     print("| workload | fp32, ms | bf16, ms | times as fast in bf16 |\n| --- | --- | --- | --- |")
-    for name, words in STEPS.items():
+    for name, instructions in STEPS.items():
         if flags.only and flags.only not in name:
             continue
         times = {precision: [] for precision in PRECISIONS}
         for _ in range(flags.rounds):
             for precision in PRECISIONS:
-                command = [program, "bench", "step", *words, "--stages", "2", "--transport", "threads", "--precision",
+                command = [program, "bench", "step", *instructions, "--stages", "2", "--transport", "threads", "--precision",
                            precision, "--steps", "2", "--warm-up", "1", "--deadline", "600", "--json", "-"]
                 times[precision] += lines_of(command)[0]["step_ms"]
         median = {precision: statistics.median(each) for precision, each in times.items()}
@@ -91,12 +91,12 @@ def convergence(program, flags):
     print_processor()
     print("| training | precision | seed | last loss | test loss | test accuracy |\n"
           "| --- | --- | --- | --- | --- | --- |")
-    for name, (folder, words) in TRAININGS.items():
+    for name, (folder, instructions) in TRAININGS.items():
         if flags.only and flags.only not in name:
             continue
         for seed in SEEDS:
             for precision in PRECISIONS:
-                lines = lines_of([program, "train", *words, "--data", str(Path(flags.data) / folder), "--stages", "2",
+                lines = lines_of([program, "train", *instructions, "--data", str(Path(flags.data) / folder), "--stages", "2",
                                   "--micro-batches", "2", "--transport", "threads", "--precision", precision, "--seed",
                                   seed, "--deadline", "600", "--json", "-"])
                 losses = [line["loss"] for line in lines if "loss" in line]
@@ -108,13 +108,13 @@ def convergence(program, flags):
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("program")
-    words.add_argument("question", choices=["steps", "convergence"])
-    words.add_argument("--rounds", type=int, default=1)
-    words.add_argument("--data", default="data")
-    words.add_argument("--only", default="", help="a part of one name")
-    flags = words.parse_args()
+    instructions = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    instructions.add_argument("program")
+    instructions.add_argument("question", choices=["steps", "convergence"])
+    instructions.add_argument("--rounds", type=int, default=1)
+    instructions.add_argument("--data", default="data")
+    instructions.add_argument("--only", default="", help="a part of one name")
+    flags = instructions.parse_args()
     {"steps": steps, "convergence": convergence}[flags.question](flags.program, flags)
 
 

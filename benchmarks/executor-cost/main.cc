@@ -19,7 +19,7 @@ namespace ps = penstock;
 void keep() { asm volatile("" ::: "memory"); }
 
 /// Does nothing, and has every message at once.
-struct EmptyHands {
+struct EmptyHandler {
   void begin(const ps::Instruction&) { keep(); }
   ps::Arrival receive(const ps::Instruction&) {
     keep();
@@ -29,29 +29,29 @@ struct EmptyHands {
 };
 
 /// Tells where it is, as a rank of a pipeline does.
-struct TellingHands : EmptyHands {
+struct ReportingHandler : EmptyHandler {
   ps::Progress progress;
   void begin(const ps::Instruction& instruction) { progress.report(ps::position_of(instruction)); }
 };
 
 /// The same by way of a string, to compare.
-struct StringHands : EmptyHands {
+struct StringHandler : EmptyHandler {
   ps::Progress progress;
   void begin(const ps::Instruction& instruction) {
     ps::Position position;
-    const std::string word = to_string(instruction);
-    std::strncpy(position.word, word.c_str(), sizeof(position.word) - 1);
+    const std::string text = to_string(instruction);
+    std::strncpy(position.instruction, text.c_str(), sizeof(position.instruction) - 1);
     progress.report(position);
   }
 };
 
 /// execute() without the recorder and its clock.
-template <class Hands>
-void execute_unrecorded(const ps::Program& program, Hands& hands) {
+template <class Handler>
+void execute_unrecorded(const ps::Program& program, Handler& handler) {
   for (const ps::Program::Action& action : program.actions()) {
-    hands.begin(action.instruction);
-    for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) hands.receive(program.receive(i));
-    hands.perform(action.instruction);
+    handler.begin(action.instruction);
+    for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) handler.receive(program.receive(i));
+    handler.perform(action.instruction);
   }
 }
 
@@ -73,16 +73,16 @@ struct Figures {
   double recorded = 0;
 };
 
-template <class Hands>
+template <class Handler>
 Figures measure(const char* name, const ps::Program& program) {
-  Hands hands;
+  Handler handler;
   ps::Recorder recorder;
   std::uint64_t number = 0;
   Figures figures;
-  figures.unrecorded = ns_per_instruction(program, [&] { execute_unrecorded(program, hands); });
+  figures.unrecorded = ns_per_instruction(program, [&] { execute_unrecorded(program, handler); });
   figures.recorded = ns_per_instruction(program, [&] {
     recorder.begin_step(number++);
-    execute(program, hands, recorder);
+    execute(program, handler, recorder);
     recorder.end_step();
   });
   std::printf("%-34s %10.1f %10.1f\n", name, figures.unrecorded, figures.recorded);
@@ -97,16 +97,16 @@ int main() {
   const ps::Program program(schedule.orders[0], dependencies);
   std::printf("1f1b, p = 2, m = 64, rank 0: %zu instructions, and receives that they wait for; ns per instruction\n\n",
               program.actions().size());
-  std::printf("%-34s %10s %10s\n", "hands", "unrecorded", "recorded");
-  const Figures empty = measure<EmptyHands>("empty", program);
-  const Figures telling = measure<TellingHands>("that tell their position", program);
-  measure<StringHands>("... formatted as a string", program);
+  std::printf("%-34s %10s %10s\n", "handler", "unrecorded", "recorded");
+  const Figures empty = measure<EmptyHandler>("empty", program);
+  const Figures telling = measure<ReportingHandler>("that tell their position", program);
+  measure<StringHandler>("... formatted as a string", program);
 
   constexpr double step_ns = 50e6;
-  constexpr double words = 40;
+  constexpr double instructions = 40;
   const double recorder = empty.recorded - empty.unrecorded;
   std::printf("\nthe executor takes %.3f us per instruction: position, receives and recorder together\n",
               telling.recorded * 1e-3);
-  std::printf("the recorder takes %.1f ns of it: %.4f %% of a step of 50 ms with 40 words\n", recorder,
-              100 * recorder * words / step_ns);
+  std::printf("the recorder takes %.1f ns of it: %.4f %% of a step of 50 ms with 40 instructions\n", recorder,
+              100 * recorder * instructions / step_ns);
 }

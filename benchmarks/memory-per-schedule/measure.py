@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What each schedule holds per rank, foretold and measured, and what its step takes beside 1F1B's.
+"""What each schedule holds per rank, predicted and measured, and what its step takes beside 1F1B's.
 
     measure.py PENSTOCK [--rounds N] [--steps N]
 
 PENSTOCK is the program. Prints tables in Markdown. Ends with 1 where bytes or micro-batches differ from what was
-foretold, or a rank holds more than the V schedules' authors promise.
+predicted, or a rank holds more than the V schedules' authors promise.
 """
 import argparse
 import json
@@ -47,7 +47,7 @@ class Case:
     def measure_time(self, program, steps):
         self.step_ms += self.bench(program, "--steps", str(steps), "--warm-up", "1")["step_ms"]
 
-    def is_as_foretold(self):
+    def is_as_predicted(self):
         return all(self.memory[f"{what}_measured"] == self.memory[f"{what}_predicted"]
                    for what in ("activations", "activation_bytes"))
 
@@ -72,7 +72,7 @@ def steps_table(cases):
     for case in cases:
         name = f"{case.schedule}, {case.weight_gradients}{', recomputed' if case.recompute else ''}"
         ranks = " ".join(f"{count:.2f}" for count in case.mebibytes())
-        yield (f"| {name} | {case.live():g} | {ranks} | {'yes' if case.is_as_foretold() else 'NO'} | "
+        yield (f"| {name} | {case.live():g} | {ranks} | {'yes' if case.is_as_predicted() else 'NO'} | "
                f"{max(case.mebibytes()) / max(plain.mebibytes()):.2f} | "
                f"{statistics.median(case.step_ms) / statistics.median(plain.step_ms):.2f} | {case.growth():.0f} |")
 
@@ -94,11 +94,11 @@ def bounds_table(program, cases):
 
 
 def main():
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("program")
-    words.add_argument("--rounds", type=int, default=2)
-    words.add_argument("--steps", type=int, default=3, help="per round")
-    flags = words.parse_args()
+    instructions = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    instructions.add_argument("program")
+    instructions.add_argument("--rounds", type=int, default=2)
+    instructions.add_argument("--steps", type=int, default=3, help="per round")
+    flags = instructions.parse_args()
 
     cases = [Case(schedule, mode, recompute) for recompute in (False, True) for mode in ("stream", "fused")
              for schedule in SCHEDULES]
@@ -108,7 +108,7 @@ def main():
         for case in cases:
             case.measure_time(flags.program, flags.steps)
 
-    print("| schedule | live | MiB of activations, by rank | as foretold | most, to 1F1B's | step, to 1F1B's "
+    print("| schedule | live | MiB of activations, by rank | as predicted | most, to 1F1B's | step, to 1F1B's "
           "| process grows by MiB |\n| --- | --- | --- | --- | --- | --- | --- |")
     print("\n".join(steps_table(cases)))
     lines, all_met = bounds_table(flags.program, cases)
@@ -120,7 +120,7 @@ def main():
                             == (schedule, "stream", recompute)) for recompute in (False, True))
         print(f"  {schedule:8} {max(again.mebibytes()) / max(kept.mebibytes()):.2f} "
               f"{statistics.median(again.step_ms) / statistics.median(kept.step_ms):.2f}")
-    sys.exit(0 if all_met and all(case.is_as_foretold() for case in cases) else 1)
+    sys.exit(0 if all_met and all(case.is_as_predicted() for case in cases) else 1)
 
 
 if __name__ == "__main__":

@@ -67,18 +67,18 @@ Workload workload_called(const std::string& name) {
 
 /// A plan, a pipeline that obeys it, and what was found out about both, round by round.
 struct Point {
-  ps::Trial trial;
+  ps::Candidate candidate;
   ps::Plan plan;
   std::unique_ptr<ps::Pipeline> pipeline;
-  std::vector<double> foretold, measured;  // ms
+  std::vector<double> predicted, measured;  // ms
 
-  std::string name() const { return trial.schedule + " " + ps::to_string(trial.weight_gradients); }
-  double foretold_ms() const { return ps::median(foretold); }
+  std::string name() const { return candidate.schedule + " " + ps::to_string(candidate.weight_gradients); }
+  double predicted_ms() const { return ps::median(predicted); }
   double measured_ms() const { return ps::median(measured); }
-  /// Above 0 where the step is shorter than foretold. Round by round: the machine's speed changes from one to the next.
+  /// Above 0 where the step is shorter than predicted. Round by round: the machine's speed changes from one to the next.
   double error() const {
     std::vector<double> ratios;
-    for (std::size_t round = 0; round < measured.size(); ++round) ratios.push_back(foretold[round] / measured[round]);
+    for (std::size_t round = 0; round < measured.size(); ++round) ratios.push_back(predicted[round] / measured[round]);
     return ps::median(ratios) - 1;
   }
 };
@@ -95,16 +95,16 @@ class Grid {
     optimizer_ = ps::sgd({.learning_rate = workload_.learning_rate});
   }
 
-  /// A first profile: from it come the kernels, the cut of the profiled pipelines, and all plans.
+  /// A first profile: from it come the kernels, the partition of the profiled pipelines, and all plans.
   void plan(const std::vector<std::string>& schedules) {
     const ps::LayerCosts costs = ps::profile(world_, *network_, workload_.loss, options_, {.optimizer = optimizer_});
-    options_.kernel_book = costs.kernels;
+    options_.kernel_selection = costs.kernels;
     ps::PipelineOptions base = options_;
-    base.cut = "time";  // found by the first, kept by the others
+    base.partition = "time";  // found by the first, kept by the others
     for (const ps::ProfiledSteps& what : ps::profiled_steps) {
       const auto options = ps::profiled_options(what, base, {ranks, static_cast<int>(costs.layers.size())});
       profiled_.push_back(make(options.value()));
-      if (!what.in_chunks) base.cut = profiled_.back()->options().cut;
+      if (!what.in_chunks) base.partition = profiled_.back()->options().partition;
     }
     for (const std::string& schedule : schedules)
       for (const ps::WeightMode mode : {ps::WeightMode::stream, ps::WeightMode::fused})
@@ -140,29 +140,29 @@ class Grid {
     std::printf(
         "auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; in turns %.1f and %.1f ms: "
         "%+.1f %% (%s, at most %.0f %%)\n",
-        chosen.name().c_str(), chosen.trial.chunks, chosen.measured_ms(), best.name().c_str(), best.measured_ms(),
+        chosen.name().c_str(), chosen.candidate.chunks, chosen.measured_ms(), best.name().c_str(), best.measured_ms(),
         ps::median(chosen_ms), ps::median(best_ms), 100 * beside, kept(beside, choice_bar), 100 * choice_bar);
   }
 
-  /// All rounds' costs say what a step takes; how much words vary is for all rounds together to say.
-  void foretell() {
+  /// All rounds' costs say what a step takes; how much instructions vary is for all rounds together to say.
+  void predict() {
     std::vector<double> spreads, contentions;
     for (const ps::LayerCosts& costs : rounds_) {
-      spreads.push_back(costs.spread);
-      contentions.push_back(costs.contention);
+      spreads.push_back(costs.time_variation);
+      contentions.push_back(costs.slowdown_under_load);
     }
-    spread_ = ps::median(spreads);
-    contention_ = ps::median(contentions);
+    time_variation_ = ps::median(spreads);
+    slowdown_under_load_ = ps::median(contentions);
     for (ps::LayerCosts& costs : rounds_) {
-      costs.spread = spread_;
-      for (Point& point : points_) point.foretold.push_back(ps::foretell(point.plan, costs).makespan);
+      costs.time_variation = time_variation_;
+      for (Point& point : points_) point.predicted.push_back(ps::predict(point.plan, costs).makespan);
     }
   }
 
   void report() const {
     std::printf("\n## %s\n\n", workload_.title.c_str());
     std::printf(
-        "| schedule | v | W | cut | foretold ms | measured ms | least ms | error |\n"
+        "| schedule | v | W | partition | predicted ms | measured ms | least ms | error |\n"
         "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |\n");
     std::vector<const Point*> grid;
     for (const Point& point : points_)
@@ -171,9 +171,10 @@ class Grid {
     std::vector<double> errors;
     const Point* worst = grid.front();
     for (const Point* point : grid) {
-      std::printf("| %s | %d | %s | %s | %.1f | %.1f | %.1f | %+.1f %% |\n", point->trial.schedule.c_str(),
-                  point->trial.chunks, ps::to_string(point->trial.weight_gradients), ps::to_string(point->trial.cut),
-                  point->foretold_ms(), point->measured_ms(), std::ranges::min(point->measured), 100 * point->error());
+      std::printf("| %s | %d | %s | %s | %.1f | %.1f | %.1f | %+.1f %% |\n", point->candidate.schedule.c_str(),
+                  point->candidate.chunks, ps::to_string(point->candidate.weight_gradients),
+                  ps::to_string(point->candidate.partition), point->predicted_ms(), point->measured_ms(),
+                  std::ranges::min(point->measured), 100 * point->error());
       errors.push_back(std::abs(point->error()));
       if (std::abs(point->error()) > std::abs(worst->error())) worst = point;
     }
@@ -183,8 +184,8 @@ class Grid {
         100 * ps::median(errors), kept(ps::median(errors), median_bar), 100 * median_bar, 100 * worst->error(),
         worst->name().c_str(), kept(std::abs(worst->error()), worst_bar), 100 * worst_bar, errors.size());
     print_twins(grid);
-    std::printf("words vary by %.0f %%; all ranks at work make them %.2f times as long as one alone\n", 100 * spread_,
-                contention_);
+    std::printf("instructions vary by %.0f %%; all ranks at work make them %.2f times as long as one alone\n",
+                100 * time_variation_, slowdown_under_load_);
   }
 
  private:
@@ -204,11 +205,11 @@ class Grid {
   void add(const ps::Planned& planned) {
     ps::PipelineOptions options = options_;
     options.custom = planned.plan.schedule;
-    options.cut = ps::cut_of(planned.plan);
-    points_.push_back({planned.trials.front(), planned.plan, make(options), {}, {}});
+    options.partition = ps::partition_of(planned.plan);
+    points_.push_back({planned.candidates.front(), planned.plan, make(options), {}, {}});
   }
 
-  /// Points of one list of words and one cut do the same: what they differ by, nobody can foretell.
+  /// Points of one list of instructions and one partition do the same: what they differ by, nobody can predict.
   static void print_twins(const std::vector<const Point*>& grid) {
     double most = 0;
     for (const Point* a : grid)
@@ -216,7 +217,7 @@ class Grid {
         if (a->plan.schedule.orders == b->plan.schedule.orders && a->plan.stages == b->plan.stages &&
             a->plan.schedule.rank_of_stage == b->plan.schedule.rank_of_stage)
           most = std::max(most, a->measured_ms() / b->measured_ms() - 1);
-    std::printf("points of the same words and cut differ by up to %.1f %%\n", 100 * most);
+    std::printf("points of the same instructions and partition differ by up to %.1f %%\n", 100 * most);
   }
 
   Workload workload_;
@@ -227,7 +228,7 @@ class Grid {
   std::vector<std::unique_ptr<ps::Pipeline>> profiled_;
   std::vector<Point> points_;  // the last one is what auto chooses
   std::vector<ps::LayerCosts> rounds_;
-  double spread_ = 0, contention_ = 1;
+  double time_variation_ = 0, slowdown_under_load_ = 1;
 };
 
 }  // namespace
@@ -251,7 +252,7 @@ int main(int argc, char** argv) {
   Grid grid(workload_called(workload));
   grid.plan(schedules);
   for (int round = 0; round < rounds; ++round) grid.run_round(round % 2 == 0);
-  grid.foretell();
+  grid.predict();
   grid.report();
   grid.fight(turns);
 }

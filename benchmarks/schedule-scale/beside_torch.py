@@ -19,9 +19,9 @@ def torch_seconds(p, m, v):
     orders = visualizer.get_schedule_ops("Interleaved1F1B", p, m, v)
     compute = {rank: [action for action in actions if action is not None] for rank, actions in enumerate(orders)}
     lowered = schedules._add_send_recv(compute, lambda stage: stage % p, p * v)
-    words = sum(len(actions) for actions in lowered.values())
+    instructions = sum(len(actions) for actions in lowered.values())
     schedules._simulate_comms_compute(lowered, lambda stage: stage % p, p * v)
-    return words, time.process_time() - begin
+    return instructions, time.process_time() - begin
 
 
 def main():
@@ -30,12 +30,12 @@ def main():
     shape = [str(number) for number in (p, m, v)]
     ours = subprocess.run([program, *shape], capture_output=True, text=True, check=True).stdout.split()
     theirs = torch_seconds(p, m, v)
-    print(f"interleaved, p = {p}, m = {m}, v = {v}          words    seconds    words/s")
+    print(f"interleaved, p = {p}, m = {m}, v = {v}          instructions    seconds    instructions/s")
     rates = []
-    for name, (words, seconds) in (("torch's Python", theirs), ("Penstock", (int(ours[0]), float(ours[1])))):
-        rates.append(words / seconds)
-        print(f"{name:40} {words:9} {seconds:10.3f} {rates[-1]:10.0f}")
-    print(f"times faster, per word: {rates[1] / rates[0]:.0f}")
+    for name, (instructions, seconds) in (("torch's Python", theirs), ("Penstock", (int(ours[0]), float(ours[1])))):
+        rates.append(instructions / seconds)
+        print(f"{name:40} {instructions:9} {seconds:10.3f} {rates[-1]:10.0f}")
+    print(f"times faster, per instruction: {rates[1] / rates[0]:.0f}")
 
 
 main()

@@ -1,7 +1,7 @@
 // How long does it take to plan a step of millions of instructions? See README.md beside this.
 //
 //   schedule-scale            the table, and the slope over m
-//   schedule-scale P M V      one shape, as "words seconds": for beside_torch.py
+//   schedule-scale P M V      one shape, as "instructions seconds": for beside_torch.py
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -17,9 +17,9 @@ namespace ps = penstock;
 
 /// What one shape takes, in seconds.
 struct Figures {
-  std::size_t words = 0;  // after lowering
-  double generate = 0, lower = 0, judge = 0, simulate = 0;
-  double total() const { return generate + lower + judge + simulate; }
+  std::size_t instructions = 0;  // after lowering
+  double generate = 0, lower = 0, validate = 0, simulate = 0;
+  double total() const { return generate + lower + validate + simulate; }
 };
 
 /// Processor time, so that others on the machine do not count against it.
@@ -34,9 +34,9 @@ Figures plan(const ps::ScheduleShape& shape) {
   ps::Schedule schedule;
   figures.generate = seconds_of([&] { schedule = ps::generate("interleaved", shape); });
   figures.lower = seconds_of([&] { schedule = ps::lower(schedule); });
-  figures.judge = seconds_of([&] { ps::judge(schedule).require_ok(schedule); });
+  figures.validate = seconds_of([&] { ps::validate(schedule).require_ok(schedule); });
   figures.simulate = seconds_of([&] { ps::simulate(schedule, ps::Costs::unit()); });
-  figures.words = schedule.instruction_count();
+  figures.instructions = schedule.instruction_count();
   return figures;
 }
 
@@ -57,10 +57,10 @@ double peak_bytes() {
 }
 
 void print(const ps::ScheduleShape& shape, const Figures& figures) {
-  std::printf("p %2d  m %4d  v %d  %9zu  %8.1f %8.1f %8.1f %8.1f  %8.1f ms  %6.1f M words/s\n", shape.ranks,
-              shape.micro_batches, shape.chunks, figures.words, 1e3 * figures.generate, 1e3 * figures.lower,
-              1e3 * figures.judge, 1e3 * figures.simulate, 1e3 * figures.total(),
-              1e-6 * static_cast<double>(figures.words) / figures.total());
+  std::printf("p %2d  m %4d  v %d  %9zu  %8.1f %8.1f %8.1f %8.1f  %8.1f ms  %6.1f M instructions/s\n", shape.ranks,
+              shape.micro_batches, shape.chunks, figures.instructions, 1e3 * figures.generate, 1e3 * figures.lower,
+              1e3 * figures.validate, 1e3 * figures.simulate, 1e3 * figures.total(),
+              1e-6 * static_cast<double>(figures.instructions) / figures.total());
 }
 
 }  // namespace
@@ -68,21 +68,22 @@ void print(const ps::ScheduleShape& shape, const Figures& figures) {
 int main(int argc, char** argv) {
   if (argc == 4) {
     const Figures figures = best_of(5, {std::atoi(argv[1]), std::atoi(argv[2]), std::atoi(argv[3])});
-    std::printf("%zu %.6f\n", figures.words, figures.total());
+    std::printf("%zu %.6f\n", figures.instructions, figures.total());
     return 0;
   }
-  std::printf("interleaved                 words  generate    lower    judge simulate     total\n");
-  // A line through (log words, log seconds), by least squares.
+  std::printf("interleaved                 instructions  generate    lower    validate simulate     total\n");
+  // A line through (log instructions, log seconds), by least squares.
   double n = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (int m = 64; m <= 4096; m *= 2) {
     const ps::ScheduleShape shape{.ranks = 64, .micro_batches = m, .chunks = m == 4096 ? 4 : 2};
     const Figures figures = best_of(m <= 512 ? 5 : 2, shape);
     print(shape, figures);
-    const double a = std::log(static_cast<double>(figures.words)), b = std::log(figures.total());
+    const double a = std::log(static_cast<double>(figures.instructions)), b = std::log(figures.total());
     n += 1, x += a, y += b, xx += a * a, xy += a * b;
     if (m < 4096) continue;
-    std::printf("\nseconds grow with words to the power of %.2f\n", (n * xy - x * y) / (n * xx - x * x));
-    std::printf("a word takes %zu bytes; at its peak this process held %.0f bytes per word of the last shape\n",
-                sizeof(ps::Instruction), peak_bytes() / static_cast<double>(figures.words));
+    std::printf("\nseconds grow with instructions to the power of %.2f\n", (n * xy - x * y) / (n * xx - x * x));
+    std::printf(
+        "an instruction takes %zu bytes; at its peak this process held %.0f bytes per instruction of the last shape\n",
+        sizeof(ps::Instruction), peak_bytes() / static_cast<double>(figures.instructions));
   }
 }

@@ -88,7 +88,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--penstock-schedule", default="auto", help="of the comparison; the grid has its own two")
     parser.add_argument("--penstock-flags",
                         help="further flags of penstock bench step (default: none with --penstock-schedule auto, "
-                             "otherwise --weight-gradients fused --cut time --kernels tuned)")
+                             "otherwise --weight-gradients fused --partition time --kernels tuned)")
     parser.add_argument("--no-mpi", dest="mpi", action="store_false")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="turns of each program in a run (default: 2)")
@@ -107,7 +107,7 @@ def parse() -> argparse.Namespace:
     flags.steps = flags.steps or (10 if flags.grid else 20)
     if flags.penstock_flags is None:
         tuned_by_itself = flags.penstock_schedule == "auto" and not flags.grid
-        flags.penstock_flags = "" if tuned_by_itself else "--weight-gradients fused --cut time --kernels tuned"
+        flags.penstock_flags = "" if tuned_by_itself else "--weight-gradients fused --partition time --kernels tuned"
     usual = GRID_WORKLOADS if flags.grid else tuple(WORKLOADS)
     flags.workloads = flags.workloads.split(",") if flags.workloads else list(usual)
     unknown = [name for name in flags.workloads if name not in WORKLOADS]

@@ -1,6 +1,6 @@
 """The networks of `penstock bench step` in plain torch: the same layers, names and arithmetic.
 
-A network is a list of units, run one after the other; a pipeline cuts between them. A unit's prefix and its parameters'
+A network is a list of units, run one after the other; a pipeline partitions between them. A unit's prefix and its parameters'
 names together are the names of the start file.
 """
 from collections.abc import Callable

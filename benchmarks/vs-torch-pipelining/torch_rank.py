@@ -19,7 +19,7 @@ import torch.multiprocessing
 from torch.distributed.pipelining import PipelineStage, schedules
 
 from models import Unit, load, mean_cross_entropy
-from stage_cut import balanced, measure
+from stage_partition import balanced, measure
 from start_file import Start, read_start
 from steps import Result, StepClock
 from workloads import WORKLOADS, Workload, random_start
@@ -38,17 +38,17 @@ PLACES = {
 }
 
 
-def agreed_cut(workload: Workload, start: Start, places: tuple[int, ...]) -> list[int]:
+def agreed_partition(workload: Workload, start: Start, places: tuple[int, ...]) -> list[int]:
     """Measured on rank 0, taken by all."""
-    cut = torch.zeros(len(places) - 1, dtype=torch.int64)
+    partition = torch.zeros(len(places) - 1, dtype=torch.int64)
     if torch.distributed.get_rank() == 0:
         units = workload.build()
         load(units, start.state)
         count = workload.micro_batches
         costs = measure(units, start.inputs.tensor_split(count)[0], start.targets.tensor_split(count)[0])
-        cut = torch.tensor(balanced(costs, places))
-    torch.distributed.broadcast(cut, 0)
-    return cut.tolist()
+        partition = torch.tensor(balanced(costs, places))
+    torch.distributed.broadcast(partition, 0)
+    return partition.tolist()
 
 
 def boundaries(units: list[Unit], bounds: list[int], inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -67,7 +67,7 @@ def train(schedule_name: str, workload: Workload, start: Start, steps: int, warm
     places = PLACES[schedule_name]
     count = workload.micro_batches
     units = workload.build()
-    bounds = [0, *agreed_cut(workload, start, places), len(units)]
+    bounds = [0, *agreed_partition(workload, start, places), len(units)]
     values = boundaries(units, bounds, start.inputs.tensor_split(count)[0])
     load(units, start.state)
     mine = [stage for stage in range(len(places)) if places[stage] == rank]

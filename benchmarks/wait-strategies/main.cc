@@ -54,13 +54,13 @@ struct World {
     void wait_begins(ps::WorldRank peer) override { own.wait_begins(peer); }
     void wait_ends() override { own.wait_ends(); }
     void ask(ps::WorldRank) override {}
-    std::optional<ps::Standing> standing(ps::WorldRank rank) const override { return world.board[rank.index()].read(); }
+    std::optional<ps::PeerStatus> status(ps::WorldRank rank) const override { return world.board[rank.index()].read(); }
     bool hears_late() const override { return false; }
     World& world;
     ps::Progress& own;
   };
 
-  explicit World(const ps::Patience& patience) : board(ranks) {
+  explicit World(const ps::WaitPolicy& patience) : board(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       mailboxes.emplace_back(ps::WorldRank(rank), patience);
       watches.emplace_back(*this, rank);
@@ -73,7 +73,7 @@ struct World {
 };
 
 /// What a rank does: computes for as long as it is told, and hands over when that was.
-struct Hands {
+struct Handler {
   World& world;
   const ps::Schedule& schedule;
   int rank = 0;
@@ -81,54 +81,57 @@ struct Hands {
   std::uint64_t step = 0;
   std::vector<double> hand_overs = {};  // us from a message being there to the waiting rank running again
 
-  void begin(const ps::Instruction& word) { world.board[static_cast<std::size_t>(rank)].report(ps::position_of(word)); }
-
-  ps::Tag tag_of(const ps::Instruction& word) const {
-    const bool is_forward = word.op() == ps::Op::send_forward || word.op() == ps::Op::recv_forward;
-    return {.traffic = is_forward ? ps::Traffic::forward : ps::Traffic::backward,
-            .step = step,
-            .micro_batch = word.micro_batch().value()};
+  void begin(const ps::Instruction& instruction) {
+    world.board[static_cast<std::size_t>(rank)].report(ps::position_of(instruction));
   }
 
-  ps::Arrival receive(const ps::Instruction& word) {
+  ps::Tag tag_of(const ps::Instruction& instruction) const {
+    const bool is_forward = instruction.op() == ps::Op::send_forward || instruction.op() == ps::Op::recv_forward;
+    return {.traffic = is_forward ? ps::Traffic::forward : ps::Traffic::backward,
+            .step = step,
+            .micro_batch = instruction.micro_batch().value()};
+  }
+
+  ps::Arrival receive(const ps::Instruction& instruction) {
     const auto own = static_cast<std::size_t>(rank);
     const std::int64_t begin = ps::now_ns();
-    const std::int64_t put = world.mailboxes[own].take(ps::WorldRank(1 - rank), tag_of(word), "it", world.watches[own]);
+    const std::int64_t put =
+        world.mailboxes[own].take(ps::WorldRank(1 - rank), tag_of(instruction), "it", world.watches[own]);
     if (put > begin) hand_overs.push_back(static_cast<double>(ps::now_ns() - put) * 1e-3);
     return {.arrived_ns = put};
   }
 
-  void perform(const ps::Instruction& word) {
-    if (ps::is_send(word.op())) {
-      world.mailboxes[static_cast<std::size_t>(1 - rank)].put(ps::WorldRank(rank), tag_of(word), ps::now_ns());
-    } else if (ps::is_compute(word.op())) {
-      compute(word.op() == ps::Op::forward ? forward_rounds : 2 * forward_rounds);
+  void perform(const ps::Instruction& instruction) {
+    if (ps::is_send(instruction.op())) {
+      world.mailboxes[static_cast<std::size_t>(1 - rank)].put(ps::WorldRank(rank), tag_of(instruction), ps::now_ns());
+    } else if (ps::is_compute(instruction.op())) {
+      compute(instruction.op() == ps::Op::forward ? forward_rounds : 2 * forward_rounds);
     }
   }
 };
 
 struct Strategy {
   const char* name;
-  ps::Patience patience;
+  ps::WaitPolicy patience;
   World world;
   std::uint64_t next_step = 0;
   std::vector<double> steps = {};       // ms, each the mean of a turn
   std::vector<double> hand_overs = {};  // us
 
-  Strategy(const char* what, const ps::Patience& how) : name(what), patience(how), world(how) {}
+  Strategy(const char* what, const ps::WaitPolicy& how) : name(what), patience(how), world(how) {}
 };
 
 /// Runs some steps of `schedule` by this strategy.
 void take_turn(Strategy& strategy, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
                std::int64_t forward_rounds, int steps) {
-  std::vector<Hands> hands;
+  std::vector<Handler> handler;
   for (int rank = 0; rank < ranks; ++rank)
-    hands.push_back({.world = strategy.world, .schedule = schedule, .rank = rank, .forward_rounds = forward_rounds});
+    handler.push_back({.world = strategy.world, .schedule = schedule, .rank = rank, .forward_rounds = forward_rounds});
   const std::int64_t begin = ps::now_ns();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      Hands& own = hands[static_cast<std::size_t>(rank)];
+      Handler& own = handler[static_cast<std::size_t>(rank)];
       ps::Recorder recorder;
       for (int i = 0; i < steps; ++i) {
         own.step = strategy.next_step + static_cast<std::uint64_t>(i);
@@ -139,7 +142,7 @@ void take_turn(Strategy& strategy, const ps::Schedule& schedule, const std::vect
     });
   for (std::thread& thread : threads) thread.join();
   strategy.steps.push_back(static_cast<double>(ps::now_ns() - begin) * 1e-6 / steps);
-  for (const Hands& own : hands)
+  for (const Handler& own : handler)
     strategy.hand_overs.insert(strategy.hand_overs.end(), own.hand_overs.begin(), own.hand_overs.end());
   strategy.next_step += static_cast<std::uint64_t>(steps);
 }
@@ -177,11 +180,11 @@ double mean(const std::vector<double>& values) {
 /// The strategies take turns, so that what else the machine does meets all of them.
 void compare(const char* title, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
              double forward_ms, std::int64_t per_ms) {
-  const auto own_core = nanoseconds(ps::Patience::spin_on_own_core);
+  const auto own_core = nanoseconds(ps::WaitPolicy::spin_on_own_core);
   std::deque<Strategy> strategies;
-  strategies.emplace_back("sleep", ps::Patience{.spin = nanoseconds(0)});
-  strategies.emplace_back("spin for 2 ms", ps::Patience{.spin = own_core, .adapts = false});
-  strategies.emplace_back("adaptive", ps::Patience{.spin = own_core});
+  strategies.emplace_back("sleep", ps::WaitPolicy{.spin = nanoseconds(0)});
+  strategies.emplace_back("spin for 2 ms", ps::WaitPolicy{.spin = own_core, .adapts = false});
+  strategies.emplace_back("adaptive", ps::WaitPolicy{.spin = own_core});
   const auto rounds = static_cast<std::int64_t>(forward_ms * static_cast<double>(per_ms));
   const int steps = std::clamp(static_cast<int>(6 / forward_ms), 4, 24);
   for (int turn = 0; turn < turns; ++turn)

@@ -1,4 +1,4 @@
-// Everything that a program on Penstock needs: the doors of the rooms.
+// Everything that a program on Penstock needs: the public headers of the modules.
 #pragma once
 
 #include "penstock/base/base.h"

@@ -8,7 +8,7 @@ import unittest
 CHECKER = pathlib.Path(__file__).parents[2] / "tools" / "check_includes.py"
 
 TABLE = """
-| room | what it is for | may include | door | free of LibTorch |
+| module | what it is for | may include | public header | free of LibTorch |
 | --- | --- | --- | --- | --- |
 | base | the floor | - | base.h | all |
 | wire | carries | base | wire.h | queue.h |
@@ -51,7 +51,7 @@ class CheckIncludes(unittest.TestCase):
 
     def test_a_room_may_not_include_the_umbrella(self):
         self.refuses({"src/penstock/show/show.cc": '#include "penstock/penstock.h"\n'},
-                     "show/show.cc:1: rooms include doors, not the umbrella")
+                     "show/show.cc:1: modules include public headers, not the umbrella")
 
     def test_libtorch_stays_out_of_files_free_of_it(self):
         self.refuses({"src/penstock/base/log.cc": "#include <ATen/ATen.h>\n"},
@@ -88,8 +88,8 @@ class CheckIncludes(unittest.TestCase):
 
     def test_table_and_folders_agree(self):
         self.refuses({"src/penstock/attic/box.h": "", "docs/architecture.md": TABLE + "| roof | rains | - | - | - |\n"},
-                     "attic/: a room without a row in docs/architecture.md",
-                     "docs/architecture.md: room 'roof' has no folder")
+                     "attic/: a module without a row in docs/architecture.md",
+                     "docs/architecture.md: module 'roof' has no folder")
 
     def test_the_table_has_no_cycles(self):
         self.refuses({"docs/architecture.md": TABLE.replace("the floor | -", "the floor | show")},
@@ -102,12 +102,12 @@ class CheckIncludes(unittest.TestCase):
     def test_doors_exist_and_the_umbrella_shows_them(self):
         self.refuses({"src/penstock/penstock.h": '#include "penstock/base/base.h"\n#include "penstock/wire/wire.h"\n',
                       "src/penstock/show/show.h": None, "src/penstock/show/show.cc": ""},
-                     "docs/architecture.md: 'show' has no door 'show.h'",
-                     "penstock.h: does not include the door show/show.h")
+                     "docs/architecture.md: 'show' has no public header 'show.h'",
+                     "penstock.h: does not include the public header show/show.h")
 
     def test_without_a_table_nothing_passes(self):
-        self.refuses({"docs/architecture.md": "| room | door |\n"},
-                     "docs/architecture.md: no table with the columns room | what it is for | may include | door | "
+        self.refuses({"docs/architecture.md": "| module | public header |\n"},
+                     "docs/architecture.md: no table with the columns module | what it is for | may include | public header | "
                      "free of LibTorch")
 
 

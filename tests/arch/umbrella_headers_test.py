@@ -25,7 +25,7 @@ def main():
     for folder in torch:
         command += ["-isystem", folder]
     listing = subprocess.run([*command, f"{source}/penstock/penstock.h"], capture_output=True, text=True, check=True)
-    headers = [word for word in listing.stdout.replace("\\\n", " ").split() if word.endswith(".h")]
+    headers = [instruction for instruction in listing.stdout.replace("\\\n", " ").split() if instruction.endswith(".h")]
     assert any(header.endswith("/ATen/core/TensorBody.h") for header in headers), "the listing is not what it should be"
     bad = [f"{header}: {why}" for header in headers for pattern, why in FORBIDDEN.items() if re.search(pattern, header)]
     print("\n".join(bad) or f"{len(headers)} headers, none of them too many")

@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/ids.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock {
 namespace {
@@ -43,7 +43,7 @@ TEST(Ids, count_and_compare) {
 }
 
 TEST(Errors, come_in_two_kinds) {
-  static_assert(std::derived_from<ConfigError, Misuse> && std::derived_from<PlanError, Misuse> &&
+  static_assert(std::derived_from<ConfigError, Misuse> && std::derived_from<ScheduleError, Misuse> &&
                 std::derived_from<DataError, Misuse>);
   static_assert(std::derived_from<TransportError, Failure> && std::derived_from<RankFailure, Failure>);
   static_assert(!std::derived_from<Misuse, Failure> && !std::derived_from<Failure, Misuse>);
@@ -55,8 +55,9 @@ TEST(Errors, say_puts_the_parts_together) {
 }
 
 TEST(Errors, require_throws_what_it_is_told_to) {
-  EXPECT_NO_THROW(require<PlanError>(true, "never seen"));
-  EXPECT_EQ(test::complaint<PlanError>([] { require<PlanError>(false, "p = ", 2, " and ", 3); }), "p = 2 and 3");
+  EXPECT_NO_THROW(require<ScheduleError>(true, "never seen"));
+  EXPECT_EQ(test::error_text<ScheduleError>([] { require<ScheduleError>(false, "p = ", 2, " and ", 3); }),
+            "p = 2 and 3");
   EXPECT_THROW(require<TransportError>(false, "lost"), Failure);
 }
 

@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -37,7 +37,7 @@ class Safetensors : public testing::Test {
     put(length + header + data);
   }
   std::string refusal() const {
-    return complaint<DataError>([&] { read_safetensors(path_); });
+    return error_text<DataError>([&] { read_safetensors(path_); });
   }
 
   fs::path folder_;
@@ -117,25 +117,25 @@ TEST_F(Safetensors, refuses_files_that_are_not_exactly_so) {
 
 TEST_F(Safetensors, leaves_what_was_there_when_it_cannot_write) {
   put("as it was");
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      write_safetensors(path_, {{{"w", torch::Tensor()}}});
                    }),
                    "'w' has no value"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      write_safetensors(path_, {{{"w", torch::zeros({1}, torch::kComplexFloat)}}});
                    }),
                    "'w' is of ComplexFloat"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      write_safetensors(path_, {{{"w\xff", torch::zeros({1})}}, {}});
                    }),
                    "tensor 'w\\xff'", "not UTF-8"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      write_safetensors(path_, {{}, {{"note", "\xfe"}}});
                    }),
                    "'note'", "'\\xfe'", "not UTF-8"));
   EXPECT_EQ(bytes(), "as it was");
   EXPECT_TRUE(
-      says(complaint<ConfigError>([&] { write_safetensors((folder_ / "no" / "w").string(), {}); }), "no such folder"));
+      says(error_text<ConfigError>([&] { write_safetensors((folder_ / "no" / "w").string(), {}); }), "no such folder"));
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class BenchVerb(ProgramRuns):
     def test_a_start_file_is_the_same_for_every_layout(self):
         alone = self.start(*RESNET)
         self.assertEqual(self.start(*RESNET, "--stages", "2"), alone)
-        self.assertEqual(self.start(*RESNET, "--stages", "2", "--schedule", "zb-v", "--cut", "time"), alone)
+        self.assertEqual(self.start(*RESNET, "--stages", "2", "--schedule", "zb-v", "--partition", "time"), alone)
 
     @of_mpi
     def test_processes_save_what_threads_save(self):
@@ -79,7 +79,7 @@ class BenchVerb(ProgramRuns):
         self.assertEqual(self.bench(*MLP, "--stages", "2", ranks=2)["losses"], self.bench(*MLP)["losses"])
 
     def memory(self, *flags, ranks=None):
-        """Micro-batches and bytes by rank: what was foretold, having been measured too."""
+        """Micro-batches and bytes by rank: what was predicted, having been measured too."""
         result = self.bench(*flags, "--stages", "2", "--memory", ranks=ranks)
         for what in ("activations", "activation_bytes"):
             self.assertEqual(len(result[f"{what}_measured"]), 2)

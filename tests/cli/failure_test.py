@@ -42,7 +42,7 @@ MISUSE = [
     (["--model", "vgg"], "--model: vgg not in {mlp,"),
     (["--hidden", "512x"], "'512x' in '512x' is no layer width: write widths as 512,512 or 1024x8"),
     (["--schedule", "1f1c"], "no schedule is called '1f1c': there are sequential, gpipe, 1f1b"),
-    (["--schedule", "forward-only"], "schedule 'forward-only' has no backward words: it cannot train"),
+    (["--schedule", "forward-only"], "schedule 'forward-only' has no backward instructions: it cannot train"),
     (["--schedule", "none.sched"], "none.sched: cannot be opened; a schedule file is expected there"),
     (["--optimizer", "lion"], "--optimizer: lion not in {sgd,adam,adamw}"),
     (["--optimizer", "adam", "--momentum", "0.9"], "--momentum 0.9 is for --optimizer sgd, not for adam"),
@@ -52,8 +52,8 @@ MISUSE = [
     (["--weight-decay", "-1"], "the weight decay is -1, but it cannot be below 0"),
     (["--reduction", "max"], "--reduction: max not in {mean,sum}"),
     (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi}"),
-    (["--stages", "2", "--cut", "layer9"], "cut 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
-    (["--stages", "3", "--cut", "layer2"], "cut 'layer2' names 1 layers, but 3 stages need 2"),
+    (["--stages", "2", "--partition", "layer9"], "partition 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
+    (["--stages", "3", "--partition", "layer2"], "partition 'layer2' names 1 layers, but 3 stages need 2"),
     (["--json", "no/steps.json"], "no/steps.json: there is no such folder; make it first"),
     (["--trace", "no/trace.json"], "no/trace.json: there is no such folder; make it first"),
     (["--trace", "/proc/trace.json"], "/proc/trace.json: cannot be written: "),
@@ -77,13 +77,13 @@ MISUSE = [
 
 
 class Misuse(ProgramRuns):
-    def assert_begins(self, line, words):
-        self.assertEqual(line[:len(words)], words, line)
+    def assert_begins(self, line, arguments):
+        self.assertEqual(line[:len(arguments)], arguments, line)
 
     def test_flags(self):
-        for flags, words in MISUSE:
+        for flags, arguments in MISUSE:
             with self.subTest(flags=flags):
-                self.assert_begins(self.complaint_of(*self.train(*STEPS, *flags)), words)
+                self.assert_begins(self.complaint_of(*self.train(*STEPS, *flags)), arguments)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_numbers_beyond_every_range(self):
@@ -110,12 +110,12 @@ class Misuse(ProgramRuns):
         self.assertIn("run.toml:1", self.complaint_of(*self.train("--config", "run.toml")))
 
     def test_bench(self):
-        for flags, words in ((["--steps", "0"], "steps = 0, but a median needs at least 1"),
+        for flags, arguments in ((["--steps", "0"], "steps = 0, but a median needs at least 1"),
                              (["--warm-up", "-1"], "warm-up = -1, but it takes 0 steps or more"),
                              (["--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches"),
                              (["--json", "no/b.json"], "no/b.json: there is no such folder; make it first"),
                              (["--lr", "nan"], "--lr nan: give a finite number")):
-            self.assert_begins(self.complaint_of("bench", "step", "--hidden", "8", *flags), words)
+            self.assert_begins(self.complaint_of("bench", "step", "--hidden", "8", *flags), arguments)
         self.assert_begins(self.complaint_of("bench"), "which verb? 'penstock bench' has step")
 
     # Data
@@ -155,14 +155,14 @@ class Misuse(ProgramRuns):
     # Processes
 
     def test_processes_that_nothing_joins(self):
-        words = "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and nothing joins them: start them with mpirun"
-        self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "0", "WORLD_SIZE": "2"}), words)
+        arguments = "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and nothing joins them: start them with mpirun"
+        self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "0", "WORLD_SIZE": "2"}), arguments)
         self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "x", "WORLD_SIZE": "2"}),
                            "the environment says RANK = 'x', which is not a number")
 
     @of_mpi
     def test_process_counts(self):
-        for ranks, flags, words in (
+        for ranks, flags, arguments in (
                 (3, ["--stages", "2"], "3 processes do not divide into 2 stages: start a multiple of 2 (mpirun -n 2)"),
                 (1, ["--stages", "2"], "1 process does not divide into 2 stages: start a multiple of 2 (mpirun -n 2)"),
                 (4, ["--stages", "2", "--replicas", "3"],
@@ -171,7 +171,7 @@ class Misuse(ProgramRuns):
                  "this is process 0 of 2 started by mpirun (OMPI_COMM_WORLD_SIZE = 2), but the transport is threads: 2 whole "
                  "jobs would run side by side; use the mpi transport or start one process")):
             with self.subTest(ranks=ranks, flags=flags):
-                self.assertEqual(self.complaint_of(*self.train(*STEPS, *flags), ranks=ranks), words)
+                self.assertEqual(self.complaint_of(*self.train(*STEPS, *flags), ranks=ranks), arguments)
 
     def test_mpi_without_mpirun(self):
         line = self.complaint_of(*self.train(*STEPS, "--stages", "2", "--transport", "mpi"))
@@ -180,10 +180,10 @@ class Misuse(ProgramRuns):
     @of_mpi
     def test_what_every_process_finds_is_told_once(self):
         pair = self.train(*STEPS, "--stages", "2")
-        for words in (["--micro-batches", "0"], ["--cut", "layer9"], ["--colour"], ["--json", "no/steps.json"],
+        for arguments in (["--micro-batches", "0"], ["--partition", "layer9"], ["--colour"], ["--json", "no/steps.json"],
                       ["--data", "nowhere"]):
-            with self.subTest(words=words):
-                self.complaint_of(*pair, *words, ranks=2)
+            with self.subTest(arguments=arguments):
+                self.complaint_of(*pair, *arguments, ranks=2)
         self.assertIn("did you mean 'penstock train'", self.complaint_of("trian", ranks=2))
 
 

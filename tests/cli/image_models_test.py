@@ -72,7 +72,7 @@ class ImageModels(ProgramRuns):
         self.assertEqual(losses("--augment", "randaugment", "--no-augment"), plain)
         self.assertEqual(losses("--no-augment", "--augment"), crop_flip)
         self.assertEqual(losses("--augment", "randaugment"), losses("--augment=randaugment:2:9"))
-        every = [plain, crop_flip] + [losses("--augment", words) for words in (
+        every = [plain, crop_flip] + [losses("--augment", arguments) for arguments in (
             "crop", "resized-crop", "autoaugment", "autoaugment-imagenet", "randaugment", "randaugment:3:20",
             "color-jitter", "crop,autoaugment")]
         self.assertEqual(len(set(every)), len(every))
@@ -82,12 +82,12 @@ class ImageModels(ProgramRuns):
         printed = self.output_of(*self.job("--augment", "crop,autoaugment", "--print-config"))
         self.assertIn('augment = "crop,autoaugment"\n', printed)
         self.assertIn("augment = true\n", self.output_of(*self.job("--augment", "--print-config")))
-        for words, message in (
+        for arguments, message in (
                 ("autoagument", "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
                 ("randaugment:x", "--augment randaugment:x: 'x' is no whole number"),
                 ("randaugment:2:31", "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
                 ("autoaugment,randaugment", "give one of autoaugment, autoaugment-imagenet and randaugment")):
-            self.assertIn(message, self.complaint_of(*self.job("--augment", words)))
+            self.assertIn(message, self.complaint_of(*self.job("--augment", arguments)))
 
     def test_mnist_without_normalisation(self):
         job = self.train("--steps", "3", "--log-every", "1")
@@ -101,7 +101,7 @@ class ImageModels(ProgramRuns):
         self.assertEqual(tests(["--augment"]), tests([]))
 
     def test_flags_of_other_models_are_refused(self):
-        for words, message in (
+        for arguments, message in (
                 (["--model", "resnet50", "--hidden", "8"], "--hidden is for mlp, not for --model resnet50"),
                 (["--model", "mlp", "--stem", "cifar"], "--stem is for resnet18, resnet50, not for --model mlp"),
                 (["--model", "unet", "--classes", "10"], "--classes is for mlp, resnet18, resnet50, not for --model unet"),
@@ -112,7 +112,7 @@ class ImageModels(ProgramRuns):
                 (["--model", "mlp", "--augment"], "--augment is for cifar10, not for mnist"),
                 (["--model", "unet"], "no data set here has images as targets"),
                 (["--model", "resnet18"], f"no CIFAR-10 in '{program_runs.DATA}'")):
-            self.assertIn(message, self.complaint_of("train", "--data", program_runs.DATA, *words))
+            self.assertIn(message, self.complaint_of("train", "--data", program_runs.DATA, *arguments))
 
     def test_bench_step_takes_every_model(self):
         def settings(*flags):

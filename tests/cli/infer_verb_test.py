@@ -58,7 +58,7 @@ class InferVerb(ProgramRuns):
         flags = ["--model", "mlp", "--hidden", "8", "--rows", "5", "--stages", "2"]
 
         def rounded(outputs):
-            # Replicas cut the rows otherwise, which may change the last bits.
+            # Replicas partition the rows otherwise, which may change the last bits.
             return outputs and [[[round(number, 5) for number in row] for row in one["values"]] for one in outputs]
 
         alone = rounded(self.outputs(*flags)[0]["outputs"])
@@ -114,7 +114,7 @@ class InferVerb(ProgramRuns):
         self.assertEqual(len(lines[1]), len("ROMEO:") + 20 + 1)
 
     def test_misuse_is_told(self):
-        for flags, words in (
+        for flags, arguments in (
                 (["--rows", "0"], "--rows 0"),
                 (["--model", "mlp", "--generate", "3", "--prompt", "x"], "--generate is for --model gpt, not for mlp"),
                 ([*SMALL_GPT, "--generate", "3"], "--generate without --prompt"),
@@ -125,7 +125,7 @@ class InferVerb(ProgramRuns):
                 ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
                 (["--model", "mlp", "--layers", "3"], "--layers is for gpt, not for --model mlp"),
                 (["--lr", "1"], "--lr")):
-            self.assertIn(words, self.complaint_of("infer", *flags), flags)
+            self.assertIn(arguments, self.complaint_of("infer", *flags), flags)
         self.assertIn("no data set here fits --model tied-lm", self.complaint_of("train", "--model", "tied-lm"))
 
 

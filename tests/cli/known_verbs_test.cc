@@ -8,14 +8,14 @@ namespace penstock {
 namespace {
 
 /// What is said of a line to a program with the verbs `train` and `trace report`, `trace svg`.
-std::string complaint(std::vector<std::string> words) {
+std::string error_text(std::vector<std::string> arguments) {
   CLI::App program("", "program");
   program.add_subcommand("train", "");
   CLI::App* trace = program.add_subcommand("trace", "");
   trace->add_subcommand("report", "");
   trace->add_subcommand("svg", "");
   std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
   try {
     require_known_verb(program, {static_cast<int>(pointers.size()), pointers.data()});
   } catch (const ConfigError& error) {
@@ -25,22 +25,22 @@ std::string complaint(std::vector<std::string> words) {
 }
 
 TEST(KnownVerbs, follows_the_line_to_its_verb) {
-  EXPECT_EQ(complaint({"program", "train", "anything"}), "none");
-  EXPECT_EQ(complaint({"program", "trace", "svg", "file"}), "none");
-  EXPECT_EQ(complaint({"program", "--help"}), "none");
-  EXPECT_EQ(complaint({"program", "trace", "--help"}), "none");
+  EXPECT_EQ(error_text({"program", "train", "anything"}), "none");
+  EXPECT_EQ(error_text({"program", "trace", "svg", "file"}), "none");
+  EXPECT_EQ(error_text({"program", "--help"}), "none");
+  EXPECT_EQ(error_text({"program", "trace", "--help"}), "none");
 }
 
 TEST(KnownVerbs, names_the_nearest) {
-  EXPECT_EQ(complaint({"program", "trian"}),
+  EXPECT_EQ(error_text({"program", "trian"}),
             "unknown verb 'trian': did you mean 'program train'? The verbs are train, trace");
-  EXPECT_EQ(complaint({"program", "trace", "reprot", "x"}),
+  EXPECT_EQ(error_text({"program", "trace", "reprot", "x"}),
             "unknown verb 'reprot': did you mean 'program trace report'? The verbs are report, svg");
 }
 
 TEST(KnownVerbs, lists_them_when_one_is_missing) {
-  EXPECT_EQ(complaint({"program"}), "which verb? 'program' has train, trace; 'program --help' tells what they do");
-  EXPECT_EQ(complaint({"program", "trace"}),
+  EXPECT_EQ(error_text({"program"}), "which verb? 'program' has train, trace; 'program --help' tells what they do");
+  EXPECT_EQ(error_text({"program", "trace"}),
             "which verb? 'program trace' has report, svg; 'program trace --help' tells what they do");
 }
 

@@ -26,7 +26,7 @@ LONG = "sleep 1000"
 # Starts the program once for every task, as srun does, and fails as the first that fails.
 SRUN = """\
 #!/bin/sh
-echo "$@" > srun_words
+echo "$@" > srun_arguments
 while [ "${1#--}" != "$1" ]; do
   case $1 in --ntasks=*) tasks=${1#--ntasks=} ;; esac
   shift
@@ -60,20 +60,20 @@ class LaunchVerb(unittest.TestCase):
             file.write(text)
         os.chmod(self.path(name), 0o755)
 
-    def launch(self, *words, script=None, environment=ENVIRONMENT, **how):
+    def launch(self, *arguments, script=None, environment=ENVIRONMENT, **how):
         """Exit code, standard output and error. `script`: what every rank runs."""
-        done = subprocess.run(self.command(words, script), cwd=self.folder, text=True, timeout=WATCHDOG_S,
+        done = subprocess.run(self.command(arguments, script), cwd=self.folder, text=True, timeout=WATCHDOG_S,
                               capture_output=True, env=environment, **how)
         return done.returncode, done.stdout, done.stderr
 
-    def command(self, words, script):
-        return [PROGRAM, "launch", *words, *(["--", "sh", "-c", script] if script else [])]
+    def command(self, arguments, script):
+        return [PROGRAM, "launch", *arguments, *(["--", "sh", "-c", script] if script else [])]
 
-    def start(self, *words, script, rank_count):
+    def start(self, *arguments, script, rank_count):
         """A running job: launch itself, and the processes of its ranks, which have said hello."""
         hello = self.path("hello")
         os.mkdir(hello)
-        run = subprocess.Popen(self.command(words, f"echo $$ > {hello}/{RANK}.part; mv {hello}/{RANK}.part "
+        run = subprocess.Popen(self.command(arguments, f"echo $$ > {hello}/{RANK}.part; mv {hello}/{RANK}.part "
                                                    f"{hello}/{RANK}; {script}"),
                                cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, env=ENVIRONMENT)
@@ -91,8 +91,8 @@ class LaunchVerb(unittest.TestCase):
         run.stdout.close()
         run.stderr.close()
 
-    def complaint_of(self, *words, **how):
-        code, out, err = self.launch(*words, **how)
+    def complaint_of(self, *arguments, **how):
+        code, out, err = self.launch(*arguments, **how)
         self.assertEqual((code, out, err.count("\n")), (2, "", 1), err)
         self.assertTrue(err.startswith("penstock: "), err)
         return err[len("penstock: "):-1]
@@ -332,9 +332,9 @@ class LaunchVerb(unittest.TestCase):
 
     @of_mpirun
     def test_words_of_the_program_are_its_own(self):
-        words = ["[1,2]", "a b", "", "it's", "--log-dir", "x", "--", "-n"]
-        code, out, _ = self.launch("-n", "1", "--", "printf", "<%s>", *words)
-        self.assertEqual((code, out), (0, "".join(f"<{word}>" for word in words)))
+        arguments = ["[1,2]", "a b", "", "it's", "--log-dir", "x", "--", "-n"]
+        code, out, _ = self.launch("-n", "1", "--", "printf", "<%s>", *arguments)
+        self.assertEqual((code, out), (0, "".join(f"<{argument}>" for argument in arguments)))
 
     @of_mpirun
     def test_two_hosts(self):
@@ -363,7 +363,7 @@ class LaunchVerb(unittest.TestCase):
         self.assertEqual(self.read("log_output/1/rank.1/stdout"), "task 1\n")
         self.assertTrue(err.endswith("penstock: rank 1 of 2 failed first: exit code 1; log_output/1/rank.1/stdout ends "
                                      "with\n  | task 1\n"), err)
-        self.assertTrue(self.read("srun_words").startswith("--ntasks=2 --mpi=pmix --kill-on-bad-exit=1 "))
+        self.assertTrue(self.read("srun_arguments").startswith("--ntasks=2 --mpi=pmix --kill-on-bad-exit=1 "))
 
     def test_a_dry_run_starts_nothing(self):
         code, out, err = self.launch("--hosts", "a:2,b:2", "--dry-run", script="touch started")
@@ -374,11 +374,11 @@ class LaunchVerb(unittest.TestCase):
     # Misuse
 
     def test_misuse(self):
-        for words, complaint in (
+        for arguments, complaint in (
                 (["-n", "2"], "which program? Write it behind --: penstock launch -n 2 -- train --stages 2, or -- "
                               "./my_program"),
                 (["-n", "2", "--"], "which program?"),
-                (["-n", "2", "train", "--stages", "2"], "'train' is no flag of launch; the program and its own words "
+                (["-n", "2", "train", "--stages", "2"], "'train' is no flag of launch; the program and its own arguments "
                                                          "go behind --: penstock launch -n 2 -- train --stages 2"),
                 (["-n", "2", "--colour", "--", "true"], "'--colour' is no flag of launch"),
                 (["--", "true"], "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)"),
@@ -391,10 +391,10 @@ class LaunchVerb(unittest.TestCase):
                 (["-n", "1", "--", "./nothing"], "there is no program './nothing' that can be started"),
                 (["-n", "1", "--", "launch", "-n", "1"], "launch does not start itself: its own flags go before --"),
                 (["-n", "1", "--log-dir", "/dev/null", "--", "true"], "no logs can be kept in /dev/null: ")):
-            with self.subTest(words=words):
-                if "/dev/null" in words and not MPIRUN:
+            with self.subTest(arguments=arguments):
+                if "/dev/null" in arguments and not MPIRUN:
                     continue
-                self.assertEqual(self.complaint_of(*words)[:len(complaint)], complaint)
+                self.assertEqual(self.complaint_of(*arguments)[:len(complaint)], complaint)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_no_mpirun(self):
@@ -417,8 +417,8 @@ class LaunchVerb(unittest.TestCase):
                                                                         environment=environment))
 
     def test_the_verb_around_a_rank_is_for_launch_alone(self):
-        for words in ([], ["x"], ["x", "rank", "1", "first", "--"], ["x", "rank", "1", "some", "--", "true"]):
-            done = subprocess.run([PROGRAM, "launch-rank", *words], capture_output=True, text=True, env=ENVIRONMENT)
+        for arguments in ([], ["x"], ["x", "rank", "1", "first", "--"], ["x", "rank", "1", "some", "--", "true"]):
+            done = subprocess.run([PROGRAM, "launch-rank", *arguments], capture_output=True, text=True, env=ENVIRONMENT)
             self.assertEqual(done.returncode, 2)
             self.assertIn("launch-rank is for penstock launch alone", done.stderr)
 

@@ -41,11 +41,11 @@ class PlanVerb(program_runs.ProgramRuns):
         found = json.loads(self.output_of(*self.plan("--ranks", "4", "--micro-batches", "2,8", "--memory-cap", "260",
                                                      "--json", "out.json", "--schedules", "1f1b")) and
                            self.read("out.json"))
-        self.assertEqual({trial["micro_batches"] for trial in found["trials"]}, {2, 8})
+        self.assertEqual({candidate["micro_batches"] for candidate in found["trials"]}, {2, 8})
         self.assertEqual(len(found["stages"]), 4)
         self.assertEqual(len(found["chosen"]["memory_bytes"]), 4)
-        self.assertTrue(all(max(trial["memory_bytes"]) <= 260 for trial in found["trials"] if trial["fits"]))
-        self.assertTrue(any(not trial["fits"] for trial in found["trials"]))
+        self.assertTrue(all(max(candidate["memory_bytes"]) <= 260 for candidate in found["trials"] if candidate["fits"]))
+        self.assertTrue(any(not candidate["fits"] for candidate in found["trials"]))
 
     def test_layers_without_costs_are_partitioned_uniformly(self):
         """Colossal-AI's example: device 1 has the layers 1, 2, 9 and 10."""
@@ -56,11 +56,11 @@ class PlanVerb(program_runs.ProgramRuns):
                                                 "rank 3 (device 4): layers 7, 8, 15, 16; stages 3, 7"])
         ranks = json.loads(self.output_of("plan", "--layers", "10", "--stages", "4", "--json", "-"))["ranks"]
         self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
-        for flags, words in ((["--layers", "16"], "on how many ranks? Give --stages P"),
+        for flags, instructions in ((["--layers", "16"], "on how many ranks? Give --stages P"),
                              (["--layers", "7", "--stages", "4", "--chunks", "2"], "--layers 7 are fewer than the 8 stages"),
                              (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),
                              (["--costs", "x", "--chunks", "2"], "--chunks requires --layers")):
-            self.assertIn(words, self.complaint_of("plan", *flags))
+            self.assertIn(instructions, self.complaint_of("plan", *flags))
 
     def test_a_file_that_was_cut_short(self):
         whole = json.dumps(costs(), indent=1)
@@ -72,8 +72,8 @@ class PlanVerb(program_runs.ProgramRuns):
 
     def test_every_schedule_that_trains_is_tried(self):
         names = re.search(r"name \((.*?)\)", " ".join(self.output_of("schedule", "show", "--help").split()))[1]
-        trials = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
-        self.assertEqual({trial["schedule"] for trial in trials}, set(names.split(", ")) - {"forward-only"})
+        candidates = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
+        self.assertEqual({candidate["schedule"] for candidate in candidates}, set(names.split(", ")) - {"forward-only"})
 
     def test_the_plan_file_holds_the_schedule_that_was_judged(self):
         self.output_of(*self.plan("--schedules", "1f1b", "--weight-gradients", "fused", "--output", "model.plan"))

@@ -12,9 +12,9 @@
 namespace penstock {
 namespace {
 
-constexpr int patience_s = 100;  // longer than a test lasts
+constexpr int grace_s = 100;  // longer than a test lasts
 
-GroupEnd run_shell(const std::string& script, int patience = patience_s) {
+GroupEnd run_shell(const std::string& script, int patience = grace_s) {
   return run_in_own_group({"sh", "-c", script}, patience);
 }
 
@@ -27,11 +27,11 @@ TEST(ProcessGroup, exit_codes_and_signals) {
 }
 
 TEST(ProcessGroup, a_program_that_is_not_there) {
-  EXPECT_THROW(run_in_own_group({"/no/such/program"}, patience_s), Failure);
+  EXPECT_THROW(run_in_own_group({"/no/such/program"}, grace_s), Failure);
 }
 
 TEST(ProcessGroup, is_a_group_of_its_own) {
-  const std::string script = "test \"$(cut -d' ' -f5 /proc/self/stat)\" != " + std::to_string(::getpgrp());
+  const std::string script = "test \"$(partition -d' ' -f5 /proc/self/stat)\" != " + std::to_string(::getpgrp());
   EXPECT_EQ(run_shell(script).status(), 0);
 }
 

@@ -1,4 +1,4 @@
-"""Runs of `penstock` on a small part of MNIST, as threads or under mpirun: what the tests of the body's verbs share.
+"""Runs of `penstock` on a small part of MNIST, as threads or under mpirun: what the tests of the runtime's verbs share.
 
 Usage of those: X_test.py PENSTOCK DATA [MPIRUN], with the program, the folder of the data, and mpirun where the build has
 MPI.
@@ -74,21 +74,21 @@ class ProgramRuns(unittest.TestCase):
         return name
 
     def train(self, *flags, data=None):
-        """The words of a training on the small set; later flags win."""
+        """The arguments of a training on the small set; later flags win."""
         return ["train", "--data", data or self.small_set, "--hidden", "32,16", *flags]
 
-    def command(self, words, ranks=None):
-        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [PROGRAM, *words]
+    def command(self, arguments, ranks=None):
+        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [PROGRAM, *arguments]
 
-    def run_program(self, *words, ranks=None, environment=None):
-        done = subprocess.run(self.command(words, ranks), cwd=self.folder, text=True, timeout=WATCHDOG_S,
+    def run_program(self, *arguments, ranks=None, environment=None):
+        done = subprocess.run(self.command(arguments, ranks), cwd=self.folder, text=True, timeout=WATCHDOG_S,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env={**ENVIRONMENT, **(environment or {})})
         return done.returncode, done.stdout, done.stderr
 
-    def start(self, *words, ranks=None):
+    def start(self, *arguments, ranks=None):
         """A run that the test ends in its own way; whatever it leaves goes with the test."""
-        run = subprocess.Popen(self.command(words, ranks), cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
+        run = subprocess.Popen(self.command(arguments, ranks), cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
         self.addCleanup(self.end, run)
         return run
@@ -101,9 +101,9 @@ class ProgramRuns(unittest.TestCase):
         run.stdout.close()
         run.stderr.close()
 
-    def output_of(self, *words, ranks=None):
-        code, out, err = self.run_program(*words, ranks=ranks)
-        self.assertEqual(code, 0, (words, err))
+    def output_of(self, *arguments, ranks=None):
+        code, out, err = self.run_program(*arguments, ranks=ranks)
+        self.assertEqual(code, 0, (arguments, err))
         return out
 
     def sayings(self, err):
@@ -111,10 +111,10 @@ class ProgramRuns(unittest.TestCase):
         lines = [line for line in err.splitlines() if line.startswith("penstock: ")]
         return [line[len("penstock: "):] for line in lines if not line.startswith("penstock: info: ")]
 
-    def complaint_of(self, *words, ranks=None, environment=None):
+    def complaint_of(self, *arguments, ranks=None, environment=None):
         """The one line of a misuse, without the program's name."""
-        code, out, err = self.run_program(*words, ranks=ranks, environment=environment)
-        self.assertEqual((code, out), (2, ""), (words, err))
+        code, out, err = self.run_program(*arguments, ranks=ranks, environment=environment)
+        self.assertEqual((code, out), (2, ""), (arguments, err))
         lines = err.splitlines()
         if ranks:
             lines = [line for line in lines if line.startswith("penstock: ")]
@@ -140,9 +140,9 @@ def is_running(pid):
         return False
 
 
-def still_running(pids, patience_s=10):
+def still_running(pids, grace_s=10):
     """Those that do not end by themselves."""
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + grace_s
     while any(map(is_running, pids)) and time.monotonic() < end:
         time.sleep(0.02)
     return [pid for pid in pids if is_running(pid)]

@@ -21,13 +21,13 @@ SHAPES = [(1, 3), (2, 4), (3, 5), (4, 2), (4, 8)]  # p, m
 
 def convert(name, p, m, v, form, path):
     """False when the schedule does not take v chunks."""
-    words = ["schedule", "convert", "--schedule", name, "--stages", str(p), "--micro-batches", str(m), "--chunks",
+    arguments = ["schedule", "convert", "--schedule", name, "--stages", str(p), "--micro-batches", str(m), "--chunks",
              str(v), "--format", form, "--output", path]
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
     if done.returncode == 2 and "chunk" in done.stderr:
         return False
     if done.returncode != 0:
-        raise AssertionError(f"{' '.join(words)}: {done.stderr}")
+        raise AssertionError(f"{' '.join(arguments)}: {done.stderr}")
     return True
 
 
@@ -37,7 +37,7 @@ def known_names():
 
 
 def orders_without_gaps(orders):
-    return {rank: [word for word in order if word is not None] for rank, order in orders.items()}
+    return {rank: [argument for argument in order if argument is not None] for rank, order in orders.items()}
 
 
 class TorchReadsOurCsv(unittest.TestCase):
@@ -72,7 +72,7 @@ class TorchReadsOurCsv(unittest.TestCase):
 
         self.assertTrue(convert(name, p, m, v, "csv-comms", self.path))
         with_messages = self.load(p, m, v, "compute_comms")
-        stripped = {rank: [word for word in order if word.is_compute_op] for rank, order in with_messages.items()}
+        stripped = {rank: [argument for argument in order if argument.is_compute_op] for rank, order in with_messages.items()}
         self.assertEqual(stripped, compute)
         schedules._simulate_comms_compute(with_messages, stages.get, p * v)
         return 1

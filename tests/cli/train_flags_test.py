@@ -45,7 +45,7 @@ class ConfigFiles(ProgramRuns):
                 ("stages = 2.5\n", "run.toml:1: 'stages' is of type floating-point, but --stages takes a whole number"),
                 ("lr = true\n", "run.toml:1: 'lr' is of type boolean, but --lr takes a number"),
                 ("shuffle = 1\n", "run.toml:1: 'shuffle' is of type integer, but --shuffle takes true or false"),
-                ("cut = 1.5\n", "run.toml:1: 'cut' is of type floating-point, but --cut takes a string in quotes"),
+                ("partition = 1.5\n", "run.toml:1: 'partition' is of type floating-point, but --partition takes a string in quotes"),
                 ("stages = [1, 2]\n", "run.toml:1: 'stages' is of type array"),
                 ("\n\n[parallel]\nstages = 2\n", "run.toml:3: a table, [parallel]: write the keys without tables"),
                 ("batch_size = 1\nbatch-size = 2\n", "'-' and '_' are one"),
@@ -164,14 +164,14 @@ class Lines(ProgramRuns):
 
     def test_cut_by_measured_time_changes_no_number(self):
         job = self.train(*STEPS)
-        self.assertEqual(self.output_of(*job, "--stages", "2", "--cut", "time"), self.output_of(*job))
+        self.assertEqual(self.output_of(*job, "--stages", "2", "--partition", "time"), self.output_of(*job))
         if program_runs.MPIRUN:
-            self.assertEqual(self.output_of(*job, "--stages", "2", "--cut", "time", ranks=2), self.output_of(*job))
+            self.assertEqual(self.output_of(*job, "--stages", "2", "--partition", "time", ranks=2), self.output_of(*job))
 
     def test_a_uniform_cut_of_any_number_of_layers_into_any_number_of_chunks(self):
         # Ten layers in six stages.
         job = ["train", "--data", self.small_set, "--hidden", "20x4", *STEPS]
-        code, out, err = self.run_program(*job, "--stages", "2", "--chunks", "3", "--cut", "uniform")
+        code, out, err = self.run_program(*job, "--stages", "2", "--chunks", "3", "--partition", "uniform")
         self.assertEqual(code, 0, err)
         self.assertEqual([len(line.split(": ")[-1].split()) for line in err.splitlines() if "stage" in line][1:],
                          [1, 1, 2, 2, 2, 2])

@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/data/data.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/data/real_data.h"
 
 namespace penstock::test {
@@ -30,7 +30,7 @@ class Cifar10Folder : public testing::Test {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
   }
   std::string refusal() const {
-    return complaint<DataError>([&] { load_cifar10(folder_.string(), DataPart::train); });
+    return error_text<DataError>([&] { load_cifar10(folder_.string(), DataPart::train); });
   }
   std::string path(const std::string& name) const { return say("'", (folder_ / name).string(), "'"); }
 

@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -184,7 +184,7 @@ TEST(Dataset, images_keep_their_own_transforms) {
 }
 
 TEST(Dataset, refuses_what_cannot_be) {
-  const auto refusal = [](auto&& f) { return complaint<ConfigError>(f); };
+  const auto refusal = [](auto&& f) { return error_text<ConfigError>(f); };
   EXPECT_EQ(refusal([] { counted(3).shuffle(0); }), "a shuffle buffer of 0: give 1 (no shuffling) or more");
   EXPECT_EQ(refusal([] { counted(3).repeat(0); }), "repeat(0): give 1 or more; epochs repeat without it");
   EXPECT_EQ(refusal([] { counted(3).batch(0); }), "the batch size must be at least 1, not 0");

@@ -10,7 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/data/augment.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -148,7 +148,7 @@ TEST(ImageWriter, augmented_images_become_numbers_of_the_same_bytes) {
 
 TEST(ImageWriter, refuses_what_cannot_be) {
   const auto refusal = [](const ImageTransforms& transforms) {
-    return complaint<ConfigError>([&] { ImageWriter(golden_set(), transforms); });
+    return error_text<ConfigError>([&] { ImageWriter(golden_set(), transforms); });
   };
   EXPECT_EQ(refusal({.pad = -1}), "a border of -1 pixels: give 0 (none) to 16384");
   EXPECT_EQ(refusal({.resized_crop = {.size = 8, .min_area = 0.5, .max_area = 2}}),
@@ -157,7 +157,7 @@ TEST(ImageWriter, refuses_what_cannot_be) {
   EXPECT_EQ(refusal({.rand_augment = {.magnitude = 31}}), "RandAugment with magnitude 31: give 0 to 30");
   ImageSet two_channels = golden_set();
   two_channels.images = two_channels.images.narrow(1, 0, 2).contiguous();
-  EXPECT_EQ(complaint<ConfigError>([&] { ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10}); }),
+  EXPECT_EQ(error_text<ConfigError>([&] { ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10}); }),
             "images of 2 channels: augmentation policies and colour jitter know grey (1) and RGB (3)");
   EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: give 1 to 16384, or 0 to leave them");
 }

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -34,11 +34,11 @@ TEST(Vocabulary, is_the_bytes_that_occur_in_their_order) {
   EXPECT_EQ(vocabulary.encode("hole\xff"), (std::vector<std::int64_t>{2, 4, 3, 1, 5}));
   EXPECT_EQ(vocabulary.decode(vocabulary.encode("hello\n")), "hello\n");
   EXPECT_EQ(Vocabulary::of(vocabulary.bytes()).encode("\nhell"), vocabulary.encode("\nhell"));
-  EXPECT_EQ(complaint<DataError>([&] { vocabulary.encode("help"); }),
+  EXPECT_EQ(error_text<DataError>([&] { vocabulary.encode("help"); }),
             "the text has 'p', which is not among the 6 characters that the model knows");
-  EXPECT_TRUE(says(complaint<DataError>([&] { vocabulary.encode("\t"); }), "byte 9"));
-  EXPECT_TRUE(says(complaint<DataError>([] { Vocabulary().encode("x"); }), "the 0 characters"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { vocabulary.decode({6}); }), "token 6 of a vocabulary of 6"));
+  EXPECT_TRUE(says(error_text<DataError>([&] { vocabulary.encode("\t"); }), "byte 9"));
+  EXPECT_TRUE(says(error_text<DataError>([] { Vocabulary().encode("x"); }), "the 0 characters"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { vocabulary.decode({6}); }), "token 6 of a vocabulary of 6"));
 }
 
 TEST_F(TextFile, is_found_by_file_or_folder_and_split_at_nine_tenths) {
@@ -53,12 +53,12 @@ TEST_F(TextFile, is_found_by_file_or_folder_and_split_at_nine_tenths) {
     EXPECT_EQ(set.vocabulary.decode(tokens), text);
   }
   write("text/other.txt", text);
-  EXPECT_TRUE(says(complaint<DataError>([&] { load_text(folder_.string()); }), "no text in", "single .txt file"));
+  EXPECT_TRUE(says(error_text<DataError>([&] { load_text(folder_.string()); }), "no text in", "single .txt file"));
   write("text/tinyshakespeare.txt", text);
   EXPECT_EQ(load_text(folder_.string()).train.size(0), 49);
   write("text/tinyshakespeare.txt", "too short");
-  EXPECT_TRUE(says(complaint<DataError>([&] { load_text(folder_.string()); }), "has 9 bytes"));
-  EXPECT_TRUE(says(complaint<DataError>([&] { load_text("/nowhere"); }), "no text in '/nowhere'"));
+  EXPECT_TRUE(says(error_text<DataError>([&] { load_text(folder_.string()); }), "has 9 bytes"));
+  EXPECT_TRUE(says(error_text<DataError>([&] { load_text("/nowhere"); }), "no text in '/nowhere'"));
 }
 
 torch::Tensor count_to(std::int64_t n) { return torch::arange(n); }
@@ -107,9 +107,9 @@ TEST(TextWindows, give_inputs_of_the_share_alone) {
 }
 
 TEST(TextWindows, say_what_cannot_be) {
-  EXPECT_TRUE(says(complaint<ConfigError>([] { text_windows(count_to(10), {.length = 10}); }),
+  EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 10}); }),
                    "windows of 10 tokens out of 10: give 1 to 9"));
-  EXPECT_TRUE(says(complaint<ConfigError>([] { text_windows(count_to(10), {.length = 0}); }), "windows of 0"));
+  EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 0}); }), "windows of 0"));
 }
 
 }  // namespace

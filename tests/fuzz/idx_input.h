@@ -1,4 +1,4 @@
-// What the fuzzer of IDX does with an input; the room's own tests do the same with the corpus.
+// What the fuzzer of IDX does with an input; the module's own tests do the same with the corpus.
 #pragma once
 
 #include <cstddef>

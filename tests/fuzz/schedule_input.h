@@ -9,26 +9,26 @@
 
 namespace penstock {
 
-/// Judges, simulates, draws and writes a schedule that some text gave: none of it may fail in a way of its own.
+/// Validates, simulates, draws and writes a schedule that some text gave: none of it may fail in a way of its own.
 inline void use_schedule(const Schedule& schedule) {
   require<InternalError>(read_schedule(write_schedule(schedule)) == schedule, "the text form does not read back");
-  const Verdict verdict = judge(schedule);
+  const Validation verdict = validate(schedule);
   require<InternalError>(verdict.ok == verdict.reason.empty(), "a verdict without a reason");
   board(schedule, {.marked = verdict.cell, .max_columns = 40});
   try {
     simulate(schedule, {.forward = {1}, .input_grad = {2}, .weight_grad = {1}, .update = {0}, .message = 0.5});
-  } catch (const PlanError&) {
-    require<InternalError>(!verdict.ok, "judged fit, and not simulated");
+  } catch (const ScheduleError&) {
+    require<InternalError>(!verdict.ok, "validated fit, and not simulated");
   }
   for (const bool messages : {false, true}) try {
       read_torch_csv(write_torch_csv(schedule, {.messages = messages}));
-    } catch (const Misuse&) {  // skip links, idle ranks, words that are missing
+    } catch (const Misuse&) {  // skip links, idle ranks, instructions that are missing
     }
   if (!verdict.ok) return;
   verdict.require_ok(schedule);
   const Links links = links_of(schedule);
   const Schedule again = lower(strip(schedule), links, {.reduce = true, .norm = true});
-  judge(again, {.links = links, .activation_bound = {}}).require_ok(again);
+  validate(again, {.links = links, .activation_bound = {}}).require_ok(again);
 }
 
 inline void try_schedule_text(std::string_view text) {

@@ -5,7 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/stages.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/model/hand_made_graph.h"
 
 namespace penstock::test {
@@ -13,15 +13,15 @@ namespace {
 
 using Numbers = std::vector<int>;
 
-/// Layers whose name starts with "p" have parameters; nobody may ask for a cut.
+/// Layers whose name starts with "p" have parameters; nobody may ask for a partition.
 const StageAdvice advice{
     .parameters = [](const Node& node) { return node.name.starts_with("p") ? 5 : 0; },
-    .cut = [](const Graph&) -> std::vector<StageId> { throw std::logic_error("asked for a cut"); }};
+    .partition = [](const Graph&) -> std::vector<StageId> { throw std::logic_error("asked for a partition"); }};
 
 Numbers stages_of(const Graph& graph, int stages) { return numbers(assign_stages(graph, stages, advice)); }
 
 std::string refusal(const Graph& graph, int stages) {
-  return complaint<PlanError>([&] { assign_stages(graph, stages, advice); });
+  return error_text<ScheduleError>([&] { assign_stages(graph, stages, advice); });
 }
 
 TEST(AssignStages, as_annotated) {
@@ -100,7 +100,7 @@ TEST(AssignStages, without_annotations_the_partitioner_is_asked) {
   const auto a = g.layer("pa", {network_input});
   const auto graph = g.done({g.layer("pb", {a})});
   StageAdvice partitioner = advice;
-  partitioner.cut = [](const Graph& whole) { return std::vector<StageId>(whole.nodes.size(), StageId(1)); };
+  partitioner.partition = [](const Graph& whole) { return std::vector<StageId>(whole.nodes.size(), StageId(1)); };
   EXPECT_EQ(numbers(assign_stages(graph, 2, partitioner)), (Numbers{1, 1}));
 }
 

@@ -125,7 +125,7 @@ TEST(Functions, gather_takes_rows_by_number) {
 
 TEST(Functions, squeeze_takes_away_a_dimension_of_size_1_alone) {
   EXPECT_EQ(squeeze(Value(torch::zeros({2, 1, 3})), 1).tensor().sizes(), (std::vector<std::int64_t>{2, 3}));
-  EXPECT_THROW(squeeze(Value(torch::zeros({2, 2})), 1), PlanError);
+  EXPECT_THROW(squeeze(Value(torch::zeros({2, 2})), 1), ScheduleError);
 }
 
 TEST(Functions, split_gives_several_values) {

@@ -4,7 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/model.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -122,13 +122,13 @@ TEST(NestedCells, contradictions_name_both) {
   Nested network;
   network.head.pipeline_stage = 1;
   network.head.fc.pipeline_stage = 0;
-  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
+  EXPECT_EQ(error_text<ScheduleError>([&] { trace_graph(network); }),
             "layer 'head.fc' has pipeline_stage 0, but the Cell 'head' around it has 1: remove one of the two");
 
   Nested other;
   other.pipeline_stage = 2;
   other.body.pipeline_stage = 1;
-  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(other); }),
+  EXPECT_EQ(error_text<ScheduleError>([&] { trace_graph(other); }),
             "Cell 'body' has pipeline_stage 1, but the network around it has 2: remove one of the two");
 }
 
@@ -140,7 +140,7 @@ TEST(NestedCells, a_contradiction_deep_inside_names_the_Cell_that_said_it) {
   inner.pipeline_stage = 1;
   inner.head.fc.pipeline_stage = 3;
   EXPECT_EQ(
-      complaint<PlanError>([&] { trace_graph(network); }),
+      error_text<ScheduleError>([&] { trace_graph(network); }),
       "layer 'encoder.head.fc' has pipeline_stage 3, but the Cell 'encoder' around it has 1: remove one of the two");
 }
 
@@ -150,7 +150,7 @@ TEST(NestedCells, a_Cell_stands_in_one_place) {
   network.add("a", block);
   network.add("b", block);
   network.body = [&](Values x) -> Values { return {block(block(x[0]))}; };
-  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
+  EXPECT_EQ(error_text<ScheduleError>([&] { trace_graph(network); }),
             "Cell 'b' was added before, as 'a': add it once, and call it as often as needed");
 }
 
@@ -158,10 +158,10 @@ TEST(Cells, names_are_checked) {
   Written network;
   Block block;
   network.add_factory("fc", linear(1, 1));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add_factory("fc", linear(1, 1)); }), "two layers", "'fc'"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add("fc", block); }), "two layers", "'fc'"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add_factory("a.b", linear(1, 1)); }), "'a.b'", "no '.'"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { network.add("", block); }), "''", "not empty"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { network.add_factory("fc", linear(1, 1)); }), "two layers", "'fc'"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { network.add("fc", block); }), "two layers", "'fc'"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { network.add_factory("a.b", linear(1, 1)); }), "'a.b'", "no '.'"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { network.add("", block); }), "''", "not empty"));
 }
 
 TEST(Cells, several_inputs_and_outputs) {
@@ -182,22 +182,22 @@ TEST(Cells, several_inputs_and_outputs) {
 
 TEST(Cells, one_or_many_values) {
   TwoLayers one;
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(one, 2); }), "called with 2 values", "forward_many"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(one, 0); }), "at least one input", "0"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(one, 2); }), "called with 2 values", "forward_many"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(one, 0); }), "at least one input", "0"));
   Written two;
   two.body = [](Values x) -> Values { return {x[0], x[0]}; };
-  EXPECT_TRUE(says(complaint<PlanError>([&] { two(Value(torch::zeros({1}))); }), "returns 2", "list of values"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { two(Value(torch::zeros({1}))); }), "returns 2", "list of values"));
   struct Nothing : Cell {
   } nothing;
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(nothing); }), "overrides neither"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(nothing); }), "overrides neither"));
 }
 
 TEST(Cells, what_a_network_must_return) {
   Written network;
   network.body = [](Values) -> Values { return {}; };
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network); }), "returns nothing"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(network); }), "returns nothing"));
   network.body = [](Values) -> Values { return {torch::zeros({1})}; };
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network); }), "does not depend on its input"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(network); }), "does not depend on its input"));
 }
 
 TEST(Cells, a_layer_of_a_Cell_that_was_never_added) {
@@ -205,7 +205,7 @@ TEST(Cells, a_layer_of_a_Cell_that_was_never_added) {
   Written network;
   network.body = [&](Values x) -> Values { return {stranger(x[0])}; };
   EXPECT_TRUE(
-      says(complaint<PlanError>([&] { trace_graph(network); }), "layer 'fc'", "never added", "add(name, cell)"));
+      says(error_text<ScheduleError>([&] { trace_graph(network); }), "layer 'fc'", "never added", "add(name, cell)"));
 }
 
 /// What forward does with the value that the layer "encoder.fc" made.
@@ -218,7 +218,7 @@ std::string refusal(const std::function<void(const Value&)>& look) {
     look(hidden);
     return {hidden};
   };
-  return complaint<PlanError>([&] { trace_graph(network); });
+  return error_text<ScheduleError>([&] { trace_graph(network); });
 }
 
 TEST(SymbolicValues, have_no_contents_and_say_where_they_come_from) {
@@ -242,7 +242,7 @@ TEST(SymbolicValues, do_not_mix_with_tensors) {
 TEST(SymbolicValues, of_the_network_s_input) {
   Written network;
   network.body = [](Values x) -> Values { return x[1].size(0) > 1 ? x : Values{x[0]}; };
-  EXPECT_TRUE(says(complaint<PlanError>([&] { trace_graph(network, 2); }), "'input 1'"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(network, 2); }), "'input 1'"));
 }
 
 struct Named : Cell {
@@ -254,11 +254,12 @@ struct Named : Cell {
 
 TEST(LayerNames, are_plain_text) {
   for (const char* name : {"a\nb", "a\x7f", "\t", "\xff", "caf\xc3"}) {
-    const std::string text = complaint<PlanError>([&] { Named network(name); });
+    const std::string text = error_text<ScheduleError>([&] { Named network(name); });
     EXPECT_TRUE(says(text, "cannot name a layer", "UTF-8 text without")) << text;
   }
-  EXPECT_EQ(complaint<PlanError>([] { Named network("a\nb"); }).substr(0, 10), "'a\\x0ab' c") << "shown on one line";
-  EXPECT_EQ(complaint<PlanError>([] { Named network("caf\xc3\xa9 1"); }), "[no error]");
+  EXPECT_EQ(error_text<ScheduleError>([] { Named network("a\nb"); }).substr(0, 10), "'a\\x0ab' c")
+      << "shown on one line";
+  EXPECT_EQ(error_text<ScheduleError>([] { Named network("caf\xc3\xa9 1"); }), "[no error]");
 }
 
 TEST(FunctionNames, are_plain_text) {
@@ -277,10 +278,10 @@ struct Forgetful : Cell {
     Value forward(Value x) override { return used(x); }
   };
   Part part;
-  Layer home = add("home", [] { return torch::nn::Linear(2, 2); });
+  Layer owner = add("home", [] { return torch::nn::Linear(2, 2); });
   Forgetful() {
     add("part", part);
-    part.used.tie("weight", home, "weight");  // so home is used, though never called
+    part.used.tie("weight", owner, "weight");  // so owner is used, though never called
   }
   Value forward(Value x) override { return part(x); }
 };
@@ -289,7 +290,7 @@ TEST(Layers, that_forward_never_calls_are_named) {
   Forgetful network;
   Graph graph = trace_graph(network);
   EXPECT_EQ(graph.uncalled, std::vector<std::string>{"part.spare"});
-  const StagedGraph staged = cut_graph(std::move(graph), {StageId(0)}, 1);
+  const StagedGraph staged = partition_graph(std::move(graph), {StageId(0)}, 1);
   ASSERT_EQ(staged.warnings.size(), 1U);
   EXPECT_TRUE(says(staged.warnings[0], "'part.spare'", "never calls it")) << staged.warnings[0];
 }
@@ -305,7 +306,7 @@ TEST(RealValues, have_contents) {
 TEST(Apply, counts_what_the_function_returns) {
   const auto split_in_three = [](const Tensors& x) { return x[0].chunk(3); };
   EXPECT_EQ(apply("split", split_in_three, {torch::arange(6)}, 3).size(), 3U);
-  EXPECT_EQ(complaint<PlanError>([&] { apply("split", split_in_three, {torch::arange(6)}, 2); }),
+  EXPECT_EQ(error_text<ScheduleError>([&] { apply("split", split_in_three, {torch::arange(6)}, 2); }),
             "'split' returned 3 values, but says that it returns 2");
 }
 

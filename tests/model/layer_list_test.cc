@@ -8,7 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -62,7 +62,7 @@ Names names(Cell& network) {
 torch::Tensor run(Cell& network, const torch::Tensor& x) { return network(Value(x)).tensor(); }
 
 std::string refusal(const ExecutionSequence& sequence) {
-  return complaint<PlanError>([&] { layer_list(Network(), sequence); });
+  return error_text<ScheduleError>([&] { layer_list(Network(), sequence); });
 }
 
 const ExecutionSequence whole{{flat, "front"}, "in", "relu", "body", "list.0", "list.1", "out"};
@@ -108,7 +108,7 @@ TEST(LayerList, takes_a_sequential_and_kinds_that_torch_does_not_know) {
   const torch::Tensor y = torch::randn({5, 6});
   EXPECT_TRUE(torch::equal(run(*layer_list<BlockImpl>(holder, {"block"}), y), holder->block->forward(y)));
   EXPECT_TRUE(torch::equal(run(*layer_list<BlockImpl>(holder), y), holder->block->forward(y)));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(holder, {"block"}); }), "'block' is a ", "BlockImpl",
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list(holder, {"block"}); }), "'block' is a ", "BlockImpl",
                    "layer_list<Kind>"));
 }
 
@@ -117,7 +117,7 @@ TEST(LayerList, is_a_copy_that_trains_what_the_module_trains) {
   module->in->weight.requires_grad_(false);
   const auto network = layer_list(module, whole);
   World world({.stages = 2});
-  Pipeline pipeline(world, *network, squared_error, {.micro_batches = 2, .cut = "body"});
+  Pipeline pipeline(world, *network, squared_error, {.micro_batches = 2, .partition = "body"});
   const torch::Tensor before = module->out->weight.detach().clone();
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
   const torch::Tensor x = torch::randn({5, 12}), target = torch::randn({5, 3});
@@ -165,7 +165,8 @@ TEST(LayerList, functions_at_both_sides_of_a_name_run_both_in_order) {
 TEST(LayerList, functions_go_to_the_stage_of_the_name_that_they_belong_to) {
   torch::nn::Sequential module;
   for (const char* name : {"a", "b", "c"}) module->push_back(name, torch::nn::Linear(2, 2));
-  const auto network = layer_list(module, {"a", {twice, "front"}, cut_here, {plus_one, "behind"}, "b", cut_here, "c"});
+  const auto network =
+      layer_list(module, {"a", {twice, "front"}, boundary_here, {plus_one, "behind"}, "b", boundary_here, "c"});
   std::vector<int> stages;
   for (const Node& node : trace_graph(*network).nodes) stages.push_back(node.stage.value_or(-1));
   EXPECT_EQ(names(*network), (Names{"a", "a.behind", "b.front", "b", "c"}));
@@ -183,9 +184,9 @@ TEST(LayerList, functions_of_several_values) {
   const auto network = layer_list(module, {"a", halves, difference});
   EXPECT_EQ(run(*network, torch::tensor({{5.0, 3.0}})).item<double>(), 2);
 
-  const std::string text = complaint<PlanError>([&] { layer_list(module, {"a", halves, twice}); });
+  const std::string text = error_text<ScheduleError>([&] { layer_list(module, {"a", halves, twice}); });
   EXPECT_TRUE(says(text, "'a.behind' takes 1 value, but 'a.behind' gives 2 values", "put a function")) << text;
-  EXPECT_TRUE(says(complaint<PlanError>([&] {
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] {
                      layer_list(module, {"a", difference});
                    }),
                    "'a.behind' takes 2 values, but 'a' gives 1 value"));
@@ -197,7 +198,7 @@ TEST(LayerList, values_that_a_module_cannot_take) {
     torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
   };
   const auto module = std::make_shared<Recurrent>();
-  EXPECT_TRUE(says(complaint<PlanError>([&] {
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] {
                      layer_list(module, {"lstm", "out"});
                    }),
                    "'out' takes 1 value, but 'lstm' gives 3 values"));
@@ -225,10 +226,11 @@ TEST(LayerList, names_that_cannot_be) {
 }
 
 TEST(LayerList, markers_that_cannot_be) {
-  EXPECT_TRUE(says(refusal({cut_here, "in", "out"}), "before the first name"));
-  EXPECT_TRUE(says(refusal({"in", cut_here, cut_here, "out"}), "behind another one"));
-  EXPECT_TRUE(says(refusal({"in", "out", cut_here}), "ends with cut_here"));
-  EXPECT_TRUE(says(refusal({"list.0", cut_here, "out", "list.0"}), "'list.0' is called on stage 0 and on stage 1"));
+  EXPECT_TRUE(says(refusal({boundary_here, "in", "out"}), "before the first name"));
+  EXPECT_TRUE(says(refusal({"in", boundary_here, boundary_here, "out"}), "behind another one"));
+  EXPECT_TRUE(says(refusal({"in", "out", boundary_here}), "ends with boundary_here"));
+  EXPECT_TRUE(
+      says(refusal({"list.0", boundary_here, "out", "list.0"}), "'list.0' is called on stage 0 and on stage 1"));
 }
 
 TEST(LayerList, a_parameter_of_two_parts_is_tied) {
@@ -238,7 +240,7 @@ TEST(LayerList, a_parameter_of_two_parts_is_tied) {
     torch::nn::Linear decode = register_module("decode", torch::nn::Linear(4, 4));
   };
   const auto module = std::make_shared<Tied>();
-  const auto network = layer_list(module, {"encode", cut_here, "decode"});
+  const auto network = layer_list(module, {"encode", boundary_here, "decode"});
   const torch::Tensor x = torch::randn({5, 4}), target = torch::randn({5, 4});
   EXPECT_TRUE(torch::equal(run(*network, x), module->decode(module->encode(x))));
 
@@ -259,7 +261,7 @@ TEST(LayerList, a_module_that_cannot_be_copied) {
     std::shared_ptr<Plain> plain = register_module("plain", std::make_shared<Plain>());
   };
   const auto network = layer_list<Plain>(std::make_shared<Holder>(), {"plain"});
-  EXPECT_TRUE(says(complaint<PlanError>([&] { run(*network, torch::ones({1})); }), "'plain' cannot be copied",
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { run(*network, torch::ones({1})); }), "'plain' cannot be copied",
                    "torch::nn::Cloneable"));
 }
 
@@ -284,7 +286,7 @@ TEST(LayerListOfFactories, BuildsWhatItsRanksNeed) {
   const auto heavy = [] { return std::make_shared<HeavyImpl>(6); };
   const auto network = layer_list({{"body.first", heavy},
                                    {[](auto x) { return torch::tanh(x); }, "behind"},
-                                   cut_here,
+                                   boundary_here,
                                    {"body.second", heavy},
                                    "body.second",
                                    {"out", [] { return torch::nn::Linear(6, 3); }}});
@@ -310,10 +312,13 @@ TEST(LayerListOfFactories, BuildsWhatItsRanksNeed) {
 
 TEST(LayerListOfFactories, RefusesWhatHasNoFactory) {
   const auto linear = [] { return torch::nn::Linear(6, 6); };
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list({{"a", linear}, "aa"}); }), "'aa'", "did you mean 'a'"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list({{"a", linear}, {"a", linear}}); }), "two layers", "'a'"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(ExecutionSequence{"a"}); }), "'a'", "factory"));
-  EXPECT_TRUE(says(complaint<PlanError>([&] { layer_list(ExecutionSequence{}); }), "empty"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list({{"a", linear}, "aa"}); }), "'aa'", "did you mean 'a'"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] {
+                     layer_list({{"a", linear}, {"a", linear}});
+                   }),
+                   "two layers", "'a'"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list(ExecutionSequence{"a"}); }), "'a'", "factory"));
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list(ExecutionSequence{}); }), "empty"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/model.h"
 #include "penstock/runtime/pipeline.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -52,7 +52,7 @@ TEST(BuildLayer, leaves_the_default_generator_as_it_was) {
                                throw std::runtime_error("no weights today");
                              },
                              1};
-  EXPECT_EQ(complaint<std::runtime_error>([&] { build_layer(failing, {.seed = 5, .layer = "fc"}); }),
+  EXPECT_EQ(error_text<std::runtime_error>([&] { build_layer(failing, {.seed = 5, .layer = "fc"}); }),
             "no weights today");
   EXPECT_TRUE(torch::equal(before, at::detail::getDefaultCPUGenerator().get_state()));
   // And the lock is free again.
@@ -60,27 +60,27 @@ TEST(BuildLayer, leaves_the_default_generator_as_it_was) {
 }
 
 TEST(ShareValues, two_modules_one_set_of_values_two_gradients) {
-  const BuiltLayer home = build_layer(linear(3, 2), {.seed = 1, .layer = "a"});
+  const BuiltLayer owner = build_layer(linear(3, 2), {.seed = 1, .layer = "a"});
   const BuiltLayer other = build_layer(linear(3, 2), {.seed = 2, .layer = "a"});
-  share_values(*other.module, *home.module);
+  share_values(*other.module, *owner.module);
   {
     torch::NoGradGuard no_grad;
-    weight(home).fill_(7);
+    weight(owner).fill_(7);
   }
   EXPECT_TRUE(torch::equal(weight(other), torch::full({2, 3}, 7.0F)));
   other.forward({torch::ones({1, 3})})[0].sum().backward();
   EXPECT_TRUE(weight(other).grad().defined());
-  EXPECT_FALSE(weight(home).grad().defined());
+  EXPECT_FALSE(weight(owner).grad().defined());
 }
 
 TEST(ShareValues, buffers_too) {
   const auto norm = layer_factory([] { return torch::nn::BatchNorm1d(4); });
-  const BuiltLayer home = build_layer(norm, {}), other = build_layer(norm, {});
-  share_values(*other.module, *home.module);
+  const BuiltLayer owner = build_layer(norm, {}), other = build_layer(norm, {});
+  share_values(*other.module, *owner.module);
   other.forward({torch::randn({5, 4})});
   EXPECT_TRUE(
-      torch::equal(home.module->named_buffers()["running_mean"], other.module->named_buffers()["running_mean"]));
-  EXPECT_GT(home.module->named_buffers()["running_mean"].abs().sum().item<float>(), 0);
+      torch::equal(owner.module->named_buffers()["running_mean"], other.module->named_buffers()["running_mean"]));
+  EXPECT_GT(owner.module->named_buffers()["running_mean"].abs().sum().item<float>(), 0);
 
   const auto plain =
       layer_factory([] { return torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(4).track_running_stats(false)); });
@@ -90,8 +90,8 @@ TEST(ShareValues, buffers_too) {
 TEST(ShareValues, refuses_modules_that_differ) {
   const auto refusal = [](const LayerFactory& to, const LayerFactory& from) {
     const BuiltLayer a = build_layer(to, {}), b = build_layer(from, {});
-    const std::string shared = complaint<PlanError>([&] { share_values(*a.module, *b.module); });
-    EXPECT_EQ(shared, complaint<PlanError>([&] { copy_values(*a.module, *b.module); }));
+    const std::string shared = error_text<ScheduleError>([&] { share_values(*a.module, *b.module); });
+    EXPECT_EQ(shared, error_text<ScheduleError>([&] { copy_values(*a.module, *b.module); }));
     return shared;
   };
   const LayerFactory one_tensor =
@@ -257,7 +257,7 @@ TEST(Modules, of_one_s_own_as_shared_pointers) {
 
 TEST(Modules, say_how_many_tensors_they_take) {
   const BuiltLayer layer = build_layer(linear(2, 2), {});
-  const std::string text = complaint<PlanError>([&] { layer.forward({torch::ones({2}), torch::ones({2})}); });
+  const std::string text = error_text<ScheduleError>([&] { layer.forward({torch::ones({2}), torch::ones({2})}); });
   EXPECT_TRUE(says(text, "Linear", "does not take 2 tensors")) << text;
 }
 

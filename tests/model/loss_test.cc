@@ -1,4 +1,4 @@
-// Losses as sum and weight: sum / weight is torch's mean, over any cut into micro-batches.
+// Losses as sum and weight: sum / weight is torch's mean, over any partitioned into micro-batches.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -6,7 +6,7 @@
 #include "penstock/model/loss.h"
 #include "penstock/model/loss_checks.h"
 #include "penstock/model/mean_loss.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -17,10 +17,10 @@ double mean(const Loss& loss, const torch::Tensor& output, const torch::Tensor& 
   return loss.sum(output, target).item<double>() / loss.weight(target);
 }
 
-/// The same from rows [0, cut) and [cut, n).
-double mean_of_two(const Loss& loss, const torch::Tensor& output, const torch::Tensor& target, std::int64_t cut) {
+/// The same from rows [0, partition) and [partition, n).
+double mean_of_two(const Loss& loss, const torch::Tensor& output, const torch::Tensor& target, std::int64_t partition) {
   double sum = 0, weight = 0;
-  for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, output.size(0)}}) {
+  for (const auto& [begin, end] : {std::pair{std::int64_t{0}, partition}, std::pair{partition, output.size(0)}}) {
     sum += loss.sum(output.slice(0, begin, end), target.slice(0, begin, end)).item<double>();
     weight += loss.weight(target.slice(0, begin, end));
   }
@@ -69,7 +69,7 @@ TEST(NextTokenLoss, is_the_cross_entropy_of_every_position) {
   EXPECT_NEAR(mean(next_token_loss, output, target), expected, 1e-6);
   EXPECT_NEAR(mean_of_two(next_token_loss, output, target, 1), expected, 1e-6);
   EXPECT_EQ(next_token_loss.class_dimension, 2);
-  EXPECT_EQ(complaint<ConfigError>([&] { next_token_loss.sum(output, target.flatten()); }),
+  EXPECT_EQ(error_text<ConfigError>([&] { next_token_loss.sum(output, target.flatten()); }),
             "next_token_loss compares logits of [4, 6, 5] with targets of [24]: give [n, T, V] and [n, T]");
 }
 
@@ -83,7 +83,7 @@ TEST(SquaredError, equals_torch) {
 }
 
 TEST(SquaredError, compares_like_with_like) {
-  const std::string text = complaint<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
+  const std::string text = error_text<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
   EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: give them one shape");
 }
 
@@ -120,13 +120,13 @@ TEST(MeanLoss, counts_as_it_is_told) {
 }
 
 TEST(Losses, that_cannot_be_are_told) {
-  EXPECT_TRUE(says(complaint<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
+  EXPECT_TRUE(says(error_text<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
   const Loss vector = mean_loss("rows", [](const torch::Tensor& o, const torch::Tensor&) { return o.sum(1); });
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      vector.sum(torch::ones({4, 2}), torch::ones({4}));
                    }),
                    "'rows'", "[4]", "scalar"));
-  EXPECT_TRUE(says(complaint<ConfigError>([] { complete(Loss{}); }), "no function", "Loss::sum"));
+  EXPECT_TRUE(says(error_text<ConfigError>([] { complete(Loss{}); }), "no function", "Loss::sum"));
 }
 
 TEST(Losses, have_names) {

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/model.h"
 #include "penstock/model/ties.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -33,10 +33,10 @@ StageAdvice no_advice() {
           [](const Graph& graph) { return std::vector<StageId>(graph.nodes.size(), StageId(0)); }};
 }
 
-StagedGraph cut(Network& network, int stages) {
+StagedGraph partition(Network& network, int stages) {
   Graph graph = trace_graph(network);
   std::vector<StageId> stage_of_node = assign_stages(graph, stages, no_advice());
-  return cut_graph(std::move(graph), std::move(stage_of_node), stages);
+  return partition_graph(std::move(graph), std::move(stage_of_node), stages);
 }
 
 TEST(RawParameter, IsANodeForEachUseRightBeforeItsUser) {
@@ -52,7 +52,7 @@ TEST(RawParameter, LivesOnTheStagesThatUseItAndDoesNotTravel) {
   network.embedding.pipeline_stage = 0;
   network.body.pipeline_stage = 1;
   network.head.pipeline_stage = 2;
-  const StagedGraph staged = cut(network, 3);
+  const StagedGraph staged = partition(network, 3);
   // gather's output goes to body; the table to nobody.
   ASSERT_EQ(staged.parts[0].sends.size(), 1u);
   for (const Port& port : staged.parts[0].sends)
@@ -60,7 +60,7 @@ TEST(RawParameter, LivesOnTheStagesThatUseItAndDoesNotTravel) {
   const Node& table = staged.graph.nodes.front();
   const ParameterUses uses = uses_of(staged, *table.layer, raw_parameter);
   ASSERT_EQ(uses.list.size(), 2u);
-  EXPECT_EQ(uses.home(), StageId(0));
+  EXPECT_EQ(uses.owner(), StageId(0));
   EXPECT_TRUE(uses.is_tied());
   EXPECT_TRUE(uses.are_on(StageId(2)));
   EXPECT_FALSE(uses.are_on(StageId(1)));
@@ -96,7 +96,7 @@ TEST(Ties, ToALayerOfAnotherNetworkAreRefused) {
   TwoHeads other;
   Network network;
   network.head.tie("bias", other.first, "bias");
-  EXPECT_EQ(complaint<PlanError>([&] { trace_graph(network); }),
+  EXPECT_EQ(error_text<ScheduleError>([&] { trace_graph(network); }),
             "layer 'first' is used by 'head.bias' but belongs to a Cell that was never added: call add(name, cell)");
 }
 
@@ -104,7 +104,7 @@ TEST(Ties, OfTwoParametersOfOneLayerAreRefused) {
   Network network;
   network.head.tie("weight", network.embedding.table);
   network.head.tie("bias", network.embedding.table);
-  EXPECT_NE(complaint<PlanError>([&] { trace_graph(network); }).find("two parameters of one layer cannot be tied"),
+  EXPECT_NE(error_text<ScheduleError>([&] { trace_graph(network); }).find("two parameters of one layer cannot be tied"),
             std::string::npos);
 }
 

@@ -4,7 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/random_place.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -40,7 +40,7 @@ TEST(SequenceMemory, has_a_place_for_each_call_that_stays) {
 
 TEST(SequenceMemory, belongs_to_the_calls_of_a_pipeline) {
   SequenceMemory memory;
-  EXPECT_TRUE(says(complaint<InternalError>([&] { memory.of_call(); }), "outside a pipeline's call"));
+  EXPECT_TRUE(says(error_text<InternalError>([&] { memory.of_call(); }), "outside a pipeline's call"));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -77,7 +77,7 @@ TEST(FromSequential, frozen_parameters_stay_frozen) {
   for (const auto& [name, value] : network->named_parameters()) EXPECT_EQ(value.requires_grad(), name != "0.weight");
 
   World world({.stages = 2});
-  Pipeline pipeline(world, modules, squared_error, {.cut = "1"});
+  Pipeline pipeline(world, modules, squared_error, {.partition = "1"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.5); });
   pipeline.train_step(torch::randn({3, 2}), torch::randn({3, 2})).wait();
   const auto state = pipeline.state();
@@ -86,7 +86,8 @@ TEST(FromSequential, frozen_parameters_stay_frozen) {
 }
 
 TEST(FromSequential, an_empty_one_is_refused) {
-  EXPECT_TRUE(says(complaint<PlanError>([] { from_sequential(torch::nn::Sequential()); }), "empty", "add a module"));
+  EXPECT_TRUE(
+      says(error_text<ScheduleError>([] { from_sequential(torch::nn::Sequential()); }), "empty", "add a module"));
 }
 
 }  // namespace

@@ -3,16 +3,16 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/stages.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/model/hand_made_graph.h"
 
 namespace penstock::test {
 namespace {
 
-StagedGraph cut(const Graph& graph, const std::vector<int>& stage_of_node, int stages) {
+StagedGraph partition(const Graph& graph, const std::vector<int>& stage_of_node, int stages) {
   std::vector<StageId> ids;
   for (int stage : stage_of_node) ids.emplace_back(stage);
-  return cut_graph(graph, ids, stages);
+  return partition_graph(graph, ids, stages);
 }
 
 /// "0>1: a b | 0>2: a": every link with its values, as the senders have it.
@@ -53,10 +53,10 @@ void expect_matched_ports(const StagedGraph& staged) {
   EXPECT_EQ(sends, receives);
 }
 
-TEST(CutGraph, a_chain) {
+TEST(PartitionGraph, a_chain) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a}), c = g.layer("c", {b});
-  const StagedGraph staged = cut(g.done({c}), {0, 0, 1}, 2);
+  const StagedGraph staged = partition(g.done({c}), {0, 0, 1}, 2);
   EXPECT_EQ(nodes(staged), "a, b | c");
   EXPECT_EQ(links(staged), "0>1: b");
   EXPECT_EQ(staged.stage_count(), 2);
@@ -68,49 +68,49 @@ TEST(CutGraph, a_chain) {
   expect_matched_ports(staged);
 }
 
-TEST(CutGraph, a_skip_travels_from_producer_to_consumer) {
+TEST(PartitionGraph, a_skip_travels_from_producer_to_consumer) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a}), c = g.layer("c", {b});
   const auto sum = g.function("add", {c, a});
-  const StagedGraph staged = cut(g.done({sum}), {0, 1, 2, 3}, 4);
+  const StagedGraph staged = partition(g.done({sum}), {0, 1, 2, 3}, 4);
   EXPECT_EQ(links(staged), "0>1: a | 0>3: a | 1>2: b | 2>3: c");
   EXPECT_EQ(nodes(staged), "a | b | c | add");
   expect_matched_ports(staged);
 }
 
-TEST(CutGraph, several_values_on_one_link_each_once) {
+TEST(PartitionGraph, several_values_on_one_link_each_once) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a});
   const auto first = g.function("mul", {b, a}), second = g.function("sub", {a, b});
-  const StagedGraph staged = cut(g.done({first, second}), {0, 0, 1, 1}, 2);
+  const StagedGraph staged = partition(g.done({first, second}), {0, 0, 1, 1}, 2);
   EXPECT_EQ(links(staged), "0>1: a b");
   expect_matched_ports(staged);
 }
 
-TEST(CutGraph, every_output_of_the_network_gets_to_the_last_stage) {
+TEST(PartitionGraph, every_output_of_the_network_gets_to_the_last_stage) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a}), c = g.layer("c", {b});
-  const StagedGraph staged = cut(g.done({c, a, network_input}), {0, 1, 2}, 3);
+  const StagedGraph staged = partition(g.done({c, a, network_input}), {0, 1, 2}, 3);
   EXPECT_EQ(links(staged), "0>1: a | 0>2: a | 1>2: b");
   EXPECT_EQ(staged.parts[2].graph_inputs, (std::vector<int>{0}));
   EXPECT_EQ(staged.parts[2].outputs, (std::vector<ValueRef>{c, a, network_input}));
 }
 
-TEST(CutGraph, later_stages_read_inputs_of_the_network_themselves) {
+TEST(PartitionGraph, later_stages_read_inputs_of_the_network_themselves) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input});
   const auto masked = g.function("mul", {a, second_input});
-  const StagedGraph staged = cut(g.done({masked}), {0, 1}, 2);
+  const StagedGraph staged = partition(g.done({masked}), {0, 1}, 2);
   EXPECT_EQ(links(staged), "0>1: a");
   EXPECT_EQ(staged.parts[0].graph_inputs, (std::vector<int>{0}));
   EXPECT_EQ(staged.parts[1].graph_inputs, (std::vector<int>{1}));
 }
 
-TEST(CutGraph, an_empty_stage_in_the_middle_hands_on_what_crosses_it) {
+TEST(PartitionGraph, an_empty_stage_in_the_middle_hands_on_what_crosses_it) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a});
   const auto sum = g.function("add", {b, a});
-  const StagedGraph staged = cut(g.done({sum}), {0, 0, 2}, 3);
+  const StagedGraph staged = partition(g.done({sum}), {0, 0, 2}, 3);
   EXPECT_EQ(nodes(staged), "a, b | pass a through stage 1, pass b through stage 1 | add");
   EXPECT_EQ(links(staged), "0>1: a b | 1>2: pass a through stage 1 pass b through stage 1");
   ASSERT_EQ(staged.warnings.size(), 1U);
@@ -123,10 +123,10 @@ TEST(CutGraph, an_empty_stage_in_the_middle_hands_on_what_crosses_it) {
   EXPECT_EQ(staged.graph.name_of(add.inputs[1]), "pass a through stage 1");
 }
 
-TEST(CutGraph, empty_stages_at_the_beginning_hand_on_the_input) {
+TEST(PartitionGraph, empty_stages_at_the_beginning_hand_on_the_input) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input});
-  const StagedGraph staged = cut(g.done({a}), {2}, 3);
+  const StagedGraph staged = partition(g.done({a}), {2}, 3);
   EXPECT_EQ(nodes(staged), "pass input 0 through stage 0 | pass input 0 through stage 1 | a");
   EXPECT_EQ(links(staged), "0>1: pass input 0 through stage 0 | 1>2: pass input 0 through stage 1");
   EXPECT_EQ(staged.parts[0].graph_inputs, (std::vector<int>{0}));
@@ -135,10 +135,10 @@ TEST(CutGraph, empty_stages_at_the_beginning_hand_on_the_input) {
   expect_matched_ports(staged);
 }
 
-TEST(CutGraph, an_empty_stage_at_the_end_returns_what_the_network_returns) {
+TEST(PartitionGraph, an_empty_stage_at_the_end_returns_what_the_network_returns) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a});
-  const StagedGraph staged = cut(g.done({b, a}), {0, 0}, 2);
+  const StagedGraph staged = partition(g.done({b, a}), {0, 0}, 2);
   EXPECT_EQ(nodes(staged), "a, b | pass a through stage 1, pass b through stage 1");
   ASSERT_EQ(staged.parts[1].outputs.size(), 2U);
   EXPECT_EQ(staged.graph.name_of(staged.parts[1].outputs[0]), "pass b through stage 1");
@@ -147,10 +147,10 @@ TEST(CutGraph, an_empty_stage_at_the_end_returns_what_the_network_returns) {
   expect_matched_ports(staged);
 }
 
-TEST(CutGraph, passing_changes_nothing) {
+TEST(PartitionGraph, passing_changes_nothing) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input});
-  const StagedGraph staged = cut(g.done({a}), {1}, 2);
+  const StagedGraph staged = partition(g.done({a}), {1}, 2);
   const Node& pass = staged.graph.nodes[1];
   const torch::Tensor x = torch::randn({2, 3}).requires_grad_(true);
   const torch::Tensor y = pass.function({x}).at(0);
@@ -160,18 +160,18 @@ TEST(CutGraph, passing_changes_nothing) {
   EXPECT_FALSE(pass.function({torch::Tensor()}).at(0).defined());  // None stays None
 }
 
-TEST(CutGraph, a_cut_that_does_not_fit) {
+TEST(PartitionGraph, a_cut_that_does_not_fit) {
   HandMadeGraph g;
   const auto a = g.layer("first", {network_input});
   const auto graph = g.done({g.layer("second", {a})});
   const auto refusal = [&](const std::vector<int>& stage_of_node) {
-    return complaint<PlanError>([&] { cut(graph, stage_of_node, 2); });
+    return error_text<ScheduleError>([&] { partition(graph, stage_of_node, 2); });
   };
-  EXPECT_EQ(refusal({0}), "the cut names 1 stages for a network of 2 nodes: one for each node");
-  EXPECT_EQ(refusal({0, 2}), "the cut puts 'second' on stage 2, but there are 2");
-  EXPECT_EQ(refusal({-1, 0}), "the cut puts 'first' on stage -1, but there are 2");
+  EXPECT_EQ(refusal({0}), "the partition names 1 stages for a network of 2 nodes: one for each node");
+  EXPECT_EQ(refusal({0, 2}), "the partition puts 'second' on stage 2, but there are 2");
+  EXPECT_EQ(refusal({-1, 0}), "the partition puts 'first' on stage -1, but there are 2");
   EXPECT_EQ(refusal({1, 0}),
-            "the cut puts 'second' on stage 0, before 'first', which it needs: stages must not "
+            "the partition puts 'second' on stage 0, before 'first', which it needs: stages must not "
             "decrease along the data flow");
 }
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -76,7 +76,7 @@ TEST(Value, AnotherShapeThanTheSamplesIsRefused) {
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.sample = {torch::zeros({1, 5}, torch::kInt64)}});
   EXPECT_EQ(pipeline.infer(torch::randint(11, {4, 5})).output().size(0), 4);
-  const std::string text = complaint<Failure>([&] {
+  const std::string text = error_text<Failure>([&] {
     static_cast<void>(pipeline.infer(torch::randint(11, {4, 10})).output());
   });
   EXPECT_TRUE(says(text, "view", "[4, 10, 16]", "[n, 5, 16]", "sample")) << text;
@@ -99,9 +99,10 @@ TEST(Value, KnowsItsShapeAndTypeFromASample) {
     EXPECT_FALSE(x.size(0).is_number());
     EXPECT_EQ((x.size(0) * 6 / 2).factor(), 3);
     EXPECT_EQ(static_cast<std::int64_t>(x.size(0) * 6 / x.size(0)), 6);
-    EXPECT_TRUE(says(complaint<PlanError>([&] { static_cast<void>(1.0 / x.size(0)); }), "number of samples", "auto n"));
-    EXPECT_TRUE(says(complaint<PlanError>([&] { static_cast<void>(x.size(0) / 4); }), "evenly"));
-    EXPECT_TRUE(says(complaint<PlanError>([&] { x.size(2); }), "dimension 2", "2 dimensions"));
+    EXPECT_TRUE(
+        says(error_text<ScheduleError>([&] { static_cast<void>(1.0 / x.size(0)); }), "number of samples", "auto n"));
+    EXPECT_TRUE(says(error_text<ScheduleError>([&] { static_cast<void>(x.size(0) / 4); }), "evenly"));
+    EXPECT_TRUE(says(error_text<ScheduleError>([&] { x.size(2); }), "dimension 2", "2 dimensions"));
     const Value y = network.norm(x);
     EXPECT_EQ(y.scalar_type(), torch::kFloat32);
     const Values all = network.lstm.call({y.unsqueeze(0)});
@@ -110,8 +111,9 @@ TEST(Value, KnowsItsShapeAndTypeFromASample) {
     EXPECT_EQ(x.flatten(0, 1).size(0).factor(), 6);
     const Value measured = apply(
         "measured", [](const Tensors& t) { return t[0] * torch::ones({5}); }, Values{y});
-    EXPECT_TRUE(says(complaint<PlanError>([&] { measured.size(0); }), "the shape of 'measured'", "samples of zeros"));
-    EXPECT_TRUE(says(complaint<PlanError>([&] { y + torch::ones({6}).requires_grad_(); }), "'add'",
+    EXPECT_TRUE(
+        says(error_text<ScheduleError>([&] { measured.size(0); }), "the shape of 'measured'", "samples of zeros"));
+    EXPECT_TRUE(says(error_text<ScheduleError>([&] { y + torch::ones({6}).requires_grad_(); }), "'add'",
                      "requires a gradient", "add_parameter"));
     looked = true;
     return y;

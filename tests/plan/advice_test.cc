@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/stage_layers.h"
 #include "penstock/trace/text_table.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 #include "tests/trace/made_trace.h"
 
@@ -16,19 +16,19 @@ namespace {
 
 constexpr double tiny = 1e-9;
 
-/// The remedy of one kind; one that saves nothing where there is none.
-Remedy remedy(const Advice& advice, RemedyKind kind) {
-  for (const Remedy& one : advice.remedies)
+/// The recommendation of one kind; one that saves nothing where there is none.
+Recommendation recommendation(const Advice& advice, RecommendationKind kind) {
+  for (const Recommendation& one : advice.recommendations)
     if (one.kind == kind) return one;
   return {kind, advice.step_ms, 0, "none"};
 }
 
-double makespan(const Schedule& words, const Costs& costs) { return simulate(words, costs).makespan; }
+double makespan(const Schedule& instructions, const Costs& costs) { return simulate(instructions, costs).makespan; }
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-/// `costs` in the settings of `trace`, the stages cut behind these layers.
-void tell_layers(Trace& trace, const LayerCosts& costs, std::vector<std::size_t> ends) {
+/// `costs` in the settings of `trace`, the stages partition behind these layers.
+void report_layers(Trace& trace, const LayerCosts& costs, std::vector<std::size_t> ends) {
   ends.push_back(costs.layers.size());
   StageLayers stages;
   std::size_t at = 0;
@@ -50,7 +50,7 @@ LayerCosts two_layers() {
 TEST(Advice, a_better_schedule) {
   const Advice advice = advise(made_trace({.schedule = "sequential"}));
   EXPECT_DOUBLE_EQ(advice.step_ms, 24);
-  const Remedy best = remedy(advice, RemedyKind::schedule);
+  const Recommendation best = recommendation(advice, RecommendationKind::schedule);
   EXPECT_DOUBLE_EQ(best.step_ms, makespan(generate("1f1b", {.ranks = 2, .micro_batches = 4}), Costs::unit()));
   EXPECT_NEAR(best.saved, 1 - 15.0 / 24, tiny);
   EXPECT_EQ(advice.sentence,
@@ -63,16 +63,16 @@ TEST(Advice, layers_say_what_a_split_b_takes) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 4};
   const Costs costs{.forward = {2}, .input_grad = {3}, .weight_grad = {1}};
   Trace trace = made_trace({.shape = shape, .costs = costs});
-  EXPECT_LT(remedy(advise(trace), RemedyKind::schedule).saved, tiny);
+  EXPECT_LT(recommendation(advise(trace), RecommendationKind::schedule).saved, tiny);
 
   LayerCosts layers = two_layers();
   for (LayerCost& layer : layers.layers) layer.input_grad = 3;  // for a W of 1
-  tell_layers(trace, layers, {1});
+  report_layers(trace, layers, {1});
   double fastest = 1e300;
   for (const Generator& generator : generators())
     if (generator.name != "forward-only" && generator.min_chunks == 1)
       fastest = std::min(fastest, makespan(generate(generator.name, shape, {.costs = costs}), costs));
-  const Remedy best = remedy(advise(trace), RemedyKind::schedule);
+  const Recommendation best = recommendation(advise(trace), RecommendationKind::schedule);
   EXPECT_NEAR(best.step_ms, fastest, tiny);
   EXPECT_GT(best.saved, 0.02);
   EXPECT_NEAR(best.saved, 1 - fastest / makespan(generate("1f1b", shape), costs), tiny);
@@ -80,8 +80,8 @@ TEST(Advice, layers_say_what_a_split_b_takes) {
 
 TEST(Advice, more_chunks_where_layers_are_known) {
   Trace trace = made_trace({.costs = {.forward = {4}, .input_grad = {4}, .weight_grad = {4}}});
-  tell_layers(trace, even_layers(), {4});
-  const Remedy best = remedy(advise(trace), RemedyKind::schedule);
+  report_layers(trace, even_layers(), {4});
+  const Recommendation best = recommendation(advise(trace), RecommendationKind::schedule);
   EXPECT_TRUE(test::says(best.sentence, "chunks per rank in place of '1f1b' would save "));
   EXPECT_LT(best.step_ms, makespan(generate("interleaved", {.ranks = 2, .micro_batches = 4, .chunks = 2}),
                                    {.forward = {2}, .input_grad = {2}, .weight_grad = {2}}) +
@@ -93,36 +93,37 @@ TEST(Advice, fused_weight_gradients) {
   Trace trace = made_trace({.shape = shape, .costs = {.forward = {1}, .input_grad = {1}, .weight_grad = {1}}});
   LayerCosts layers = two_layers();
   for (LayerCost& layer : layers.layers) layer.weight_grad_fused = 0.25;
-  EXPECT_EQ(remedy(advise(trace), RemedyKind::fused).sentence, "none");
-  tell_layers(trace, layers, {1});
+  EXPECT_EQ(recommendation(advise(trace), RecommendationKind::fused).sentence, "none");
+  report_layers(trace, layers, {1});
   const Advice advice = advise(trace);
   const Costs costs{.forward = {1}, .input_grad = {1}, .weight_grad = {1}, .weight_grad_fused = {0.25}};
   const double fused = makespan(fuse_w(generate("1f1b", shape)), costs);
-  EXPECT_NEAR(remedy(advice, RemedyKind::fused).step_ms, fused, tiny);
+  EXPECT_NEAR(recommendation(advice, RecommendationKind::fused).step_ms, fused, tiny);
   EXPECT_TRUE(test::says(advice.sentence,
                          say("What would help most: fused weight gradients (--weight-gradients fused) would save ",
                              percent(1 - fused / 51), " of a step: ", fixed(fused, 2),
                              " ms instead of 51.00 ms; its fullest rank holds ")))
       << advice.sentence;
   layers.memory_cap_bytes = 100 + 4 * 3;  // of a micro-batch of one sample
-  tell_layers(trace, layers, {1});
-  EXPECT_EQ(remedy(advise(trace), RemedyKind::fused).sentence, "none") << "there is no room for it";
+  report_layers(trace, layers, {1});
+  EXPECT_EQ(recommendation(advise(trace), RecommendationKind::fused).sentence, "none") << "there is no space for it";
 }
 
 TEST(Advice, a_better_cut_names_the_layer) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 32};
   const Costs uneven{.forward = {5, 3}, .input_grad = {5, 3}, .weight_grad = {5, 3}};
   Trace trace = made_trace({.schedule = "zb-h1", .shape = shape, .costs = uneven});
-  tell_layers(trace, even_layers(), {5});
+  report_layers(trace, even_layers(), {5});
   const Advice advice = advise(trace);
   const double even = makespan(generate("zb-h1", shape), {.forward = {4}, .input_grad = {4}, .weight_grad = {4}});
   const double now = makespan(generate("zb-h1", shape), uneven);
   EXPECT_NEAR(advice.step_ms, now, tiny);
-  EXPECT_NEAR(remedy(advice, RemedyKind::cut).step_ms, even, tiny);
-  EXPECT_EQ(remedy(advice, RemedyKind::cut).sentence,
-            say("stage 0 is 66.7 % heavier than stage 1: to cut after layer 'layer3' instead of 'layer4' would save ",
-                percent(1 - even / now), " of a step: ", fixed(even, 2), " ms instead of ", fixed(now, 2), " ms"));
-  EXPECT_GT(remedy(advice, RemedyKind::cut).saved, 0.15);
+  EXPECT_NEAR(recommendation(advice, RecommendationKind::partition).step_ms, even, tiny);
+  EXPECT_EQ(
+      recommendation(advice, RecommendationKind::partition).sentence,
+      say("stage 0 is 66.7 % heavier than stage 1: to partition after layer 'layer3' instead of 'layer4' would save ",
+          percent(1 - even / now), " of a step: ", fixed(even, 2), " ms instead of ", fixed(now, 2), " ms"));
+  EXPECT_GT(recommendation(advice, RecommendationKind::partition).saved, 0.15);
 }
 
 TEST(Advice, an_even_cut_where_layers_are_not_known) {
@@ -132,9 +133,9 @@ TEST(Advice, an_even_cut_where_layers_are_not_known) {
   const double even = makespan(generate("1f1b", shape), {.forward = {4}, .input_grad = {4}, .weight_grad = {4}});
   const double now = makespan(generate("1f1b", shape), uneven);
   EXPECT_EQ(advice.sentence,
-            say("What would help most: stage 1 is 66.7 % heavier than stage 0: an even cut would save up to ",
+            say("What would help most: stage 1 is 66.7 % heavier than stage 0: an even partition would save up to ",
                 percent(1 - even / now), " of a step: ", fixed(even, 2), " ms instead of ", fixed(now, 2),
-                " ms; --cut time or --schedule auto comes near it."));
+                " ms; --partition time or --schedule auto comes near it."));
 }
 
 TEST(Advice, faster_messages) {
@@ -142,10 +143,11 @@ TEST(Advice, faster_messages) {
   const Advice advice = advise(made_trace({.costs = costs}));
   const double now = makespan(generate("1f1b", {.ranks = 2, .micro_batches = 4}), costs);
   EXPECT_DOUBLE_EQ(advice.step_ms, now);
-  EXPECT_EQ(remedy(advice, RemedyKind::messages).sentence,
+  EXPECT_EQ(recommendation(advice, RecommendationKind::messages).sentence,
             say("messages are on their way for 5.00 ms each: faster ones would save up to ", percent(1 - 15 / now),
                 " of a step: 15.00 ms instead of ", fixed(now, 2), " ms"));
-  EXPECT_EQ(advice.sentence, say("What would help most: ", remedy(advice, RemedyKind::messages).sentence, "."));
+  EXPECT_EQ(advice.sentence,
+            say("What would help most: ", recommendation(advice, RecommendationKind::messages).sentence, "."));
 }
 
 TEST(Advice, the_optimiser) {
@@ -178,22 +180,23 @@ TEST(Advice, nothing_where_ranks_compute_all_the_time) {
 
 TEST(Advice, the_largest_saving_comes_first_and_is_the_one_that_is_told) {
   const Advice advice = advise(made_trace({.costs = {.forward = {1, 2}, .update = {3}, .message = 1}, .steps = 4}));
-  EXPECT_EQ(advice.remedies.size(), 5u);
-  EXPECT_TRUE(std::is_sorted(advice.remedies.begin(), advice.remedies.end(),
-                             [](const Remedy& a, const Remedy& b) { return a.saved > b.saved; }));
-  for (const Remedy& one : advice.remedies) EXPECT_NEAR(one.saved, 1 - one.step_ms / advice.step_ms, tiny);
-  EXPECT_EQ(advice.sentence, say("What would help most: ", advice.remedies.front().sentence, "."));
+  EXPECT_EQ(advice.recommendations.size(), 5u);
+  EXPECT_TRUE(std::is_sorted(advice.recommendations.begin(), advice.recommendations.end(),
+                             [](const Recommendation& a, const Recommendation& b) { return a.saved > b.saved; }));
+  for (const Recommendation& one : advice.recommendations)
+    EXPECT_NEAR(one.saved, 1 - one.step_ms / advice.step_ms, tiny);
+  EXPECT_EQ(advice.sentence, say("What would help most: ", advice.recommendations.front().sentence, "."));
 }
 
 TEST(Advice, costs_that_are_not_the_run_s_are_refused) {
   Trace trace = made_trace({});
   const auto complaint_of = [&](const LayerCosts& costs) {
-    return test::complaint<Misuse>([&] { advise(trace, costs); });
+    return test::error_text<Misuse>([&] { advise(trace, costs); });
   };
   EXPECT_EQ(complaint_of(two_layers()),
             "the trace does not say which layers its stages have (no setting 'layers'): costs of layers tell nothing "
             "about it; leave them out");
-  tell_layers(trace, even_layers(), {4});
+  report_layers(trace, even_layers(), {4});
   EXPECT_EQ(complaint_of(two_layers()),
             "layer 2 of the trace is 'layer2', and the costs have no layer there: these "
             "are not the costs of this run's model");

@@ -24,11 +24,11 @@ TEST(Calibrate, the_run_s_own_cut_costs_what_was_measured) {
     costs.samples = 12 * *rc::gen::inRange(1, 4);
     const int m = *rc::gen::element(1, 3, 4);
     const auto name = *rc::gen::element<std::string>("1f1b", "1f1b-early", "gpipe");
-    Schedule words = generate(name, {.ranks = costs.ranks, .micro_batches = m});
-    if (*rc::gen::arbitrary<bool>()) words = fuse_w(words);
+    Schedule instructions = generate(name, {.ranks = costs.ranks, .micro_batches = m});
+    if (*rc::gen::arbitrary<bool>()) instructions = fuse_w(instructions);
     Stages stages;
     for (int s = 0; s < costs.ranks; ++s) stages.push_back({s, s + 1 < costs.ranks ? s + 1 : n});
-    const bool is_split = gradient_words(words).unsplit < 1;
+    const bool is_split = gradient_instructions(instructions).unsplit < 1;
     const auto some = [&] {
       std::vector<double> list;
       for (int s = 0; s < costs.ranks; ++s) list.push_back(*rc::gen::inRange(0, 40) / 4.0);
@@ -41,11 +41,11 @@ TEST(Calibrate, the_run_s_own_cut_costs_what_was_measured) {
     measured.update = some();
     measured.message = costs.ranks > 1 ? *rc::gen::inRange(0, 9) / 4.0 : 0;
 
-    const LayerCosts fitted = calibrated(costs, {words, stages, measured});
-    const Costs found = stage_costs(LayerSums(fitted, m), words.rank_of_stage, stages);
+    const LayerCosts fitted = calibrated(costs, {instructions, stages, measured});
+    const Costs found = stage_costs(LayerSums(fitted, m), instructions.rank_of_stage, stages);
     expect_near(found.forward, measured.forward);
     RC_ASSERT(std::abs(found.message - measured.message) < 1e-9);
-    expect_near(simulate(words, found).busy, simulate(words, measured).busy);
+    expect_near(simulate(instructions, found).busy, simulate(instructions, measured).busy);
     if (is_split) expect_near(found.input_grad, measured.input_grad);
   }));
 }
@@ -54,14 +54,14 @@ TEST(Calibrate, unit_and_size_of_micro_batch_do_not_matter) {
   LayerCosts costs = even_layers();
   costs.layers[0].weight_grad_fused = 0.5;
   costs.layers[3].backward = 1.5;
-  const Schedule words = generate("1f1b", {.ranks = 2, .micro_batches = 4});
+  const Schedule instructions = generate("1f1b", {.ranks = 2, .micro_batches = 4});
   const Stages stages{{0, 3}, {3, 8}};
   const Costs measured{
       .forward = {30, 40}, .input_grad = {50, 60}, .weight_grad = {0, 0}, .update = {7, 8}, .message = 2};
   LayerCosts other = costs;
   other.time_unit = "us";
   other.samples *= 2;
-  other.word_overhead = 3;
+  other.instruction_overhead = 3;
   other.link = {.bytes_per_unit = 0, .latency = 70};
   for (LayerCost& layer : other.layers) {
     layer.forward *= 1000;
@@ -71,9 +71,9 @@ TEST(Calibrate, unit_and_size_of_micro_batch_do_not_matter) {
     if (layer.backward) *layer.backward *= 1000;
     layer.activation_bytes /= 2;
   }
-  const LayerCosts a = calibrated(costs, {words, stages, measured});
-  const LayerCosts b = calibrated(other, {words, stages, measured});
-  EXPECT_EQ(stage_costs(LayerSums(b, 4), words.rank_of_stage, stages).message, 2);
+  const LayerCosts a = calibrated(costs, {instructions, stages, measured});
+  const LayerCosts b = calibrated(other, {instructions, stages, measured});
+  EXPECT_EQ(stage_costs(LayerSums(b, 4), instructions.rank_of_stage, stages).message, 2);
   for (std::size_t layer = 0; layer < a.layers.size(); ++layer) {
     EXPECT_DOUBLE_EQ(a.layers[layer].weight_grad, b.layers[layer].weight_grad);
     EXPECT_DOUBLE_EQ(a.layers[layer].backward.value_or(0), b.layers[layer].backward.value_or(0));

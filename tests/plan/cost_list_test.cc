@@ -12,7 +12,7 @@ TEST(CostList, one_or_many) {
   EXPECT_EQ(parse_cost_list("--cost-f", "1,2,0,1e-3"), (std::vector<double>{1, 2, 0, 0.001}));
 }
 
-std::string complaint(std::string_view text) {
+std::string error_text(std::string_view text) {
   try {
     parse_cost_list("--cost-w", text);
   } catch (const ConfigError& error) {
@@ -22,15 +22,15 @@ std::string complaint(std::string_view text) {
 }
 
 TEST(CostList, says_which_cost_is_none) {
-  EXPECT_EQ(complaint("1,x,3"),
+  EXPECT_EQ(error_text("1,x,3"),
             "--cost-w 1,x,3: cost 2 is 'x', which is no finite number >= 0; write costs as 1.5 or 1,2,1.5");
-  EXPECT_TRUE(complaint("").starts_with("--cost-w : cost 1 is ''"));
+  EXPECT_TRUE(error_text("").starts_with("--cost-w : cost 1 is ''"));
 }
 
 TEST(CostList, strict) {
   for (const char* text :
        {"", ",", "1,", ",1", "1,,2", "-1", "nan", "inf", "1e999", "0x10", " 1", "1 ", "1;2", "1.5ms", "+1", "1,5 2"})
-    EXPECT_NE(complaint(text), "none") << "'" << text << "'";
+    EXPECT_NE(error_text(text), "none") << "'" << text << "'";
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
 namespace penstock {
@@ -32,7 +32,7 @@ std::string with(const std::string& from, const std::string& to) {
 }
 
 std::string complaint_of(const std::string& text) {
-  return test::complaint<DataError>([&] { read_layer_costs(text); });
+  return test::error_text<DataError>([&] { read_layer_costs(text); });
 }
 
 TEST(LayerCosts, reads_what_the_form_says) {
@@ -42,7 +42,7 @@ TEST(LayerCosts, reads_what_the_form_says) {
   EXPECT_EQ(costs.samples, 10);
   EXPECT_EQ(costs.micro_batch_size, 4);
   EXPECT_EQ(costs.link, (LinkSpeed{.bytes_per_unit = 1000, .latency = 0.5}));
-  EXPECT_EQ(costs.word_overhead, 0);
+  EXPECT_EQ(costs.instruction_overhead, 0);
   EXPECT_FALSE(costs.memory_cap_bytes.has_value());
   ASSERT_EQ(costs.layers.size(), 1u);
   EXPECT_EQ(costs.layers[0], (LayerCost{"a", 1, 0, 2.5, 7, 8, 9}));
@@ -59,8 +59,8 @@ TEST(LayerCosts, a_layer_may_say_more_of_itself) {
   EXPECT_EQ(costs.layers[0].weight_grad_fused, 1.5);
   EXPECT_EQ(costs.layers[0].backward, 0);
   EXPECT_EQ(costs.layers[0].update, 4);
-  EXPECT_EQ(costs.contention, 1);
-  EXPECT_EQ(read_layer_costs(with("\"link\"", "\"contention\": 1.25, \"link\"")).contention, 1.25);
+  EXPECT_EQ(costs.slowdown_under_load, 1);
+  EXPECT_EQ(read_layer_costs(with("\"link\"", "\"contention\": 1.25, \"link\"")).slowdown_under_load, 1.25);
   EXPECT_EQ(complaint_of(with("\"link\"", "\"contention\": 0, \"link\"")),
             "the cost file's contention is 0: it is a factor above 0, 1 where ranks do not slow each other down, and "
             "at most 1e+06");
@@ -110,7 +110,7 @@ TEST(LayerCosts, errors_say_where_and_what_is_possible) {
 TEST(LayerCosts, two_layers_of_one_name_are_refused) {
   LayerCosts costs = even_layers();
   costs.layers[5].name = costs.layers[3].name;
-  EXPECT_EQ(test::complaint<DataError>([&] { write_layer_costs(costs); }),
+  EXPECT_EQ(test::error_text<DataError>([&] { write_layer_costs(costs); }),
             "the cost file's layers[5].name is 'layer3', and so is layers[3].name: a plan tells layers by their names; "
             "number them, say");
 }
@@ -120,10 +120,10 @@ TEST(LayerCosts, every_value_reads_back) {
     LayerCosts costs = any_costs(9);
     if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.micro_batches.clear();
-    if (*rc::gen::arbitrary<bool>()) costs.spread = *rc::gen::inRange(0, 100) / 100.0;
+    if (*rc::gen::arbitrary<bool>()) costs.time_variation = *rc::gen::inRange(0, 100) / 100.0;
     if (*rc::gen::arbitrary<bool>()) costs.cache_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.kernels = "tuned\nlinear 784 1024 streamed\n";
-    if (*rc::gen::arbitrary<bool>()) costs.contention = *rc::gen::inRange(1, 300) / 100.0;
+    if (*rc::gen::arbitrary<bool>()) costs.slowdown_under_load = *rc::gen::inRange(1, 300) / 100.0;
     costs.layers[0].forward = 1.0 / *rc::gen::inRange(1, 1000);
     costs.layers[0].name = "a \"quoted\" name";
     RC_ASSERT(read_layer_costs(write_layer_costs(costs)) == costs);

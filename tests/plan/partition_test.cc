@@ -4,188 +4,146 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
+#include <functional>
+#include <tuple>
+
+#include "penstock/base/error.h"
 
 namespace penstock {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
+using Sizes = std::vector<std::int64_t>;
 
-/// Which rank has each stage.
-std::vector<Rank> in_turns(int ranks, int chunks) {
-  std::vector<Rank> placement;
-  for (int s = 0; s < ranks * chunks; ++s) placement.push_back(Rank(s % ranks));
-  return placement;
+std::vector<LayerSize> layers_of(const Sizes& sizes) {
+  std::vector<LayerSize> layers;
+  for (const std::int64_t size : sizes) layers.push_back({"layer" + std::to_string(layers.size()), size});
+  return layers;
 }
 
-/// Down the ranks and up again, `waves` times one way.
-std::vector<Rank> zigzag(int ranks, int waves) {
-  std::vector<Rank> placement;
-  for (int wave = 0; wave < waves; ++wave)
-    for (int k = 0; k < ranks; ++k) placement.push_back(Rank(wave % 2 == 0 ? k : ranks - 1 - k));
-  return placement;
+std::vector<int> plain(const Partition& partition) {
+  std::vector<int> stages;
+  for (const StageId stage : partition) stages.push_back(stage.value());
+  return stages;
 }
 
-/// Layers with a weight each; what crosses ranks costs something; some stretches are too large for some ranks.
-struct Instance {
-  std::vector<int> weights;
-  std::vector<int> borders;  // by layer: what handing over before it costs
-  std::vector<int> sizes;
-  std::vector<int> room;  // by rank: most size
-  std::vector<Rank> placement;
+std::vector<int> by_parameters(const Sizes& sizes, int stages) {
+  return plain(partition_by_parameters(layers_of(sizes), stages));
+}
 
-  int sum(const std::vector<int>& of, Stretch s) const {
-    return std::accumulate(of.begin() + s.begin, of.begin() + s.end, 0);
-  }
-  double least(Rank rank, std::span<const Stretch> stages) const {
-    double weight = 0, size = 0;
-    for (const Stretch& stage : stages) {
-      weight += sum(weights, stage);
-      size += sum(sizes, stage);
-    }
-    return size > room[rank.index()] ? infinity : weight;
-  }
-  double price(Rank rank, std::span<const Stretch> stages) const {
-    double price = least(rank, stages);
-    for (const Stretch& stage : stages)
-      if (stage.begin > 0) price += borders[static_cast<std::size_t>(stage.begin)];
-    return price;
-  }
-  PartitionProblem problem() const {
-    return {.layers = static_cast<int>(weights.size()),
-            .rank_of_stage = placement,
-            .price = [this](Rank rank, std::span<const Stretch> stages) { return price(rank, stages); },
-            .least = [this](Rank rank, std::span<const Stretch> stages) { return least(rank, stages); },
-            .share = [this](Stretch stretch) { return sum(weights, stretch); }};
-  }
-  double price_of(const Stages& stages) const {
-    double dearest = 0;
-    for (std::size_t rank = 0; rank < room.size(); ++rank) {
-      std::vector<Stretch> own;
-      for (std::size_t s = 0; s < stages.size(); ++s)
-        if (placement[s].index() == rank) own.push_back(stages[s]);
-      dearest = std::max(dearest, price(Rank(static_cast<int>(rank)), own));
-    }
-    return dearest;
-  }
-  /// Every cut there is.
-  double cheapest() const {
-    Stages stages;
-    double best = infinity;
-    const auto n = static_cast<int>(weights.size());
-    const auto extend = [&](const auto& self, int begin) -> void {
-      const auto left = static_cast<int>(placement.size() - stages.size());
-      if (left == 0) best = std::min(best, price_of(stages));
-      if (left == 0) return;
-      for (int end = left == 1 ? n : begin + 1; end <= n - (left - 1); ++end) {
-        stages.push_back({begin, end});
-        self(self, end);
-        stages.pop_back();
-      }
-    };
-    extend(extend, 0);
-    return best;
-  }
-};
+using Stages = std::vector<int>;
 
-Instance any_instance(std::vector<Rank> placement, int most_layers) {
-  const auto stages = static_cast<int>(placement.size());
-  const int n = *rc::gen::inRange(stages, std::max(stages, most_layers) + 1);
-  const auto some = [&](int count, int below) {
-    return *rc::gen::container<std::vector<int>>(static_cast<std::size_t>(count), rc::gen::inRange(0, below));
+TEST(PartitionByParameters, smallest_largest_stage) {
+  EXPECT_EQ(by_parameters({9, 1, 1, 1, 1, 1, 4}, 2), (Stages{0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(by_parameters({1, 2, 3, 4, 5, 6}, 3), (Stages{0, 0, 0, 1, 1, 2}));
+  EXPECT_EQ(by_parameters({5}, 1), (Stages{0}));
+}
+
+// Linear, ReLU, Linear, ReLU, Linear: an activation goes with the layer before it.
+TEST(PartitionByParameters, layers_without_parameters_stay_with_the_layer_before) {
+  EXPECT_EQ(by_parameters({10, 0, 10, 0, 10, 0, 10, 0}, 4), (Stages{0, 0, 1, 1, 2, 2, 3, 3}));
+  EXPECT_EQ(by_parameters({0, 10, 0, 10}, 2), (Stages{0, 0, 0, 1})) << "but a first one opens the first stage";
+}
+
+TEST(PartitionByParameters, no_stage_is_empty_while_layers_suffice) {
+  EXPECT_EQ(by_parameters({10, 0, 10}, 3), (Stages{0, 1, 2}));
+  EXPECT_EQ(by_parameters({0, 0, 0, 0}, 2), (Stages{0, 0, 0, 1}));
+}
+
+TEST(PartitionByParameters, even_among_equals) {
+  // 8 is the largest whatever is done; 1 1 1 1 is better shared 2 and 2 than 1 and 3.
+  EXPECT_EQ(by_parameters({8, 1, 1, 1, 1}, 3), (Stages{0, 1, 1, 2, 2}));
+}
+
+TEST(PartitionByParameters, fewer_layers_than_stages) {
+  EXPECT_EQ(by_parameters({3, 4}, 4), (Stages{2, 3}));
+  EXPECT_EQ(by_parameters({}, 2), Stages{});
+}
+
+TEST(PartitionByParameters, large_models) {
+  const Sizes sizes(4000, 3'000'000'000'000);
+  const Stages partition = by_parameters(sizes, 64);
+  for (int stage = 0; stage < 64; ++stage) {
+    const auto n = std::count(partition.begin(), partition.end(), stage);
+    EXPECT_TRUE(n == 62 || n == 63) << stage << " has " << n;
+  }
+}
+
+TEST(PartitionByParameters, refusals) {
+  EXPECT_THROW(by_parameters({1, 2}, 0), ScheduleError);
+  EXPECT_THROW(by_parameters({1, -2}, 1), ScheduleError);
+}
+
+/// What partition.h promises, in its order: largest stage, squares, then layers in the last stages.
+using Cost = std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>;
+
+Cost cost_of(const Sizes& sizes, const std::vector<std::size_t>& starts) {
+  Cost cost{0, 0, {}};
+  for (std::size_t s = 0; s < starts.size(); ++s) {
+    const std::size_t end = s + 1 < starts.size() ? starts[s + 1] : sizes.size();
+    std::int64_t size = 0;
+    for (std::size_t i = starts[s]; i < end; ++i) size += sizes[i];
+    std::get<0>(cost) = std::max(std::get<0>(cost), size);
+    std::get<1>(cost) += size * size;
+    std::get<2>(cost).insert(std::get<2>(cost).begin(), static_cast<std::int64_t>(end - starts[s]));
+  }
+  return cost;
+}
+
+/// The best of all partitions without an empty stage.
+Cost best_cost(const Sizes& sizes, std::size_t stages) {
+  Cost best{INT64_MAX, 0, {}};
+  std::vector<std::size_t> starts{0};
+  const std::function<void()> extend = [&] {
+    if (starts.size() == stages) {
+      best = std::min(best, cost_of(sizes, starts));
+      return;
+    }
+    for (std::size_t next = starts.back() + 1; next < sizes.size(); ++next) {
+      starts.push_back(next);
+      extend();
+      starts.pop_back();
+    }
   };
-  Instance instance{some(n, 20), some(n, *rc::gen::element(1, 8)), some(n, 10), {}, std::move(placement)};
-  const int ranks = std::max_element(instance.placement.begin(), instance.placement.end())->value() + 1;
-  const int all = instance.sum(instance.sizes, {0, n});
-  for (int rank = 0; rank < ranks; ++rank)
-    instance.room.push_back(*rc::gen::element(all, all, *rc::gen::inRange(0, all + 1)));
-  return instance;
+  extend();
+  return best;
 }
 
-void expect_whole(const Stages& stages, int layers) {
-  RC_ASSERT(stages.front().begin == 0);
-  RC_ASSERT(stages.back().end == layers);
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    RC_ASSERT(stages[s].begin < stages[s].end);
-    if (s > 0) RC_ASSERT(stages[s].begin == stages[s - 1].end);
+RC_GTEST_PROP(PartitionByParameters, is_the_best_of_all_cuts, ()) {
+  const auto sizes = *rc::gen::nonEmpty(
+      rc::gen::resize(10, rc::gen::container<Sizes>(rc::gen::element<std::int64_t>(0, 0, 1, 1, 2, 3, 5, 8, 13))));
+  const int stages = *rc::gen::inRange(1, static_cast<int>(sizes.size()) + 1);
+  const Stages partition = by_parameters(sizes, stages);
+  RC_ASSERT(std::is_sorted(partition.begin(), partition.end()));
+  std::vector<std::size_t> starts;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto first = std::find(partition.begin(), partition.end(), stage);
+    RC_ASSERT(first != partition.end());
+    starts.push_back(static_cast<std::size_t>(first - partition.begin()));
+  }
+  RC_ASSERT(cost_of(sizes, starts) == best_cost(sizes, static_cast<std::size_t>(stages)));
+  // Only a stage without any parameters may begin with a layer that has none.
+  for (std::size_t s = 1; s < starts.size(); ++s) {
+    const std::size_t end = s + 1 < starts.size() ? starts[s + 1] : sizes.size();
+    const auto at = [&](std::size_t i) { return sizes.begin() + static_cast<std::ptrdiff_t>(i); };
+    RC_ASSERT(sizes[starts[s]] > 0 || std::count(at(starts[s]), at(end), 0) == at(end) - at(starts[s]));
   }
 }
 
-void expect_cheapest(const Instance& instance) {
-  const double cheapest = instance.cheapest();
-  const auto partition = cheapest_partition(instance.problem());
-  RC_CLASSIFY(cheapest < infinity, "possible");
-  RC_ASSERT(partition.has_value() == (cheapest < infinity));
-  if (!partition) return;
-  expect_whole(partition->stages, static_cast<int>(instance.weights.size()));
-  RC_ASSERT(partition->exact);
-  RC_ASSERT(partition->price == cheapest);
-  RC_ASSERT(instance.price_of(partition->stages) == cheapest);
+TEST(PartitionUniformly, last_stages_take_one_more) {
+  EXPECT_EQ(plain(partition_uniformly(layers_of(Sizes(10, 1)), 4)), (Stages{0, 0, 1, 1, 2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(plain(partition_uniformly(layers_of(Sizes(4, 1)), 2)), (Stages{0, 0, 1, 1}));
+  EXPECT_EQ(plain(partition_uniformly(layers_of(Sizes(2, 1)), 4)), (Stages{2, 3}));
+  EXPECT_THROW(partition_uniformly({}, 0), ScheduleError);
 }
 
-TEST(Partition, one_stage_per_rank_is_exact) {
-  EXPECT_TRUE(rc::check("== the best of all cuts",
-                        [] { expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 6), 1), 11)); }));
-}
-
-TEST(Partition, interleaved_stages_are_exact) {
-  EXPECT_TRUE(rc::check("== the best of all cuts",
-                        [] { expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 4), 2), 11)); }));
-  EXPECT_TRUE(rc::check("== the best of all cuts, 3 and 4 chunks", [] {
-    expect_cheapest(any_instance(in_turns(*rc::gen::inRange(1, 3), *rc::gen::inRange(3, 5)), 11));
-  }));
-}
-
-TEST(Partition, a_V_and_a_W_are_exact) {
-  EXPECT_TRUE(rc::check("== the best of all cuts",
-                        [] { expect_cheapest(any_instance(zigzag(*rc::gen::inRange(2, 5), 2), 12)); }));
-  EXPECT_TRUE(rc::check("== the best of all cuts, 3 and 4 waves",
-                        [] { expect_cheapest(any_instance(zigzag(2, *rc::gen::inRange(3, 5)), 12)); }));
-}
-
-TEST(Partition, other_placements_give_a_whole_cut_that_says_it_may_not_be_the_best) {
-  EXPECT_TRUE(rc::check("no better than the best of all cuts", [] {
-    const Instance instance = any_instance({Rank(0), Rank(1), Rank(0), Rank(0), Rank(1)}, 10);
-    const auto partition = cheapest_partition(instance.problem());
-    if (!partition) return;
-    expect_whole(partition->stages, static_cast<int>(instance.weights.size()));
-    RC_ASSERT(!partition->exact);
-    RC_ASSERT(partition->price == instance.price_of(partition->stages));
-    RC_ASSERT(partition->price >= instance.cheapest());
-  }));
-}
-
-Instance even(int layers, std::vector<Rank> placement, int ranks) {
-  const auto n = static_cast<std::size_t>(layers);
-  return {std::vector<int>(n, 3), std::vector<int>(n, 0), std::vector<int>(n, 0),
-          std::vector<int>(static_cast<std::size_t>(ranks), 1), std::move(placement)};
-}
-
-TEST(Partition, many_layers) {
-  EXPECT_EQ(cheapest_partition(even(2000, in_turns(64, 1), 64).problem())->price, 3 * 32);
-  EXPECT_EQ(cheapest_partition(even(130, zigzag(8, 2), 8).problem())->price, 3 * 17);
-  EXPECT_EQ(cheapest_partition(even(130, in_turns(8, 2), 8).problem())->price, 3 * 17);
-}
-
-TEST(Partition, a_search_that_is_given_up_says_so_and_keeps_to_what_is_known) {
-  const Instance instance = even(40, in_turns(4, 2), 4);
-  const auto known = cheapest_partition(instance.problem());
-  const auto hasty = cheapest_partition(instance.problem(), {known->stages}, 3);
-  EXPECT_FALSE(hasty->exact);
-  EXPECT_EQ(hasty->price, known->price);
-}
-
-TEST(Partition, nothing_is_searched_for_below_a_price_of_0) {
-  Instance costless = even(4000, in_turns(4, 4), 4);  // 10^10 ways to place the borders between the waves
-  std::fill(costless.weights.begin(), costless.weights.end(), 0);
-  const auto partition = cheapest_partition(costless.problem());
-  EXPECT_EQ(partition->price, 0);
-  EXPECT_TRUE(partition->exact);
-}
-
-TEST(Partition, fewer_layers_than_stages) {
-  EXPECT_FALSE(cheapest_partition(even(3, in_turns(2, 2), 2).problem()).has_value());
+// The ten parts of ResNet-50 with 1000 classes, on two stages: most parameters are at its end, most work is not.
+TEST(Partitions, of_resnet_50) {
+  const Sizes resnet{9'408, 128, 0, 0, 215'808, 1'219'584, 7'098'368, 14'964'736, 0, 2'049'000};
+  EXPECT_EQ(by_parameters(resnet, 2), (Stages{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));  // conv1..layer3 | layer4..fc
+  EXPECT_EQ(plain(partition_uniformly(layers_of(resnet), 2)), (Stages{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  // Sixteen layers on four ranks with two chunks: rank 0 has the first two, and the ninth and tenth.
+  const Stages pairs = plain(partition_uniformly(layers_of(Sizes(16, 1)), 8));
+  EXPECT_EQ(pairs, (Stages{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/planner.h"
 #include "penstock/schedule/schedule.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
 namespace penstock {
@@ -68,7 +68,7 @@ template <class Error = DataError>
 std::string complaint_with(const std::string& from, const std::string& to) {
   std::string text = write_plan(small_plan());
   text.replace(text.find(from), from.size(), to);
-  return test::complaint<Error>([&] { read_plan(text); });
+  return test::error_text<Error>([&] { read_plan(text); });
 }
 
 TEST(PlanFile, carries_the_kernels_that_were_timed) {
@@ -83,13 +83,13 @@ TEST(PlanFile, carries_the_kernels_that_were_timed) {
 TEST(PlanFile, says_where_it_cuts) {
   Plan plan;
   plan.stages = {{"a", "b"}, {"c"}, {"d", "e"}};
-  EXPECT_EQ(cut_of(plan), "c,d");
+  EXPECT_EQ(partition_of(plan), "c,d");
   plan.stages = {{"a"}};
-  EXPECT_EQ(cut_of(plan), "uniform");
+  EXPECT_EQ(partition_of(plan), "uniform");
 }
 
 TEST(PlanFile, errors_say_where_and_what_is_possible) {
-  EXPECT_EQ(test::complaint<DataError>([] { read_plan("{}"); }),
+  EXPECT_EQ(test::error_text<DataError>([] { read_plan("{}"); }),
             "the plan file must say \"penstock_plan\": 1 in its one object: `penstock plan --output FILE` writes one");
   EXPECT_EQ(complaint_with("\"penstock_plan\": 1", "\"penstock_plan\": 9"),
             "the plan file's penstock_plan is 9: 1 to 1 is possible");
@@ -106,8 +106,8 @@ TEST(PlanFile, errors_say_where_and_what_is_possible) {
             "0W0-2 names micro-batch 2, but there are 2 micro-batches");
   EXPECT_EQ(complaint_with("0W0-1", "0W0-1 0STEP"),
             "the plan file's schedule has messages or a step in it: a plan holds "
-            "compute words, and the model's links say what is added");
-  EXPECT_TRUE(test::says(complaint_with<PlanError>("1F1 1I1", "1I1 1F1"), "deadlock", "rank 1 |"));
+            "compute instructions, and the model's links say what is added");
+  EXPECT_TRUE(test::says(complaint_with<ScheduleError>("1F1 1I1", "1I1 1F1"), "deadlock", "rank 1 |"));
 }
 
 TEST(PlanFile, what_cannot_be_read_is_not_written) {

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/cut.h"
 #include "penstock/plan/layer_sums.h"
+#include "penstock/plan/partition.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/schedule/schedule.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
 namespace penstock {
@@ -20,10 +20,10 @@ namespace {
 
 double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
-Stages stages_of(const Cut& cut) {
+Stages stages_of(const Partition& partition) {
   Stages stages;
-  for (std::size_t layer = 0; layer < cut.size(); ++layer) {
-    if (layer == 0 || cut[layer] != cut[layer - 1]) stages.push_back({static_cast<int>(layer), 0});
+  for (std::size_t layer = 0; layer < partition.size(); ++layer) {
+    if (layer == 0 || partition[layer] != partition[layer - 1]) stages.push_back({static_cast<int>(layer), 0});
     stages.back().end = static_cast<int>(layer) + 1;
   }
   return stages;
@@ -39,14 +39,14 @@ Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_bat
   const LayerSums sums(costs, micro_batches);
   const ScheduleShape shape{costs.ranks, micro_batches, generator.default_chunks};
   std::vector<LayerSize> layers(costs.layers.size());
-  const Stages stages = stages_of(cut_uniformly(layers, shape.ranks * shape.chunks));
+  const Stages stages = stages_of(partition_uniformly(layers, shape.ranks * shape.chunks));
   const std::vector<Rank> placement = generate(generator.name, shape).rank_of_stage;
   const Costs of_stages = stage_costs(sums, placement, stages);
   const Schedule schedule = generate(generator.name, shape, {.costs = of_stages, .memory_limit = 1});
   return {simulate(schedule, of_stages).makespan, most(memory_bytes(sums, schedule, stages))};
 }
 
-/// What is held, counted word by word.
+/// What is held, counted instruction by instruction.
 double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
   const LayerSums sums(costs, plan.schedule.micro_batches);
   Stages stages;
@@ -60,13 +60,13 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
     for (std::size_t s = 0; s < stages.size(); ++s)
       if (plan.schedule.rank_of_stage[s].index() == rank) held += sums.parameter_bytes(stages[s]);
     peak = std::max(peak, held);
-    for (const Instruction& word : plan.schedule.orders[rank]) {
-      const double context = sums.activation_bytes(stages[word.stage().index()]);
-      if (word.op() == Op::forward) held += context;
+    for (const Instruction& instruction : plan.schedule.orders[rank]) {
+      const double context = sums.activation_bytes(stages[instruction.stage().index()]);
+      if (instruction.op() == Op::forward) held += context;
       peak = std::max(peak, held);
-      if (word.op() == Op::backward) held -= context;
-      if (word.op() == Op::input_grad) held -= context * (1 - costs.weight_share);
-      if (word.op() == Op::weight_grad) held -= context * costs.weight_share * word.micro_batch_count();
+      if (instruction.op() == Op::backward) held -= context;
+      if (instruction.op() == Op::input_grad) held -= context * (1 - costs.weight_share);
+      if (instruction.op() == Op::weight_grad) held -= context * costs.weight_share * instruction.micro_batch_count();
     }
   }
   return std::ceil(peak);
@@ -74,7 +74,7 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
 
 TEST(Planner, even_layers_are_cut_evenly) {
   const Planned planned = make_plan(even_layers(), {.schedules = {"1f1b"}, .weight_gradients = WeightMode::stream});
-  ASSERT_EQ(planned.trials.size(), 1u);
+  ASSERT_EQ(planned.candidates.size(), 1u);
   EXPECT_EQ(planned.plan.prediction.makespan, (4 + 1) * 12);
   EXPECT_EQ(planned.plan.prediction.memory_bytes, (std::vector<double>{400 + 2 * 40, 400 + 40}));
   EXPECT_EQ(planned.plan.prediction.peak_activations, (std::vector<double>{2, 1}));
@@ -86,16 +86,16 @@ TEST(Planner, even_layers_are_cut_evenly) {
 
 TEST(Planner, times_grow_with_the_micro_batch_and_the_overhead_of_a_word_does_not) {
   LayerCosts costs = even_layers();
-  costs.word_overhead = 1;
+  costs.instruction_overhead = 1;
   costs.micro_batches = {2};  // of 8 samples: twice as large as measured
-  const PlanWishes gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
+  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, (2 + 1) * (2 * 12 + 2));
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.memory_bytes[0], 400 + 2 * 2 * 40);
 }
 
 TEST(Planner, many_small_words_are_worth_fusing) {
   LayerCosts costs = even_layers();
-  costs.word_overhead = 1;
+  costs.instruction_overhead = 1;
   const Planned planned = make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}});
   EXPECT_EQ(planned.plan.weight_gradients, WeightMode::fused);
   EXPECT_EQ(planned.plan.schedule, fuse_w(generate("gpipe", {.ranks = 2, .micro_batches = 4})));
@@ -122,27 +122,27 @@ TEST(Planner, the_cache_keeps_gradients_for_the_next_w_of_a_stage) {
 }
 
 // F and I were measured with all of a rank's parameters in turn, 200 bytes, of which half stay in the cache: with two
-// chunks of 100 bytes each, all of it does. Words of one stage come four in a row.
+// chunks of 100 bytes each, all of it does. Instructions of one stage come four in a row.
 TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
   LayerCosts costs = even_layers();
-  const auto foretold = [&](int chunks) {
+  const auto predicted = [&](int chunks) {
     const Planned planned = make_plan(costs, {.schedules = {"looped-bfs"}, .weight_gradients = WeightMode::fused});
-    for (const Trial& trial : planned.trials)
-      if (trial.chunks == chunks) return trial.prediction.makespan;
+    for (const Candidate& candidate : planned.candidates)
+      if (candidate.chunks == chunks) return candidate.prediction.makespan;
     return 0.0;
   };
   for (LayerCost& layer : costs.layers) layer.update = 1;
-  const double large = foretold(1), small = foretold(2);
+  const double large = predicted(1), small = predicted(2);
   for (LayerCost& layer : costs.layers) {
     layer.forward_cached = 0.5;
     layer.input_grad_cached = 0.75;
   }
-  EXPECT_EQ(foretold(2), small) << "no cache is known of";
+  EXPECT_EQ(predicted(2), small) << "no cache is known of";
   costs.cache_bytes = 100;
-  EXPECT_EQ(foretold(1), large);
+  EXPECT_EQ(predicted(1), large);
   // Of each rank's 8 F's and 8 I's all but the first of four are spared a half and a quarter for each of two layers.
-  EXPECT_NEAR(foretold(2), small - 6 * (1 + 0.5), 1.5);
-  EXPECT_LT(foretold(2), small - 6);
+  EXPECT_NEAR(predicted(2), small - 6 * (1 + 0.5), 1.5);
+  EXPECT_LT(predicted(2), small - 6);
 }
 
 TEST(Planner, a_slow_link_moves_the_cut) {
@@ -189,7 +189,7 @@ TEST(Planner, a_b_that_is_not_split_has_its_price_and_moves_the_cut) {
 // The last layer is updated for as long as all its micro-batches take: the rank that has it is given less.
 TEST(Planner, an_update_counts_and_moves_the_cut) {
   LayerCosts costs = even_layers();
-  const PlanWishes gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
+  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60);
   for (LayerCost& layer : costs.layers) layer.update = 2;
   EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 4u);
@@ -204,9 +204,9 @@ TEST(Planner, what_does_not_fit_fused_is_fused_in_groups) {
   const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused});
   EXPECT_EQ(planned.plan.weight_gradients, WeightMode::grouped);
   EXPECT_EQ(most(planned.plan.prediction.memory_bytes), 400 + 3 * 40);
-  ASSERT_EQ(planned.trials.size(), 2u);
-  EXPECT_FALSE(planned.trials[1].fits);
-  EXPECT_EQ(most(planned.trials[1].prediction.memory_bytes), 400 + 4 * 40);
+  ASSERT_EQ(planned.candidates.size(), 2u);
+  EXPECT_FALSE(planned.candidates[1].fits);
+  EXPECT_EQ(most(planned.candidates[1].prediction.memory_bytes), 400 + 4 * 40);
 }
 
 TEST(Planner, of_equally_short_steps_the_one_with_less_memory_wins_whatever_the_rounding) {
@@ -220,10 +220,10 @@ TEST(Planner, of_equally_short_steps_the_one_with_less_memory_wins_whatever_the_
     layer.input_grad = 0.113;
     layer.weight_grad = 0.388;
   }
-  const PlanWishes wishes{.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightMode::stream};
-  const Planned planned = make_plan(costs, wishes);
-  EXPECT_LT(planned.trials[1].prediction.makespan, planned.trials[0].prediction.makespan);
-  EXPECT_EQ(planned.trials[0].schedule, "1f1b");
+  const PlanConstraints constraints{.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightMode::stream};
+  const Planned planned = make_plan(costs, constraints);
+  EXPECT_LT(planned.candidates[1].prediction.makespan, planned.candidates[0].prediction.makespan);
+  EXPECT_EQ(planned.candidates[0].schedule, "1f1b");
   EXPECT_EQ(planned.plan.schedule, generate("1f1b", {.ranks = 4, .micro_batches = 12}));
 }
 
@@ -232,30 +232,30 @@ TEST(Planner, a_step_that_takes_no_time_is_planned) {
   for (LayerCost& layer : costs.layers) layer.forward = layer.input_grad = layer.weight_grad = 0;
   const Planned planned = make_plan(costs);
   EXPECT_EQ(planned.plan.prediction.makespan, 0);
-  EXPECT_EQ(planned.trials.front().schedule, "sequential");
+  EXPECT_EQ(planned.candidates.front().schedule, "sequential");
 }
 
 TEST(Planner, refusals) {
-  const PlanWishes no_training{.schedules = {"forward-only"}, .weight_gradients = {}};
-  EXPECT_EQ(test::complaint<ConfigError>([&] { make_plan(even_layers(), no_training); }),
+  const PlanConstraints no_training{.schedules = {"forward-only"}, .weight_gradients = {}};
+  EXPECT_EQ(test::error_text<ConfigError>([&] { make_plan(even_layers(), no_training); }),
             "schedule 'forward-only' only goes forward: a plan is for training");
   EXPECT_THROW(make_plan(even_layers(), {.schedules = {"one-f"}, .weight_gradients = {}}), ConfigError);
   EXPECT_THROW(make_plan(even_layers(), {.schedules = {}, .weight_gradients = WeightMode::grouped}), ConfigError);
   LayerCosts costs = even_layers();
   costs.ranks = 9;
-  EXPECT_EQ(test::complaint<PlanError>([&] { make_plan(costs); }),
+  EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(costs); }),
             "nothing can be tried: 8 layers do not make a stage for each of 9 ranks and their chunks; use fewer ranks");
 }
 
 TEST(Planner, too_little_memory_is_refused_with_the_smallest_cap_that_would_do) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 439;
-  const PlanWishes wishes{.schedules = {"gpipe", "sequential"}, .weight_gradients = {}};
-  EXPECT_EQ(test::complaint<PlanError>([&] { make_plan(costs, wishes); }),
+  const PlanConstraints constraints{.schedules = {"gpipe", "sequential"}, .weight_gradients = {}};
+  EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(costs, constraints); }),
             "no schedule fits into 439 bytes per rank: the smallest cap that would do is 440 bytes, with 'sequential', "
             "1 chunk(s) per rank and 4 micro-batches");
   costs.memory_cap_bytes = 440;
-  EXPECT_EQ(make_plan(costs, wishes).plan.schedule.name, "sequential");
+  EXPECT_EQ(make_plan(costs, constraints).plan.schedule.name, "sequential");
 }
 
 TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) {
@@ -265,16 +265,17 @@ TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) 
     Planned planned;
     try {
       planned = make_plan(costs);
-    } catch (const PlanError&) {
+    } catch (const ScheduleError&) {
       RC_DISCARD("nothing fits");
     }
     RC_LOG() << write_layer_costs(costs) << to_table(planned) << explanation(planned);
     const Prediction& prediction = planned.plan.prediction;
-    RC_ASSERT(planned.trials.front().prediction == prediction);
+    RC_ASSERT(planned.candidates.front().prediction == prediction);
     // To nine digits: of equally short ones the smallest is taken.
     const double shortest = prediction.makespan * (1 - 1e-8);
-    for (const Trial& trial : planned.trials) RC_ASSERT(!trial.fits || trial.prediction.makespan >= shortest);
-    judge(planned.plan.schedule).require_ok(planned.plan.schedule);
+    for (const Candidate& candidate : planned.candidates)
+      RC_ASSERT(!candidate.fits || candidate.prediction.makespan >= shortest);
+    validate(planned.plan.schedule).require_ok(planned.plan.schedule);
     RC_ASSERT(read_plan(write_plan(planned.plan)) == planned.plan);
     RC_ASSERT(most_bytes_counted(costs, planned.plan) == most(prediction.memory_bytes));
     RC_ASSERT(!costs.memory_cap_bytes || most(prediction.memory_bytes) <= *costs.memory_cap_bytes);
@@ -304,7 +305,7 @@ TEST(Planner, the_smallest_cap_is_the_smallest) {
     try {
       make_plan(costs);
       RC_DISCARD("these layers hold nothing");
-    } catch (const PlanError& error) {
+    } catch (const ScheduleError& error) {
       const std::string text = error.what();
       const std::string before = "would do is ";
       smallest = std::stod(text.substr(text.find(before) + before.size()));
@@ -312,30 +313,31 @@ TEST(Planner, the_smallest_cap_is_the_smallest) {
     costs.memory_cap_bytes = smallest;
     RC_ASSERT(most(make_plan(costs).plan.prediction.memory_bytes) == smallest);
     costs.memory_cap_bytes = smallest - 1;
-    RC_ASSERT_THROWS_AS(make_plan(costs), PlanError);
+    RC_ASSERT_THROWS_AS(make_plan(costs), ScheduleError);
   }));
 }
 
 TEST(PlanReport, contention_is_told_where_there_is_any) {
   LayerCosts costs = even_layers();
-  const PlanWishes wishes{.schedules = {"gpipe"}, .weight_gradients = {}};
-  EXPECT_FALSE(test::says(explanation(make_plan(costs, wishes)), "alone"));
-  costs.contention = 1.25;
-  EXPECT_TRUE(test::says(explanation(make_plan(costs, wishes)),
-                         " While all ranks compute, words take 1.25 times what they take alone; the costs hold that "
-                         "already."));
+  const PlanConstraints constraints{.schedules = {"gpipe"}, .weight_gradients = {}};
+  EXPECT_FALSE(test::says(explanation(make_plan(costs, constraints)), "alone"));
+  costs.slowdown_under_load = 1.25;
+  EXPECT_TRUE(
+      test::says(explanation(make_plan(costs, constraints)),
+                 " While all ranks compute, instructions take 1.25 times what they take alone; the costs hold that "
+                 "already."));
 }
 
 // zb-auto is tried with several memory limits: its rows were alike in all columns but the times.
 TEST(PlanReport, rows_differ_in_a_column_that_is_shown) {
   const Planned planned = make_plan(even_layers(), {.schedules = {"zb-auto", "1f1b"}, .weight_gradients = {}});
   std::set<std::string> settings;
-  for (const Trial& trial : planned.trials) {
-    EXPECT_EQ(trial.memory_limit.has_value(), trial.schedule == "zb-auto");
-    settings.insert(say(trial.schedule, trial.chunks, ' ', trial.micro_batches, ' ', trial.memory_limit.value_or(0),
-                        to_string(trial.weight_gradients)));
+  for (const Candidate& candidate : planned.candidates) {
+    EXPECT_EQ(candidate.memory_limit.has_value(), candidate.schedule == "zb-auto");
+    settings.insert(say(candidate.schedule, candidate.chunks, ' ', candidate.micro_batches, ' ',
+                        candidate.memory_limit.value_or(0), to_string(candidate.weight_gradients)));
   }
-  EXPECT_EQ(settings.size(), planned.trials.size());
+  EXPECT_EQ(settings.size(), planned.candidates.size());
   const std::string table = to_table(planned);
   EXPECT_TRUE(test::says(table, "schedule  v  m  limit")) << table;
   EXPECT_TRUE(test::says(table, "zb-auto  1  4    1.5")) << table;
@@ -345,16 +347,17 @@ TEST(PlanReport, rows_differ_in_a_column_that_is_shown) {
 TEST(PlanReport, a_table_and_a_paragraph) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 480;
-  const PlanWishes wishes{.schedules = {"gpipe", "sequential", "1f1b"}, .weight_gradients = WeightMode::stream};
-  const Planned planned = make_plan(costs, wishes);
+  const PlanConstraints constraints{.schedules = {"gpipe", "sequential", "1f1b"},
+                                    .weight_gradients = WeightMode::stream};
+  const Planned planned = make_plan(costs, constraints);
   EXPECT_EQ(to_table(planned),
-            "  schedule  v  m       W      cut  makespan  bubble  memory          verdict\n"
-            "      1f1b  1  4  stream     time    60.000  20.0 %   480 B           chosen\n"
-            "sequential  1  4  stream     time    96.000  50.0 %   440 B    60.0 % slower\n"
-            "     gpipe  1  4  stream  uniform         -       -   560 B  needs 560 bytes\n");
+            "  schedule  v  m       W  partition  makespan  bubble  memory           result\n"
+            "      1f1b  1  4  stream       time    60.000  20.0 %   480 B           chosen\n"
+            "sequential  1  4  stream       time    96.000  50.0 %   440 B    60.0 % slower\n"
+            "     gpipe  1  4  stream    uniform         -       -   560 B  needs 560 bytes\n");
   EXPECT_EQ(to_table(planned, 1),
-            "schedule  v  m       W   cut  makespan  bubble  memory  verdict\n"
-            "    1f1b  1  4  stream  time    60.000  20.0 %   480 B   chosen\n"
+            "schedule  v  m       W  partition  makespan  bubble  memory  result\n"
+            "    1f1b  1  4  stream       time    60.000  20.0 %   480 B  chosen\n"
             "... and 2 more\n");
   EXPECT_EQ(explanation(planned),
             "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), the shortest step of 3 tried: 60.000 ms, of which "

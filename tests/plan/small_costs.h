@@ -1,4 +1,4 @@
-// Layer costs for the tests of this room.
+// Layer costs for the tests of this module.
 #pragma once
 
 #include <rapidcheck.h>
@@ -16,7 +16,7 @@ inline LayerCosts even_layers() {
                    .micro_batches = {},
                    .link = {.bytes_per_unit = 100, .latency = 0},
                    .weight_share = 1,
-                   .word_overhead = 0,
+                   .instruction_overhead = 0,
                    .memory_cap_bytes = {},
                    .layers = {}};
   for (int layer = 0; layer < 8; ++layer)
@@ -34,7 +34,7 @@ inline LayerCosts any_costs(int most_layers) {
                    .micro_batches = {*rc::gen::element(1, 2, 3, 4), 6},
                    .link = {.bytes_per_unit = some(3), .latency = some(3)},
                    .weight_share = *rc::gen::element(1.0, 0.5, 0.25),
-                   .word_overhead = some(2) / 4,
+                   .instruction_overhead = some(2) / 4,
                    .memory_cap_bytes = {},
                    .layers = {}};
   const int n = *rc::gen::inRange(costs.ranks, std::max(costs.ranks, most_layers) + 1);

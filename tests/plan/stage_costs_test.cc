@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock {
 namespace {
 
 std::string complaint_about(const std::string& text) {
-  return test::complaint<DataError>([&] { read_stage_costs(text); });
+  return test::error_text<DataError>([&] { read_stage_costs(text); });
 }
 
 TEST(StageCosts, all_there_is) {

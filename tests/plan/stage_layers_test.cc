@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock {
 namespace {
@@ -25,15 +25,15 @@ TEST(StageLayers, what_was_written_reads_back) {
 }
 
 TEST(StageLayers, refusals_say_where) {
-  const auto complaint = [](const StageLayers& stages) {
-    return test::complaint<DataError>([&] { write_stage_layers(stages); });
+  const auto error_text = [](const StageLayers& stages) {
+    return test::error_text<DataError>([&] { write_stage_layers(stages); });
   };
-  EXPECT_EQ(complaint({}), "there are no stages to name the layers of");
-  EXPECT_EQ(complaint({{"a"}, {}}), "stage 1 has no layers to name");
-  EXPECT_EQ(complaint({{"a", "b;c"}}),
+  EXPECT_EQ(error_text({}), "there are no stages to name the layers of");
+  EXPECT_EQ(error_text({{"a"}, {}}), "stage 1 has no layers to name");
+  EXPECT_EQ(error_text({{"a", "b;c"}}),
             "layer 1 of stage 0 is named 'b;c': a name is not empty and has no ',' or ';' in it");
   for (const char* text : {"", "a;", "a,,b", ";a", "a,;b"})
-    EXPECT_TRUE(test::says(test::complaint<DataError>([&] { read_stage_layers(text); }), "has no name")) << text;
+    EXPECT_TRUE(test::says(test::error_text<DataError>([&] { read_stage_layers(text); }), "has no name")) << text;
 }
 
 }  // namespace

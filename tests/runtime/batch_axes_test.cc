@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
 
 namespace penstock::test {
@@ -54,7 +54,7 @@ PipelineOptions options_for(const Layout& layout) {
   PipelineOptions options;
   options.micro_batches = layout.micro_batches;
   options.schedule = layout.schedule;
-  options.cut = "uniform";
+  options.partition = "uniform";
   return options;
 }
 
@@ -173,7 +173,7 @@ TEST(BatchAxes, TargetsMayBeMissing) {
 /// What `call` complains of, for a pipeline that it leaves usable.
 template <class Call>
 std::string told(Pipeline& pipeline, Call call) {
-  const std::string text = complaint<ConfigError>([&] { call(); });
+  const std::string text = error_text<ConfigError>([&] { call(); });
   EXPECT_NO_THROW(pipeline.evaluate(time_first_inputs(), time_first_targets()).loss());
   return text;
 }
@@ -199,21 +199,21 @@ TEST(BatchAxes, MisuseIsToldBeforeAnythingIsSent) {
   EXPECT_TRUE(says(told(pipeline, evaluate), "the inputs have 11 rows and the batch 7"));
   EXPECT_TRUE(
       says(told(pipeline, [&] { pipeline.evaluate(inputs, {}, {correct}).wait(); }), "metric 'correct'", "has none"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      PipelineOptions options;
                      options.input_layout = {AlongDim{-1}};
                      Pipeline(world, network, two_targets_loss, options);
                    }),
                    "dimension -1", "count dimensions from 0"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      PipelineOptions options = time_first_options({2});
                      options.input_layout = {Whole{}, Whole{}, Whole{}, Whole{}};
                      Pipeline(world, network, two_targets_loss, options);
                    }),
                    "input_layout has 4 entries", "3 inputs"));
   AutoEncoder small;
-  Pipeline labelled(world, small, squared_error, {.cut = "uniform"});
-  EXPECT_TRUE(says(complaint<ConfigError>([&] {
+  Pipeline labelled(world, small, squared_error, {.partition = "uniform"});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      labelled.evaluate(torch::ones({4, 6}), {});
                    }),
                    "'squared_error' compares with a target", "has none"));

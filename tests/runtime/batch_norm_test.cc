@@ -36,7 +36,7 @@ PipelineOptions options_of(const std::string& schedule, int micro_batches) {
   PipelineOptions options;
   options.schedule = schedule;
   options.micro_batches = micro_batches;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.seed = 3;
   return options;
 }
@@ -122,20 +122,20 @@ TEST(BatchNorm, OfReplicaZeroIsWhatIsSavedAndEvaluated) {
                train<Normed>({.stages = 2, .replicas = 2, .options = options_of("1f1b", 3)}, images()), 1e-5);
 }
 
-struct Judged {
+struct Validated {
   double loss = 0;
   double correct = 0;
   torch::Tensor outputs;
 };
 
-Judged judge_with(Pipeline& pipeline) {
+Validated validate_with(Pipeline& pipeline) {
   const torch::Tensor inputs = images(), targets = torch::arange(inputs.size(0)) % 4;
-  Judged judged;
-  judged.outputs = pipeline.infer(inputs).output();
+  Validated validated;
+  validated.outputs = pipeline.infer(inputs).output();
   const StepResult result = pipeline.evaluate(inputs, targets, {correct});
-  judged.loss = result.loss();
-  judged.correct = result.metrics()[0];
-  return judged;
+  validated.loss = result.loss();
+  validated.correct = result.metrics()[0];
+  return validated;
 }
 
 TEST(BatchNorm, OfReplicasEvaluatesAndInfersAsTheSavedModel) {
@@ -148,9 +148,9 @@ TEST(BatchNorm, OfReplicasEvaluatesAndInfersAsTheSavedModel) {
   for (int round = 0; round < 2; ++round) {
     pipeline.train_step(inputs + round, targets);
     pipeline.train_step(inputs * 2, targets);
-    const Judged here = judge_with(pipeline);
+    const Validated here = validate_with(pipeline);
     alone.load_state(pipeline.state());
-    const Judged saved = judge_with(alone);
+    const Validated saved = validate_with(alone);
     EXPECT_NEAR(here.loss, saved.loss, 1e-6);
     EXPECT_EQ(here.correct, saved.correct);
     EXPECT_TRUE(torch::allclose(here.outputs, saved.outputs, 1e-5, 1e-6));

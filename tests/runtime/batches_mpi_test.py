@@ -29,7 +29,7 @@ for case in ["same", "norm", "boundary", "half"]:
             fail(done, f"{case}, {replicas} replicas: threads and processes differ\n{threads.stdout}{threads.stderr}")
 
 # Every process says which two ranks differ, and in what.
-for case, replicas, words in [
+for case, replicas, instructions in [
     ("targets", 1, ["training step 1", "the targets are Long [12] #", "on rank 0 and Long [12] #", "on rank 1"]),
     ("targets", 2, ["training step 1", "the targets are", "on rank 0 and", "on rank 1"]),
     ("inputs", 1, ["training step 1", "the rows of input 0 are Float [12, 6] #", "on rank 0 and Float", "on rank 1"]),
@@ -40,9 +40,9 @@ for case, replicas, words in [
     lines = [line for line in done.stderr.splitlines() if line.startswith("ConfigError: ")]
     if done.returncode != 2 or len(lines) != 2 * replicas or len(set(lines)) != 1 or "loss " in done.stdout:
         fail(done, f"{case}, {replicas} replicas: no ConfigError on every process")
-    for word in words + ["seed what draws", "compare_batches = 0"]:
-        if word not in lines[0]:
-            sys.exit(f"'{word}' is not in: {lines[0]}")
+    for instruction in instructions + ["seed what draws", "compare_batches = 0"]:
+        if instruction not in lines[0]:
+            sys.exit(f"'{instruction}' is not in: {lines[0]}")
 
 # Steps 1 to 3 and every n-th are looked at; 0 looks at none.
 for every, finds in [("100", False), ("2", True), ("0", False)]:

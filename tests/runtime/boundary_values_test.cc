@@ -1,4 +1,4 @@
-// What may cross from stage to stage: values of any type, with gradients or without, or nothing at all; next door and
+// What may cross from stage to stage: values of any type, with gradients or without, or nothing at all; next public header and
 // as skips, forward and backward, with stages of one rank and of several.
 #include "tests/runtime/trained.h"
 
@@ -44,7 +44,7 @@ PipelineOptions options_of(const std::string& schedule, int chunks) {
   options.micro_batches = 4;
   options.schedule = schedule;
   options.chunks = chunks;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.seed = 3;
   return options;
 }
@@ -80,7 +80,7 @@ TEST(BoundaryValues, GiveTheGradientsOfAutograd) {
     EXPECT_TRUE(torch::allclose(value, piped.state.at(name), 1e-4, 1e-6)) << name;
 }
 
-/// A value with a gradient that goes to more than two stages: what comes back is added in one order whatever the cut.
+/// A value with a gradient that goes to more than two stages: what comes back is added in one order whatever the partition.
 TEST(BoundaryValues, ToManyStagesAddTheirGradientsInOneOrder) {
   struct Fan : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(8, 8); });
@@ -102,7 +102,7 @@ TEST(BoundaryValues, ToManyStagesAddTheirGradientsInOneOrder) {
   };
   const Trained one = train<Fan>({.options = options_of("gpipe", 1)}, rows());
   PipelineOptions options = options_of("gpipe", 1);
-  options.cut = "reader3,reader4,reader5";
+  options.partition = "reader3,reader4,reader5";
   for (bool recompute : {false, true}) {
     options.recompute = recompute;
     expect_same(one, train<Fan>({.stages = 4, .options = options}, rows()), recompute ? "recompute" : "kept");

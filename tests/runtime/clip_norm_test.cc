@@ -1,4 +1,4 @@
-// Clipping by the norm of all gradients: the same whatever the cut, the schedule and the replicas.
+// Clipping by the norm of all gradients: the same whatever the partition, the schedule and the replicas.
 #include <cmath>
 #include <limits>
 
@@ -119,7 +119,7 @@ TEST(ClipNorm, OfGradientsThatAreNotFiniteIsTorchs) {
       network.factor = by;
       PipelineOptions options;
       options.clip_norm = 0.5;
-      options.cut = "uniform";
+      options.partition = "uniform";
       Pipeline pipeline(world, network, cross_entropy, options);
       pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1); });
       const auto before = pipeline.state();

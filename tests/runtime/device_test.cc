@@ -6,7 +6,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/dropout.h"
 #include "penstock/penstock.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -15,14 +15,14 @@ TEST(Device, OfTheCpuIsForEveryRank) { EXPECT_EQ(device_of("cpu", 3), torch::Dev
 
 TEST(Device, NamesThatAreNoneAreRefused) {
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "", "cpu:0"})
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { device_of(name, 0); }), "is none of cpu, cuda")) << name;
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { device_of(name, 0); }), "is none of cpu, cuda")) << name;
 }
 
 TEST(Device, RanksGoRoundTheGpus) {
   const int there = static_cast<int>(torch::cuda::device_count());
   if (there == 0) {
     EXPECT_EQ(device_of("auto", 1), torch::Device(torch::kCPU));
-    EXPECT_TRUE(says(complaint<ConfigError>([] { device_of("cuda", 0); }), "'cuda' is asked for", "sees 0 GPUs"));
+    EXPECT_TRUE(says(error_text<ConfigError>([] { device_of("cuda", 0); }), "'cuda' is asked for", "sees 0 GPUs"));
     return;
   }
   EXPECT_EQ(device_of("cuda", there), torch::Device(torch::kCUDA, 0));
@@ -48,7 +48,7 @@ std::map<std::string, torch::Tensor> train(const std::string& device, int stages
   options.micro_batches = 2;
   options.clip_norm = 0.5;
   options.device = device;
-  options.cut = "uniform";
+  options.partition = "uniform";
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(adam());
   torch::manual_seed(1);
@@ -65,7 +65,7 @@ TEST(Device, IsChosenUnlessItIsNamed) {
   for (const char* name : {"cpu", "cuda", "cuda:1"}) EXPECT_EQ(resolved_device(name), name);
   World world({.stages = 2});
   Small network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "uniform"});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
   EXPECT_EQ(pipeline.options().device, there) << "what it came to, not 'auto'";
 }
 

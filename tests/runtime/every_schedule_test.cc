@@ -1,5 +1,5 @@
-// Every schedule on the executor, with integers: what the judge accepts comes to its end, with the numbers of the
-// plain loop and as much alive as the judge said.
+// Every schedule on the executor, with integers: what validate() accepts comes to its end, with the numbers of the
+// plain loop and as much alive as validate() said.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ TEST(EverySchedule, RunsToItsEndInTurns) {
       for (int m = 1; m <= 24; ++m) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         SCOPED_TRACE(trace_of(generator, shape));
-        run_in_turns(lower(generate(generator.name, shape)));
+        run_interleaved(lower(generate(generator.name, shape)));
         if (testing::Test::HasFailure()) return;
       }
   });
@@ -54,15 +54,15 @@ TEST(EverySchedule, IsValidInLargeToo) {
     for (int p = 13; p <= 32; ++p)
       for (const int m : {1, p - 1, p + 1, 2 * p + 3, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = std::min(m, 64), .chunks = v};
-        const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
-        const Verdict verdict = judge(lower(generate(generator.name, shape)), bound);
+        const ValidateOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
+        const Validation verdict = validate(lower(generate(generator.name, shape)), bound);
         ASSERT_TRUE(verdict.ok) << trace_of(generator, shape) << ": " << verdict.reason;
       }
   });
 }
 
 void run_both_ways(const Schedule& schedule) {
-  run_in_turns(schedule);
+  run_interleaved(schedule);
   for (unsigned seed = 1; seed <= 5; ++seed) run_in_threads(schedule, seed);
 }
 
@@ -89,12 +89,12 @@ TEST(EverySchedule, TheNumbersTellThatWeightGradientsCameInAnotherOrder) {
   const StepValues expected = plain_loop(schedule);
   std::swap(schedule.orders[0][4], schedule.orders[0][5]);
   SharedPost::Letters letters;
-  IntegerHands hands(SharedPost{&letters}, schedule, 2);
+  IntegerHandler handler(SharedPost{&letters}, schedule, 2);
   Recorder recorder;
   recorder.begin_step(0);
-  execute(programs_of(schedule)[0], hands, recorder);
-  EXPECT_EQ(hands.values().outputs, expected.outputs);
-  EXPECT_NE(hands.values().weights, expected.weights);
+  execute(programs_of(schedule)[0], handler, recorder);
+  EXPECT_EQ(handler.values().outputs, expected.outputs);
+  EXPECT_NE(handler.values().weights, expected.weights);
 }
 
 /// What torch.distributed.pipelining 2.13 wrote.
@@ -121,7 +121,7 @@ TEST(EverySchedule, AnySchedulesThatTheJudgeAcceptsRun) {
     const Schedule schedule = lower(working_schedule(stages, chain(stages)),
                                     {.reduce = *rc::gen::arbitrary<bool>(), .norm = *rc::gen::arbitrary<bool>()});
     RC_LOG() << write_schedule(schedule);
-    run_in_turns(schedule);
+    run_interleaved(schedule);
     run_in_threads(schedule, *rc::gen::arbitrary<unsigned>());
     RC_ASSERT(!testing::Test::HasFailure());
   }));

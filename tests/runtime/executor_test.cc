@@ -1,11 +1,11 @@
-// The executor with hands that hold integers: the loop that trains networks, where TSAN can see all of it.
+// The executor with a handler that holds integers: the loop that trains networks, where TSAN can see all of it.
 #include "penstock/runtime/executor.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "penstock/runtime/stash.h"
+#include "penstock/runtime/activation_store.h"
 #include "tests/runtime/run_integers.h"
 
 namespace penstock {
@@ -25,39 +25,39 @@ TEST(Program, EveryReceiveBelongsToTheInstructionThatNeedsIt) {
 TEST(Program, RefusesAMissingReceive) {
   Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 2}));
   std::erase_if(schedule.orders[1], [](const Instruction& i) { return is_receive(i.op()); });
-  EXPECT_THROW(Program(schedule.orders[1], Dependencies(schedule, chain(2))), PlanError);
+  EXPECT_THROW(Program(schedule.orders[1], Dependencies(schedule, chain(2))), ScheduleError);
 }
 
-TEST(Stash, CountsAndKeepsItsBound) {
-  Stash<int> stash;
-  stash.set_bound(2);
-  stash.put(StageId(0), MicroBatch(0), 10);
-  stash.put(StageId(0), MicroBatch(1), 11);
-  EXPECT_THROW(stash.put(StageId(0), MicroBatch(2), 12), InternalError);
-  EXPECT_EQ(stash.take(StageId(0), MicroBatch(1)), 11);
-  EXPECT_THROW(stash.take(StageId(0), MicroBatch(1)), InternalError);
-  EXPECT_EQ(stash.peak(), 3);  // the one too many was seen
+TEST(ActivationStore, CountsAndKeepsItsBound) {
+  ActivationStore<int> activation_store;
+  activation_store.set_bound(2);
+  activation_store.put(StageId(0), MicroBatch(0), 10);
+  activation_store.put(StageId(0), MicroBatch(1), 11);
+  EXPECT_THROW(activation_store.put(StageId(0), MicroBatch(2), 12), InternalError);
+  EXPECT_EQ(activation_store.take(StageId(0), MicroBatch(1)), 11);
+  EXPECT_THROW(activation_store.take(StageId(0), MicroBatch(1)), InternalError);
+  EXPECT_EQ(activation_store.peak(), 3);  // the one too many was seen
 }
 
 // The end of a wait in which the message was there already is no wait for the peer.
 TEST(Execute, NotesHowLateARankRanAgain) {
-  struct LateHands {
+  struct LateHandler {
     std::int64_t arrived_ns = 0;
     void begin(const Instruction&) {}
-    Arrival receive(const Instruction& word) {
+    Arrival receive(const Instruction& instruction) {
       const std::int64_t begin = now_ns();
       while (now_ns() < begin + 2'000'000) continue;
-      if (word.micro_batch() == MicroBatch(0)) return {.arrived_ns = begin + 1'500'000, .transit_ns = 700};
-      if (word.micro_batch() == MicroBatch(1)) return {.arrived_ns = 1};  // long before the wait began
+      if (instruction.micro_batch() == MicroBatch(0)) return {.arrived_ns = begin + 1'500'000, .transit_ns = 700};
+      if (instruction.micro_batch() == MicroBatch(1)) return {.arrived_ns = 1};  // long before the wait began
       return {};
     }
     void perform(const Instruction&) {}
-  } hands;
+  } handler;
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 3}));
   const Program program(schedule.orders[1], Dependencies(schedule, chain(2)));
   Recorder recorder;
   recorder.begin_step(1);
-  execute(program, hands, recorder);
+  execute(program, handler, recorder);
   recorder.end_step();
   const RankStep step = recorder.steps().front();
   for (const Span& span : step.spans) {

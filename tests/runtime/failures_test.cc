@@ -148,12 +148,12 @@ TEST(Failures, WhateverIsThrownIsAFailure) {
       {[] { throw 42; }, "the int 42 was thrown, which is no std::exception"},
       {[] { throw "a text"; }, "a text"},
       {[] { throw Odd(); }, "Odd was thrown, which is no std::exception"}};
-  for (const auto& [broken, words] : cases) {
+  for (const auto& [broken, instructions] : cases) {
     Job job;
     job.broken = broken;
     job.forwards_until_failure = 0;
     const std::string message = message_of([&] { job.step(0).loss(); });
-    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_NE(message.find(instructions), std::string::npos) << message;
     job.forwards_until_failure = 1 << 30;
     job.step(1).loss();
   }
@@ -173,8 +173,8 @@ TEST(Failures, WhateverIsThrownIsAFailure) {
 // What a rank has not been asked for is not on the way, where it would fill the memory of the one that receives.
 TEST(Failures, StateIsSentOneTensorAfterTheOtherOnDemand) {
   const auto endpoints = open_threads(2, {.stall_limit = std::chrono::milliseconds(100)});
-  const Member sender{WorldRank(1), 2,     1,
-                      true,         false, std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[1].get())};
+  const RankContext sender{
+      WorldRank(1), 2, 1, true, false, std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[1].get())};
   std::vector<std::pair<std::string, torch::Tensor>> own;
   for (int i = 0; i < 10; ++i) own.emplace_back(say("name\n", i), torch::full({3}, i));
   // Nobody asks.
@@ -182,7 +182,7 @@ TEST(Failures, StateIsSentOneTensorAfterTheOtherOnDemand) {
               gather_tensors(sender, {0, 1}, own);
             }).find("whether rank 0 takes the next parameter"),
             std::string::npos);
-  Member receiver = sender;
+  RankContext receiver = sender;
   receiver.rank = WorldRank(0);
   receiver.endpoint = std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[0].get());
   std::thread sending([&] { gather_tensors(sender, {0, 2}, own); });

@@ -32,12 +32,12 @@ PipelineOptions options_of(const std::string& schedule) {
   PipelineOptions options;
   options.micro_batches = 2;
   options.schedule = schedule;
-  options.cut = "second,third";
+  options.partition = "second,third";
   options.seed = 3;
   return options;
 }
 
-std::string words_of(const Pipeline& pipeline) { return write_schedule(pipeline.schedule()); }
+std::string instructions_of(const Pipeline& pipeline) { return write_schedule(pipeline.schedule()); }
 
 /// `steps` steps with momentum and weight decay, which would move even what has a gradient of zero.
 void run(Pipeline& pipeline, int steps) {
@@ -61,8 +61,8 @@ TEST(FrozenParameters, StayAsTheyAreFromTheStart) {
     EXPECT_TRUE(torch::equal(before.at("first.bias"), after.at("first.bias")));
     EXPECT_FALSE(torch::equal(before.at("second.weight"), after.at("second.weight")));
     // Stage 0 trains nothing: nothing comes back to it.
-    EXPECT_EQ(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
-    EXPECT_NE(words_of(pipeline).find("2SEND_B"), std::string::npos) << words_of(pipeline);
+    EXPECT_EQ(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
+    EXPECT_NE(instructions_of(pipeline).find("2SEND_B"), std::string::npos) << instructions_of(pipeline);
     EXPECT_FALSE(pipeline.local_state().at("first.weight").grad().defined());
   }
 }
@@ -86,7 +86,7 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   World world({.stages = stages});
   Three network;
   PipelineOptions options = options_of(schedule);
-  if (stages == 1) options.cut = "uniform";
+  if (stages == 1) options.partition = "uniform";
   options.recompute = recompute;
   Pipeline pipeline(world, network, cross_entropy, options);
   optimize(pipeline);
@@ -96,7 +96,7 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   pipeline.freeze("first");
   pipeline.freeze("second.bias");
   if (stages == 3) {
-    EXPECT_EQ(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+    EXPECT_EQ(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
   run(pipeline, 2);
   const auto frozen = pipeline.state();
@@ -106,7 +106,7 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   pipeline.unfreeze("first");
   pipeline.unfreeze("second");
   if (stages == 3) {
-    EXPECT_NE(words_of(pipeline).find("1SEND_B"), std::string::npos) << words_of(pipeline);
+    EXPECT_NE(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
   }
   trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
   trained.losses.push_back(pipeline.train_step(rows(), targets()).loss());
@@ -138,7 +138,7 @@ TEST(FrozenParameters, AreNamedInFull) {
   World world({.stages = 1});
   Three network;
   PipelineOptions options = options_of("gpipe");
-  options.cut = "uniform";
+  options.partition = "uniform";
   Pipeline pipeline(world, network, cross_entropy, options);
   optimize(pipeline);
   for (const char* wrong : {"fourth", "first.weights", "fir", "relu"})

@@ -6,7 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/kernels.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 struct Case {
   std::int64_t in = 1, out = 1;
   Extent image;
-  WindowMoves moves;
+  ConvolutionGeometry moves;
 };
 
 std::vector<Case> cases() {
@@ -60,7 +60,7 @@ TEST_P(GemmConvolution, equals_torch) {
             one.moves.stride.height, ", padding ", one.moves.padding.height, ", dilation ", one.moves.dilation.height);
     EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.moves, GetParam()), y)) << place;
     EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.moves), dx)) << place;
-    torch::Tensor sum = torch::full(as_taps(weight).sizes(), std::nan(""), real);
+    torch::Tensor sum = torch::full(as_kernel_positions(weight).sizes(), std::nan(""), real);
     add_convolution_weight_gradient(sum, /*is_first=*/true, {{x}, {dy}}, one.moves, GetParam());
     EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), dw)) << place;
     add_convolution_weight_gradient(sum, /*is_first=*/false, {{x, x}, {dy, dy}}, one.moves, GetParam());
@@ -68,26 +68,27 @@ TEST_P(GemmConvolution, equals_torch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution, testing::Values(ConvolutionKernel::columns, ConvolutionKernel::taps),
+INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution,
+                         testing::Values(ConvolutionKernel::columns, ConvolutionKernel::kernel_positions),
                          [](const auto& tested) {
-                           return tested.param == ConvolutionKernel::taps ? "taps" : "columns";
+                           return tested.param == ConvolutionKernel::kernel_positions ? "taps" : "columns";
                          });
 
-TEST(KernelBook, is_what_its_text_says) {
-  KernelBook book = KernelBook::tuned();
+TEST(KernelSelection, is_what_its_text_says) {
+  KernelSelection selection = KernelSelection::tuned();
   const ConvolutionShape shape{3, 64, {32, 30}, {{7, 5}, {2, 1}, {3, 2}, {1, 2}}};
-  book.choose(shape, Product::weight_grad, ConvolutionKernel::taps);
-  book.choose(LinearShape{784, 1024}, LinearKernel::bias_apart);
-  book.choose(LinearShape{64, 10}, LinearKernel::streamed);
-  EXPECT_EQ(KernelBook::from_text(book.to_text()), book);
-  EXPECT_EQ(KernelBook::from_text(KernelBook::fixed().to_text()), KernelBook::fixed());
-  EXPECT_EQ(book.kernel_for(shape, Product::weight_grad), ConvolutionKernel::taps);
-  EXPECT_EQ(book.kernel_for(shape, Product::forward), ConvolutionKernel::library);
-  EXPECT_EQ(book.kernel_for(LinearShape{784, 1024}), LinearKernel::bias_apart);
-  EXPECT_NE(book.fingerprint(), KernelBook::tuned().fingerprint());
-  EXPECT_TRUE(book.has(LinearKernel::streamed));
-  EXPECT_FALSE(book.has(LinearKernel::library));
-  EXPECT_TRUE(says(complaint<DataError>([] { KernelBook::from_text("tuned\nlinear 8 8 fast\n"); }), "'fast'"));
+  selection.choose(shape, Product::weight_grad, ConvolutionKernel::kernel_positions);
+  selection.choose(LinearShape{784, 1024}, LinearKernel::bias_apart);
+  selection.choose(LinearShape{64, 10}, LinearKernel::streamed);
+  EXPECT_EQ(KernelSelection::from_text(selection.to_text()), selection);
+  EXPECT_EQ(KernelSelection::from_text(KernelSelection::fixed().to_text()), KernelSelection::fixed());
+  EXPECT_EQ(selection.kernel_for(shape, Product::weight_grad), ConvolutionKernel::kernel_positions);
+  EXPECT_EQ(selection.kernel_for(shape, Product::forward), ConvolutionKernel::library);
+  EXPECT_EQ(selection.kernel_for(LinearShape{784, 1024}), LinearKernel::bias_apart);
+  EXPECT_NE(selection.fingerprint(), KernelSelection::tuned().fingerprint());
+  EXPECT_TRUE(selection.has(LinearKernel::streamed));
+  EXPECT_FALSE(selection.has(LinearKernel::library));
+  EXPECT_TRUE(says(error_text<DataError>([] { KernelSelection::from_text("tuned\nlinear 8 8 fast\n"); }), "'fast'"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Bytes of live activations: what is counted is what is foretold, for every way of running a step; by hand for a small
+// Bytes of live activations: what is counted is what is predicted, for every way of running a step; by hand for a small
 // network; and a context that is not let go shows.
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::vector<Pipeline::Peak> peaks_of(Cell& network, const Loss& loss, const Batc
   options.recompute = how.recompute;
   options.precision = how.precision;
   options.count_bytes = true;
-  options.cut = "uniform";
+  options.partition = "uniform";
   Pipeline pipeline(world, network, loss, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 3; ++step) pipeline.train_step(batch.inputs, batch.targets).wait();
@@ -51,7 +51,7 @@ std::vector<Pipeline::Peak> gpt_peaks(const BytesCase& how) {
   return peaks_of(network, next_token_loss, {tokens, (tokens + 1) % 17}, how);
 }
 
-void expect_foretold(const std::vector<Pipeline::Peak>& peaks, const BytesCase& how) {
+void expect_predicted(const std::vector<Pipeline::Peak>& peaks, const BytesCase& how) {
   for (const Pipeline::Peak& peak : peaks) {
     const std::string place = say(how.name(), " rank ", peak.rank.value());
     EXPECT_GT(peak.measured_bytes, 0) << place;
@@ -65,28 +65,28 @@ std::int64_t sum_of(const std::vector<Pipeline::Peak>& peaks) {
   return sum;
 }
 
-TEST(HeldBytes, AreForetold) {
+TEST(HeldBytes, ArePredicted) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v", "v-half", "v-min"})
     for (int stages : {2, 4})
       for (WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
         BytesCase how{.schedule = schedule, .stages = stages, .weight_gradients = mode};
         const auto kept = gpt_peaks(how);
         ASSERT_EQ(kept.size(), static_cast<std::size_t>(stages));
-        expect_foretold(kept, how);
+        expect_predicted(kept, how);
         how.recompute = true;
         const auto recomputed = gpt_peaks(how);
-        expect_foretold(recomputed, how);
+        expect_predicted(recomputed, how);
         if (mode == WeightGradients::stream) {
           EXPECT_LT(sum_of(recomputed), sum_of(kept)) << how.name();
         }
       }
 }
 
-TEST(HeldBytes, AreForetoldWithHalfPrecision) {
+TEST(HeldBytes, ArePredictedWithHalfPrecision) {
   for (bool recompute : {false, true})
     for (const char* schedule : {"1f1b", "zb-v"}) {
       const BytesCase how{.schedule = schedule, .recompute = recompute, .precision = Precision::bf16};
-      expect_foretold(gpt_peaks(how), how);
+      expect_predicted(gpt_peaks(how), how);
     }
 }
 
@@ -176,7 +176,7 @@ Schedule halves(const std::vector<int>& order_of_input_gradients) {
   return schedule;
 }
 
-/// Gradients of what does not split are summed in I; only those that came too early wait, counted and foretold.
+/// Gradients of what does not split are summed in I; only those that came too early wait, counted and predicted.
 TEST(HeldBytes, OfParameterGradientsAreThoseThatCameTooEarly) {
   constexpr std::int64_t table = 8 * 8 * 4096 * 4;
   const auto bytes = [](const std::vector<int>& order) {

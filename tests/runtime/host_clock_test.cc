@@ -14,10 +14,10 @@ TEST(HostClock, the_shortest_way_tells_the_offset) {
 }
 
 TEST(HostClock, every_time_of_a_step_moves) {
-  const Instruction word = Instruction::compute(Op::forward, StageId(0), MicroBatch(0));
-  std::vector<RankStep> steps{{7, 1000, 1090, {{word, Activity::wait, 1010, 1020, 3, 2}}}};
+  const Instruction instruction = Instruction::compute(Op::forward, StageId(0), MicroBatch(0));
+  std::vector<RankStep> steps{{7, 1000, 1090, {{instruction, Activity::wait, 1010, 1020, 3, 2}}}};
   to_own_clock(900, steps);
-  const std::vector<RankStep> moved{{7, 100, 190, {{word, Activity::wait, 110, 120, 3, 2}}}};
+  const std::vector<RankStep> moved{{7, 100, 190, {{instruction, Activity::wait, 110, 120, 3, 2}}}};
   EXPECT_EQ(steps, moved) << "how long a message was on its way stays as it was";
 }
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test {
@@ -85,7 +85,7 @@ TEST(Infer, returns_outputs_of_any_number_and_kind_in_evaluation_mode) {
   for (const int stages : {1, 2}) {
     ManyOutputs network;
     World world({.stages = stages});
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .cut = "uniform", .seed = 5});
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .partition = "uniform", .seed = 5});
     const Tensors outputs = pipeline.infer(rows(7)).outputs();
     ASSERT_EQ(outputs.size(), 4U);
     EXPECT_EQ(outputs[0].sizes(), (torch::IntArrayRef{7, 6}));
@@ -152,9 +152,9 @@ TEST(Infer, says_what_cannot_be) {
   SmallNetwork network;
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 5});
-  EXPECT_EQ(complaint<ConfigError>([&] { pipeline.infer({rows(2), rows(2)}); }), "the network takes 1 inputs, not 2");
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { pipeline.infer(rows(0)); }), "at least one row"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { pipeline.infer(rows(4), {.micro_batches = 3}); }),
+  EXPECT_EQ(error_text<ConfigError>([&] { pipeline.infer({rows(2), rows(2)}); }), "the network takes 1 inputs, not 2");
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.infer(rows(0)); }), "at least one row"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.infer(rows(4), {.micro_batches = 3}); }),
                    "inference in 3 micro-batches", "made for 2"));
 }
 
@@ -178,7 +178,7 @@ TEST(InferenceSession, remembers_by_row_and_call) {
   for (const int stages : {1, 2}) {
     Sum network;
     World world({.stages = stages});
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .cut = "uniform"});
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .partition = "uniform"});
     const torch::Tensor a = torch::arange(7), b = 10 * a;
     InferenceSession one = pipeline.open_session(), other = pipeline.open_session();
     std::vector<InferResult> results;  // in flight together
@@ -192,16 +192,16 @@ TEST(InferenceSession, remembers_by_row_and_call) {
     EXPECT_TRUE(torch::equal(results[4].output(), -2 * (a + b)));
     EXPECT_TRUE(torch::equal(results[5].output(), 2 * b)) << "remembered without a session";
 
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { pipeline.infer(a.narrow(0, 0, 3), {.session = one}); }),
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.infer(a.narrow(0, 0, 3), {.session = one}); }),
                      "has 7 rows, but this call has 3"));
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { pipeline.infer(a, {.micro_batches = 1, .session = one}); }),
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.infer(a, {.micro_batches = 1, .session = one}); }),
                      "other replicas or micro_batches"));
     one.restart();
     EXPECT_TRUE(torch::equal(pipeline.infer(a.narrow(0, 0, 3), {.session = one}).output(), 2 * a.narrow(0, 0, 3)));
     EXPECT_TRUE(torch::equal(pipeline.infer(a, {.session = other}).output(), 2 * (a - a - b)));
 
-    Pipeline stranger(world, network, cross_entropy, {.micro_batches = 3, .cut = "uniform"});
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { stranger.infer(a, {.session = other}); }), "another pipeline"));
+    Pipeline stranger(world, network, cross_entropy, {.micro_batches = 3, .partition = "uniform"});
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { stranger.infer(a, {.session = other}); }), "another pipeline"));
   }
 }
 
@@ -223,7 +223,7 @@ TEST(InferenceSession, frees_its_memory_when_it_ends) {
     }
   } network;
   World world({.stages = 2});
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "uniform"});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
   {
     InferenceSession session = pipeline.open_session();
     pipeline.infer(rows(4), {.session = session}).wait();
@@ -251,11 +251,11 @@ TEST(Infer, tells_everyone_of_a_failure) {
     }
   } network;
   World world({.stages = 2});
-  Pipeline pipeline(world, network, cross_entropy, {.cut = "uniform"});
+  Pipeline pipeline(world, network, cross_entropy, {.partition = "uniform"});
   EXPECT_EQ(pipeline.infer(rows(2)).output().size(0), 2);
   const InferResult result = pipeline.infer(rows(3));
-  EXPECT_TRUE(says(complaint<RankFailure>([&] { result.outputs(); }), "no more than 2 rows"));
-  EXPECT_TRUE(says(complaint<RankFailure>([&] { result.wait(); }), "no more than 2 rows"));
+  EXPECT_TRUE(says(error_text<RankFailure>([&] { result.outputs(); }), "no more than 2 rows"));
+  EXPECT_TRUE(says(error_text<RankFailure>([&] { result.wait(); }), "no more than 2 rows"));
 }
 
 }  // namespace

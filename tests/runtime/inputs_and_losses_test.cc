@@ -1,8 +1,8 @@
-// Several inputs and outputs, masked targets and losses of one's own: the same for every cut, and the plain loop's.
+// Several inputs and outputs, masked targets and losses of one's own: the same for every partition, and the plain loop's.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -49,7 +49,7 @@ Trained train_two(const Case& one) {
   options.inputs = 2;
   options.micro_batches = one.micro_batches;
   options.schedule = one.schedule;
-  options.cut = "uniform";
+  options.partition = "uniform";
   Pipeline pipeline(world, network, both_outputs, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   torch::manual_seed(1);
@@ -64,9 +64,9 @@ Trained train_two(const Case& one) {
 TEST(SeveralInputsAndOutputs, AreTheSameForEveryCut) {
   const Trained alone = train_two({});
   for (const Case& one : {Case{2}, {3}, {4}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {4, 1, 4, "gpipe"}}) {
-    const Trained cut = train_two(one);
-    EXPECT_EQ(alone.losses, cut.losses) << one.stages;
-    for (const auto& [name, value] : alone.state) EXPECT_TRUE(value.equal(cut.state.at(name))) << name;
+    const Trained partition = train_two(one);
+    EXPECT_EQ(alone.losses, partition.losses) << one.stages;
+    for (const auto& [name, value] : alone.state) EXPECT_TRUE(value.equal(partition.state.at(name))) << name;
   }
   const Trained shared = train_two({3, 2, 2});
   for (const auto& [name, value] : alone.state)
@@ -76,7 +76,7 @@ TEST(SeveralInputsAndOutputs, AreTheSameForEveryCut) {
 TEST(SeveralInputsAndOutputs, AnotherNumberOfInputsIsRefused) {
   World world({.stages = 2});
   TwoInTwoOut network;
-  Pipeline pipeline(world, network, both_outputs, {.inputs = 2, .cut = "uniform"});
+  Pipeline pipeline(world, network, both_outputs, {.inputs = 2, .partition = "uniform"});
   EXPECT_THROW(pipeline.evaluate(torch::randn({4, 6}), torch::zeros({4}, torch::kInt64)), ConfigError);
 }
 
@@ -112,7 +112,7 @@ TEST(MaskedTargets, CountNothing) {
   for (const int replicas : {1, 2}) {
     World world({.stages = 3, .replicas = replicas});
     Tokens network;
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4 / replicas, .cut = "uniform"});
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4 / replicas, .partition = "uniform"});
     pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
     const StepResult result = pipeline.train_step(tokens, targets);
     EXPECT_NEAR(result.loss(), loss.item<double>(), 1e-6);
@@ -127,8 +127,8 @@ TEST(Losses, WithoutAFunctionAreRefusedAtOnce) {
   Tokens network;
   Loss none;
   none.name = "none";
-  EXPECT_TRUE(
-      says(complaint<ConfigError>([&] { Pipeline(world, network, none, {.cut = "uniform"}); }), "'none'", "Loss::sum"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, none, {.partition = "uniform"}); }), "'none'",
+                   "Loss::sum"));
 }
 
 TEST(Losses, ThatAreNoScalarsAreTold) {
@@ -137,11 +137,11 @@ TEST(Losses, ThatAreNoScalarsAreTold) {
   Loss rows = cross_entropy;
   rows.name = "rows";
   rows.sum = [](const torch::Tensor& output, const torch::Tensor&) { return output.flatten(1).sum(1); };
-  Pipeline pipeline(world, network, rows, {.micro_batches = 2, .cut = "uniform"});
+  Pipeline pipeline(world, network, rows, {.micro_batches = 2, .partition = "uniform"});
   pipeline.optimize_with([](auto p) { return torch::optim::SGD(p, 0.5); });
   const auto [tokens, targets] = masked_batch();
   const std::string text =
-      complaint<RankFailure>([&, inputs = tokens, wanted = targets] { pipeline.train_step(inputs, wanted).loss(); });
+      error_text<RankFailure>([&, inputs = tokens, wanted = targets] { pipeline.train_step(inputs, wanted).loss(); });
   EXPECT_TRUE(says(text, "'rows'", "[4]", "scalar")) << text;
 }
 

@@ -1,13 +1,13 @@
-// Tuned kernels: near LibTorch's, and the same to the last bit for every cut and schedule that goes by the same book.
+// Tuned kernels: near LibTorch's, and the same to the last bit for every partition and schedule that goes by the same selection.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/gelu.h"
 #include "penstock/runtime/kernels.h"
+#include "penstock/runtime/no_pack_linear.h"
 #include "penstock/runtime/pipeline.h"
-#include "penstock/runtime/streamed_linear.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -44,34 +44,34 @@ Batch batch() {
   return {torch::randn({12, 3, 6, 6}), torch::randint(0, 5, {12}, torch::kInt64)};
 }
 
-/// A book that names each kernel for some product, whatever is the fastest.
-std::string mixed_book() {
-  KernelBook book = KernelBook::tuned();
-  const WindowMoves same{{3, 3}, {1, 1}, {1, 1}, {1, 1}}, halving{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
+/// A selection that names each kernel for some product, whatever is the fastest.
+std::string mixed_selection() {
+  KernelSelection selection = KernelSelection::tuned();
+  const ConvolutionGeometry same{{3, 3}, {1, 1}, {1, 1}, {1, 1}}, halving{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
   const ConvolutionShape first{3, 8, {6, 6}, same}, half{8, 16, {6, 6}, halving}, small{12, 12, {3, 3}, halving};
-  book.choose(first, Product::forward, ConvolutionKernel::columns);
-  book.choose(first, Product::weight_grad, ConvolutionKernel::columns);
-  book.choose(half, Product::forward, ConvolutionKernel::taps);
-  book.choose(half, Product::input_grad, ConvolutionKernel::taps);
-  book.choose(small, Product::weight_grad, ConvolutionKernel::taps);
-  book.choose(LinearShape{48, 40}, LinearKernel::bias_apart);
-  if (has_streamed_linear()) {
-    book.choose(LinearShape{40, 40}, LinearKernel::streamed);
-    book.choose(LinearShape{40, 5}, LinearKernel::streamed);
+  selection.choose(first, Product::forward, ConvolutionKernel::columns);
+  selection.choose(first, Product::weight_grad, ConvolutionKernel::columns);
+  selection.choose(half, Product::forward, ConvolutionKernel::kernel_positions);
+  selection.choose(half, Product::input_grad, ConvolutionKernel::kernel_positions);
+  selection.choose(small, Product::weight_grad, ConvolutionKernel::kernel_positions);
+  selection.choose(LinearShape{48, 40}, LinearKernel::bias_apart);
+  if (has_no_pack_linear()) {
+    selection.choose(LinearShape{40, 40}, LinearKernel::streamed);
+    selection.choose(LinearShape{40, 5}, LinearKernel::streamed);
   }
-  return book.to_text();
+  return selection.to_text();
 }
 
 TEST(Kernels, of_a_build_with_blis_are_refused_by_one_without) {
-  if (has_streamed_linear()) GTEST_SKIP() << "this build has BLIS";
-  KernelBook book = KernelBook::tuned();
-  book.choose(LinearShape{40, 40}, LinearKernel::streamed);
+  if (has_no_pack_linear()) GTEST_SKIP() << "this build has BLIS";
+  KernelSelection selection = KernelSelection::tuned();
+  selection.choose(LinearShape{40, 40}, LinearKernel::streamed);
   Network network;
   World world({.stages = 2});
   PipelineOptions options{.micro_batches = 4};
   options.kernels = Kernels::tuned;
-  options.kernel_book = book.to_text();
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }), "without"));
+  options.kernel_selection = selection.to_text();
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }), "without"));
 }
 
 struct Run {
@@ -91,7 +91,7 @@ Result trained(const Run& run) {
   World world({.stages = run.stages});
   PipelineOptions options{.micro_batches = 4, .schedule = run.schedule, .weight_gradients = run.weight_gradients};
   options.kernels = run.kernels;
-  if (run.kernels == Kernels::tuned) options.kernel_book = mixed_book();
+  if (run.kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.05); });
   Result result;
@@ -153,7 +153,7 @@ TEST(TunedKernels, serve_evaluation_and_inference) {
       World world({.stages = 2});
       PipelineOptions options{.micro_batches = 1};
       options.kernels = kernels;
-      if (kernels == Kernels::tuned) options.kernel_book = mixed_book();
+      if (kernels == Kernels::tuned) options.kernel_selection = mixed_selection();
       Pipeline pipeline(world, network, cross_entropy, options);
       const CountedOperations counted;
       if (infers)
@@ -179,9 +179,9 @@ TEST(TunedKernels, compute_what_fixed_ones_do) {
 TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
   Network network;
   World world({.stages = 2});
-  PipelineOptions options{.micro_batches = 4, .cut = "time"};
+  PipelineOptions options{.micro_batches = 4, .partition = "time"};
   options.kernels = Kernels::tuned;
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }),
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }),
                    "PipelineOptions::sample"));
   World another({.stages = 2});
   options.sample = {batch().images};
@@ -190,9 +190,9 @@ TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
   torch::manual_seed(11);
   Pipeline pipeline(another, network, cross_entropy, options);
   EXPECT_TRUE(torch::equal(torch::rand({4}), next)) << "one process measures: the others' generators stand still";
-  const std::string book = pipeline.options().kernel_book;
-  EXPECT_NE(book.find("convolution 3 8 6 6 3 3 1 1 1 1 1 1 forward "), std::string::npos) << book;
-  EXPECT_NE(book.find("linear 48 40 "), std::string::npos) << book;
+  const std::string selection = pipeline.options().kernel_selection;
+  EXPECT_NE(selection.find("convolution 3 8 6 6 3 3 1 1 1 1 1 1 forward "), std::string::npos) << selection;
+  EXPECT_NE(selection.find("linear 48 40 "), std::string::npos) << selection;
 }
 
 TEST(Gelu, equals_torch_and_its_derivative) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/zoo/gpt.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 
 namespace penstock::test {
@@ -58,7 +58,7 @@ TEST(LoadState, takes_all_or_nothing) {
   State other;
   for (const auto& [name, value] : before) other[name] = torch::zeros_like(value);
   const auto refusal = [&](State state) {
-    const std::string text = complaint<ConfigError>([&] { job.pipeline.load_state(state); });
+    const std::string text = error_text<ConfigError>([&] { job.pipeline.load_state(state); });
     for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
     return text;
   };

@@ -18,8 +18,8 @@ def by_size(case_lines):
     results = {}
     for line in case_lines:
         name, result = line.split(":")
-        words = name.split()
-        key = (words[words.index("m") + 1], "bf16" if "bf16" in words else "fp32", words[-1])
+        instructions = name.split()
+        key = (instructions[instructions.index("m") + 1], "bf16" if "bf16" in instructions else "fp32", instructions[-1])
         results.setdefault(key, set()).add(result)
     return results
 

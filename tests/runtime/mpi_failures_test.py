@@ -78,11 +78,11 @@ class MpiFailures(unittest.TestCase):
 
     def test_a_last_step_that_fails_ends_the_job_with_its_cause(self):
         cause = r"rank 1 \(stage 1\) failed at 1{}0 of step 5: the layer broke"
-        for case, word in (("last", "F"), ("last_backward", "B"), ("last_finish", "F")):
+        for case, instruction in (("last", "F"), ("last_backward", "B"), ("last_finish", "F")):
             with self.subTest(case=case):
                 job = Job(case)
                 self.assertNotEqual(job.code, 0, job.output)
-                self.assertRegex(job.output, cause.format(word))
+                self.assertRegex(job.output, cause.format(instruction))
 
     def test_a_break_of_several_deadlines_is_no_failure(self):
         job = Job("pause")

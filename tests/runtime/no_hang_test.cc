@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "penstock/transport/faulty.h"
+#include "penstock/transport/fault_injection.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 
@@ -66,7 +66,7 @@ TEST(NoHang, ALostMessageIsNamed) {
   auto endpoints = open_threads(3, transport);
   FaultPlan plan;
   plan.drop = {12};
-  endpoints[0] = make_faulty(std::move(endpoints[0]), plan);
+  endpoints[0] = with_faults(std::move(endpoints[0]), plan);
   World world(std::move(endpoints), {.stages = 3});
   Fragile network([](bool) {});
   const std::string message = failure_of(world, network);
@@ -85,7 +85,7 @@ TEST(NoHang, DelayedMessagesChangeNothing) {
   for (auto& endpoint : endpoints) {
     FaultPlan plan;
     plan.delay_odd = FaultPlan::Delay{.later_sends = 2, .at_most = std::chrono::milliseconds(5)};
-    endpoint = make_faulty(std::move(endpoint), plan);
+    endpoint = with_faults(std::move(endpoint), plan);
   }
   World world(std::move(endpoints), options.world);
   EXPECT_EQ(run_small_job(world, options).losses, straight.losses);

@@ -21,11 +21,11 @@ torch::Tensor targets_of(std::int64_t samples) {
 
 /// Three steps of `network` over `stages` ranks: every loss, then every parameter.
 template <class Network>
-std::pair<std::vector<double>, std::map<std::string, torch::Tensor>> train(int stages, const std::string& cut,
+std::pair<std::vector<double>, std::map<std::string, torch::Tensor>> train(int stages, const std::string& partition,
                                                                            int micro_batches = 3) {
   World world({.stages = stages});
   Network network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = micro_batches, .cut = cut, .seed = 2});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = micro_batches, .partition = partition, .seed = 2});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) losses.push_back(pipeline.train_step(inputs_of(8), targets_of(8)).loss());
@@ -33,13 +33,13 @@ std::pair<std::vector<double>, std::map<std::string, torch::Tensor>> train(int s
 }
 
 template <class Network>
-void expect_equal_on(int stages, const std::string& cut) {
+void expect_equal_on(int stages, const std::string& partition) {
   const auto [losses, parameters] = train<Network>(1, "uniform");
-  const auto [cut_losses, cut_parameters] = train<Network>(stages, cut);
+  const auto [cut_losses, partition_parameters] = train<Network>(stages, partition);
   EXPECT_EQ(losses, cut_losses);
   EXPECT_LT(losses.back(), losses.front());
   ASSERT_FALSE(parameters.empty());
-  for (const auto& [name, value] : parameters) EXPECT_TRUE(torch::equal(value, cut_parameters.at(name))) << name;
+  for (const auto& [name, value] : parameters) EXPECT_TRUE(torch::equal(value, partition_parameters.at(name))) << name;
 }
 
 struct InPlace : Cell {
@@ -137,7 +137,7 @@ TEST(LayersUsedTwice, WithRunningStatisticsOnTwoStagesAreRefused) {
   try {
     train<NormUsedTwice>(2, "norm_2");
     FAIL() << "no error";
-  } catch (const PlanError& error) {
+  } catch (const ScheduleError& error) {
     EXPECT_NE(std::string(error.what()).find("'norm' is used on stage 0 and, as 'norm_2', on stage 1, and has buffers"),
               std::string::npos)
         << error.what();
@@ -160,7 +160,7 @@ TEST(Skips, TravelStraightToTheStageThatNeedsThem) {
   expect_equal_on<Skips>(4, "b,c,d");
   World world({.stages = 4});
   Skips network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "b,c,d"});
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "b,c,d"});
   const std::string text = write_schedule(pipeline.schedule());
   EXPECT_NE(text.find("0SEND_F0>2"), std::string::npos) << text;
   EXPECT_NE(text.find("2SEND_B0>0"), std::string::npos) << text;
@@ -169,7 +169,7 @@ TEST(Skips, TravelStraightToTheStageThatNeedsThem) {
 TEST(Links, WithoutGradientsCarryNoBackwardMessages) {
   World world({.stages = 2});
   SmallNetwork network;
-  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .cut = "a"});  // stage 0: flatten alone
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "a"});  // stage 0: flatten alone
   const std::string text = write_schedule(pipeline.schedule());
   EXPECT_EQ(text.find("SEND_B"), std::string::npos) << text;
   expect_equal_on<SmallNetwork>(2, "a");
@@ -312,14 +312,14 @@ TEST(Traces, ShowEveryInstructionOfEveryRank) {
     Order seen;
     for (const Span& span : trace.ranks[r].back().spans) seen.push_back(span.instruction);
     Order expected = trace.schedule.orders[r / 2];
-    // A receive is noted where it is waited for, which may be after other words: compare as sets.
-    const auto words = [](Order order) {
+    // A receive is noted where it is waited for, which may be after other instructions: compare as sets.
+    const auto instructions = [](Order order) {
       std::vector<std::string> all;
       for (const Instruction& i : order) all.push_back(to_string(i));
       std::sort(all.begin(), all.end());
       return all;
     };
-    EXPECT_EQ(words(seen), words(expected)) << "rank " << r;
+    EXPECT_EQ(instructions(seen), instructions(expected)) << "rank " << r;
   }
   EXPECT_NO_THROW(account(trace));
 }

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "penstock/penstock.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -128,7 +128,7 @@ TEST(Optimizers, AnyOfTorchAndOnesOwnEqualAPlainLoop) {
 TEST(Optimizers, LbfgsIsRefusedWithTheReason) {
   Job job;
   const std::string text =
-      complaint<ConfigError>([&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
+      error_text<ConfigError>([&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
   EXPECT_TRUE(says(text, "LBFGS", "closure", "whole network", "Adam or SGD")) << text;
 }
 
@@ -190,7 +190,7 @@ TEST(ParameterGroups, EqualAPlainLoopWithGroupsWhileAScheduleSetsTheRate) {
 TEST(ParameterGroups, APatternThatFitsNothingIsRefused) {
   Job job;
   const std::string text =
-      complaint<ConfigError>([&] { job.pipeline->optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
+      error_text<ConfigError>([&] { job.pipeline->optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
   EXPECT_TRUE(says(text, "'lost.*'", "no parameter", "nearest")) << text;
   EXPECT_NO_THROW(job.pipeline->optimize_with(ParameterGroups(sgd()).add("*.b?as", sgd({.learning_rate = 0}))));
   const State before = job.pipeline->state();
@@ -232,7 +232,7 @@ TEST(GradientHook, OfAnotherShapeFailsTheStep) {
   Job job({.stages = 2});
   job.pipeline->optimize_with(sgd());
   job.pipeline->add_gradient_hook([](const std::string&, const torch::Tensor& gradient) { return gradient.sum(); });
-  const std::string text = complaint<Failure>([&] { job.pipeline->train_step(job.inputs, job.targets).wait(); });
+  const std::string text = error_text<Failure>([&] { job.pipeline->train_step(job.inputs, job.targets).wait(); });
   EXPECT_TRUE(says(text, "gradient hook", "shape []")) << text;
 }
 
@@ -260,7 +260,7 @@ TEST(Average, EqualsAPlainLoops) {
     job.pipeline->use_average(true);
     expect_equal(job.pipeline->state(), average, "in use");
     EXPECT_NE(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
-    const std::string text = complaint<ConfigError>([&] { job.pipeline->train_step(job.inputs, job.targets); });
+    const std::string text = error_text<ConfigError>([&] { job.pipeline->train_step(job.inputs, job.targets); });
     EXPECT_TRUE(says(text, "use_average(false)")) << text;
     job.pipeline->use_average(false);
     EXPECT_EQ(job.pipeline->evaluate(job.inputs, job.targets).loss(), loss);
@@ -389,12 +389,12 @@ TEST(Cell, RefusesAStateThatDoesNotFit) {
   EXPECT_NO_THROW(network.load_state(state));
   state["head.oux.weight"] = torch::zeros({4, 8});
   EXPECT_TRUE(
-      says(complaint<ConfigError>([&] { network.load_state(state); }), "'head.oux.weight'", "'head.out.weight'"));
+      says(error_text<ConfigError>([&] { network.load_state(state); }), "'head.oux.weight'", "'head.out.weight'"));
   state.erase("head.oux.weight");
   state["shift"] = torch::zeros({5});
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'shift'", "[4]", "[5]"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { network.load_state(state); }), "'shift'", "[4]", "[5]"));
   state.erase("shift");
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { network.load_state(state); }), "'shift'", "does not have"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { network.load_state(state); }), "'shift'", "does not have"));
   EXPECT_NO_THROW(network.load_state(state, Cell::Missing::keep));
 }
 

@@ -53,7 +53,7 @@ torch::Tensor images() {
 PipelineOptions options_of(Precision precision) {
   PipelineOptions options;
   options.micro_batches = 4;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.precision = precision;
   options.seed = 3;
   return options;
@@ -204,9 +204,9 @@ TEST(Fp16, SkipsTheSameStepsWithTheSameBitsForEveryCutAndSchedule) {
     expect_equal({.stages = 3, .in_parts = true, .clip_norm = clip});
     expect_equal({.schedule = "zb-h1", .stages = 3, .clip_norm = clip, .recompute = true});
   }
-  const Scaled replicas = train_scaled({.replicas = 2}), cut = train_scaled({.stages = 2, .replicas = 2});
-  EXPECT_EQ(replicas.losses, cut.losses);
-  EXPECT_EQ(replicas.skipped, cut.skipped);
+  const Scaled replicas = train_scaled({.replicas = 2}), partition = train_scaled({.stages = 2, .replicas = 2});
+  EXPECT_EQ(replicas.losses, partition.losses);
+  EXPECT_EQ(replicas.skipped, partition.skipped);
 }
 
 // A scale changes nothing but which gradients vanish: fp16 with a fitting scale is near fp32, local_gradients() too.

@@ -6,7 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/cache_share.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/runtime/slow_chain.h"
 
 namespace penstock::test {
@@ -23,7 +23,7 @@ PipelineOptions options_with_sample(int micro_batches) {
 TEST(TimeLayers, tells_forward_from_backward_of_each) {
   SlowChain chain({{0, 0}, {30, 0}, {0, 60}, {0, 0}});
   World world({.stages = 2});
-  Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .cut = "c"});
+  Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .partition = "c"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   const TimedSteps steps = pipeline.time_layers({torch::randn({4, 4})}, torch::randn({4, 4}), 2);
   ASSERT_EQ(steps.layers.size(), 4U);
@@ -73,22 +73,22 @@ TEST(Profile, tells_of_the_machine_too) {
   SlowChain chain({{20, 20}, {20, 20}});
   World world({.stages = 2});
   const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0});
-  EXPECT_NE(costs.contention, 1);
-  EXPECT_NEAR(costs.contention, 1, 0.5);
+  EXPECT_NE(costs.slowdown_under_load, 1);
+  EXPECT_NEAR(costs.slowdown_under_load, 1, 0.5);
   EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
   EXPECT_GE(cache_share(1), cache_share(2));
   EXPECT_FALSE(costs.layers[0].forward_cached) << "two layers make no two chunks for each of two ranks";
-  const LayerCosts quicker =
-      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0, .contention = false});
-  EXPECT_EQ(quicker.contention, 1);
+  const LayerCosts quicker = profile(world, chain, squared_error, options_with_sample(2),
+                                     {.steps = 1, .passes_ms = 0, .slowdown_under_load = false});
+  EXPECT_EQ(quicker.slowdown_under_load, 1);
   EXPECT_THROW(costs_of({}, 8), ConfigError);
 }
 
 TEST(Profile, times_small_chunks_where_there_are_layers_for_them) {
   SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
   World world({.stages = 2});
-  const LayerCosts costs =
-      profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0, .contention = false});
+  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2),
+                                   {.steps = 1, .passes_ms = 0, .slowdown_under_load = false});
   EXPECT_GE(costs.layers[0].forward_cached.value_or(0), 10);
   EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
 }
@@ -100,7 +100,7 @@ TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {
   options.kernels = Kernels::tuned;
   const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1, .passes_ms = 0});
   EXPECT_EQ(choice.planned.plan.kernels.substr(0, 6), "tuned\n");
-  EXPECT_EQ(choice.options.kernel_book, choice.planned.plan.kernels);
+  EXPECT_EQ(choice.options.kernel_selection, choice.planned.plan.kernels);
 }
 
 TEST(ScheduleAuto, trains_the_same_numbers) {
@@ -125,11 +125,11 @@ TEST(ScheduleAuto, says_what_it_cannot_choose) {
   const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
     PipelineOptions options = options_with_sample(2);
     change(options);
-    return complaint<ConfigError>([&] { Pipeline(world, chain, squared_error, options); });
+    return error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, options); });
   };
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.sample_targets = torch::Tensor(); }), "sample_targets"));
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.chunks = 2; }), "chunks", "leave those out"));
-  EXPECT_TRUE(says(complaint_of([](auto& o) { o.cut = "uniform"; }), "'uniform'"));
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.partition = "uniform"; }), "'uniform'"));
   chain.layers[0].pipeline_stage = 0;
   chain.layers[1].pipeline_stage = 1;
   EXPECT_TRUE(says(complaint_of([](auto&) {}), "'a' is annotated"));

@@ -128,7 +128,7 @@ Trained train_network(Cell& network, const How& how) {
   options.schedule = how.schedule;
   options.micro_batches = how.micro_batches;
   options.recompute = how.recompute;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.seed = how.seed;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
@@ -209,7 +209,7 @@ TEST(Randomness, OfACallersOwnGeneratorAndOutsideStaysAsItIs) {
   EXPECT_TRUE(torch::equal(outside, network.drawn));
 }
 
-/// The story: a mask that was drawn again for the backward pass made gradients wrong without a word.
+/// The story: a mask that was drawn again for the backward pass made gradients wrong without an instruction.
 TEST(Randomness, RecomputeOfTorchsDropoutGivesTheRightGradients) {
   struct Story : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(16, 64); });

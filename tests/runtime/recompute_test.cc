@@ -68,7 +68,7 @@ PipelineOptions options_of(const std::string& schedule, int micro_batches) {
   PipelineOptions options;
   options.schedule = schedule;
   options.micro_batches = micro_batches;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.seed = 9;
   return options;
 }
@@ -82,7 +82,7 @@ TEST(Recompute, GivesTheSameBitsForLayersOfAllKinds) {
       options.recompute = true;
       for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
         for (int stages : {1, 2}) {
-          if (stages == 2 && std::string(schedule) != "gpipe") options.cut = "parameters";
+          if (stages == 2 && std::string(schedule) != "gpipe") options.partition = "parameters";
           options.schedule = schedule;
           expect_same(kept, train<Everything>({.stages = stages, .options = options}, images()),
                       say(schedule, " p ", stages, " m ", m));

@@ -13,19 +13,19 @@
 #include "penstock/runtime/position.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/transport/mailbox.h"
-#include "tests/runtime/integer_hands.h"
+#include "tests/runtime/integer_handler.h"
 #include "tests/transport/run_world.h"
 
 namespace penstock {
 
-/// Expects what every rank has done to be what the plain loop does, with as much alive as the judge said.
-template <class Hands>
-void expect_like_plain_loop(const Schedule& schedule, const Verdict& verdict, const std::vector<Hands>& hands) {
+/// Expects what every rank has done to be what the plain loop does, with as much alive as validate() said.
+template <class Handler>
+void expect_like_plain_loop(const Schedule& schedule, const Validation& verdict, const std::vector<Handler>& handler) {
   StepValues values;
-  for (std::size_t rank = 0; rank < hands.size(); ++rank) {
-    values.add(hands[rank].values());
-    EXPECT_EQ(hands[rank].peak(), verdict.peak_activations[rank]) << "rank " << rank;
-    EXPECT_EQ(hands[rank].left_over(), 0u) << "rank " << rank;
+  for (std::size_t rank = 0; rank < handler.size(); ++rank) {
+    values.add(handler[rank].values());
+    EXPECT_EQ(handler[rank].peak(), verdict.peak_activations[rank]) << "rank " << rank;
+    EXPECT_EQ(handler[rank].left_over(), 0u) << "rank " << rank;
   }
   const StepValues expected = plain_loop(schedule);
   EXPECT_EQ(values.outputs, expected.outputs);
@@ -54,21 +54,21 @@ struct SharedPost {
 };
 
 /// One thread; a rank goes on until it would wait, then the next one has its turn.
-inline void run_in_turns(const Schedule& schedule) {
-  const Verdict verdict = judge(schedule);
+inline void run_interleaved(const Schedule& schedule) {
+  const Validation verdict = validate(schedule);
   ASSERT_TRUE(verdict.ok) << verdict.reason;
-  using Hands = IntegerHands<SharedPost>;
+  using Handler = IntegerHandler<SharedPost>;
   const std::vector<Program> programs = programs_of(schedule);
   SharedPost::Letters letters;
-  std::vector<Hands> hands;
-  for (const int bound : verdict.peak_activations) hands.emplace_back(SharedPost{&letters}, schedule, bound);
+  std::vector<Handler> handler;
+  for (const int bound : verdict.peak_activations) handler.emplace_back(SharedPost{&letters}, schedule, bound);
   Recorder recorder(1);
   recorder.begin_step(0);
   std::int64_t begin = now_ns();
 
   const auto has_arrived = [&](const Program& program, const Program::Action& action) {
     for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i)
-      if (!letters.contains(Hands::tag_of(program.receive(i)))) return false;
+      if (!letters.contains(Handler::tag_of(program.receive(i)))) return false;
     return true;
   };
   std::vector<std::size_t> at(programs.size(), 0);
@@ -77,13 +77,13 @@ inline void run_in_turns(const Schedule& schedule) {
     for (std::size_t rank = 0; rank < programs.size(); ++rank)
       for (const auto& actions = programs[rank].actions();
            at[rank] < actions.size() && has_arrived(programs[rank], actions[at[rank]]); ++at[rank]) {
-        obey(programs[rank], actions[at[rank]], hands[rank], recorder, begin);
+        execute_action(programs[rank], actions[at[rank]], handler[rank], recorder, begin);
         moved = true;
       }
   }
   for (std::size_t rank = 0; rank < programs.size(); ++rank)
     ASSERT_EQ(at[rank], programs[rank].actions().size()) << "rank " << rank << " came to no end";
-  expect_like_plain_loop(schedule, verdict, hands);
+  expect_like_plain_loop(schedule, verdict, handler);
   EXPECT_TRUE(letters.empty());
 }
 
@@ -91,7 +91,7 @@ inline void run_in_turns(const Schedule& schedule) {
 struct IntegerWorld {
   explicit IntegerWorld(int ranks) : progress(static_cast<std::size_t>(ranks)) {
     for (int r = 0; r < ranks; ++r)
-      mailboxes.push_back(std::make_unique<Mailbox<Value>>(WorldRank(r), Patience{std::chrono::seconds(30), {}}));
+      mailboxes.push_back(std::make_unique<Mailbox<Value>>(WorldRank(r), WaitPolicy{std::chrono::seconds(30), {}}));
   }
   std::vector<Progress> progress;
   std::vector<std::unique_ptr<Mailbox<Value>>> mailboxes;
@@ -102,7 +102,7 @@ struct IntegerWatch final : PeerWatch {
   void wait_begins(WorldRank peer) override { world.progress[own.index()].wait_begins(peer); }
   void wait_ends() override { world.progress[own.index()].wait_ends(); }
   void ask(WorldRank) override {}
-  std::optional<Standing> standing(WorldRank rank) const override { return world.progress[rank.index()].read(); }
+  std::optional<PeerStatus> status(WorldRank rank) const override { return world.progress[rank.index()].read(); }
   bool hears_late() const override { return false; }
   IntegerWorld& world;
   Rank own;
@@ -113,8 +113,8 @@ struct ThreadPost {
   ThreadPost(IntegerWorld& world, Rank rank, unsigned seed)
       : watch(world, rank), noise(seed * 7919u + static_cast<unsigned>(rank.value()) + 1) {}
 
-  void begin(const Instruction& word) {
-    watch.world.progress[watch.own.index()].report(position_of(word));
+  void begin(const Instruction& instruction) {
+    watch.world.progress[watch.own.index()].report(position_of(instruction));
     noise = noise * 1103515245u + 12345u;
     for (unsigned i = 0; i < (noise >> 16) % 4; ++i) std::this_thread::yield();
     for (unsigned i = 0; i < (noise >> 20) % 512; ++i) spun = spun + i;
@@ -122,8 +122,8 @@ struct ThreadPost {
   void put(Rank to, const Tag& tag, Value value) {
     watch.world.mailboxes[to.index()]->put(WorldRank(watch.own.value()), tag, value);
   }
-  Value take(Rank from, const Tag& tag, const Instruction& word) {
-    return watch.world.mailboxes[watch.own.index()]->take(WorldRank(from.value()), tag, to_string(word), watch);
+  Value take(Rank from, const Tag& tag, const Instruction& instruction) {
+    return watch.world.mailboxes[watch.own.index()]->take(WorldRank(from.value()), tag, to_string(instruction), watch);
   }
 
   IntegerWatch watch;
@@ -133,21 +133,21 @@ struct ThreadPost {
 
 /// A thread per rank.
 inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
-  const Verdict verdict = judge(schedule);
+  const Validation verdict = validate(schedule);
   ASSERT_TRUE(verdict.ok) << verdict.reason;
-  using Hands = IntegerHands<ThreadPost>;
+  using Handler = IntegerHandler<ThreadPost>;
   const std::vector<Program> programs = programs_of(schedule);
   IntegerWorld world(schedule.rank_count());
-  std::vector<Hands> hands;
-  hands.reserve(programs.size());
+  std::vector<Handler> handler;
+  handler.reserve(programs.size());
   for (int r = 0; r < schedule.rank_count(); ++r)
-    hands.emplace_back(ThreadPost(world, Rank(r), seed), schedule,
-                       verdict.peak_activations[static_cast<std::size_t>(r)]);
+    handler.emplace_back(ThreadPost(world, Rank(r), seed), schedule,
+                         verdict.peak_activations[static_cast<std::size_t>(r)]);
   test::run_world(schedule.rank_count(), [&](int r) {
     const auto rank = static_cast<std::size_t>(r);
     Recorder recorder;
     recorder.begin_step(0);
-    execute(programs[rank], hands[rank], recorder);
+    execute(programs[rank], handler[rank], recorder);
     recorder.end_step();
     std::int64_t last_end = 0;
     const std::vector<RankStep> steps = recorder.steps();
@@ -157,7 +157,7 @@ inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
       last_end = span.end_ns;
     }
   });
-  expect_like_plain_loop(schedule, verdict, hands);
+  expect_like_plain_loop(schedule, verdict, handler);
 }
 
 }  // namespace penstock

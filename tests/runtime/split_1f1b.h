@@ -13,14 +13,14 @@ inline Schedule split_1f1b(const ScheduleShape& shape, int lag) {
   schedule.name = "split 1f1b";
   for (Order& order : schedule.orders) {
     Order halves;
-    for (const Instruction& word : order) {
-      if (word.op() != Op::backward) {
-        halves.push_back(word);
+    for (const Instruction& instruction : order) {
+      if (instruction.op() != Op::backward) {
+        halves.push_back(instruction);
         continue;
       }
-      const int i = word.micro_batch().value();
-      halves.push_back(Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()));
-      if (i >= lag) halves.push_back(Instruction::compute(Op::weight_grad, word.stage(), MicroBatch(i - lag)));
+      const int i = instruction.micro_batch().value();
+      halves.push_back(Instruction::compute(Op::input_grad, instruction.stage(), instruction.micro_batch()));
+      if (i >= lag) halves.push_back(Instruction::compute(Op::weight_grad, instruction.stage(), MicroBatch(i - lag)));
     }
     for (int i = std::max(0, shape.micro_batches - lag); i < shape.micro_batches; ++i)
       halves.push_back(Instruction::compute(Op::weight_grad, order.front().stage(), MicroBatch(i)));

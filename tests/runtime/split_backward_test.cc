@@ -1,5 +1,5 @@
 // The backward pass in two halves: I and W give, bit for bit, what B gives, whatever the layers are made of; and W's
-// fused over a step give one result for all schedules and cuts.
+// fused over a step give one result for all schedules and partitions.
 #include <gtest/gtest.h>
 
 #include "penstock/model/dropout.h"
@@ -28,7 +28,7 @@ struct TwiceImpl : torch::nn::Module {
 };
 TORCH_MODULE(Twice);
 
-/// Layers of all kinds, in two halves: images through convolutions, then as sequences of five words of eight numbers.
+/// Layers of all kinds, in two halves: images through convolutions, then as sequences of five instructions of eight numbers.
 struct Mixed : Cell {
   Layer conv = add("conv", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 8, 3).padding(1).stride(2)); });
   Layer batch_norm = add("batch_norm", [] { return torch::nn::BatchNorm2d(8); });
@@ -53,8 +53,8 @@ struct Mixed : Cell {
   }
 };
 
-/// Words through an embedding: nothing goes back to what comes in.
-struct Words : Cell {
+/// Instructions through an embedding: nothing goes back to what comes in.
+struct Instructions : Cell {
   Layer embedding =
       add("embedding", [] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).padding_idx(0)); });
   Layer dropout = add("dropout", [] { return Dropout(0.3); });
@@ -117,7 +117,7 @@ torch::Tensor images() {
   torch::manual_seed(1);
   return torch::randn({11, 2, 6, 6});
 }
-torch::Tensor words() {
+torch::Tensor instructions() {
   torch::manual_seed(2);
   return torch::randint(0, 11, {11, 3}, torch::kInt64);
 }
@@ -145,7 +145,7 @@ void expect_split_equals_whole(const torch::Tensor& inputs, int most_stages) {
 
 TEST(SplitBackward, EqualsTheWholeForLayersOfAllKinds) { expect_split_equals_whole<Mixed>(images(), 3); }
 
-TEST(SplitBackward, EqualsTheWholeForWordsAndDropout) { expect_split_equals_whole<Words>(words(), 3); }
+TEST(SplitBackward, EqualsTheWholeForWordsAndDropout) { expect_split_equals_whole<Instructions>(instructions(), 3); }
 
 /// The same training by torch alone: the network run standalone, autograd, its micro-batches one after the other.
 template <class Network>
@@ -191,10 +191,10 @@ TEST(SplitBackward, GivesAutogradsGradients) {
   expect_autograds_gradients<Mixed>(images());
   torch::manual_seed(4);
   expect_autograds_gradients<Odd>(torch::randn({11, 8}));
-  struct SureWords : Words {
+  struct SureInstructions : Instructions {
     Value forward(Value x) override { return head(flatten(relu(mix(embedding(x))), 1)); }
   };
-  expect_autograds_gradients<SureWords>(words());
+  expect_autograds_gradients<SureInstructions>(instructions());
 }
 
 TEST(SplitBackward, EqualsTheWholeForOddLayers) {

@@ -1,4 +1,4 @@
-// Parameters that several stages use: one value and one gradient, whatever the cut, the schedule and the optimiser.
+// Parameters that several stages use: one value and one gradient, whatever the partition, the schedule and the optimiser.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
@@ -6,10 +6,10 @@
 namespace penstock::test {
 namespace {
 
-constexpr std::int64_t words = 7, width = 6;
+constexpr std::int64_t instructions = 7, width = 6;
 
 struct Table : Cell {
-  Parameter table = add_parameter("table", [] { return torch::randn({words, width}) * 0.5; });
+  Parameter table = add_parameter("table", [] { return torch::randn({instructions, width}) * 0.5; });
   Values forward_many(Values x) override { return {gather(table.value(), x[0]), table.value()}; }
 };
 
@@ -61,8 +61,8 @@ OptimizerFactory optimizer_of(const std::string& name) {
 }
 
 std::pair<torch::Tensor, torch::Tensor> batch() {
-  const torch::Tensor tokens = torch::arange(12) * 5 % words;
-  return {tokens, (tokens + 1) % words};
+  const torch::Tensor tokens = torch::arange(12) * 5 % instructions;
+  return {tokens, (tokens + 1) % instructions};
 }
 
 struct Trained {
@@ -77,7 +77,7 @@ PipelineOptions options_of(const TiedCase& one) {
   options.chunks = one.chunks;
   options.clip_norm = one.clip_norm;
   options.weight_gradients = one.weight_gradients;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.seed = 3;
   return options;
 }
@@ -125,8 +125,8 @@ TEST(Ties, CountOnceInTheNormAndAreClipped) {
 
 TEST(Ties, FusedWeightGradientsAreTheSameForEveryCut) {
   const TiedCase alone{.weight_gradients = WeightGradients::fused};
-  const TiedCase cut{.schedule = "zb-h1", .stages = 3, .weight_gradients = WeightGradients::fused};
-  expect_equal(train(alone), train(cut), "fused");
+  const TiedCase partition{.schedule = "zb-h1", .stages = 3, .weight_gradients = WeightGradients::fused};
+  expect_equal(train(alone), train(partition), "fused");
 }
 
 TEST(Ties, AreSummedOverReplicas) {
@@ -245,7 +245,7 @@ struct BadTie : Cell {
 std::string complaint_of(Cell& network) {
   World world({.stages = 2});
   try {
-    Pipeline pipeline(world, network, cross_entropy, {.cut = "out"});
+    Pipeline pipeline(world, network, cross_entropy, {.partition = "out"});
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -262,7 +262,7 @@ TEST(Ties, OfTwoShapesOrUnknownNamesAreRefused) {
   EXPECT_NE(complaint_of(names).find("'out' has no parameter 'wait' to tie; it has weight, bias"), std::string::npos)
       << complaint_of(names);
   BadTie itself;
-  EXPECT_THROW(itself.in.tie("weight", itself.in, "weight"), PlanError);
+  EXPECT_THROW(itself.in.tie("weight", itself.in, "weight"), ScheduleError);
 }
 
 }  // namespace

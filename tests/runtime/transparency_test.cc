@@ -1,4 +1,4 @@
-// The theorem: whatever the schedule, the cut and the number of stages, the same numbers come out. Bitwise against the
+// The theorem: whatever the schedule, the partition and the number of stages, the same numbers come out. Bitwise against the
 // same pipeline with one stage; within rounding against a plain LibTorch loop.
 #include <gtest/gtest.h>
 
@@ -79,12 +79,12 @@ INSTANTIATE_TEST_SUITE_P(Matrix, Transparency, testing::ValuesIn(all_cases()), n
 TEST(Transparency, CutDoesNotMatter) {
   JobOptions options = job({"1f1b", 3, 4, Reduction::mean});
   const JobOutcome by_parameters = run_small_job(options);
-  for (const char* cut : {"uniform", "norm,d", "1,2"}) {
-    options.pipeline.cut = cut;
+  for (const char* partition : {"uniform", "norm,d", "1,2"}) {
+    options.pipeline.partition = partition;
     const JobOutcome other = run_small_job(options);
-    EXPECT_EQ(by_parameters.losses, other.losses) << cut;
+    EXPECT_EQ(by_parameters.losses, other.losses) << partition;
     for (const auto& [name, value] : by_parameters.parameters)
-      EXPECT_TRUE(torch::equal(value, other.parameters.at(name))) << cut << ": " << name;
+      EXPECT_TRUE(torch::equal(value, other.parameters.at(name))) << partition << ": " << name;
   }
 }
 
@@ -112,7 +112,7 @@ TEST(Transparency, ReplicasAreOneReplicaWithMoreMicroBatches) {
   }
 }
 
-// The bound of the paper, predicted by the judge, measured by the stash.
+// The bound of the paper, predicted by validate(), measured by the activation store.
 TEST(LiveActivations, PredictedEqualsMeasured) {
   for (const char* schedule : {"gpipe", "1f1b"})
     for (int stages : {1, 2, 3, 4})

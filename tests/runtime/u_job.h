@@ -108,7 +108,7 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
   options.weight_gradients = one.weight_gradients;
   options.recompute = one.recompute;
   options.precision = one.precision;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.seed = 5;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0, .nesterov = false}));

@@ -59,7 +59,7 @@ TEST(UMatrix, NeverMovesWhatIsFrozen) {
   World world({.stages = 2});
   const UOutcome outcome = run_u_job(world, {"1f1b", 2, 1, 2});
   UNetwork fresh;
-  Pipeline pipeline(world, fresh, cross_entropy, {.micro_batches = 2, .cut = "uniform", .seed = 5});
+  Pipeline pipeline(world, fresh, cross_entropy, {.micro_batches = 2, .partition = "uniform", .seed = 5});
   const auto initial = pipeline.state();
   EXPECT_TRUE(torch::equal(outcome.state.at("frozen.weight"), initial.at("frozen.weight")));
   EXPECT_FALSE(torch::equal(outcome.state.at("tied.bias"), initial.at("tied.bias")));

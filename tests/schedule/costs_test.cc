@@ -48,7 +48,7 @@ TEST(Costs, finite_and_not_negative) {
   EXPECT_EQ(refusal({.forward = {1, -1, 1}}), "a cost for F is -1: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.update = {infinite}}), "a cost for update is inf: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.message = -infinite}), "a cost for a message is -inf: costs go from 0 to 1e+15");
-  EXPECT_EQ(refusal({.overhead = -0.5}), "a cost for a word's overhead is -0.5: costs go from 0 to 1e+15");
+  EXPECT_EQ(refusal({.overhead = -0.5}), "a cost for an instruction's overhead is -0.5: costs go from 0 to 1e+15");
   EXPECT_NE(refusal({.weight_grad = {std::numeric_limits<double>::quiet_NaN()}}), "accepted");
 }
 

@@ -29,8 +29,8 @@ Schedule lowered() {
   return schedule;
 }
 
-std::string needs(const Schedule& schedule, const char* word) {
-  return list(Dependencies(schedule, links).predecessors(parse_instruction(word)));
+std::string needs(const Schedule& schedule, const char* instruction) {
+  return list(Dependencies(schedule, links).predecessors(parse_instruction(instruction)));
 }
 
 TEST(Dependencies, before_lowering_a_stage_needs_its_neighbours_themselves) {
@@ -67,7 +67,7 @@ TEST(Dependencies, the_end_of_a_step_waits_for_what_the_stage_has_of_it) {
 
 TEST(Dependencies, tells_what_a_word_gives) {
   const Dependencies dependencies(lowered(), links);
-  const auto gives = [&](const char* word) { return list(dependencies.gives(parse_instruction(word))); };
+  const auto gives = [&](const char* instruction) { return list(dependencies.gives(parse_instruction(instruction))); };
   EXPECT_EQ(gives("2F1"), "done_forward(2, 1)");
   EXPECT_EQ(gives("2B1"), "done_input(2, 1) done_weight(2, 1)");
   EXPECT_EQ(gives("2I1"), "done_input(2, 1)");
@@ -93,19 +93,19 @@ TEST(Dependencies, numbers_events_densely) {
 
 TEST(Dependencies, refuses_links_that_no_model_can_have) {
   const auto with = [](const Links& wrong) { return Dependencies(plain(), wrong); };
-  EXPECT_THROW(with({{StageId(2), StageId(1)}}), PlanError);
-  EXPECT_THROW(with({{StageId(1), StageId(1)}}), PlanError);
-  EXPECT_THROW(with({{StageId(1), StageId(4)}}), PlanError);
-  EXPECT_THROW(with({{StageId(-1), StageId(1)}}), PlanError);
-  EXPECT_THROW(with({{StageId(0), StageId(1), true}, {StageId(0), StageId(1), false}}), PlanError);
+  EXPECT_THROW(with({{StageId(2), StageId(1)}}), ScheduleError);
+  EXPECT_THROW(with({{StageId(1), StageId(1)}}), ScheduleError);
+  EXPECT_THROW(with({{StageId(1), StageId(4)}}), ScheduleError);
+  EXPECT_THROW(with({{StageId(-1), StageId(1)}}), ScheduleError);
+  EXPECT_THROW(with({{StageId(0), StageId(1), true}, {StageId(0), StageId(1), false}}), ScheduleError);
 }
 
 TEST(Dependencies, refuses_words_that_have_no_place) {
-  EXPECT_THROW(needs(plain(), "4F0"), PlanError);
-  EXPECT_THROW(needs(plain(), "0F3"), PlanError);
-  EXPECT_THROW(needs(plain(), "0W0-3"), PlanError);
-  EXPECT_THROW(needs(lowered(), "0SEND_F0>2"), PlanError);  // no link
-  EXPECT_THROW(needs(lowered(), "1SEND_F0"), PlanError);    // a link within one rank
+  EXPECT_THROW(needs(plain(), "4F0"), ScheduleError);
+  EXPECT_THROW(needs(plain(), "0F3"), ScheduleError);
+  EXPECT_THROW(needs(plain(), "0W0-3"), ScheduleError);
+  EXPECT_THROW(needs(lowered(), "0SEND_F0>2"), ScheduleError);  // no link
+  EXPECT_THROW(needs(lowered(), "1SEND_F0"), ScheduleError);    // a link within one rank
 }
 
 TEST(LinksOf, is_the_chain_before_lowering) {

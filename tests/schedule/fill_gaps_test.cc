@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "penstock/schedule/board.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/simulate.h"
+#include "penstock/schedule/timeline_grid.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -43,18 +43,18 @@ TEST(FillGaps, a_forward_that_finds_no_memory_waits_for_a_w) {
 TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_used_up_and_the_gradient_may_be_late) {
   GapProblem problem = two_stages();
   problem.stages[1].forward = 0.5;
-  const auto words = [&](const GapPolicy& policy) {
+  const auto instructions = [&](const GapPolicy& policy) {
     const Schedule schedule = filled(problem, policy);
     std::string text;
-    for (const Instruction& word : schedule.orders[0]) text += to_string(word) + " ";
+    for (const Instruction& instruction : schedule.orders[0]) text += to_string(instruction) + " ";
     return text;
   };
   const double forever = 1e9;
   const std::string idles = "0F0 0F1 0I0 0F2 0I1 0I2 0W0 0W1 0W2 ";
   const std::string fills = "0F0 0F1 0I0 0F2 0I1 0W0 0I2 0W1 0W2 ";
-  EXPECT_EQ(words({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 3}), idles);
-  EXPECT_EQ(words({.warm_up = {2, 1}, .idle_at_the_end = 0, .punctual = 3}), fills);
-  EXPECT_EQ(words({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 0}), fills);
+  EXPECT_EQ(instructions({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 3}), idles);
+  EXPECT_EQ(instructions({.warm_up = {2, 1}, .idle_at_the_end = 0, .punctual = 3}), fills);
+  EXPECT_EQ(instructions({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 0}), fills);
 }
 
 TEST(FillGaps, says_what_simulate_says_and_keeps_within_the_cap) {
@@ -83,7 +83,7 @@ TEST(FillGaps, says_what_simulate_says_and_keeps_within_the_cap) {
     RC_ASSERT(outcome.makespan == run.makespan);
     RC_ASSERT(outcome.held == *std::max_element(run.peak_activations.begin(), run.peak_activations.end()));
     RC_ASSERT(outcome.held <= problem.cap.limit);
-    RC_ASSERT(judge(schedule).ok);
+    RC_ASSERT(validate(schedule).ok);
   }));
 }
 

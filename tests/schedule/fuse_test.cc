@@ -6,12 +6,12 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/board.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
-#include "tests/base/complaint.h"
+#include "penstock/schedule/timeline_grid.h"
+#include "penstock/schedule/validate.h"
+#include "tests/base/error_text.h"
 #include "tests/schedule/random_schedule.h"
 
 namespace penstock {
@@ -67,8 +67,8 @@ TEST(Fuse, within_a_limit_the_groups_are_as_large_as_fit) {
 TEST(Fuse, a_limit_that_single_Ws_exceed_is_refused_with_the_smallest_that_works) {
   const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 8});
   EXPECT_EQ(smallest_fuse_limit(schedule), (std::vector<int>{3, 2, 1}));
-  EXPECT_TRUE(judge(fuse_w(schedule, within({3, 2, 1}))).ok);
-  EXPECT_EQ(test::complaint<PlanError>([&] {
+  EXPECT_TRUE(validate(fuse_w(schedule, within({3, 2, 1}))).ok);
+  EXPECT_EQ(test::error_text<ScheduleError>([&] {
               fuse_w(schedule, within({3, 1, 1}));
             }),
             "rank 1 may hold 1 live micro-batches, which this schedule exceeds even with single W's: the smallest "
@@ -89,7 +89,7 @@ TEST(Fuse, an_overlap_pair_stays_one) {
   EXPECT_EQ(lists(fused),
             "rank 0: 0F0 3F0 (0F1;3I0)OVERLAP_F_B 3F1 0I0 3I1 0I1 3W0-1 0W0-1\n"
             "rank 1: 1F0 2F0 1F1 (2F1;2I0)OVERLAP_F_B 1I0 2I1 1I1 2W0-1 1W0-1\n");
-  EXPECT_TRUE(judge(lower(fused)).ok);
+  EXPECT_TRUE(validate(lower(fused)).ok);
 }
 
 TEST(Fuse, Ws_that_come_out_of_I_order_still_ascend) {
@@ -109,49 +109,49 @@ TEST(Fuse, nothing_to_fuse) {
 
 TEST(Fuse, refusals) {
   const Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
-  EXPECT_THROW(fuse_w(lower(schedule)), PlanError);
+  EXPECT_THROW(fuse_w(lower(schedule)), ScheduleError);
   EXPECT_THROW(fuse_w(schedule, {.group = -1}), ConfigError);
   EXPECT_THROW(fuse_w(schedule, within({2})), ConfigError);
   EXPECT_THROW(fuse_w(schedule, {.group = 2, .activation_limit = std::vector<int>{2, 2}}), ConfigError);
   Schedule incomplete = schedule;
   incomplete.orders[1].pop_back();
-  EXPECT_EQ(test::complaint<PlanError>([&] { fuse_w(incomplete); }),
+  EXPECT_EQ(test::error_text<ScheduleError>([&] { fuse_w(incomplete); }),
             "this schedule cannot be fused: 1B1 is missing on rank 1");
 }
 
 /// Per stage: the micro-batches in the order in which their weight gradients are added.
 std::vector<std::vector<int>> accumulation(const Schedule& schedule) {
   std::vector<std::vector<int>> order(schedule.rank_of_stage.size());
-  for (const Order& words : schedule.orders)
-    for (const Instruction& word : words)
-      if (word.op() == Op::backward || word.op() == Op::weight_grad)
-        for (MicroBatch i = word.first(); i <= word.last(); i = i.next())
-          order[word.stage().index()].push_back(i.value());
+  for (const Order& instructions : schedule.orders)
+    for (const Instruction& instruction : instructions)
+      if (instruction.op() == Op::backward || instruction.op() == Op::weight_grad)
+        for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+          order[instruction.stage().index()].push_back(i.value());
   return order;
 }
 
 /// F and I (or B, as I) of each rank.
 std::vector<std::vector<std::string>> rest_of(const Schedule& schedule) {
   std::vector<std::vector<std::string>> rest;
-  for (const Order& words : schedule.orders) {
+  for (const Order& instructions : schedule.orders) {
     rest.emplace_back();
-    for (const Instruction& word : words)
-      if (word.op() != Op::weight_grad)
-        rest.back().push_back(say(word.op() == Op::forward ? "F" : "I", word.stage().value(), " ",
-                                  word.micro_batch().value(), word.overlaps_next() ? "+" : ""));
+    for (const Instruction& instruction : instructions)
+      if (instruction.op() != Op::weight_grad)
+        rest.back().push_back(say(instruction.op() == Op::forward ? "F" : "I", instruction.stage().value(), " ",
+                                  instruction.micro_batch().value(), instruction.overlaps_next() ? "+" : ""));
   }
   return rest;
 }
 
-int words_of(const Schedule& schedule, Op op) {
+int instructions_of(const Schedule& schedule, Op op) {
   int count = 0;
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order) count += word.op() == op;
+    for (const Instruction& instruction : order) count += instruction.op() == op;
   return count;
 }
 
 TEST(Fuse, any_schedule_that_works_works_fused) {
-  EXPECT_TRUE(rc::check("fuse_w(x) is judged fit", [] {
+  EXPECT_TRUE(rc::check("fuse_w(x) is validated fit", [] {
     const int stages = *rc::gen::inRange(1, 6);
     const Links links = any_links(stages);
     Schedule schedule = working_schedule(stages, links);
@@ -168,21 +168,21 @@ TEST(Fuse, any_schedule_that_works_works_fused) {
 
     const Schedule fused = fuse_w(schedule, options);
     RC_LOG() << write_schedule(schedule) << write_schedule(fused);
-    const Verdict verdict = judge(fused, {.links = links, .activation_bound = options.activation_limit});
+    const Validation verdict = validate(fused, {.links = links, .activation_bound = options.activation_limit});
     RC_LOG() << verdict.reason;
     RC_ASSERT(verdict.ok);
-    RC_ASSERT(judge(lower(fused, links), {.links = links, .activation_bound = options.activation_limit}).ok);
+    RC_ASSERT(validate(lower(fused, links), {.links = links, .activation_bound = options.activation_limit}).ok);
     RC_ASSERT(accumulation(fused) == accumulation(schedule));
     RC_ASSERT(rest_of(fused) == rest_of(schedule));
     RC_ASSERT(fuse_w(fused, options) == fused);
-    RC_ASSERT(words_of(fused, Op::backward) == 0);
+    RC_ASSERT(instructions_of(fused, Op::backward) == 0);
 
     if (!options.activation_limit) {
       const int group = options.group == 0 ? m : std::min(options.group, m);
-      RC_ASSERT(words_of(fused, Op::weight_grad) == stages * ((m + group - 1) / group));
+      RC_ASSERT(instructions_of(fused, Op::weight_grad) == stages * ((m + group - 1) / group));
     }
     // No context is released before the last I, and by then all F have run.
-    const Verdict whole = judge(fuse_w(schedule), {.links = links, .activation_bound = {}});
+    const Validation whole = validate(fuse_w(schedule), {.links = links, .activation_bound = {}});
     for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
       RC_ASSERT(whole.peak_activations[rank] ==
                 m * static_cast<int>(std::count(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end(),
@@ -190,12 +190,12 @@ TEST(Fuse, any_schedule_that_works_works_fused) {
     RC_ASSERT(fuse_w(schedule, within(whole.peak_activations)) == fuse_w(schedule));
 
     // The smallest limits work, are reached, and none is too large.
-    RC_ASSERT(judge(fuse_w(schedule, within(smallest)), {.links = links, .activation_bound = {}}).peak_activations ==
+    RC_ASSERT(validate(fuse_w(schedule, within(smallest)), {.links = links, .activation_bound = {}}).peak_activations ==
               smallest);
     for (std::size_t rank = 0; rank < smallest.size(); ++rank) {
       std::vector<int> less = smallest;
       if (--less[rank] < 0) continue;
-      RC_ASSERT_THROWS_AS(fuse_w(schedule, within(less)), PlanError);
+      RC_ASSERT_THROWS_AS(fuse_w(schedule, within(less)), ScheduleError);
     }
   }));
 }

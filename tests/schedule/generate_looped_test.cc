@@ -48,7 +48,7 @@ TEST(Generate, interleaved_is_the_order_that_torch_runs) {
 TEST(Generate, looped_bfs_goes_forward_as_torch_does_and_backward_in_ascending_order) {
   const auto forwards = [](Schedule schedule) {
     for (Order& order : schedule.orders)
-      std::erase_if(order, [](const Instruction& word) { return word.op() != Op::forward; });
+      std::erase_if(order, [](const Instruction& instruction) { return instruction.op() != Op::forward; });
     return schedule.orders;
   };
   const Schedule ours = generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2});
@@ -62,11 +62,11 @@ TEST(Generate, closed_forms_of_looped_schedules) {
       for (int v = 2; v <= 4; ++v) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         // A chunk of fewer than p micro-batches waits for the first of them to come round.
-        const double words = (v - 1) * std::max(m, p) + m + p - 1;
-        EXPECT_DOUBLE_EQ(simulate(generate("looped-bfs", shape), costs).makespan, words * 10);
-        EXPECT_DOUBLE_EQ(simulate(generate("forward-only", shape), costs).makespan, words * 3);
+        const double instructions = (v - 1) * std::max(m, p) + m + p - 1;
+        EXPECT_DOUBLE_EQ(simulate(generate("looped-bfs", shape), costs).makespan, instructions * 10);
+        EXPECT_DOUBLE_EQ(simulate(generate("forward-only", shape), costs).makespan, instructions * 3);
         if (m % p == 0) {
-          EXPECT_DOUBLE_EQ(simulate(generate("interleaved", shape), costs).makespan, words * 10);
+          EXPECT_DOUBLE_EQ(simulate(generate("interleaved", shape), costs).makespan, instructions * 10);
         }
       }
 }
@@ -75,7 +75,7 @@ TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; m += m < 40 ? 1 : 5)
       for (int v = 2; v <= 4; ++v) {
-        if (v > 2 && m > p && m % p != 0) continue;  // there its memory costs some words
+        if (v > 2 && m > p && m % p != 0) continue;  // there its memory costs some instructions
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         EXPECT_LE(simulate(generate("interleaved", shape), Costs::unit()).makespan,
                   simulate(generate("looped-bfs", shape), Costs::unit()).makespan)
@@ -88,7 +88,7 @@ TEST(Generate, interleaved_holds_no_more_than_the_papers_first_rank) {
     for (int m = 1; m <= 64; ++m)
       for (int v = 2; v <= 4; ++v) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
-        const std::vector<int> held = judge(generate("interleaved", shape)).peak_activations;
+        const std::vector<int> held = validate(generate("interleaved", shape)).peak_activations;
         EXPECT_LE(*std::max_element(held.begin(), held.end()), p * v + p - 1) << p << " " << m << " " << v;
       }
 }

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/board.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/simulate.h"
+#include "penstock/schedule/timeline_grid.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -45,9 +45,9 @@ TEST(Generate, forward_only) {
 void expect_valid_within_its_bound(const Generator& generator, const ScheduleShape& shape) {
   SCOPED_TRACE(say(generator.name, " p ", shape.ranks, " m ", shape.micro_batches, " v ", shape.chunks));
   const Schedule schedule = generate(generator.name, shape);
-  const JudgeOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
+  const ValidateOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
   for (const Schedule& form : {schedule, lower(schedule)}) {
-    const Verdict verdict = judge(form, bound);
+    const Validation verdict = validate(form, bound);
     ASSERT_EQ(verdict.reason, "");
     // It is not a loose bound; but zb-auto takes no more of its limit than it has a use for, v-min, which frees early,
     // may stay below while it has few to free, and interleaved without phases promises the same for all ranks.

@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/board.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/simulate.h"
+#include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/torch_csv.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -29,7 +29,7 @@ ScheduleShape shape_of(int ranks, int micro_batches) {
 
 Costs equal_stages(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
-/// The idle time of the rank that takes longest, from its first word to its last.
+/// The idle time of the rank that takes longest, from its first instruction to its last.
 double bubble(std::string_view name, const ScheduleShape& shape, const Costs& costs = Costs::unit()) {
   const double work = costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front();
   return simulate(generate(name, shape), costs).span - 2 * shape.micro_batches * work;
@@ -87,7 +87,7 @@ TEST(GenerateV, memory_stays_within_the_sources_caps) {
         const Schedule schedule = generate(name, shape_of(p, m));
         const auto bound = find_generator(name).activation_bound(shape_of(p, m), {});
         for (const Schedule& form : {schedule, lower(schedule)}) {
-          const Verdict verdict = judge(form, {.links = {}, .activation_bound = bound});
+          const Validation verdict = validate(form, {.links = {}, .activation_bound = bound});
           ASSERT_TRUE(verdict.ok) << name << " p " << p << " m " << m << ": " << verdict.reason;
         }
         const Simulation run = simulate(schedule, Costs::unit());
@@ -108,7 +108,7 @@ TEST(GenerateV, bubbles_keep_to_the_sources_formulas) {
 }
 
 TEST(GenerateV, bubbles_keep_to_the_formulas_where_costs_differ) {
-  EXPECT_TRUE(rc::check("zb-v: everywhere; dualpipe-v: where no word outweighs the others", [] {
+  EXPECT_TRUE(rc::check("zb-v: uses; dualpipe-v: where no instruction outweighs the others", [] {
     const int p = *rc::gen::inRange(1, 10);
     const ScheduleShape shape = shape_of(p, 2 * p + *rc::gen::inRange(0, 20));
     const auto f = *rc::gen::inRange(1, 100), i = *rc::gen::inRange(1, 100), w = *rc::gen::inRange(1, 100);
@@ -196,15 +196,15 @@ TEST(GenerateV, messages_pass_every_boundary_but_the_turning_point) {
   for (const std::string_view name : all_names) {
     std::size_t sends = 0;
     for (const Order& order : lower(generate(name, shape_of(5, 7))).orders)
-      sends += static_cast<std::size_t>(
-          std::count_if(order.begin(), order.end(), [](const Instruction& word) { return is_send(word.op()); }));
+      sends += static_cast<std::size_t>(std::count_if(
+          order.begin(), order.end(), [](const Instruction& instruction) { return is_send(instruction.op()); }));
     EXPECT_EQ(sends, 4 * (5 - 1) * 7) << name;
   }
 }
 
 TEST(GenerateV, many_micro_batches_on_many_ranks) {
   for (const std::string_view name : all_names) {
-    const Verdict verdict = judge(generate(name, shape_of(64, 512)));
+    const Validation verdict = validate(generate(name, shape_of(64, 512)));
     EXPECT_TRUE(verdict.ok) << name << ": " << verdict.reason;
   }
 }

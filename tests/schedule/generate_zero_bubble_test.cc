@@ -7,11 +7,11 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/board.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/simulate.h"
+#include "penstock/schedule/timeline_grid.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -268,7 +268,7 @@ TEST(GenerateZeroBubble, zb_auto_keeps_within_every_limit) {
         const Schedule schedule = generate("zb-auto", cell.shape, tuning);
         const double most = std::max(1.0, limit * std::min(cell.shape.ranks, cell.shape.micro_batches)) + 1e-9;
         const std::vector<int> bound = find_generator("zb-auto").activation_bound(cell.shape, tuning);
-        const Verdict verdict = judge(schedule, {.links = {}, .activation_bound = bound});
+        const Validation verdict = validate(schedule, {.links = {}, .activation_bound = bound});
         ASSERT_TRUE(verdict.ok) << cell << " limit " << limit << " share " << share << ": " << verdict.reason;
         EXPECT_LE(most_held(schedule, share), most) << cell << " limit " << limit << " share " << share;
         if (share < 1) continue;
@@ -289,7 +289,7 @@ TEST(GenerateZeroBubble, zb_auto_refuses_what_it_cannot_fit) {
 }
 
 TEST(GenerateZeroBubble, zb_auto_tries_less_for_large_shapes_and_is_no_worse_for_it) {
-  const ScheduleShape shape{.ranks = 16, .micro_batches = 3000};  // more than 2^17 words
+  const ScheduleShape shape{.ranks = 16, .micro_batches = 3000};  // more than 2^17 instructions
   const Costs costs = costs_of(1, 1.25, 0.75);
   const auto span = [&](const Schedule& schedule) { return simulate(schedule, costs).span; };
   EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs})), span(generate("zb-h1", shape)));

@@ -4,8 +4,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/text.h"
+#include "penstock/schedule/validate.h"
 #include "tests/schedule/random_schedule.h"
 
 namespace penstock {
@@ -92,14 +92,14 @@ TEST(Lower, keeps_the_halves_of_an_overlap_together) {
 
 TEST(Lower, refuses_what_it_cannot_lower) {
   const Schedule plain = generate("gpipe", {.ranks = 2, .micro_batches = 1});
-  EXPECT_THROW(lower(lower(plain)), PlanError);
-  EXPECT_THROW(lower(plain, {{StageId(0), StageId(2)}}), PlanError);
+  EXPECT_THROW(lower(lower(plain)), ScheduleError);
+  EXPECT_THROW(lower(plain, {{StageId(0), StageId(2)}}), ScheduleError);
   Schedule astray = plain;
   astray.orders[0][0] = parse_instruction("7F0");
-  EXPECT_THROW(lower(astray), PlanError);
+  EXPECT_THROW(lower(astray), ScheduleError);
   astray = plain;
   astray.rank_of_stage[1] = Rank(7);
-  EXPECT_THROW(lower(astray), PlanError);
+  EXPECT_THROW(lower(astray), ScheduleError);
 }
 
 TEST(Lower, strip_undoes_it_and_the_judge_finds_nothing_missing) {
@@ -109,9 +109,9 @@ TEST(Lower, strip_undoes_it_and_the_judge_finds_nothing_missing) {
     const Schedule schedule = working_schedule(stages, links);
     const Schedule lowered = lower(schedule, links, {.reduce = true, .norm = true, .step = true});
     RC_ASSERT(strip(lowered) == schedule);
-    const JudgeOptions options{.links = links, .activation_bound = {}};
-    RC_ASSERT(judge(schedule, options).reason == "");
-    RC_ASSERT(judge(lowered, options).reason == "");
+    const ValidateOptions options{.links = links, .activation_bound = {}};
+    RC_ASSERT(validate(schedule, options).reason == "");
+    RC_ASSERT(validate(lowered, options).reason == "");
   }));
 }
 

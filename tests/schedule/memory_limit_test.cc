@@ -4,7 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/judge.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -20,10 +20,10 @@ TEST(MemoryLimit, is_counted_in_contexts_of_each_ranks_own_chunks) {
       << "however 1.1 is rounded";
 }
 
-std::string complaint(std::string_view name, const ScheduleShape& shape, double limit) {
+std::string error_text(std::string_view name, const ScheduleShape& shape, double limit) {
   const Schedule schedule = generate(name, shape);
   try {
-    require_within_limit(schedule, limit, judge(schedule).peak_activations);
+    require_within_limit(schedule, limit, validate(schedule).peak_activations);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -31,11 +31,11 @@ std::string complaint(std::string_view name, const ScheduleShape& shape, double 
 }
 
 TEST(MemoryLimit, says_what_would_do) {
-  EXPECT_EQ(complaint("1f1b", {.ranks = 4, .micro_batches = 8}, 1), "");
-  EXPECT_EQ(complaint("1f1b", {.ranks = 4, .micro_batches = 8}, 0.6),
+  EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, 1), "");
+  EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, 0.6),
             "a memory limit of 0.6 (times 1F1B's 4 micro-batches) lets rank 0 hold 2 live micro-batches, but schedule "
             "'1f1b' holds 4 there: give a limit of 1 or more, or take another schedule");
-  EXPECT_EQ(complaint("interleaved", {.ranks = 3, .micro_batches = 6, .chunks = 2}, 1),
+  EXPECT_EQ(error_text("interleaved", {.ranks = 3, .micro_batches = 6, .chunks = 2}, 1),
             "a memory limit of 1 (times 1F1B's 3 micro-batches) lets rank 0 hold 6 live micro-batches of its chunks, "
             "but schedule 'interleaved' holds 8 there: give a limit of 1.334 or more, or take another schedule");
 }
@@ -44,12 +44,12 @@ TEST(MemoryLimit, what_it_says_does) {
   for (const Generator& generator : generators())
     for (const int m : {1, 3, 7, 8}) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = m, .chunks = generator.default_chunks};
-      const std::string text = complaint(generator.name, shape, 0.01);
+      const std::string text = error_text(generator.name, shape, 0.01);
       const std::string ask = "give a limit of ";
       if (text.empty()) continue;  // holds one micro-batch, as every schedule may
       const double limit = std::stod(text.substr(text.find(ask) + ask.size()));
-      EXPECT_EQ(complaint(generator.name, shape, limit), "") << generator.name << " m " << m;
-      EXPECT_NE(complaint(generator.name, shape, limit - 0.002), "") << generator.name << " m " << m;
+      EXPECT_EQ(error_text(generator.name, shape, limit), "") << generator.name << " m " << m;
+      EXPECT_NE(error_text(generator.name, shape, limit - 0.002), "") << generator.name << " m " << m;
     }
 }
 

@@ -1,5 +1,5 @@
-// What a schedule means, said once more and as plainly as possible, to hold the judge against: it shares no code with
-// the library's dependencies. It counts words in a map, and runs them by trying every rank again and again over a set
+// What a schedule means, said once more and as plainly as possible, to hold validate() against: it shares no code with
+// the library's dependencies. It counts instructions in a map, and runs them by trying every rank again and again over a set
 // of facts, which are strings. For tests.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/judge.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 
@@ -19,16 +19,17 @@ class Interpreter {
   Interpreter(const Schedule& schedule, const Links& links)
       : schedule_(schedule), links_(links), lowered_(schedule.is_lowered()), reached_(schedule.orders.size(), 0) {
     for (const Order& order : schedule.orders)
-      for (const Instruction& word : order) {
-        trains_ = trains_ || word.op() == Op::backward || word.op() == Op::input_grad || word.op() == Op::weight_grad;
-        for (MicroBatch i = word.first(); i <= word.last(); i = i.next()) ++count_[name(word, i)];
+      for (const Instruction& instruction : order) {
+        trains_ = trains_ || instruction.op() == Op::backward || instruction.op() == Op::input_grad ||
+                  instruction.op() == Op::weight_grad;
+        for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next()) ++count_[name(instruction, i)];
       }
   }
 
   bool works() { return placed() && paired() && counted() && !first_disorder() && runs(); }
 
-  /// The first word that comes after a later micro-batch of its stage and kind.
-  std::optional<BoardCell> first_disorder() const {
+  /// The first instruction that comes after a later micro-batch of its stage and kind.
+  std::optional<GridCell> first_disorder() const {
     const auto kind = [](Op op) { return op == Op::forward ? 1 : op == Op::backward || op == Op::weight_grad ? 2 : 0; };
     for (std::size_t rank = 0; rank < schedule_.orders.size(); ++rank) {
       const Order& order = schedule_.orders[rank];
@@ -36,14 +37,14 @@ class Interpreter {
         for (std::size_t a = 0; a < b; ++a)
           if (order[a].stage() == order[b].stage() && kind(order[a].op()) == kind(order[b].op()) &&
               kind(order[a].op()) > 0 && order[a].last() > order[b].first())
-            return BoardCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(b)};
+            return GridCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(b)};
     }
     return std::nullopt;
   }
 
-  /// After works() said no for a deadlock: `cell` is a word that its rank stands at, and that waits, by way of what it
+  /// After works() said no for a deadlock: `cell` is an instruction that its rank stands at, and that waits, by way of what it
   /// needs and where others stand, for itself.
-  bool waits_for_itself(const BoardCell& cell) const {
+  bool waits_for_itself(const GridCell& cell) const {
     if (cell.position != reached_[cell.rank.index()]) return false;
     std::set<std::size_t> waits_for = needed_ranks(cell.rank.index());
     for (bool grows = true; grows;) {
@@ -55,8 +56,9 @@ class Interpreter {
   }
 
  private:
-  static std::string name(const Instruction& word, MicroBatch i) {
-    return say(to_string(word.op()), " ", word.stage().value(), " ", word.peer().value(), " ", i.value());
+  static std::string name(const Instruction& instruction, MicroBatch i) {
+    return say(to_string(instruction.op()), " ", instruction.stage().value(), " ", instruction.peer().value(), " ",
+               i.value());
   }
   static std::string fact(const char* what, int a, int b, int i) { return say(what, " ", a, " ", b, " ", i); }
   static std::string fact(const char* what, int stage, int i = 0) { return say(what, " ", stage, " ", i); }
@@ -65,9 +67,9 @@ class Interpreter {
 
   bool placed() const {
     for (int rank = 0; rank < schedule_.rank_count(); ++rank)
-      for (const Instruction& word : schedule_.orders[static_cast<std::size_t>(rank)]) {
-        if (rank_of(word.stage().value()) != rank) return false;
-        if (is_step_wide(word.op()) && !trains_) return false;
+      for (const Instruction& instruction : schedule_.orders[static_cast<std::size_t>(rank)]) {
+        if (rank_of(instruction.stage().value()) != rank) return false;
+        if (is_step_wide(instruction.op()) && !trains_) return false;
       }
     return true;
   }
@@ -85,7 +87,7 @@ class Interpreter {
     return true;
   }
 
-  /// Takes the expected words away; nothing may be lacking and nothing may be left.
+  /// Takes the expected instructions away; nothing may be lacking and nothing may be left.
   bool counted() const {
     std::map<std::string, int> left = count_;
     const auto take = [&](const std::string& expected) { return left[expected]-- == 1; };
@@ -111,14 +113,14 @@ class Interpreter {
     return true;
   }
 
-  std::vector<std::string> needs(const Instruction& word) const {
-    const int s = word.stage().value();
-    const int i = word.micro_batch().value();
+  std::vector<std::string> needs(const Instruction& instruction) const {
+    const int s = instruction.stage().value();
+    const int i = instruction.micro_batch().value();
     std::vector<std::string> facts;
     const auto all_weights = [&] {
       for (int k = 0; k < schedule_.micro_batches; ++k) facts.push_back(fact("weight", s, k));
     };
-    switch (word.op()) {
+    switch (instruction.op()) {
       case Op::forward:
         for (const Link& link : links_) {
           const int a = link.from.value();
@@ -142,7 +144,8 @@ class Interpreter {
         }
         break;
       case Op::weight_grad:
-        for (int k = word.first().value(); k <= word.last().value(); ++k) facts.push_back(fact("gradient", s, k));
+        for (int k = instruction.first().value(); k <= instruction.last().value(); ++k)
+          facts.push_back(fact("gradient", s, k));
         break;
       case Op::send_forward: facts.push_back(fact("output", s, i)); break;
       case Op::send_backward: facts.push_back(fact("gradient", s, i)); break;
@@ -160,17 +163,17 @@ class Interpreter {
     return facts;
   }
 
-  static std::vector<std::string> gives(const Instruction& word) {
-    const int s = word.stage().value();
-    const int peer = word.peer().value();
-    const int i = word.micro_batch().value();
+  static std::vector<std::string> gives(const Instruction& instruction) {
+    const int s = instruction.stage().value();
+    const int peer = instruction.peer().value();
+    const int i = instruction.micro_batch().value();
     std::vector<std::string> facts;
-    switch (word.op()) {
+    switch (instruction.op()) {
       case Op::forward: return {fact("output", s, i)};
       case Op::backward: return {fact("gradient", s, i), fact("weight", s, i)};
       case Op::input_grad: return {fact("gradient", s, i)};
       case Op::weight_grad:
-        for (int k = i; k <= word.last().value(); ++k) facts.push_back(fact("weight", s, k));
+        for (int k = i; k <= instruction.last().value(); ++k) facts.push_back(fact("weight", s, k));
         return facts;
       case Op::send_forward: return {fact("sent F", s, peer, i)};
       case Op::recv_forward: return {fact("asked F", peer, s, i)};
@@ -183,8 +186,8 @@ class Interpreter {
     return {};
   }
 
-  bool may_run(const Instruction& word) const {
-    for (const std::string& need : needs(word))
+  bool may_run(const Instruction& instruction) const {
+    for (const std::string& need : needs(instruction))
       if (!facts_.contains(need)) return false;
     return true;
   }

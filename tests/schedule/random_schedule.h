@@ -1,4 +1,4 @@
-// Random schedules for the property tests of this room.
+// Random schedules for the property tests of this module.
 #pragma once
 
 #include <rapidcheck.h>
@@ -12,23 +12,23 @@
 
 namespace penstock {
 
-/// Any well-formed word of a schedule of this shape: not necessarily on the right rank or in a sensible place.
-inline Instruction any_word(int stages, int micro_batches) {
+/// Any well-formed instruction of a schedule of this shape: not necessarily on the right rank or in a sensible place.
+inline Instruction any_instruction(int stages, int micro_batches) {
   const auto op = static_cast<Op>(*rc::gen::inRange(0, op_count));
   const StageId stage(*rc::gen::inRange(0, stages));
   const MicroBatch i(*rc::gen::inRange(0, micro_batches));
   if (is_step_wide(op)) return Instruction::step_wide(op, stage);
   if (is_send(op) || is_receive(op)) {
-    const Instruction word = Instruction::message(op, stage, StageId(*rc::gen::inRange(0, stages)), i);
-    return faces_peer(word) ? word : Instruction::compute(Op::forward, stage, i);
+    const Instruction instruction = Instruction::message(op, stage, StageId(*rc::gen::inRange(0, stages)), i);
+    return faces_peer(instruction) ? instruction : Instruction::compute(Op::forward, stage, i);
   }
   if (op == Op::weight_grad && *rc::gen::inRange(0, 3) == 0)
     return Instruction::fused_weight_grad(stage, i, MicroBatch(*rc::gen::inRange(i.value(), micro_batches)));
   return Instruction::compute(op, stage, i);
 }
 
-/// Well-formed words in any order: readable and writable, and nearly always wrong.
-inline Schedule any_words() {
+/// Well-formed instructions in any order: readable and writable, and nearly always wrong.
+inline Schedule any_instructions() {
   Schedule schedule;
   schedule.name = *rc::gen::container<std::string>(rc::gen::inRange(' ', '~'));
   schedule.micro_batches = *rc::gen::inRange(1, 12);
@@ -38,10 +38,10 @@ inline Schedule any_words() {
   for (int rank = 0; rank < ranks; ++rank) {
     Order& order = schedule.orders.emplace_back();
     for (int n = *rc::gen::inRange(0, 20); n > 0; --n) {
-      order.push_back(any_word(stages, schedule.micro_batches));
+      order.push_back(any_instruction(stages, schedule.micro_batches));
       if (order.back().op() != Op::forward || *rc::gen::inRange(0, 3) > 0) continue;
       order.back() = order.back().overlapping_next();
-      const Instruction between = any_word(stages, schedule.micro_batches);
+      const Instruction between = any_instruction(stages, schedule.micro_batches);
       if (is_send(between.op()) || is_receive(between.op())) order.push_back(between);
       order.push_back(Instruction::compute(*rc::gen::element(Op::backward, Op::input_grad),
                                            StageId(*rc::gen::inRange(0, stages)), MicroBatch(0)));

@@ -84,11 +84,11 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
-// A rank that waits for another waits for the slower of two: with words that vary, steps grow. One rank alone takes what
-// its words take on the mean.
+// A rank that waits for another waits for the slower of two: with instructions that vary, steps grow. One rank alone takes what
+// its instructions take on the mean.
 TEST(Simulate, words_that_vary_make_steps_longer) {
-  const auto with = [](const Schedule& schedule, double spread) {
-    return simulate(schedule, Costs::unit(), {.links = {}, .keep_slots = true, .spread = spread});
+  const auto with = [](const Schedule& schedule, double time_variation) {
+    return simulate(schedule, Costs::unit(), {.links = {}, .keep_slots = true, .time_variation = time_variation});
   };
   const Schedule alone = generate("1f1b", {.ranks = 1, .micro_batches = 64});
   EXPECT_NEAR(with(alone, 0.2).makespan, with(alone, 0).makespan, 0.02 * with(alone, 0).makespan);
@@ -98,7 +98,7 @@ TEST(Simulate, words_that_vary_make_steps_longer) {
     EXPECT_GT(varied.makespan, 1.02 * even.makespan) << ranks;
     EXPECT_GT(more.makespan, varied.makespan);
     EXPECT_GT(varied.bubble_makespan, even.bubble_makespan);
-    EXPECT_EQ(varied.makespan, with(schedule, 0.2).makespan) << "the same words each time";
+    EXPECT_EQ(varied.makespan, with(schedule, 0.2).makespan) << "the same instructions each time";
     EXPECT_EQ(varied.busy, even.busy);
     EXPECT_EQ(varied.slots.front().back().end, even.slots.front().back().end);
   }
@@ -107,9 +107,9 @@ TEST(Simulate, words_that_vary_make_steps_longer) {
 }
 
 /// One rank that runs `words` of four micro-batches.
-Schedule alone(const std::string& words) {
+Schedule alone(const std::string& instructions) {
   return read_schedule(
-      "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 4\nrank_of_stage 0\nrank 0: " + words + "\n");
+      "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 4\nrank_of_stage 0\nrank 0: " + instructions + "\n");
 }
 
 // A single W takes 5, one over all four takes 4 * 2 = 8, as 4 and 1 for each micro-batch; so two take 6 and three 7.
@@ -132,18 +132,18 @@ TEST(Simulate, a_word_after_another_of_its_stage_is_spared_what_the_cache_keeps)
                     .weight_grad = {30},
                     .weight_grad_fused = {30},
                     .backward = {60},
-                    .forward_spared = {1},
-                    .input_grad_spared = {2},
-                    .weight_grad_spared = {4}};
-  const auto takes = [&](const std::string& words) { return simulate(alone(words), costs).makespan; };
+                    .forward_cache_saving = {1},
+                    .input_grad_cache_saving = {2},
+                    .weight_grad_cache_saving = {4}};
+  const auto takes = [&](const std::string& instructions) { return simulate(alone(instructions), costs).makespan; };
   EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), 40 - 3 * 1 + 240 - 4 * 2 - 3 * 4);
   EXPECT_EQ(takes("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), 40 - 3 * 1 + 240 - 4 * 2);
   EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 0W0 0W1 0W2-3"), 40 - 3 * 1 + 80 - 4 * 2 + 120 - 2 * 4);
   EXPECT_EQ(takes("0F0 0I0 0W0 0F1 0I1 0W1 0F2 0I2 0W2 0F3 0I3 0W3"), 40 + 80 - 4 * 2 + 120);
   Costs much = costs;
-  much.weight_grad_spared = {1000};
+  much.weight_grad_cache_saving = {1000};
   EXPECT_EQ(simulate(alone("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), much).makespan, 40 - 3 * 1 + 60 - 2)
-      << "no word takes less than nothing";
+      << "no instruction takes less than nothing";
 }
 
 TEST(Simulate, a_fused_w_costs_what_its_stage_says) {
@@ -241,11 +241,11 @@ TEST(Simulate, refuses_costs_that_are_none) {
 TEST(Simulate, refuses_schedules_that_cannot_run) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   std::swap(schedule.orders[1].front(), schedule.orders[1].back());
-  EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
+  EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
   schedule.orders[1].pop_back();
-  EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
+  EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
   schedule.micro_batches = 2000000000;
-  EXPECT_THROW(simulate(schedule, Costs::unit()), PlanError);
+  EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
 }
 
 TEST(Simulate, lowering_changes_no_figure) {

@@ -32,7 +32,7 @@ TEST(ScheduleText, is_what_the_page_on_the_format_shows) {
 
 TEST(ScheduleText, reads_back_whatever_is_written) {
   EXPECT_TRUE(rc::check("read(write(x)) == x", [] {
-    const Schedule schedule = any_words();
+    const Schedule schedule = any_instructions();
     const std::string text = write_schedule(schedule);
     RC_ASSERT(read_schedule(text) == schedule);
     RC_ASSERT(write_schedule(read_schedule(text)) == text);
@@ -48,7 +48,7 @@ TEST(ScheduleText, reads_back_whatever_is_written) {
 }
 
 TEST(ScheduleText, keeps_names_as_they_are) {
-  for (const char* name : {"", " ", "two words ", "rank 0:", "\t\xff"}) {
+  for (const char* name : {"", " ", "two instructions ", "rank 0:", "\t\xff"}) {
     Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
     schedule.name = name;
     EXPECT_EQ(read_schedule(write_schedule(schedule)).name, name);
@@ -90,7 +90,7 @@ TEST(ScheduleText, refuses_everything_else_with_line_and_column) {
       {with("rank_of_stage 0 1", "rank_of_stage 0 2"), "line 6, column 17: a number of at most 1"},
       {with("rank 0:", "rank 1:"), "line 7, column 6: expected the line of rank 0"},
       {with("0F0 ", "0F0  "), "line 7, column 13: a number is expected"},
-      {with("0F0 ", "0X0 "), "line 7, column 10: 'X' is no word"},
+      {with("0F0 ", "0X0 "), "line 7, column 10: 'X' is no instruction"},
       {with("0F0 ", "0F2 "), "line 7, column 9: 0F2 names micro-batch 2, but there are 2 micro-batches"},
       {with("0F0 ", "2F0 "), "line 7, column 9: 2F0 names stage 2, but there are 2 stages"},
       {with("0SEND_F0 ", "0SEND_F0>3 "), "line 7, column 13: 0SEND_F0>3 names stage 3, but there are 2 stages"},
@@ -123,7 +123,7 @@ TEST(ScheduleText, writes_nothing_that_it_would_not_read) {
   const auto refused = [](auto&& change) {
     Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 2});
     change(schedule);
-    EXPECT_THROW(write_schedule(schedule), PlanError);
+    EXPECT_THROW(write_schedule(schedule), ScheduleError);
   };
   refused([](Schedule& s) { s.name = "two\nlines"; });
   refused([](Schedule& s) { s.micro_batches = 0; });

@@ -7,10 +7,10 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/text.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -31,14 +31,14 @@ class TorchFile : public testing::TestWithParam<const char*> {
 
 TEST_P(TorchFile, works) {
   const CsvSchedule csv = read();
-  const Verdict verdict = judge(csv.schedule);
+  const Validation verdict = validate(csv.schedule);
   EXPECT_EQ(verdict.reason, "");
   const Simulation run = simulate(csv.schedule, Costs::unit());
   EXPECT_GT(run.makespan, 0);
   EXPECT_LT(run.bubble_span, 0.16);
-  // Lowering the compute words again gives a schedule that is no slower.
+  // Lowering the compute instructions again gives a schedule that is no slower.
   const Schedule again = lower(strip(csv.schedule));
-  EXPECT_EQ(judge(again).reason, "");
+  EXPECT_EQ(validate(again).reason, "");
   EXPECT_LE(simulate(again, Costs::unit()).makespan, run.makespan);
 }
 
@@ -48,7 +48,7 @@ TEST_P(TorchFile, comes_back_in_both_forms) {
   const Schedule lowered = schedule.is_lowered() ? schedule : lower(schedule, LowerOptions{.step = false});
   const Schedule back = read_torch_csv(write_torch_csv(schedule, {.messages = true})).schedule;
   EXPECT_EQ(strip(back), strip(schedule));
-  EXPECT_EQ(judge(back).reason, "");
+  EXPECT_EQ(validate(back).reason, "");
   EXPECT_EQ(back.instruction_count(), lowered.instruction_count());
 }
 
@@ -68,7 +68,7 @@ TEST(TorchCsv, backwards_out_of_order_become_I_and_a_W_that_waits) {
   ASSERT_EQ(csv.notes.size(), 2u);
   EXPECT_EQ(csv.notes[1],
             "stage 1: 2 of 3 weight gradients came out of micro-batch order: B became I, and W waits for its turn");
-  EXPECT_EQ(judge(csv.schedule).peak_activations, (std::vector<int>{3, 3}));  // what waits is held
+  EXPECT_EQ(validate(csv.schedule).peak_activations, (std::vector<int>{3, 3}));  // what waits is held
 }
 
 TEST(TorchCsv, a_delayed_W_stands_behind_the_messages_of_the_word_that_made_way) {
@@ -78,7 +78,7 @@ TEST(TorchCsv, a_delayed_W_stands_behind_the_messages_of_the_word_that_made_way)
   EXPECT_EQ(lists(csv.schedule),
             "rank 0: 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B1 0I1 0RECV_B0 0B0 0W1\n"
             "rank 1: 1RECV_F0 1F0 1RECV_F1 1F1 1I1 1SEND_B1 1B0 1SEND_B0 1W1 1REDUCE\n");
-  EXPECT_EQ(judge(csv.schedule).reason, "");
+  EXPECT_EQ(validate(csv.schedule).reason, "");
 }
 
 TEST(TorchCsv, a_schedule_in_order_is_taken_as_it_is) {
@@ -128,16 +128,16 @@ TEST(TorchCsv, writes_nothing_that_torch_would_misread) {
   Links links = chain(3);
   links.push_back({StageId(0), StageId(2)});
   const Schedule skip = lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}), links);
-  EXPECT_THROW(write_torch_csv(skip, {.messages = true}), PlanError);
-  EXPECT_THROW(write_torch_csv(skip), PlanError);
+  EXPECT_THROW(write_torch_csv(skip, {.messages = true}), ScheduleError);
+  EXPECT_THROW(write_torch_csv(skip), ScheduleError);
   Schedule idle = generate("gpipe", {.ranks = 1, .micro_batches = 1});
   idle.orders.emplace_back();
-  EXPECT_THROW(write_torch_csv(idle), PlanError);
+  EXPECT_THROW(write_torch_csv(idle), ScheduleError);
   Schedule stuck = generate("gpipe", {.ranks = 1, .micro_batches = 1});
   std::swap(stuck.orders[0][0], stuck.orders[0][1]);
-  EXPECT_THROW(write_torch_csv(stuck), PlanError);
+  EXPECT_THROW(write_torch_csv(stuck), ScheduleError);
   stuck.orders[0].pop_back();
-  EXPECT_THROW(write_torch_csv(stuck), PlanError);
+  EXPECT_THROW(write_torch_csv(stuck), ScheduleError);
 }
 
 struct Wrong {
@@ -147,18 +147,18 @@ struct Wrong {
 
 TEST(TorchCsv, refuses_what_it_does_not_know_with_row_and_cell) {
   const Wrong cases[] = {
-      {"", "there is no word in this CSV"},
-      {"0F0\n\n", "row 2, cell 1: a row without words"},
-      {"0F0,0X0\n", "row 1, cell 2: '0X0', column 2: 'X' is no word"},
+      {"", "there is no instruction in this CSV"},
+      {"0F0\n\n", "row 2, cell 1: a row without instructions"},
+      {"0F0,0X0\n", "row 1, cell 2: '0X0', column 2: 'X' is no instruction"},
       {"0F0\n,1F0,,1F\n", "row 2, cell 4: '1F', column 3: a number is expected"},
       {"0UNSHARD,0F0\n", "row 1, cell 1: '0UNSHARD': parameters are not sharded here"},
       {"0F0,0RESHARD\n", "row 1, cell 2: '0RESHARD': parameters are not sharded here"},
-      {"0W0-7\n", "row 1, cell 1: '0W0-7' is a word of .sched files"},
-      {"0SEND_F1>3\n", "row 1, cell 1: '0SEND_F1>3' is a word of .sched files"},
-      {"0F0,0STEP\n", "row 1, cell 2: '0STEP' is no word of torch's CSV"},
+      {"0W0-7\n", "row 1, cell 1: '0W0-7' is an instruction of .sched files"},
+      {"0SEND_F1>3\n", "row 1, cell 1: '0SEND_F1>3' is an instruction of .sched files"},
+      {"0F0,0STEP\n", "row 1, cell 2: '0STEP' is no instruction of torch's CSV"},
       {"0F2147483647\n", "row 1, cell 1: '0F2147483647': the micro-batch is too large"},
       {"(0F0;0B0)\n", "row 1, cell 1: '(0F0;0B0)' does not end with ')OVERLAP_F_B'"},
-      {"(0F0)OVERLAP_F_B\n", "row 1, cell 1: an overlap takes two words"},
+      {"(0F0)OVERLAP_F_B\n", "row 1, cell 1: an overlap takes two instructions"},
       {"(0B0;0F0)OVERLAP_F_B\n", "row 1, cell 1: an overlap is F, then B or I"},
       {"0F0\n0B0\n", "row 2: 0B0 stands here, but stage 0 computes in row 1"},
       {"0F0,2F0\n", "stage 1 computes nowhere, but the stages go up to 2"},

@@ -41,8 +41,8 @@ class Convert(unittest.TestCase):
         self.batches = self.folder / "cifar-10-batches-py"
         self.batches.mkdir()
 
-    def convert(self, *words):
-        run = subprocess.run([sys.executable, str(SCRIPT), *map(str, words)], cwd=self.folder, capture_output=True,
+    def convert(self, *arguments):
+        run = subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], cwd=self.folder, capture_output=True,
                              text=True, check=False)
         return run.returncode, run.stdout, run.stderr
 

@@ -19,12 +19,12 @@ class RunExamples(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def run_script(self, name, *words, **variables):
+    def run_script(self, name, *arguments, **variables):
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("OMPI_", "PMI", "SLURM_", "PENSTOCK_"))}
         environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
                            **{"BUILD": BUILD, **variables})
-        done = subprocess.run([os.path.join(SOURCE, "examples", name), *words], cwd=self.folder, env=environment,
+        done = subprocess.run([os.path.join(SOURCE, "examples", name), *arguments], cwd=self.folder, env=environment,
                               capture_output=True, text=True, timeout=WATCHDOG_S)
         return done.returncode, done.stdout, done.stderr
 

@@ -319,10 +319,11 @@ TEST(MeasuredCosts, split_and_fused_weight_gradients) {
                     Instruction::step_wide(Op::step, stage)};
   trace.schedule = {"split", 2, {Rank(0)}, {order}};
   RankStep step;
-  for (const Instruction& word : order) {
+  for (const Instruction& instruction : order) {
     const std::int64_t begin = step.end_ns;
-    step.end_ns += word.op() == Op::weight_grad ? 3'000'000 : 1'000'000;
-    step.spans.push_back({word, is_compute(word.op()) ? Activity::compute : Activity::update, begin, step.end_ns, 0});
+    step.end_ns += instruction.op() == Op::weight_grad ? 3'000'000 : 1'000'000;
+    step.spans.push_back(
+        {instruction, is_compute(instruction.op()) ? Activity::compute : Activity::update, begin, step.end_ns, 0});
   }
   trace.ranks = {{step}};
   const Costs found = measured_costs(trace);
@@ -344,7 +345,7 @@ TEST(AccountTable, tells_the_plan_s_prediction_from_the_re_simulated_one) {
   trace.settings[planned_ms_setting] = "12.25";
   const Account result = account(trace);
   EXPECT_EQ(result.planned_ms, 12.25);
-  EXPECT_NE(to_table(result).find("predicted 15.00 ms (simulated again with the times of this run's own words)\n"
+  EXPECT_NE(to_table(result).find("predicted 15.00 ms (simulated again with the times of this run's own instructions)\n"
                                   "the plan predicted 12.25 ms before the run\n"),
             std::string::npos);
   for (const char* no_number : {"", "soon", "12 ms", "-1", "nan", "inf"}) {
@@ -355,19 +356,20 @@ TEST(AccountTable, tells_the_plan_s_prediction_from_the_re_simulated_one) {
 
 TEST(AccountTable, reads_well) {
   const Account result = account(made_trace({.costs = {.update = {0.5}}, .steps = 3}));
-  EXPECT_EQ(to_table(result),
-            "rank  stages  compute  update   sync  sending  warm-up  imbalance  message  woken-late  drain  other    "
-            "total\n"
-            "   0       0    12.00    0.50   0.00     0.00     2.00       0.00     0.00        0.00   1.00   0.00    "
-            "15.50\n"
-            "   1       1    12.00    0.50   0.00     0.00     1.00       0.00     0.00        0.00   2.00   0.00    "
-            "15.50\n"
-            " all           77.4 %   3.2 %  0.0 %    0.0 %    9.7 %      0.0 %    0.0 %       0.0 %  9.7 %  0.0 %  "
-            "100.0 %\n"
-            "times in ms; warm-up, imbalance, message, woken-late and drain are waits\n"
-            "between steps: 0.00 ms in which no rank had anything to do\n"
-            "step 2: measured 15.50 ms, predicted 15.50 ms (simulated again with the times of this run's own words)\n"
-            "bubble: measured 19.4 %, predicted 19.4 % (makespan); measured 19.4 %, predicted 19.4 % (span)\n");
+  EXPECT_EQ(
+      to_table(result),
+      "rank  stages  compute  update   sync  sending  warm-up  imbalance  message  woken-late  drain  other    "
+      "total\n"
+      "   0       0    12.00    0.50   0.00     0.00     2.00       0.00     0.00        0.00   1.00   0.00    "
+      "15.50\n"
+      "   1       1    12.00    0.50   0.00     0.00     1.00       0.00     0.00        0.00   2.00   0.00    "
+      "15.50\n"
+      " all           77.4 %   3.2 %  0.0 %    0.0 %    9.7 %      0.0 %    0.0 %       0.0 %  9.7 %  0.0 %  "
+      "100.0 %\n"
+      "times in ms; warm-up, imbalance, message, woken-late and drain are waits\n"
+      "between steps: 0.00 ms in which no rank had anything to do\n"
+      "step 2: measured 15.50 ms, predicted 15.50 ms (simulated again with the times of this run's own instructions)\n"
+      "bubble: measured 19.4 %, predicted 19.4 % (makespan); measured 19.4 %, predicted 19.4 % (span)\n");
 }
 
 }  // namespace

@@ -30,10 +30,10 @@ TEST(Chrome, the_form_is_the_golden_one) {
   EXPECT_EQ(read_trace(content(GOLDENS "/trace.json")), golden_trace());
 }
 
-/// Any trace at all: words in any place, spans of any length.
+/// Any trace at all: instructions in any place, spans of any length.
 Trace any_trace() {
   Trace trace;
-  trace.schedule = any_words();
+  trace.schedule = any_instructions();
   trace.replicas = *rc::gen::inRange(1, 4);
   trace.settings = *rc::gen::container<std::map<std::string, std::string>>(
       rc::gen::container<std::string>(rc::gen::inRange(' ', '~')),
@@ -44,9 +44,9 @@ Trace any_trace() {
       RankStep step;
       step.step = *rc::gen::arbitrary<std::uint64_t>();
       std::int64_t clock = step.begin_ns = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 62);
-      for (int words = *rc::gen::inRange(0, 8); words > 0; --words) {
+      for (int instructions = *rc::gen::inRange(0, 8); instructions > 0; --instructions) {
         Span span;
-        span.instruction = any_word(trace.schedule.stage_count(), trace.schedule.micro_batches);
+        span.instruction = any_instruction(trace.schedule.stage_count(), trace.schedule.micro_batches);
         if (*rc::gen::inRange(0, 5) == 0) span.instruction = span.instruction.overlapping_next();
         span.activity = static_cast<Activity>(*rc::gen::inRange(0, 4));
         span.begin_ns = clock += *rc::gen::inRange(0, 3);
@@ -126,7 +126,7 @@ TEST(Chrome, a_setting_that_is_not_UTF_8_costs_no_trace) {
   EXPECT_EQ(read_trace(write_trace(trace)).settings.at("schedule"), "a\xef\xbf\xbd.sched");
 }
 
-std::string complaint(std::string_view text) {
+std::string error_text(std::string_view text) {
   try {
     read_trace(text);
   } catch (const DataError& error) {
@@ -136,17 +136,17 @@ std::string complaint(std::string_view text) {
 }
 
 TEST(Chrome, says_what_is_no_trace) {
-  EXPECT_EQ(complaint(""), "the trace is no JSON: it is empty");
-  EXPECT_EQ(complaint("{\"traceEvents\":["),
+  EXPECT_EQ(error_text(""), "the trace is no JSON: it is empty");
+  EXPECT_EQ(error_text("{\"traceEvents\":["),
             "the trace is no JSON: it breaks off at line 1, column 17; truncated? Write or copy the file again");
-  EXPECT_TRUE(complaint("{\n \"a\": oops}").starts_with("the trace is no JSON: line 2, column 7: "))
-      << complaint("{\n \"a\": oops}");
-  EXPECT_TRUE(complaint("{\"a\": 1e999}").starts_with("the trace is no JSON: ")) << complaint("{\"a\": 1e999}");
-  EXPECT_TRUE(complaint("{\"a\": \"\xff\"}").starts_with("the trace is no JSON: line 1, column 8: "));
-  EXPECT_EQ(complaint("[]"), "the trace has no penstock: this is no trace that Penstock wrote");
-  EXPECT_EQ(complaint("{\"traceEvents\":[]}"), "the trace has no penstock: this is no trace that Penstock wrote");
-  EXPECT_EQ(complaint("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
-  EXPECT_EQ(complaint("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");
+  EXPECT_TRUE(error_text("{\n \"a\": oops}").starts_with("the trace is no JSON: line 2, column 7: "))
+      << error_text("{\n \"a\": oops}");
+  EXPECT_TRUE(error_text("{\"a\": 1e999}").starts_with("the trace is no JSON: ")) << error_text("{\"a\": 1e999}");
+  EXPECT_TRUE(error_text("{\"a\": \"\xff\"}").starts_with("the trace is no JSON: line 1, column 8: "));
+  EXPECT_EQ(error_text("[]"), "the trace has no penstock: this is no trace that Penstock wrote");
+  EXPECT_EQ(error_text("{\"traceEvents\":[]}"), "the trace has no penstock: this is no trace that Penstock wrote");
+  EXPECT_EQ(error_text("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
+  EXPECT_EQ(error_text("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");
 }
 
 /// What is said of the golden file after `change`.
@@ -154,13 +154,13 @@ template <class Change>
 std::string complaint_after(Change&& change) {
   json document = json::parse(write_trace(golden_trace()));
   change(document);
-  return complaint(document.dump());
+  return error_text(document.dump());
 }
 
 TEST(Chrome, a_file_that_was_cut_short_is_told_at_every_length) {
   const std::string whole = write_trace(golden_trace());
   for (std::size_t length = 1; length + 2 < whole.size(); length += 97) {
-    const std::string text = complaint(whole.substr(0, length));
+    const std::string text = error_text(whole.substr(0, length));
     EXPECT_NE(text.find("truncated?"), std::string::npos) << length << ": " << text;
     EXPECT_EQ(text.find("json.exception"), std::string::npos) << text;
   }
@@ -182,7 +182,7 @@ TEST(Chrome, every_changed_value_is_noticed) {
     else
       target = value.get<double>() + 0.5;
     if (path.starts_with("/penstock/settings")) continue;
-    EXPECT_NE(complaint(changed.dump()), "none") << path;
+    EXPECT_NE(error_text(changed.dump()), "none") << path;
   }
 }
 

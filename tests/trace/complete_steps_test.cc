@@ -45,7 +45,7 @@ TEST(CompleteSteps, says_when_there_is_none) {
   } catch (const DataError& error) {
     EXPECT_STREQ(error.what(),
                  "the trace holds no step that all 2 ranks ran to its end with 4 micro-batches: "
-                 "trace at least one full training step (a step of more than some 500,000 words on a "
+                 "trace at least one full training step (a step of more than some 500,000 instructions on a "
                  "rank is too long to be kept)");
   }
 }

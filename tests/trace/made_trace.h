@@ -19,23 +19,24 @@ struct MadeRun {
 
 inline std::int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
 
-/// One rank's step, begun at `begin_ns`. `slots` are the compute and STEP words of `order`, with their times in ms.
+/// One rank's step, begun at `begin_ns`. `slots` are the compute and STEP instructions of `order`, with their times in ms.
 inline RankStep made_step(const Order& order, const std::vector<Slot>& slots, double scale, double message_ms) {
   RankStep step;
   std::int64_t cursor = 0;
   auto slot = slots.begin();
-  for (const Instruction& word : order) {
-    if (is_compute(word.op()) || word.op() == Op::step) {
-      const Activity activity = is_compute(word.op()) ? Activity::compute : Activity::update;
-      step.spans.push_back({word, activity, ns_of(slot->begin * scale), ns_of(slot->end * scale), 0});
+  for (const Instruction& instruction : order) {
+    if (is_compute(instruction.op()) || instruction.op() == Op::step) {
+      const Activity activity = is_compute(instruction.op()) ? Activity::compute : Activity::update;
+      step.spans.push_back({instruction, activity, ns_of(slot->begin * scale), ns_of(slot->end * scale), 0});
       cursor = step.spans.back().end_ns;
       ++slot;
-    } else if (is_receive(word.op())) {
+    } else if (is_receive(instruction.op())) {
       const std::int64_t until = std::max(cursor, ns_of(slot->begin * scale));
-      step.spans.push_back({word, Activity::wait, cursor, until, ns_of(message_ms * scale)});
+      step.spans.push_back({instruction, Activity::wait, cursor, until, ns_of(message_ms * scale)});
       cursor = until;
     } else {
-      step.spans.push_back({word, is_send(word.op()) ? Activity::communicate : Activity::update, cursor, cursor, 0});
+      step.spans.push_back(
+          {instruction, is_send(instruction.op()) ? Activity::communicate : Activity::update, cursor, cursor, 0});
     }
   }
   step.end_ns = cursor;

@@ -16,10 +16,10 @@ json document(const Schedule& schedule, const Costs& costs = Costs::unit()) {
   return json::parse(schedule_json(schedule, costs));
 }
 
-/// The slot of `word`, with what it needs as words.
-json slot(const json& made, const std::string& word) {
+/// The slot of `word`, with what it needs as instructions.
+json slot(const json& made, const std::string& instruction) {
   for (json found : made["slots"]) {
-    if (found["word"] != word) continue;
+    if (found["word"] != instruction) continue;
     for (json& needed : found["needs"]) needed = made["slots"][needed.get<std::size_t>()]["word"];
     return found;
   }
@@ -106,7 +106,7 @@ TEST(ScheduleJson, a_name_of_any_bytes_is_text) {
 TEST(ScheduleJson, refuses_a_deadlock) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 1});
   std::swap(schedule.orders[1][0], schedule.orders[1][1]);
-  EXPECT_THROW(document(schedule), PlanError);
+  EXPECT_THROW(document(schedule), ScheduleError);
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ TEST(ScheduleSvg, fused_words_pairs_and_chunks) {
   EXPECT_EQ(occurrences(picture, "<rect x=\"238.67\" y=\"111\" width=\"126.67\" height=\"26\" fill=\"none\""), 1)
       << "from 2 to 4 of 12";
   EXPECT_EQ(occurrences(picture, ">lighter: a later stage of its rank; framed: may overlap</text>"), 1);
-  for (const char* word : {"0I1", "1I1"}) EXPECT_EQ(occurrences(picture, say("<title>", word, ": ")), 1) << word;
+  for (const char* instruction : {"0I1", "1I1"})
+    EXPECT_EQ(occurrences(picture, say("<title>", instruction, ": ")), 1) << instruction;
   // Both shades of I: in the boxes and in the legend.
   EXPECT_EQ(occurrences(picture, "fill=\"#f6cd5a\""), 2 + 1);
   EXPECT_EQ(occurrences(picture, "fill=\"#fae4a4\""), 2 + 1);
@@ -97,7 +98,7 @@ TEST(ScheduleSvg, refuses_costs_and_schedules_that_do_not_work) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 1});
   EXPECT_THROW(schedule_svg(schedule, {.forward = {1, 2, 3}}), ConfigError);
   std::swap(schedule.orders[1][0], schedule.orders[1][1]);
-  EXPECT_THROW(schedule_svg(schedule, Costs::unit()), PlanError);
+  EXPECT_THROW(schedule_svg(schedule, Costs::unit()), ScheduleError);
 }
 
 }  // namespace

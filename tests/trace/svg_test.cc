@@ -20,8 +20,8 @@ TEST(StepSvg, the_picture_is_the_golden_one) {
 
 TEST(StepSvg, every_word_is_drawn_twice_with_its_micro_batch) {
   const std::string picture = step_svg(made_trace({.costs = {.update = {2}}}));
-  for (const char* word : {"0F0", "0B3", "1F2", "1B0", "0STEP", "1STEP"})
-    EXPECT_EQ(occurrences(picture, say("<title>", word, ": ")), 2) << word;
+  for (const char* instruction : {"0F0", "0B3", "1F2", "1B0", "0STEP", "1STEP"})
+    EXPECT_EQ(occurrences(picture, say("<title>", instruction, ": ")), 2) << instruction;
   EXPECT_EQ(occurrences(picture, ">3</text>"), 8) << "F3 and B3 of both ranks, predicted and measured";
   EXPECT_EQ(occurrences(picture, "<title>"), 36);
 }

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -54,7 +54,7 @@ TEST(EventFile, a_directory_is_made_and_every_event_is_there_at_once) {
 TEST(EventFile, a_place_that_cannot_be_written_is_told) {
   const std::string file = testing::TempDir() + "event_file_test_plain";
   std::ofstream(file) << "here";
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { EventFile made(file + "/run"); }), file, "cannot be made"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { EventFile made(file + "/run"); }), file, "cannot be made"));
 }
 
 }  // namespace

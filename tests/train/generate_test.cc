@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "penstock/zoo/gpt.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -72,7 +72,7 @@ TEST(Generate, gives_the_same_text_for_every_number_of_stages_and_replicas) {
 
 TEST(Generate, says_what_cannot_be) {
   const auto refusal = [](const GenerateOptions& options, const std::vector<Tokens>& from) {
-    return complaint<ConfigError>([&] { run({.world = {.stages = 1}}, options, from); });
+    return error_text<ConfigError>([&] { run({.world = {.stages = 1}}, options, from); });
   };
   EXPECT_TRUE(says(refusal({}, {}), "at least one prompt"));
   EXPECT_TRUE(says(refusal({}, {{1}, {}}), "an empty prompt"));

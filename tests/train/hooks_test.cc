@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -251,10 +251,10 @@ TEST(LossMonitorHook, stops_at_what_is_no_number) {
   std::ostringstream out;
   const auto hook = loss_monitor_hook(out);
   for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    const std::string text = complaint<Failure>([&] { hook->after_step(step_of(2, loss)); });
+    const std::string text = error_text<Failure>([&] { hook->after_step(step_of(2, loss)); });
     EXPECT_TRUE(says(text, "epoch: 1 step: 3", "Invalid loss, terminating training")) << text;
   }
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { loss_monitor_hook(out, 0); }), "every 0 steps"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { loss_monitor_hook(out, 0); }), "every 0 steps"));
 }
 
 TEST(ThroughputHook, leaves_the_first_step_out) {
@@ -292,8 +292,8 @@ TEST(TimerHook, last_and_mean_of_four_things) {
 }
 
 TEST(EarlyStopHook, refuses_options_that_cannot_be) {
-  EXPECT_TRUE(says(complaint<ConfigError>([] { EarlyStopHook({.patience = 0}); }), "after 0 tests"));
-  EXPECT_TRUE(says(complaint<ConfigError>([] { EarlyStopHook({.least_progress = -1}); }), "least progress of -1"));
+  EXPECT_TRUE(says(error_text<ConfigError>([] { EarlyStopHook({.patience = 0}); }), "after 0 tests"));
+  EXPECT_TRUE(says(error_text<ConfigError>([] { EarlyStopHook({.least_progress = -1}); }), "least progress of -1"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void run(int argc, char** argv) {
   PipelineOptions options;
   options.inputs = 3;
   options.micro_batches = 2;
-  options.cut = "uniform";
+  options.partition = "uniform";
   options.input_layout = {AlongDim{1}, Whole{}};
   options.target_layout = options.output_layout = {AlongDim{1}};
   const Loss loss{"classes", [](const torch::Tensor& output, const torch::Tensor& target) {

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -127,32 +127,32 @@ TEST(Optimizers, leave_parameters_alone_when_none_has_a_gradient) {
 TEST(Optimizers, refuse_a_parameter_that_is_not_dense) {
   const torch::Tensor column = torch::randn({4, 4}).narrow(1, 0, 1);
   for (const OptimizerFactory& factory : {sgd(), adam(), adamw()}) {
-    const std::string text = complaint<ConfigError>([&] { factory({{"fc.weight", column}}); });
+    const std::string text = error_text<ConfigError>([&] { factory({{"fc.weight", column}}); });
     EXPECT_TRUE(says(text, "'fc.weight'", "[4, 1]", "not dense", "make it contiguous")) << text;
   }
 }
 
 TEST(Optimizers, refuse_settings_that_cannot_be) {
-  EXPECT_EQ(complaint<ConfigError>([] { sgd({.learning_rate = -0.5}); }),
+  EXPECT_EQ(error_text<ConfigError>([] { sgd({.learning_rate = -0.5}); }),
             "the learning rate is -0.5, but it cannot be below 0");
-  EXPECT_TRUE(says(complaint<ConfigError>([] { sgd({.learning_rate = std::nan("")}); }), "the learning rate is nan"));
-  EXPECT_EQ(complaint<ConfigError>([] { sgd({.momentum = -1}); }), "the momentum is -1, but it cannot be below 0");
-  EXPECT_EQ(complaint<ConfigError>([] { sgd({.weight_decay = -1}); }),
+  EXPECT_TRUE(says(error_text<ConfigError>([] { sgd({.learning_rate = std::nan("")}); }), "the learning rate is nan"));
+  EXPECT_EQ(error_text<ConfigError>([] { sgd({.momentum = -1}); }), "the momentum is -1, but it cannot be below 0");
+  EXPECT_EQ(error_text<ConfigError>([] { sgd({.weight_decay = -1}); }),
             "the weight decay is -1, but it cannot be below 0");
-  EXPECT_EQ(complaint<ConfigError>([] { sgd({.nesterov = true}); }), "nesterov needs a momentum above 0");
+  EXPECT_EQ(error_text<ConfigError>([] { sgd({.nesterov = true}); }), "nesterov needs a momentum above 0");
   for (auto* make : {&adam, &adamw}) {
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { make({.learning_rate = -1}); }), "learning rate is -1"));
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { make({.beta1 = 1}); }), "beta is 1", "[0, 1)"));
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { make({.beta2 = -0.1}); }), "beta is -0.1", "[0, 1)"));
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { make({.epsilon = -1}); }), "epsilon is -1"));
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { make({.weight_decay = -1}); }), "weight decay is -1"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { make({.learning_rate = -1}); }), "learning rate is -1"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { make({.beta1 = 1}); }), "beta is 1", "[0, 1)"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { make({.beta2 = -0.1}); }), "beta is -0.1", "[0, 1)"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { make({.epsilon = -1}); }), "epsilon is -1"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { make({.weight_decay = -1}); }), "weight decay is -1"));
   }
 }
 
 TEST(Optimizers, refuse_a_learning_rate_below_0_later_too) {
   for (const OptimizerFactory& factory : {sgd(), adam(), adamw()}) {
     const auto optimizer = factory(named(fresh_parameters()));
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { optimizer->set_learning_rate(-2); }), "learning rate is -2"));
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { optimizer->set_learning_rate(-2); }), "learning rate is -2"));
     EXPECT_NO_THROW(optimizer->set_learning_rate(0));
   }
 }

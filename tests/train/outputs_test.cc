@@ -9,7 +9,7 @@
 #include "penstock/data/data.h"
 #include "penstock/runtime/resident_memory.h"
 #include "penstock/train/train.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
 
 namespace penstock::test {
@@ -50,7 +50,7 @@ class Outputs : public Hook {
  public:
   explicit Outputs(WantsOutputs wanted) : wanted_(wanted) {}
   WantsOutputs wants_outputs() const override { return wanted_; }
-  void before_test(const Moment&) override {
+  void before_test(const TrainingPosition&) override {
     outputs.clear();
     targets.clear();
   }
@@ -87,7 +87,7 @@ TEST(Hooks, see_outputs_and_labels) {
     PipelineOptions options;
     options.inputs = 2;
     options.micro_batches = layout.replicas > 1 ? 1 : 3;
-    options.cut = "uniform";
+    options.partition = "uniform";
     Pipeline pipeline(world, network, cross_entropy, options);
     pipeline.optimize_with(sgd({.learning_rate = 0.1}));
     Loader train(tensor_source({set.tokens, set.mask}, set.labels), in_order(8));
@@ -125,7 +125,7 @@ TEST(Fit, needs_no_targets) {
   const torch::Tensor x = torch::randn({21, 6});
   World world({.stages = 2});
   AutoEncoder network;
-  Pipeline pipeline(world, network, reconstruction, {.micro_batches = 2, .cut = "uniform"});
+  Pipeline pipeline(world, network, reconstruction, {.micro_batches = 2, .partition = "uniform"});
   pipeline.optimize_with(adam({.learning_rate = 0.05}));
   Loader train(tensor_source(x), {.batch_size = 8, .seed = 2}), test(tensor_source(x), in_order(8));
   Trainer trainer(pipeline, {.epochs = 20});
@@ -164,8 +164,8 @@ TEST(TensorSource, picks_samples_along_any_dimension) {
   EXPECT_TRUE(torch::equal(batch.targets, labels.index_select(0, all)));
   EXPECT_EQ(source->make({.samples = wanted, .inputs = {}}).inputs.list()[1].size(1), 0);
   EXPECT_TRUE(
-      says(complaint<ConfigError>([&] { tensor_source(rows, torch::ones({5})); }), "4 samples", "the targets 5"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { tensor_source({rows, table}); }), "number 1 has 5"));
+      says(error_text<ConfigError>([&] { tensor_source(rows, torch::ones({5})); }), "4 samples", "the targets 5"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { tensor_source({rows, table}); }), "number 1 has 5"));
 }
 
 }  // namespace

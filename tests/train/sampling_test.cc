@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -52,7 +52,7 @@ TEST(Sampling, stays_inside_at_both_ends) {
 
 TEST(Sampling, refuses_what_is_no_number) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
-    EXPECT_TRUE(says(complaint<Failure>([&] { sample_token(std::vector<float>{0, bad}, {}, 0.5); }), "a logit of"));
+    EXPECT_TRUE(says(error_text<Failure>([&] { sample_token(std::vector<float>{0, bad}, {}, 0.5); }), "a logit of"));
 }
 
 TEST(UniformNumber, is_a_function_of_its_place) {

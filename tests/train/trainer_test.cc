@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/train/hooks.h"
 #include "penstock/zoo/zoo.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -154,7 +154,7 @@ EvaluationReport plain_evaluation(Pipeline& pipeline, ImageSet set) {
   return report;
 }
 
-// 37 samples in batches of 10: the last batch has 7, which 2 replicas and 3 micro-batches cut unevenly again.
+// 37 samples in batches of 10: the last batch has 7, which 2 replicas and 3 micro-batches partition unevenly again.
 TEST(Evaluate, is_exact_over_uneven_batches_stages_replicas_and_reductions) {
   for (const int stages : {1, 2})
     for (const int replicas : {1, 2})
@@ -181,13 +181,13 @@ class Points : public Hook {
   void before_train() override { note("train("); }
   void after_train() override { note(")train"); }
   void on_end() override { note("end"); }
-  void before_epoch(const Moment& m) override { note(say("epoch", m.epoch, "of", m.steps_in_epoch, "(")); }
+  void before_epoch(const TrainingPosition& m) override { note(say("epoch", m.epoch, "of", m.steps_in_epoch, "(")); }
   void after_epoch(const EpochReport& r) override { note(say(")epoch", r.epoch, ":", r.steps, ":", r.samples)); }
-  void before_step(const Moment& m) override { note(say("step", m.step, "@", m.completed, "(")); }
+  void before_step(const TrainingPosition& m) override { note(say("step", m.step, "@", m.completed, "(")); }
   void after_step(const StepReport& r) override { note(say(")step", r.step)); }
-  void before_test(const Moment& m) override { note(say("test", m.epoch, "of", m.steps_in_epoch, "(")); }
+  void before_test(const TrainingPosition& m) override { note(say("test", m.epoch, "of", m.steps_in_epoch, "(")); }
   void after_test(const EvaluationReport& r) override { note(say(")test", r.epoch)); }
-  void before_test_step(const Moment& m) override { note(say("t", m.step, "(")); }
+  void before_test_step(const TrainingPosition& m) override { note(say("t", m.step, "(")); }
   void after_test_step(const TestStepReport& r) override { note(say(")t", r.step, ":", r.samples)); }
 
  private:
@@ -238,7 +238,7 @@ TEST(Fit, hooks_are_called_by_priority_and_then_in_their_order) {
 class Steering : public Hook {
  public:
   void attached(Trainer& trainer) override { trainer_ = &trainer; }
-  void before_step(const Moment& moment) override {
+  void before_step(const TrainingPosition& moment) override {
     if (moment.completed == 2) trainer_->pipeline().set_learning_rate(0);
   }
   void after_step(const StepReport& report) override {
@@ -403,7 +403,7 @@ TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
   Trainer trainer(job.pipeline);
   Loader small(random_images(18), in_order(6));
   EXPECT_EQ(
-      complaint<ConfigError>([&] { trainer.fit(small); }),
+      error_text<ConfigError>([&] { trainer.fit(small); }),
       "batches of 6 samples have fewer than 1 for each of 4 micro-batches on each of 2 replicas: give batches of 8 "
       "samples or more, or fewer micro-batches");
   Loader short_last(random_images(19), in_order(8));
@@ -424,7 +424,7 @@ TEST(Fit, a_loss_that_is_no_number_ends_training_after_the_hooks_saw_it) {
     Trainer trainer(job.pipeline, {.epochs = 3});
     trainer.add_hook(std::make_unique<Notes>(lines, "a"));
     trainer.add_hook(std::make_unique<Losses>(losses));
-    const std::string text = complaint<Failure>([&] { trainer.fit(train); });
+    const std::string text = error_text<Failure>([&] { trainer.fit(train); });
     EXPECT_TRUE(says(text, "the loss is", "epoch 0, step 2", "lower learning rate")) << text;
     EXPECT_EQ(lines, (Lines{"a 0:0/5 10", "a 0:1/5 10", "a 0:2/5 10", "a end"}));
     ASSERT_EQ(losses.size(), 3U);
@@ -446,7 +446,7 @@ TEST(Fit, goes_on_after_an_invalid_loss_where_it_is_told_to) {
 TEST(Trainer, refuses_options_that_cannot_be) {
   Job job({});
   const auto refusal = [&](const TrainerOptions& options) {
-    return complaint<ConfigError>([&] { Trainer(job.pipeline, options); });
+    return error_text<ConfigError>([&] { Trainer(job.pipeline, options); });
   };
   EXPECT_EQ(refusal({.epochs = 0}), "epochs = 0, but training takes at least 1");
   EXPECT_EQ(refusal({.max_steps = 0}), "steps = 0, but training takes at least 1");

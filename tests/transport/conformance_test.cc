@@ -54,12 +54,12 @@ class Conformance : public ::testing::TestWithParam<WorldUnderTest> {
       for (int from = transport.size() - 1; from >= 0; --from) {
         const Message got = transport.receive(WorldRank(from), tag_of(step, 0), "0RECV_F0");
         const Message sent = message(from, own);
-        ASSERT_EQ(got.parcels.size(), sent.parcels.size());
-        for (std::size_t i = 0; i < sent.parcels.size(); ++i) {
-          expect_equal(got.parcels[i].tensor, sent.parcels[i].tensor);
-          EXPECT_EQ(got.parcels[i].requires_grad, sent.parcels[i].requires_grad);
-          if (sent.parcels[i].tensor.defined())
-            expect_same_layout(got.parcels[i].tensor, prepare_for_send(sent.parcels[i].tensor));
+        ASSERT_EQ(got.payloads.size(), sent.payloads.size());
+        for (std::size_t i = 0; i < sent.payloads.size(); ++i) {
+          expect_equal(got.payloads[i].tensor, sent.payloads[i].tensor);
+          EXPECT_EQ(got.payloads[i].requires_grad, sent.payloads[i].requires_grad);
+          if (sent.payloads[i].tensor.defined())
+            expect_same_layout(got.payloads[i].tensor, prepare_for_send(sent.payloads[i].tensor));
         }
         EXPECT_GT(got.sent_ns, 0);
         EXPECT_GE(got.arrived_ns, got.sent_ns);
@@ -85,7 +85,7 @@ TEST_P(Conformance, EveryTypeInEveryShape) {
       for (const auto& shape : shapes) {
         torch::Tensor values = numbers(shape, 10 * from + to);
         if (type == Bool) values = values % 3;
-        message.parcels.push_back({(values % 100).to(type), shape.size() % 2 == 0});
+        message.payloads.push_back({(values % 100).to(type), shape.size() % 2 == 0});
       }
     return message;
   });
@@ -118,7 +118,7 @@ TEST_P(Conformance, Layouts) {
              image.permute({3, 1, 0, 2}),
              image.select(0, 1),
          })
-      message.parcels.push_back({tensor, false});
+      message.payloads.push_back({tensor, false});
     return message;
   });
 }
@@ -153,8 +153,8 @@ TEST_P(Conformance, TheOrderOfReceivingIsFree) {
     std::shuffle(all.begin(), all.end(), random);
     for (const auto& [from, i] : all) {
       const Message got = transport.receive(WorldRank(from), tag_of(step, i), "0RECV_F0");
-      ASSERT_EQ(got.parcels.size(), 1U);
-      EXPECT_TRUE(got.parcels[0].tensor.equal(torch::full({i + 1}, 1000 * from + i)));
+      ASSERT_EQ(got.payloads.size(), 1U);
+      EXPECT_TRUE(got.payloads[0].tensor.equal(torch::full({i + 1}, 1000 * from + i)));
     }
   });
 }

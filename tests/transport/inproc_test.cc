@@ -21,16 +21,16 @@ TEST(Threads, HandTheStorageItselfOver) {
   const torch::Tensor computed = torch::rand({8, 8}, torch::requires_grad()).mul(2);
   ranks[0]->send(WorldRank(1), {}, {{{plain, false}, {permuted, false}, {computed, true}}});
   const Message got = ranks[1]->receive(WorldRank(0), {}, "1RECV_F0");
-  EXPECT_EQ(got.parcels[0].tensor.data_ptr(), plain.data_ptr());
-  EXPECT_EQ(got.parcels[1].tensor.data_ptr(), permuted.data_ptr());
-  EXPECT_EQ(got.parcels[2].tensor.data_ptr(), computed.data_ptr());
+  EXPECT_EQ(got.payloads[0].tensor.data_ptr(), plain.data_ptr());
+  EXPECT_EQ(got.payloads[1].tensor.data_ptr(), permuted.data_ptr());
+  EXPECT_EQ(got.payloads[2].tensor.data_ptr(), computed.data_ptr());
 }
 
 TEST(Threads, DoNotKeepALargeStorageAliveForASmallView) {
   const auto ranks = open_threads(1, {});
   ranks[0]->send(WorldRank(0), {}, message_of(torch::rand({1000, 100})[7]));
   const Message got = ranks[0]->receive(WorldRank(0), {}, "0RECV_F0");
-  EXPECT_EQ(got.parcels[0].tensor.storage().nbytes(), 400U);
+  EXPECT_EQ(got.payloads[0].tensor.storage().nbytes(), 400U);
 }
 
 TEST(Threads, AbortReachesAllWithTheFirstReason) {
@@ -78,7 +78,7 @@ TEST(Threads, TwoWorldsDoNotMeet) {
   one[0]->send(WorldRank(0), {}, message_of(torch::full({1}, 1)));
   other[0]->send(WorldRank(0), {}, message_of(torch::full({1}, 2)));
   one[0]->abort("only this one");
-  EXPECT_EQ(other[0]->receive(WorldRank(0), {}, "").parcels[0].tensor.item<int>(), 2);
+  EXPECT_EQ(other[0]->receive(WorldRank(0), {}, "").payloads[0].tensor.item<int>(), 2);
 }
 
 TEST(Threads, ImpossibleWorldsAreRefused) {

@@ -22,7 +22,7 @@ void expect(const LaunchedAs& got, LaunchedAs::Kind kind, int rank, int size) {
   EXPECT_EQ(got.size, size);
 }
 
-std::string complaint(const std::map<std::string, std::string>& variables) {
+std::string error_text(const std::map<std::string, std::string>& variables) {
   try {
     launched(variables);
   } catch (const ConfigError& error) {
@@ -55,7 +55,7 @@ TEST(LaunchEnvironment, ABatchScriptIsNotAStep) {
 }
 
 TEST(LaunchEnvironment, TasksThatCannotFindEachOtherAreRefused) {
-  const auto text = complaint({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
+  const auto text = error_text({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
   EXPECT_NE(text.find("srun started 4 tasks without PMI"), std::string::npos) << text;
   expect(launched({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), LaunchedAs::Kind::alone, 0, 1);
 }
@@ -71,15 +71,15 @@ TEST(LaunchEnvironment, MpiGoesFirstAndMustAgreeWithTorchrun) {
       {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
   expect(launched(both), LaunchedAs::Kind::mpi, 1, 2);
   both["RANK"] = "0";
-  EXPECT_NE(complaint(both).find("says rank 1 of 2, torchrun (WORLD_SIZE = 2) says rank 0 of 2"), std::string::npos);
+  EXPECT_NE(error_text(both).find("says rank 1 of 2, torchrun (WORLD_SIZE = 2) says rank 0 of 2"), std::string::npos);
   both["WORLD_SIZE"] = "1";  // left over from a single-process start: no contradiction
   expect(launched(both), LaunchedAs::Kind::mpi, 1, 2);
 }
 
 TEST(LaunchEnvironment, NonsenseIsRefusedByName) {
-  EXPECT_NE(complaint({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK = 'one'"), std::string::npos);
-  EXPECT_NE(complaint({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}).find("RANK = '-1'"), std::string::npos);
-  EXPECT_NE(complaint({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}})
+  EXPECT_NE(error_text({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK = 'one'"), std::string::npos);
+  EXPECT_NE(error_text({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}).find("RANK = '-1'"), std::string::npos);
+  EXPECT_NE(error_text({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}})
                 .find("OMPI_COMM_WORLD_RANK = 2 but OMPI_COMM_WORLD_SIZE = 2"),
             std::string::npos);
 }

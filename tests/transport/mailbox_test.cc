@@ -29,14 +29,14 @@ struct Board {
     void ask(WorldRank) override {
       if (board.on_ask) board.on_ask();
     }
-    std::optional<Standing> standing(WorldRank rank) const override { return board.ranks[rank.index()].read(); }
+    std::optional<PeerStatus> status(WorldRank rank) const override { return board.ranks[rank.index()].read(); }
     bool hears_late() const override { return false; }
     Contact contact(WorldRank rank) const override { return board.contacts[rank.index()]; }
     Board& board;
     Progress& own;
   };
 
-  Board(int size, Patience patience) : ranks(static_cast<std::size_t>(size)), contacts(ranks.size()) {
+  Board(int size, WaitPolicy patience) : ranks(static_cast<std::size_t>(size)), contacts(ranks.size()) {
     for (int rank = 0; rank < size; ++rank) {
       mailboxes.emplace_back(WorldRank(rank), patience);
       watches.emplace_back(*this, rank);
@@ -150,47 +150,47 @@ INSTANTIATE_TEST_SUITE_P(SpinOrSleep, MailboxTraffic, ::testing::Values(0ns, 50u
 
 // A made clock: nothing here depends on how fast this machine is.
 TEST(AdaptiveSpin, SpinsWhileRoundsComeBackInTime) {
-  AdaptiveSpin judge(2ms);
+  AdaptiveSpin validate(2ms);
   for (std::int64_t now = 0; now < 1'000'000'000; now += 5'000'000) {
-    EXPECT_EQ(judge.allowed_ns(now), 2'000'000);
-    EXPECT_TRUE(judge.goes_on(now + 1000, 1000));
-    judge.ended(400'000, true);
+    EXPECT_EQ(validate.allowed_ns(now), 2'000'000);
+    EXPECT_TRUE(validate.goes_on(now + 1000, 1000));
+    validate.ended(400'000, true);
   }
 }
 
 TEST(AdaptiveSpin, SleepsAtOnceAfterALateRoundAndLongerEachTime) {
-  AdaptiveSpin judge(2ms);
+  AdaptiveSpin validate(2ms);
   std::int64_t now = 1'000'000'000, last = 0;
   for (int i = 0; i < 12; ++i) {
-    EXPECT_EQ(judge.allowed_ns(now), 2'000'000) << "it tries again";
-    EXPECT_FALSE(judge.goes_on(now, 3'000'000)) << "somebody else's time slice";
-    judge.ended(3'000'000, i % 2 == 0);
+    EXPECT_EQ(validate.allowed_ns(now), 2'000'000) << "it tries again";
+    EXPECT_FALSE(validate.goes_on(now, 3'000'000)) << "somebody else's time slice";
+    validate.ended(3'000'000, i % 2 == 0);
     const std::int64_t begin = now;
-    while (judge.allowed_ns(now) == 0) now += 1'000'000;
+    while (validate.allowed_ns(now) == 0) now += 1'000'000;
     EXPECT_GE(now - begin, last);
     EXPECT_LE(now - begin, AdaptiveSpin::longest_rest_ns + 1'000'000);
     last = now - begin;
   }
   EXPECT_GE(last, AdaptiveSpin::longest_rest_ns);
-  for (int i = 0; i < 100; ++i) judge.ended(100'000, true);  // the others are gone
-  EXPECT_FALSE(judge.goes_on(now, 3'000'000));
-  EXPECT_EQ(judge.allowed_ns(now + AdaptiveSpin::shortest_rest_ns), 2'000'000)
+  for (int i = 0; i < 100; ++i) validate.ended(100'000, true);  // the others are gone
+  EXPECT_FALSE(validate.goes_on(now, 3'000'000));
+  EXPECT_EQ(validate.allowed_ns(now + AdaptiveSpin::shortest_rest_ns), 2'000'000)
       << "a single late round is soon forgotten";
 }
 
 TEST(AdaptiveSpin, SpinsSeldomWhereEveryWaitOutlastsIt) {
-  AdaptiveSpin judge(2ms);
+  AdaptiveSpin validate(2ms);
   int spins = 0;
   for (int wait = 0; wait < 1600; ++wait)
-    if (judge.allowed_ns(wait) > 0) {
+    if (validate.allowed_ns(wait) > 0) {
       ++spins;
-      judge.ended(2'000'000, false);
+      validate.ended(2'000'000, false);
     }
   EXPECT_GE(spins, 90);
   EXPECT_LE(spins, 130);
-  while (judge.allowed_ns(0) == 0) continue;
-  judge.ended(500'000, true);
-  EXPECT_EQ(judge.allowed_ns(0), 2'000'000) << "waits are short again";
+  while (validate.allowed_ns(0) == 0) continue;
+  validate.ended(500'000, true);
+  EXPECT_EQ(validate.allowed_ns(0), 2'000'000) << "waits are short again";
 }
 
 TEST(AdaptiveSpin, MayBeFixed) {
@@ -352,15 +352,16 @@ TEST(Progress, IsReadWholeWhileItIsWritten) {
   std::atomic<bool> done = false;
   std::thread writer([&] {
     while (!done)
-      for (const auto& word : {Position{"a"}, Position{"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}) progress.report(word);
+      for (const auto& instruction : {Position{"a"}, Position{"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}})
+        progress.report(instruction);
   });
   int torn = 0, changes = 0;
   std::string last;
   // Until both have run side by side for a while, or there is no second core.
   for (int reads = 0; changes < 20000 && reads < 1'000'000; ++reads) {
-    const std::string word = progress.read().position.word;
-    torn += word != lengths[0] && word != lengths[1];
-    changes += std::exchange(last, word) != word;
+    const std::string instruction = progress.read().position.instruction;
+    torn += instruction != lengths[0] && instruction != lengths[1];
+    changes += std::exchange(last, instruction) != instruction;
   }
   done = true;
   writer.join();
@@ -373,10 +374,10 @@ TEST(Chain, TellsStaleAndMissingNewsAsSuch) {
     void wait_ends() override {}
     void ask(WorldRank) override {}
     bool hears_late() const override { return true; }
-    std::optional<Standing> standing(WorldRank rank) const override {
+    std::optional<PeerStatus> status(WorldRank rank) const override {
       if (rank == WorldRank(0)) return std::nullopt;
       const std::int64_t ago = steady_now_ns() - 5'000'000'000;
-      return Standing{{"1F3"}, ago, ago, ago, WorldRank(0)};
+      return PeerStatus{{"1F3"}, ago, ago, ago, WorldRank(0)};
     }
   } watch;
   EXPECT_EQ(WaitChain(watch, WorldRank(1)).text(1s),

@@ -60,7 +60,7 @@ struct Job {
     transport->send(WorldRank(to), tag, {{{torch::full({1}, value), false}}});
   }
   std::int64_t receive(int from, const Tag& tag, const std::string& what) const {
-    return transport->receive(WorldRank(from), tag, what).parcels.at(0).tensor.item<std::int64_t>();
+    return transport->receive(WorldRank(from), tag, what).payloads.at(0).tensor.item<std::int64_t>();
   }
   std::string failure_of_receive(int from, const Tag& tag, const std::string& what) const {
     try {
@@ -91,11 +91,11 @@ void abort_case(Job& job) {
   job.wait_for_notes(0, job.size - 1);
 }
 
-/// Rank 0 stops; the others form a chain behind it, complain, and wake it: then all goes on.
+/// Rank 0 stops; the others form a chain behind it, print_error, and wake it: then all goes on.
 void stop_case(Job& job) {
   if (job.rank == 0) {
     job.transport->report_progress({"0F5"});
-    std::this_thread::sleep_for(600ms);  // so that most times the others have asked once, and know the word
+    std::this_thread::sleep_for(600ms);  // so that most times the others have asked once, and know the instruction
     job.stop();
     job.send(1, data, 7);
     return;

@@ -17,37 +17,37 @@ const Tag some_tag{1, Traffic::backward, 1ULL << 40, 2, -3, 4};
 TEST(Wire, KeepsTheTagAndWhenItWasSent) {
   Message message;
   message.sent_ns = 12345;
-  const Letter letter = decode(encode(some_tag, message));
+  const EncodedMessage letter = decode(encode(some_tag, message));
   EXPECT_EQ(letter.tag, some_tag);
   EXPECT_EQ(letter.message.sent_ns, 12345);
 }
 
 TEST(Wire, TensorsShareTheFrameAndKeepItAlive) {
-  Frame frame = encode(some_tag, {{{torch::rand({3}), false}, {torch::rand({5, 5}), true}}});
-  const std::byte* begin = frame.data();
-  const std::byte* end = begin + frame.size();
+  WireBuffer buffer = encode(some_tag, {{{torch::rand({3}), false}, {torch::rand({5, 5}), true}}});
+  const std::byte* begin = buffer.data();
+  const std::byte* end = begin + buffer.size();
   torch::Tensor second;
   {
-    const Letter letter = decode(std::move(frame));
-    for (const Parcel& parcel : letter.message.parcels) {
-      const auto* data = static_cast<const std::byte*>(parcel.tensor.data_ptr());
+    const EncodedMessage letter = decode(std::move(buffer));
+    for (const Payload& payload : letter.message.payloads) {
+      const auto* data = static_cast<const std::byte*>(payload.tensor.data_ptr());
       EXPECT_TRUE(begin < data && data < end);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % Frame::unit, 0U);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % WireBuffer::unit, 0U);
     }
-    second = letter.message.parcels[1].tensor;
+    second = letter.message.payloads[1].tensor;
   }
   EXPECT_EQ(second.storage().nbytes(), 100U);
-  second.fill_(1.0);  // valgrind and ASAN would object if the frame were gone
+  second.fill_(1.0);  // valgrind and ASAN would object if the buffer were gone
   EXPECT_EQ(second.sum().item<float>(), 25.0F);
 }
 
 TEST(Wire, RefusesWhatIsNotAMessageOfThisBuild) {
-  Frame foreign = encode(some_tag, {});
+  WireBuffer foreign = encode(some_tag, {});
   foreign.data()[0] = std::byte{0};
   EXPECT_THROW(decode(std::move(foreign)), TransportError);
 
-  const Frame whole = encode(some_tag, {{{torch::rand({100}), false}}});
-  Frame half(whole.size() / 2);
+  const WireBuffer whole = encode(some_tag, {{{torch::rand({100}), false}}});
+  WireBuffer half(whole.size() / 2);
   std::memcpy(half.data(), whole.data(), half.size());
   EXPECT_THROW(decode(std::move(half)), TransportError);
 }
@@ -64,14 +64,14 @@ TEST(Wire, CarriesNoHeadersWhereBothEndsKnowTheShape) {
       const Message message{{{value, true}, {value + 1, true}}, 7, 0};
       EXPECT_EQ(header_bytes(message, with), 2U * (16 + 4 * 16));
       EXPECT_EQ(header_bytes(message, without), 0U);
-      Frame shorter = encode(some_tag, message, without);
-      EXPECT_EQ(shorter.size(), Frame::unit + 2 * value.nbytes());
+      WireBuffer shorter = encode(some_tag, message, without);
+      EXPECT_EQ(shorter.size(), WireBuffer::unit + 2 * value.nbytes());
       EXPECT_EQ(encode(some_tag, message, with).size(), shorter.size() + 192);
-      const Letter letter = decode(std::move(shorter), &known);
+      const EncodedMessage letter = decode(std::move(shorter), &known);
       EXPECT_EQ(letter.tag, some_tag);
       EXPECT_EQ(letter.message.sent_ns, 7);
-      ASSERT_EQ(letter.message.parcels.size(), 2U);
-      const auto& [got, requires_grad] = letter.message.parcels[1];
+      ASSERT_EQ(letter.message.payloads.size(), 2U);
+      const auto& [got, requires_grad] = letter.message.payloads[1];
       EXPECT_TRUE(requires_grad);
       EXPECT_EQ(got.scalar_type(), type);
       EXPECT_EQ(got.strides(), value.strides());
@@ -88,12 +88,12 @@ TEST(Wire, CarriesHeadersForWhatTheShapeDoesNotTell) {
       turned{{{torch::rand({3, 2}).t(), true}}};
   for (const Message& message : {mixed, absent, turned}) {
     EXPECT_GT(header_bytes(message, encoding), 0U);
-    const Letter letter = decode(encode(some_tag, message, encoding), &known);
-    for (std::size_t i = 0; i < message.parcels.size(); ++i) {
-      EXPECT_EQ(letter.message.parcels[i].requires_grad, message.parcels[i].requires_grad);
-      EXPECT_EQ(letter.message.parcels[i].tensor.defined(), message.parcels[i].tensor.defined());
+    const EncodedMessage letter = decode(encode(some_tag, message, encoding), &known);
+    for (std::size_t i = 0; i < message.payloads.size(); ++i) {
+      EXPECT_EQ(letter.message.payloads[i].requires_grad, message.payloads[i].requires_grad);
+      EXPECT_EQ(letter.message.payloads[i].tensor.defined(), message.payloads[i].tensor.defined());
     }
-    EXPECT_EQ(letter.message.parcels[0].tensor.strides(), message.parcels[0].tensor.strides());
+    EXPECT_EQ(letter.message.payloads[0].tensor.strides(), message.payloads[0].tensor.strides());
   }
   Tag other = some_tag;
   other.traffic = Traffic::reduce;
@@ -111,8 +111,8 @@ RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[*rc::gen::inRange<std::size_t>(0, i)]);
   const torch::Tensor tensor = torch::rand(sizes).permute(order);
-  const Letter letter = decode(encode(some_tag, {{{tensor, true}}}));
-  const torch::Tensor& got = letter.message.parcels.at(0).tensor;
+  const EncodedMessage letter = decode(encode(some_tag, {{{tensor, true}}}));
+  const torch::Tensor& got = letter.message.payloads.at(0).tensor;
   RC_ASSERT(got.sizes() == tensor.sizes());
   RC_ASSERT(got.strides() == tensor.strides());
   RC_ASSERT(got.equal(tensor));

@@ -1,4 +1,4 @@
-#include "penstock/transport/faulty.h"
+#include "penstock/transport/fault_injection.h"
 #include "tests/transport/run_world.h"
 #include "tests/transport/world_under_test.h"
 
@@ -17,7 +17,7 @@ WorldUnderTest world(const std::string& name, int size, const std::function<Endp
 Endpoints reordering(int size) {
   Endpoints endpoints = open_threads(size, {});
   for (auto& endpoint : endpoints)
-    endpoint = make_faulty(std::move(endpoint), {.delay_odd = FaultPlan::Delay{.later_sends = 3}});
+    endpoint = with_faults(std::move(endpoint), {.delay_odd = FaultPlan::Delay{.later_sends = 3}});
   return endpoints;
 }
 

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/train/train.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -85,13 +85,13 @@ TEST(Gpt, starts_as_gpt_2_does) {
 }
 
 TEST(Gpt, refuses_what_cannot_be) {
-  EXPECT_EQ(complaint<ConfigError>([] { Gpt({.width = 10, .heads = 3}); }),
+  EXPECT_EQ(error_text<ConfigError>([] { Gpt({.width = 10, .heads = 3}); }),
             "a GPT of width 10 with 3 heads: give a number of heads that divides the width");
-  EXPECT_EQ(complaint<ConfigError>([] { Gpt({.layers = 0}); }), "a GPT with layers = 0: give at least 1");
+  EXPECT_EQ(error_text<ConfigError>([] { Gpt({.layers = 0}); }), "a GPT with layers = 0: give at least 1");
   Gpt gpt(small);
   EXPECT_TRUE(
-      says(complaint<ConfigError>([&] { gpt(Value(tokens_of(1, 9))); }), "a sequence of 9 tokens", "context is 8"));
-  EXPECT_TRUE(says(complaint<ConfigError>([&] { gpt.block(2); }), "block 2 of a GPT of 2 layers"));
+      says(error_text<ConfigError>([&] { gpt(Value(tokens_of(1, 9))); }), "a sequence of 9 tokens", "context is 8"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { gpt.block(2); }), "block 2 of a GPT of 2 layers"));
 }
 
 struct Outcome {
@@ -126,12 +126,12 @@ TEST(Gpt, trains_to_the_same_bits_on_any_number_of_stages) {
     EXPECT_LT(alone.losses.back(), alone.losses.front());
     for (const auto& [stages, schedule] :
          {std::pair{2, "1f1b"}, {3, "gpipe"}, {4, "1f1b"}, {2, "zb-h1"}, {2, "interleaved"}, {2, "zb-v"}}) {
-      const Outcome cut = train(stages, schedule, tied);
-      EXPECT_EQ(alone.losses, cut.losses) << stages << " " << schedule;
-      EXPECT_TRUE(torch::equal(alone.logits, cut.logits)) << stages << " " << schedule;
-      ASSERT_EQ(alone.state.size(), cut.state.size());
+      const Outcome partition = train(stages, schedule, tied);
+      EXPECT_EQ(alone.losses, partition.losses) << stages << " " << schedule;
+      EXPECT_TRUE(torch::equal(alone.logits, partition.logits)) << stages << " " << schedule;
+      ASSERT_EQ(alone.state.size(), partition.state.size());
       for (const auto& [name, value] : alone.state)
-        EXPECT_TRUE(torch::equal(value, cut.state.at(name))) << stages << " " << schedule << " " << name;
+        EXPECT_TRUE(torch::equal(value, partition.state.at(name))) << stages << " " << schedule << " " << name;
     }
   }
 }
@@ -155,11 +155,11 @@ TEST(Gpt, continues_a_sequence_piece_by_piece) {
     if (stages == 1) first = joined;
     EXPECT_TRUE(torch::equal(joined, first)) << stages;
     const InferResult beyond = pipeline.infer(tokens.narrow(1, 0, 1), {.session = session});
-    EXPECT_TRUE(says(complaint<RankFailure>([&] { beyond.outputs(); }), "a sequence of 9 tokens", "context is 8"));
+    EXPECT_TRUE(says(error_text<RankFailure>([&] { beyond.outputs(); }), "a sequence of 9 tokens", "context is 8"));
   }
 }
 
-// As one node of the graph, and cut into queries, keys and values that torch's attention gets: to the last bit.
+// As one node of the graph, and partitioned into queries, keys and values that torch's attention gets: to the last bit.
 TEST(CausalAttention, is_that_of_its_parts) {
   torch::manual_seed(3);
   const torch::Tensor both = torch::randn({2, 7, 36}), dy = torch::randn({2, 7, 12});

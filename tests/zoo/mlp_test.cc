@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -49,11 +49,11 @@ TEST(ParseWidths, lists_and_repetitions) {
 }
 
 TEST(ParseWidths, says_which_item_is_wrong) {
-  EXPECT_EQ(complaint<ConfigError>([] { parse_widths("512,abc,8"); }),
+  EXPECT_EQ(error_text<ConfigError>([] { parse_widths("512,abc,8"); }),
             "'abc' in '512,abc,8' is no layer width: write widths as 512,512 or 1024x8");
   for (const char* text : {"", ",", "512,", ",512", "0", "-3", "1.5", "x", "x8", "8x", "8x0", "8x-1", "8x2x2", " 8",
                            "8 ", "+8", "8x1000000000", "99999999999999999999", "0x10"})
-    EXPECT_TRUE(says(complaint<ConfigError>([&] { parse_widths(text); }), "is no layer width", say("'", text, "'")))
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { parse_widths(text); }), "is no layer width", say("'", text, "'")))
         << text;
 }
 

@@ -9,7 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -119,7 +119,7 @@ TEST(Resnet, blocks_may_begin_by_doing_nothing) {
 
 TEST(Resnet, refuses_options_that_cannot_be) {
   const auto refusal = [](const ResnetOptions& options) {
-    return complaint<ConfigError>([&] { Resnet network(options); });
+    return error_text<ConfigError>([&] { Resnet network(options); });
   };
   EXPECT_EQ(refusal({.depth = 34}), "a ResNet of depth 34: there are 18 and 50");
   EXPECT_EQ(refusal({.classes = 0}), "a ResNet for 0 classes: it needs at least 1");
@@ -147,12 +147,12 @@ Outcome train(Resnet& network, int stages) {
   return outcome;
 }
 
-// As the tutorial cuts it: stages on whole parts, the mean over the image follows by itself.
+// As the tutorial partitions it: stages on whole parts, the mean over the image follows by itself.
 TEST(Resnet, annotated_parts_train_to_the_same_bits) {
-  Resnet whole(small), cut(small);
-  cut.head.pipeline_stage = cut.layer1.pipeline_stage = cut.layer2.pipeline_stage = 0;
-  cut.layer3.pipeline_stage = cut.layer4.pipeline_stage = cut.fc.pipeline_stage = 1;
-  const Outcome one = train(whole, 1), two = train(cut, 2);
+  Resnet whole(small), partition(small);
+  partition.head.pipeline_stage = partition.layer1.pipeline_stage = partition.layer2.pipeline_stage = 0;
+  partition.layer3.pipeline_stage = partition.layer4.pipeline_stage = partition.fc.pipeline_stage = 1;
+  const Outcome one = train(whole, 1), two = train(partition, 2);
   EXPECT_EQ(one.losses, two.losses);
   ASSERT_EQ(one.state.size(), two.state.size());
   EXPECT_TRUE(one.state.contains("layer4.block1.bn2.running_mean"));

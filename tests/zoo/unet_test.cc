@@ -8,7 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
-#include "tests/base/complaint.h"
+#include "tests/base/error_text.h"
 
 namespace penstock::test {
 namespace {
@@ -42,7 +42,7 @@ TEST(Unet, every_level_is_seen_again_on_the_way_up) {
 
 TEST(Unet, refuses_options_that_cannot_be) {
   const auto refusal = [](const UnetOptions& options) {
-    return complaint<ConfigError>([&] { Unet network(options); });
+    return error_text<ConfigError>([&] { Unet network(options); });
   };
   EXPECT_EQ(refusal({.in_channels = 0}), "a U-Net from 0 to 3 channels: both are at least 1");
   EXPECT_EQ(refusal({.width = 0}), "a U-Net of width 0: it needs at least 1 channel");
@@ -57,7 +57,7 @@ struct Outcome {
 Outcome train(int stages, const std::string& schedule) {
   Unet network(small);
   World world({.stages = stages});
-  Pipeline pipeline(world, network, squared_error, {.micro_batches = 4, .schedule = schedule, .cut = "uniform"});
+  Pipeline pipeline(world, network, squared_error, {.micro_batches = 4, .schedule = schedule, .partition = "uniform"});
   if (stages > 1) {
     // The first level is wanted on the last stage: it goes there directly.
     const std::vector<Port>& sends = pipeline.stages().parts.front().sends;
@@ -78,9 +78,9 @@ TEST(Unet, skips_over_stages_train_to_the_same_bits) {
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (const int stages : {3, 4})
     for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
-      const Outcome cut = train(stages, schedule);
-      EXPECT_EQ(cut.losses, one.losses) << schedule;
-      for (const auto& [name, value] : one.state) EXPECT_TRUE(torch::equal(value, cut.state.at(name))) << name;
+      const Outcome partition = train(stages, schedule);
+      EXPECT_EQ(partition.losses, one.losses) << schedule;
+      for (const auto& [name, value] : one.state) EXPECT_TRUE(torch::equal(value, partition.state.at(name))) << name;
     }
 }
 

@@ -1,4 +1,4 @@
-// The door of the room `base`: what every other room may use.
+// The public header of the module `base`: what every other module may use.
 #pragma once
 
 #include "penstock/base/error.h"

@@ -23,8 +23,8 @@ class ConfigError : public Misuse {
   using Misuse::Misuse;
 };
 
-/// A schedule, a cut or an annotation that cannot work.
-class PlanError : public Misuse {
+/// A schedule, a partition or an annotation that cannot work.
+class ScheduleError : public Misuse {
  public:
   using Misuse::Misuse;
 };

@@ -1,4 +1,4 @@
-// How n samples are cut into parts: one rule for the shares of replicas and for micro-batches.
+// How n samples are partitioned into parts: one rule for the shares of replicas and for micro-batches.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The door of the room `checkpoint`: named tensors in files that other programs read too.
+// The public header of the module `checkpoint`: named tensors in files that other programs read too.
 #pragma once
 
 #include "penstock/checkpoint/safetensors.h"

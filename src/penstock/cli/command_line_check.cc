@@ -58,21 +58,21 @@ const CLI::App& innermost(const CLI::App& app, std::string& path) {
 }
 
 /// "--stages" for "--stages=2", "-stages" and the like.
-std::string flag_name(const std::string& word) {
-  const std::size_t first = word.find_first_not_of('-');
-  if (first == std::string::npos) return word;
-  return "--" + word.substr(first, word.find('=') - first);
+std::string flag_name(const std::string& argument) {
+  const std::size_t first = argument.find_first_not_of('-');
+  if (first == std::string::npos) return argument;
+  return "--" + argument.substr(first, argument.find('=') - first);
 }
 
-std::string complaint_about_flag(const CLI::App& verb, const std::string& path, const std::string& word) {
+std::string error_about_flag(const CLI::App& verb, const std::string& path, const std::string& argument) {
   std::vector<std::string> known;
   for (const CLI::Option* option : verb.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  const std::string shown = word.substr(0, word.find('='));
+  const std::string shown = argument.substr(0, argument.find('='));
   const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
   if (has_verbs || known.empty())
     return say("unknown flag '", shown, "': flags stand behind a verb; '", path, " --help' lists the verbs");
-  return say("unknown flag '", shown, "': did you mean '", nearest(flag_name(word), known), "'? '", path,
+  return say("unknown flag '", shown, "': did you mean '", nearest(flag_name(argument), known), "'? '", path,
              " --help' lists all flags");
 }
 
@@ -96,8 +96,8 @@ std::string complaint_about(const CLI::App& app, const CLI::ParseError& error) {
   std::string path;
   const CLI::App& verb = innermost(app, path);
   const std::vector<std::string> left = verb.remaining();
-  for (const std::string& word : left)
-    if (word.size() > 1 && word.front() == '-') return complaint_about_flag(verb, path, word);
+  for (const std::string& argument : left)
+    if (argument.size() > 1 && argument.front() == '-') return error_about_flag(verb, path, argument);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !left.empty())
     return say("unexpected argument '", left.front(), "': '", path, " --help' lists what there is");
   const std::string message = error.what();

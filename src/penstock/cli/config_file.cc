@@ -71,8 +71,8 @@ std::string shortest(double value) {
   return std::string(text, end.ptr);
 }
 
-/// The value as a word of a command line; none where it is of another type.
-std::optional<std::string> word_of(const toml::node& value, Kind kind) {
+/// The value as an argument of a command line; none where it is of another type.
+std::optional<std::string> argument_of(const toml::node& value, Kind kind) {
   if (const auto* boolean = value.as_boolean(); boolean && (kind == Kind::flag || kind == Kind::flag_or_text))
     return boolean->get() ? "true" : "false";
   if (const auto* whole = value.as_integer(); whole && (kind == Kind::whole || kind == Kind::number))
@@ -80,40 +80,40 @@ std::optional<std::string> word_of(const toml::node& value, Kind kind) {
   if (const auto* number = value.as_floating_point(); number && kind == Kind::number) return shortest(number->get());
   if (const auto* text = value.as_string(); text && (kind == Kind::text || kind == Kind::flag_or_text))
     return text->get();
-  // `hidden = [512, 512]` reads better than a string, and a name may be a number: `cut = 4`.
+  // `hidden = [512, 512]` reads better than a string, and a name may be a number: `partition = 4`.
   if (const auto* whole = value.as_integer(); whole && kind == Kind::text) return std::to_string(whole->get());
   return std::nullopt;
 }
 
-/// The words of a command line that say `name = value`; none where the type is another one.
-std::optional<std::vector<std::string>> words_of(const CLI::Option& option, const std::string& name,
-                                                 const toml::node& value) {
+/// The arguments of a command line that say `name = value`; none where the type is another one.
+std::optional<std::vector<std::string>> arguments_of(const CLI::Option& option, const std::string& name,
+                                                     const toml::node& value) {
   const Kind kind = kind_of(option);
   const std::string flag = "--" + name;  // as it is written: a flag may have a --no- form
   const auto* list = value.as_array();
   if (!list) {
-    const auto word = word_of(value, kind);
-    return word ? std::optional(std::vector{flag + "=" + *word}) : std::nullopt;
+    const auto argument = argument_of(value, kind);
+    return argument ? std::optional(std::vector{flag + "=" + *argument}) : std::nullopt;
   }
   if (kind != Kind::text && kind != Kind::flag_or_text) return std::nullopt;
   const bool takes_several = option.get_items_expected_max() > 1;
-  std::vector<std::string> words;
+  std::vector<std::string> arguments;
   for (const toml::node& item : *list) {
-    const auto word = word_of(item, kind);
-    if (!word) return std::nullopt;
-    if (takes_several || words.empty())
-      words.push_back(flag + "=" + *word);
+    const auto argument = argument_of(item, kind);
+    if (!argument) return std::nullopt;
+    if (takes_several || arguments.empty())
+      arguments.push_back(flag + "=" + *argument);
     else
-      words.front() += "," + *word;
+      arguments.front() += "," + *argument;
   }
-  return words;
+  return arguments;
 }
 
 /// The flags that the user gives, without dashes.
-std::vector<std::string> given_flags(const std::vector<std::string>& words, std::size_t from) {
+std::vector<std::string> given_flags(const std::vector<std::string>& arguments, std::size_t from) {
   std::vector<std::string> flags;
-  for (std::size_t i = from; i < words.size(); ++i)
-    if (words[i].starts_with("--")) flags.push_back(words[i].substr(2, words[i].find('=') - 2));
+  for (std::size_t i = from; i < arguments.size(); ++i)
+    if (arguments[i].starts_with("--")) flags.push_back(arguments[i].substr(2, arguments[i].find('=') - 2));
   return flags;
 }
 
@@ -127,11 +127,11 @@ bool is_overruled(const CLI::Option& option, const std::vector<const CLI::Option
 }
 
 /// The value of the last `--config FILE` or `--config=FILE`.
-std::optional<std::string> config_file_in(const std::vector<std::string>& words, std::size_t from) {
+std::optional<std::string> config_file_in(const std::vector<std::string>& arguments, std::size_t from) {
   std::optional<std::string> file;
-  for (std::size_t i = from; i < words.size(); ++i) {
-    if (words[i].starts_with("--config=")) file = words[i].substr(std::string("--config=").size());
-    if (words[i] == "--config" && i + 1 < words.size()) file = words[i + 1];
+  for (std::size_t i = from; i < arguments.size(); ++i) {
+    if (arguments[i].starts_with("--config=")) file = arguments[i].substr(std::string("--config=").size());
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
   }
   return file;
 }
@@ -165,18 +165,18 @@ void add_config_flags(CLI::App& verb) {
   verb.add_flag("--print-config", description);
 }
 
-ConfiguredLine::ConfiguredLine(const CommandLine& line) : words_(line.words, line.words + line.count) {}
+ConfiguredLine::ConfiguredLine(const CommandLine& line) : arguments_(line.arguments, line.arguments + line.count) {}
 
 void ConfiguredLine::read_file(const CLI::App& program) {
   const CLI::App* verb = &program;
   std::size_t first_flag = 1;
-  for (; first_flag < words_.size(); ++first_flag) {
+  for (; first_flag < arguments_.size(); ++first_flag) {
     const auto inner =
-        verb->get_subcommands([&](const CLI::App* app) { return app->get_name() == words_[first_flag]; });
+        verb->get_subcommands([&](const CLI::App* app) { return app->get_name() == arguments_[first_flag]; });
     if (inner.empty()) break;
     verb = inner.front();
   }
-  const auto file = config_file_in(words_, first_flag);
+  const auto file = config_file_in(arguments_, first_flag);
   if (!file || !verb->get_option_no_throw("--config")) return;
 
   toml::table table;
@@ -187,7 +187,7 @@ void ConfiguredLine::read_file(const CLI::App& program) {
   }
   const auto options = options_of(*verb);
   std::vector<const CLI::Option*> given;
-  for (const std::string& flag : given_flags(words_, first_flag))
+  for (const std::string& flag : given_flags(arguments_, first_flag))
     if (const CLI::Option* option = find(options, flag)) given.push_back(option);
   std::vector<std::string> names;
   for (const CLI::Option* option : options)
@@ -200,21 +200,21 @@ void ConfiguredLine::read_file(const CLI::App& program) {
     const CLI::Option* option = find(options, name);
     require<ConfigError>(!value.is_table(), place, "a table, [", key.str(), "]: write the keys without tables");
     require<ConfigError>(option, place, "unknown key '", key.str(), "': did you mean '", nearest(name, names), "'?");
-    const auto words = words_of(*option, name, value);
-    require<ConfigError>(words.has_value(), place, "'", key.str(), "' is of type ", value.type(), ", but --", name,
+    const auto arguments = arguments_of(*option, name, value);
+    require<ConfigError>(arguments.has_value(), place, "'", key.str(), "' is of type ", value.type(), ", but --", name,
                          " takes ", wanted(kind_of(*option)));
     const std::string flag = "--" + option->get_lnames().front();
     require<ConfigError>(places_.emplace(flag, place).second, place, "'", key.str(), "' is given a second time: '",
                          "-' and '_' are one, and so are a flag and its --no- form");
     if (is_overruled(*option, given)) continue;
-    from_file.insert(from_file.end(), words->begin(), words->end());
+    from_file.insert(from_file.end(), arguments->begin(), arguments->end());
   }
-  words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(first_flag), from_file.begin(), from_file.end());
+  arguments_.insert(arguments_.begin() + static_cast<std::ptrdiff_t>(first_flag), from_file.begin(), from_file.end());
 }
 
-CommandLine ConfiguredLine::words() {
+CommandLine ConfiguredLine::arguments() {
   pointers_.clear();
-  for (std::string& word : words_) pointers_.push_back(word.data());
+  for (std::string& argument : arguments_) pointers_.push_back(argument.data());
   return {static_cast<int>(pointers_.size()), pointers_.data()};
 }
 

@@ -27,12 +27,12 @@ class ConfiguredLine {
   /// that cannot be read.
   void read_file(const CLI::App& program);
 
-  CommandLine words();
+  CommandLine arguments();
   /// "run.toml:3: " where `message` begins with a flag that the file set; else nothing.
   std::string place_of(const std::string& message) const;
 
  private:
-  std::vector<std::string> words_;
+  std::vector<std::string> arguments_;
   std::vector<char*> pointers_;
   std::map<std::string, std::string> places_;  // by flag, with its dashes
 };

@@ -10,9 +10,9 @@
 namespace penstock {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
+std::string joined(const std::vector<std::string>& instructions) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& instruction : instructions) text += (text.empty() ? "" : ", ") + instruction;
   return text;
 }
 

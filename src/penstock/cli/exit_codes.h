@@ -14,13 +14,13 @@ namespace penstock {
 
 enum class ExitCode : int { done = 0, failed = 1, misuse = 2 };
 
-/// Words of the command line, as main() gets them.
+/// Arguments of the command line, as main() gets them.
 struct CommandLine {
   int count = 0;
-  char** words = nullptr;
+  char** arguments = nullptr;
 };
 
-inline int complain(ExitCode code, const std::string& message) {
+inline int print_error(ExitCode code, const std::string& message) {
   std::cout.flush();
   std::cerr << "penstock: " << message << '\n';
   return static_cast<int>(code);
@@ -33,7 +33,7 @@ int run_program(CLI::App& app, const CommandLine& line, Before&& before, Complai
   try {
     before();
     refuse_huge_numbers(app);
-    app.parse(line.count, line.words);
+    app.parse(line.count, line.arguments);
     std::cout.flush();
     require<Failure>(std::cout.good(), "standard output cannot be written");
     return static_cast<int>(ExitCode::done);

@@ -110,7 +110,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
                         "promises)"));
   add(where
-          ->add_option("--cut", cut,
+          ->add_option("--partition", partition,
                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "
                        "stage: layer3 or 4")
           ->capture_default_str());
@@ -210,14 +210,14 @@ void obey_plan(JobFlags& flags) {
   flags.stages = plan.schedule.rank_count();
   flags.micro_batches = plan.schedule.micro_batches;
   flags.weight_gradients = to_string(plan.weight_gradients);
-  flags.cut = cut_of(plan);
+  flags.partition = partition_of(plan);
 }
 
 void require_plan_is_of(const JobFlags& flags, Cell& network) {
   if (!flags.planned) return;
   std::set<std::string> planned, layers;
   for (const auto& stage : flags.planned->stages) planned.insert(stage.begin(), stage.end());
-  const auto complain = [&](const std::string& difference) {
+  const auto print_error = [&](const std::string& difference) {
     throw ConfigError(say(flags.plan, " is the plan of another network: ", difference, " (", describe(flags.network),
                           "): plan with the costs of this network"));
   };
@@ -225,11 +225,11 @@ void require_plan_is_of(const JobFlags& flags, Cell& network) {
     if (!node.is_parameter()) layers.insert(node.name);
     const bool has_parameters = node.is_layer() && !node.is_parameter() && planned.count(node.name) == 0 &&
                                 !node.layer->factory.build().module->parameters().empty();
-    if (has_parameters) complain(say("it does not have layer '", node.name, "', which this network has"));
+    if (has_parameters) print_error(say("it does not have layer '", node.name, "', which this network has"));
   }
   for (const auto& stage : flags.planned->stages)
     for (const std::string& layer : stage)
-      if (!layers.contains(layer)) complain(say("it has layer '", layer, "', which this network does not have"));
+      if (!layers.contains(layer)) print_error(say("it has layer '", layer, "', which this network does not have"));
 }
 
 void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
@@ -238,13 +238,13 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
   for (std::size_t stage = 0; stage < flags.planned->stages.size(); ++stage)
     for (const std::string& layer : flags.planned->stages[stage]) planned[layer] = static_cast<int>(stage);
 
-  std::map<std::string, int> cut;
+  std::map<std::string, int> partition;
   const StagedGraph& staged = pipeline.stages();
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
-    cut[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
+    partition[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
   for (const auto& [layer, stage] : planned) {
-    const auto found = cut.find(layer);
-    require<ConfigError>(found != cut.end(), flags.plan, " has a layer '", layer,
+    const auto found = partition.find(layer);
+    require<ConfigError>(found != partition.end(), flags.plan, " has a layer '", layer,
                          "', which this network has not: plan with the costs of this network");
     require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
                          ", but in this network it comes to stage ", found->second,
@@ -305,12 +305,12 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.schedule = flags.schedule;
   if (flags.planned) options.custom = flags.planned->schedule;
   options.chunks = flags.chunks;
-  // A plan's words are fused already where they should be.
+  // A plan's instructions are fused already where they should be.
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
   if (flags.weight_gradients == "auto") options.weight_gradients = WeightGradients::automatic;
   if (flags.kernels == "tuned") {
     options.kernels = Kernels::tuned;
-    if (flags.planned) options.kernel_book = flags.planned->kernels;
+    if (flags.planned) options.kernel_selection = flags.planned->kernels;
   }
   options.memory_limit = flags.memory_limit;
   options.reduction = reduction_called(flags.reduction);
@@ -322,7 +322,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (flags.precision == "fp16") options.precision = Precision::fp16;
   options.loss_scaling.initial = flags.loss_scale;
   options.compare_batches = flags.compare_batches;
-  options.cut = flags.cut;
+  options.partition = flags.partition;
   options.device = flags.device;
   if (!flags.boundary_shape.empty()) options.boundary_shape = flags.boundary_shape;
   options.seed = flags.seed;
@@ -335,7 +335,7 @@ void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& op
       choose_by_profile(world, network, loss_of(flags.network), options, {.optimizer = make_optimizer(flags)});
   options = std::move(choice.options);
   flags.weight_gradients = to_string(choice.planned.plan.weight_gradients);
-  flags.cut = options.cut;
+  flags.partition = options.partition;
   flags.micro_batches = options.micro_batches;
   flags.planned_ms = choice.planned.plan.prediction.makespan;
   if (world.is_main()) log(LogLevel::info, explanation(choice.planned));
@@ -369,7 +369,7 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"chunks", chunks_of(pipeline)},
                    {"weight_gradients", flags.weight_gradients},
                    {"kernels", flags.kernels},
-                   {"cut", flags.cut},
+                   {"cut", flags.partition},
                    {"transport", world.transport()},
                    {"threads", world.threads()},
                    {"device", pipeline.options().device},

@@ -35,7 +35,7 @@ struct JobFlags {
   std::string reduction = "mean";
   std::string replica_reduction = "mean";
   std::string reported_loss;  // empty: the loss whose gradients are applied
-  std::string cut = "parameters";
+  std::string partition = "parameters";
   std::string optimizer = "sgd";
   double learning_rate = 0.01;
   double momentum = 0;
@@ -63,7 +63,7 @@ struct JobFlags {
 
 /// Fills in what depends on other flags.
 void settle_defaults(JobFlags& flags);
-/// Turns --micro-batch-size, where it is given, into the number of micro-batches.
+/// AlternatingOrder --micro-batch-size, where it is given, into the number of micro-batches.
 void obey_micro_batch_size(JobFlags& flags);
 /// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
 void obey_plan(JobFlags& flags);

@@ -1,4 +1,4 @@
-// What a started job leaves on disk: the words of every rank, and a journal that says how each rank ended.
+// What a started job leaves on disk: the instructions of every rank, and a journal that says how each rank ended.
 //
 //   layout rank      DIR/1/rank.0/stdout  DIR/1/rank.0/stderr  ...  DIR/1/launch.log    first attempt
 //                    DIR/2/...                                                          second

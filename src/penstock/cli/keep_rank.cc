@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Words of the line, told by their places.
+// Arguments of the line, told by their places.
 constexpr const char* layout_names[] = {"rank", "worker"};
 constexpr const char* shown_names[] = {"none", "first"};
 
@@ -35,19 +35,19 @@ int index_of(const char* const (&names)[Count], std::string_view name) {
   throw ConfigError(say("'", name, "': ", keep_rank_verb, " is for penstock launch alone"));
 }
 
-/// What `kept_words` wrote.
-struct KeptRank {
+/// What `supervisor_arguments` wrote.
+struct SupervisedRank {
   JobLogs logs;
   bool show_first = false;
   char** program = nullptr;  // ends with a null
 };
 
-KeptRank read_kept_words(const CommandLine& line) {
-  require<ConfigError>(line.count > 7 && std::string_view(line.words[6]) == "--", keep_rank_verb,
+SupervisedRank read_supervisor_arguments(const CommandLine& line) {
+  require<ConfigError>(line.count > 7 && std::string_view(line.arguments[6]) == "--", keep_rank_verb,
                        " is for penstock launch alone");
-  const auto layout = static_cast<LogLayout>(index_of(layout_names, line.words[3]));
-  const bool show_first = index_of(shown_names, line.words[5]) == 1;
-  return {JobLogs(line.words[2], layout, std::atoi(line.words[4])), show_first, line.words + 7};
+  const auto layout = static_cast<LogLayout>(index_of(layout_names, line.arguments[3]));
+  const bool show_first = index_of(shown_names, line.arguments[5]) == 1;
+  return {JobLogs(line.arguments[2], layout, std::atoi(line.arguments[4])), show_first, line.arguments + 7};
 }
 
 int own_rank() {
@@ -147,21 +147,21 @@ std::vector<LogFollower> follow(const RankLogs& logs) {
 
 }  // namespace
 
-std::vector<std::string> kept_words(const std::string& self, const JobLogs& logs, bool show_first,
-                                    const std::vector<std::string>& program) {
-  std::vector<std::string> words{self,
-                                 keep_rank_verb,
-                                 fs::absolute(logs.folder()).string(),
-                                 layout_names[static_cast<int>(logs.layout())],
-                                 std::to_string(logs.attempt()),
-                                 shown_names[show_first ? 1 : 0],
-                                 "--"};
-  words.insert(words.end(), program.begin(), program.end());
-  return words;
+std::vector<std::string> supervisor_arguments(const std::string& self, const JobLogs& logs, bool show_first,
+                                              const std::vector<std::string>& program) {
+  std::vector<std::string> arguments{self,
+                                     keep_rank_verb,
+                                     fs::absolute(logs.folder()).string(),
+                                     layout_names[static_cast<int>(logs.layout())],
+                                     std::to_string(logs.attempt()),
+                                     shown_names[show_first ? 1 : 0],
+                                     "--"};
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  return arguments;
 }
 
 void keep_rank(const CommandLine& line) {
-  const KeptRank kept = read_kept_words(line);
+  const SupervisedRank kept = read_supervisor_arguments(line);
   const int rank = own_rank();
   const RankLogs logs = kept.logs.of_rank(rank);
   std::error_code problem;

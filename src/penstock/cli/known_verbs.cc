@@ -18,11 +18,12 @@ std::string listed(const std::vector<const CLI::App*>& verbs) {
   return text;
 }
 
-const CLI::App& find_verb(const std::vector<const CLI::App*>& verbs, std::string_view word, std::string_view program) {
+const CLI::App& find_verb(const std::vector<const CLI::App*>& verbs, std::string_view argument,
+                          std::string_view program) {
   std::vector<std::string> names;
   for (const CLI::App* verb : verbs) names.push_back(verb->get_name());
-  const std::string& meant = nearest(word, names);
-  require<ConfigError>(meant == word, "unknown verb '", word, "': did you mean '", program, " ", meant,
+  const std::string& meant = nearest(argument, names);
+  require<ConfigError>(meant == argument, "unknown verb '", argument, "': did you mean '", program, " ", meant,
                        "'? The verbs are ", listed(verbs));
   return **std::find_if(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == meant; });
 }
@@ -37,11 +38,11 @@ void require_known_verb(const CLI::App& app, const CommandLine& line) {
     if (verbs.empty()) return;
     require<ConfigError>(i < line.count, "which verb? '", program, "' has ", listed(verbs), "; '", program,
                          " --help' tells what they do");
-    const std::string_view word = line.words[i];
-    if (word.starts_with('-')) return;
-    at = &find_verb(verbs, word, program);
+    const std::string_view argument = line.arguments[i];
+    if (argument.starts_with('-')) return;
+    at = &find_verb(verbs, argument, program);
     program += ' ';
-    program += word;
+    program += argument;
   }
 }
 

@@ -1,58 +1,59 @@
 // The program `penstock`: the verbs that need no LibTorch, and the way to those that do.
 #include <algorithm>
 
-#include "penstock/cli/body_launcher.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/keep_rank.h"
 #include "penstock/cli/known_verbs.h"
-#include "penstock/cli/rank_complaint.h"
+#include "penstock/cli/rank_error.h"
+#include "penstock/cli/runtime_program.h"
 #include "penstock/cli/verbs.h"
 
 namespace penstock {
 namespace {
 
-void add_body_verb(CLI::App& program, const char* name) {
-  const auto verb = std::find_if(std::begin(body_verbs), std::end(body_verbs),
-                                 [&](const BodyVerb& one) { return std::string_view(one.name) == name; });
+void add_runtime_verb(CLI::App& program, const char* name) {
+  const auto verb = std::find_if(std::begin(runtime_verbs), std::end(runtime_verbs),
+                                 [&](const RuntimeVerb& one) { return std::string_view(one.name) == name; });
   program.add_subcommand(verb->name, verb->purpose);
 }
 
-/// The program of `launch`, word by word: none of them may be taken for one of ours. Leaves the words before it.
+/// The program of `launch`, argument by argument: none of them may be taken for one of ours. Leaves the arguments before it.
 std::optional<std::vector<std::string>> cut_off_program(CommandLine& line) {
-  if (line.count < 2 || std::string_view(line.words[1]) != "launch") return std::nullopt;
-  char** const end = line.words + line.count;
-  char** const dashes = std::find_if(line.words, end, [](const char* word) { return std::string_view(word) == "--"; });
+  if (line.count < 2 || std::string_view(line.arguments[1]) != "launch") return std::nullopt;
+  char** const end = line.arguments + line.count;
+  char** const dashes =
+      std::find_if(line.arguments, end, [](const char* argument) { return std::string_view(argument) == "--"; });
   if (dashes == end) return std::nullopt;
-  line.count = static_cast<int>(dashes - line.words);
+  line.count = static_cast<int>(dashes - line.arguments);
   return std::vector<std::string>(dashes + 1, end);
 }
 
 /// `plan --profile` runs a network; `plan --costs` needs none.
 bool measures_a_plan(const CommandLine& line) {
-  const std::vector<std::string_view> words(line.words + 1, line.words + line.count);
-  return words.front() == "plan" && std::find(words.begin(), words.end(), "--profile") != words.end();
+  const std::vector<std::string_view> arguments(line.arguments + 1, line.arguments + line.count);
+  return arguments.front() == "plan" && std::find(arguments.begin(), arguments.end(), "--profile") != arguments.end();
 }
 
 int run(CommandLine line) {
   const auto program_to_launch = cut_off_program(line);
   int exit_code = 0;
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
-  program.require_subcommand(0, 1);  // a second name of a verb is a word out of place
+  program.require_subcommand(0, 1);  // a second name of a verb is an argument out of place
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   program.footer("'penstock VERB --help' tells more, with an example.");
-  add_body_verb(program, "train");
-  add_body_verb(program, "evaluate");
-  add_body_verb(program, "infer");
-  add_body_verb(program, "bench");
+  add_runtime_verb(program, "train");
+  add_runtime_verb(program, "evaluate");
+  add_runtime_verb(program, "infer");
+  add_runtime_verb(program, "bench");
   add_schedule_verb(program);
   add_simulate_verb(program);
   add_plan_verb(program);
   add_trace_verb(program);
   add_launch_verb(program, program_to_launch, exit_code);
-  add_body_verb(program, "doctor");
+  add_runtime_verb(program, "doctor");
   const auto find_verb = [&] {
-    if (line.count > 1 && (is_body_verb(line.words[1]) || measures_a_plan(line))) become_body(line);
-    if (line.count > 1 && std::string_view(line.words[1]) == keep_rank_verb) keep_rank(line);
+    if (line.count > 1 && (is_runtime_verb(line.arguments[1]) || measures_a_plan(line))) become_runtime_program(line);
+    if (line.count > 1 && std::string_view(line.arguments[1]) == keep_rank_verb) keep_rank(line);
     require_known_verb(program, line);
   };
   const int code = run_program(program, line, find_verb, complain_as_rank);

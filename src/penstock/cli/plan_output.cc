@@ -12,41 +12,38 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t shown_trials = 24;
+constexpr std::size_t shown_candidates = 24;
 
-nlohmann::ordered_json to_json(const Trial& trial) {
-  nlohmann::ordered_json figures = {{"schedule", trial.schedule},
-                                    {"chunks", trial.chunks},
-                                    {"micro_batches", trial.micro_batches},
+nlohmann::ordered_json to_json(const Candidate& candidate) {
+  nlohmann::ordered_json figures = {{"schedule", candidate.schedule},
+                                    {"chunks", candidate.chunks},
+                                    {"micro_batches", candidate.micro_batches},
                                     {"memory_limit", nullptr},
-                                    {"weight_gradients", to_string(trial.weight_gradients)},
-                                    {"cut", to_string(trial.cut)},
-                                    {"cut_is_exact", trial.is_exact},
-                                    {"fits", trial.fits},
-                                    {"memory_bytes", trial.prediction.memory_bytes}};
-  if (trial.memory_limit) figures["memory_limit"] = *trial.memory_limit;
-  if (!trial.fits) return figures;
-  figures["makespan"] = trial.prediction.makespan;
-  figures["bubble_makespan"] = trial.prediction.bubble_makespan;
-  figures["bubble_span"] = trial.prediction.bubble_span;
-  figures["peak_activations"] = trial.prediction.peak_activations;
+                                    {"weight_gradients", to_string(candidate.weight_gradients)},
+                                    {"cut", to_string(candidate.partition)},
+                                    {"cut_is_exact", candidate.is_exact},
+                                    {"fits", candidate.fits},
+                                    {"memory_bytes", candidate.prediction.memory_bytes}};
+  if (candidate.memory_limit) figures["memory_limit"] = *candidate.memory_limit;
+  if (!candidate.fits) return figures;
+  figures["makespan"] = candidate.prediction.makespan;
+  figures["bubble_makespan"] = candidate.prediction.bubble_makespan;
+  figures["bubble_span"] = candidate.prediction.bubble_span;
+  figures["peak_activations"] = candidate.prediction.peak_activations;
   return figures;
 }
 
 std::string to_json(const Planned& planned) {
-  nlohmann::ordered_json trials = nlohmann::ordered_json::array();
-  for (const Trial& trial : planned.trials) trials.push_back(to_json(trial));
-  const nlohmann::ordered_json document = {{"costs", planned.plan.costs},
-                                           {"time_unit", planned.plan.time_unit},
-                                           {"chosen", trials.front()},
-                                           {"stages", planned.plan.stages},
-                                           {"trials", trials},
-                                           {"left_out", planned.left_out}};
+  nlohmann::ordered_json candidates = nlohmann::ordered_json::array();
+  for (const Candidate& candidate : planned.candidates) candidates.push_back(to_json(candidate));
+  const nlohmann::ordered_json document = {{"costs", planned.plan.costs},  {"time_unit", planned.plan.time_unit},
+                                           {"chosen", candidates.front()}, {"stages", planned.plan.stages},
+                                           {"trials", candidates},         {"left_out", planned.left_out}};
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string to_text(const Planned& planned, bool shows_all) {
-  std::string text = to_table(planned, shows_all ? 0 : shown_trials) + "\n" + explanation(planned);
+  std::string text = to_table(planned, shows_all ? 0 : shown_candidates) + "\n" + explanation(planned);
   for (std::size_t s = 0; s < planned.plan.stages.size(); ++s) {
     const std::vector<std::string>& layers = planned.plan.stages[s];
     text += say("stage ", s, " on rank ", planned.plan.schedule.rank_of_stage[s].value(), ": ", layers.front(),

@@ -68,8 +68,8 @@ class WaitingSignals {
   std::_Exit(127);
 }
 
-pid_t start(const std::vector<std::string>& words, const WaitingSignals& signals) {
-  std::vector<char*> arguments = as_arguments(words);
+pid_t start(const std::vector<std::string>& command, const WaitingSignals& signals) {
+  std::vector<char*> arguments = as_arguments(command);
   int ends[2];
   require<Failure>(::pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
   const pid_t parent = ::getpid();
@@ -80,7 +80,7 @@ pid_t start(const std::vector<std::string>& words, const WaitingSignals& signals
   int reason = child < 0 ? fork_problem : 0;
   if (child > 0 && ::read(ends[0], &reason, sizeof(reason)) > 0) ::waitpid(child, nullptr, 0);
   ::close(ends[0]);
-  require<Failure>(reason == 0, words[0], ": cannot be started: ", std::strerror(reason));
+  require<Failure>(reason == 0, arguments[0], ": cannot be started: ", std::strerror(reason));
   ::setpgid(child, child);  // both sides do it: whoever comes first
   return child;
 }
@@ -115,10 +115,10 @@ bool has_ended(pid_t program, int& status) {
 
 }  // namespace
 
-GroupEnd run_in_own_group(const std::vector<std::string>& words, int patience_s) {
+GroupEnd run_in_own_group(const std::vector<std::string>& arguments, int grace_s) {
   const WaitingSignals signals;
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t program = start(words, signals);
+  const pid_t program = start(arguments, signals);
 
   GroupEnd end;
   int status = 0;
@@ -129,7 +129,7 @@ GroupEnd run_in_own_group(const std::vector<std::string>& words, int patience_s)
       if (signal == one) ::kill(program, signal);
     for (const int one : ending_signals)
       if (signal == one) {
-        if (end.told_to == 0) deadline = std::time(nullptr) + patience_s;
+        if (end.told_to == 0) deadline = std::time(nullptr) + grace_s;
         end.told_to = signal;
         ::kill(program, signal == SIGQUIT ? SIGTERM : signal);
       }
@@ -144,9 +144,9 @@ GroupEnd run_in_own_group(const std::vector<std::string>& words, int patience_s)
   return end;
 }
 
-std::vector<char*> as_arguments(const std::vector<std::string>& words) {
+std::vector<char*> as_arguments(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   return arguments;
 }

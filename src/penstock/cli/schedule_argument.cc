@@ -25,20 +25,21 @@ void require_same(const std::string& path, const char* what, int held, const cha
                        given.value_or(0), ": leave ", flag, " out or give ", held);
 }
 
-bool has_word(const Schedule& schedule, Op op) {
+bool has_instruction(const Schedule& schedule, Op op) {
   return std::any_of(schedule.orders.begin(), schedule.orders.end(), [op](const Order& order) {
-    return std::any_of(order.begin(), order.end(), [op](const Instruction& word) { return word.op() == op; });
+    return std::any_of(order.begin(), order.end(),
+                       [op](const Instruction& instruction) { return instruction.op() == op; });
   });
 }
 
 /// A lowered schedule gets its messages anew, along the links that they show; so they must work as they are.
 Schedule fused(const Schedule& schedule, const FuseOptions& options) {
   if (!schedule.is_lowered()) return fuse_w(schedule, options);
-  judge(schedule).require_ok(schedule);
+  validate(schedule).require_ok(schedule);
   return lower(fuse_w(strip(schedule), options), links_of(schedule),
-               {.reduce = has_word(schedule, Op::reduce),
-                .norm = has_word(schedule, Op::norm),
-                .step = has_word(schedule, Op::step)});
+               {.reduce = has_instruction(schedule, Op::reduce),
+                .norm = has_instruction(schedule, Op::norm),
+                .step = has_instruction(schedule, Op::step)});
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
   }
   if (memory_limit_ && !named.fits_limit) {
     named.activation_bound = activation_limit(named.schedule, *memory_limit_);
-    if (const Verdict verdict = judge(named.schedule); verdict.ok)
+    if (const Validation verdict = validate(named.schedule); verdict.ok)
       require_within_limit(named.schedule, *memory_limit_, verdict.peak_activations);
   }
   return named;
@@ -119,8 +120,8 @@ NamedSchedule ScheduleArgument::from_generator(const Costs& costs) const {
 }
 
 Schedule ready_to_run(const NamedSchedule& named) {
-  const JudgeOptions options{.links = {}, .activation_bound = named.activation_bound};
-  judge(named.schedule, options).require_ok(named.schedule);
+  const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound};
+  validate(named.schedule, options).require_ok(named.schedule);
   return named.schedule.is_lowered() ? named.schedule : lower(named.schedule);
 }
 

@@ -27,7 +27,7 @@ class ScheduleArgument {
 
   /// A generator's name goes before a file's; "./gpipe" is always a file. `costs` are for generators that fit a
   /// schedule to them. Throws ConfigError for a missing or contradicting flag and for costs that do not fit the stages,
-  /// DataError for a file that is no schedule, PlanError for a schedule that cannot be fused.
+  /// DataError for a file that is no schedule, ScheduleError for a schedule that cannot be fused.
   NamedSchedule get(const Costs& costs) const;
 
  private:
@@ -43,8 +43,8 @@ class ScheduleArgument {
   std::string fuse_w_;  // empty: not; "all", or how many micro-batches
 };
 
-/// The schedule as it will run: judged, and with its messages and the optimiser's step. Throws PlanError with the board
-/// and the offending word.
+/// The schedule as it will run: validated, and with its messages and the optimiser's step. Throws ScheduleError with the board
+/// and the offending instruction.
 Schedule ready_to_run(const NamedSchedule& named);
 
 }  // namespace penstock

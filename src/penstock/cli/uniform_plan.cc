@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/cut.h"
+#include "penstock/plan/partition.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
@@ -27,12 +27,12 @@ std::vector<RankLayers> layers_of_ranks(const UniformPlan& plan) {
                        plan.ranks, " ranks with ", plan.chunks, " chunks each: give more layers, or fewer stages");
   const Schedule schedule = generate(plan.chunks == 1 ? "1f1b" : "interleaved", {plan.ranks, 1, plan.chunks});
   const std::vector<LayerSize> layers(static_cast<std::size_t>(plan.layers));
-  const Cut cut = cut_uniformly(layers, static_cast<int>(stages));
+  const Partition partition = partition_uniformly(layers, static_cast<int>(stages));
   std::vector<RankLayers> ranks(static_cast<std::size_t>(plan.ranks));
   for (int stage = 0; stage < static_cast<int>(stages); ++stage)
     ranks[schedule.rank_of(StageId(stage)).index()].stages.push_back(stage);
-  for (std::size_t layer = 0; layer < cut.size(); ++layer)
-    ranks[schedule.rank_of(cut[layer]).index()].layers.push_back(static_cast<int>(layer) + 1);
+  for (std::size_t layer = 0; layer < partition.size(); ++layer)
+    ranks[schedule.rank_of(partition[layer]).index()].layers.push_back(static_cast<int>(layer) + 1);
   return ranks;
 }
 

@@ -10,10 +10,10 @@
 #include "penstock/base/error.h"
 #include "penstock/base/median.h"
 #include "penstock/checkpoint/checkpoint.h"
-#include "penstock/cli/body_verbs.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job_flags.h"
+#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/trace/trace.h"
 
@@ -142,18 +142,18 @@ struct ScheduleFlags {
   std::string output = "-";
 };
 
-/// The most micro-batches that a rank held between their F and their B or W, as the words of its last step came.
+/// The most micro-batches that a rank held between their F and their B or W, as the instructions of its last step came.
 double most_live(const Trace& trace) {
   double most = 0;
   for (const auto& steps : trace.ranks) {
     int live = 0, peak = 0;
     std::set<StageId> stages;
     for (const Span& span : steps.back().spans) {
-      const Instruction& word = span.instruction;
-      if (word.op() == Op::forward) peak = std::max(peak, ++live);
-      if (word.op() == Op::backward) --live;
-      if (word.op() == Op::weight_grad) live -= word.micro_batch_count();
-      if (is_compute(word.op())) stages.insert(word.stage());
+      const Instruction& instruction = span.instruction;
+      if (instruction.op() == Op::forward) peak = std::max(peak, ++live);
+      if (instruction.op() == Op::backward) --live;
+      if (instruction.op() == Op::weight_grad) live -= instruction.micro_batch_count();
+      if (is_compute(instruction.op())) stages.insert(instruction.stage());
     }
     most = std::max(most, static_cast<double>(peak) / static_cast<double>(stages.size()));
   }

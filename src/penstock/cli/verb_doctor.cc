@@ -15,7 +15,7 @@
 #include <torch/version.h>
 
 #include "penstock/base/error.h"
-#include "penstock/cli/body_verbs.h"
+#include "penstock/cli/runtime_verbs.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/transport/transport.h"
 
@@ -86,8 +86,8 @@ int doctor() {
                        " cores: steps take longer than a simulation says");
   if (!at::hasMKL()) findings.push_back("LibTorch without MKL: matrix products may be slow");
   for (const std::string& finding : findings) out << "note: " << finding << "\n";
-  if (findings.empty()) out << "nothing to complain about\n";
-  std::cout << out.str() << std::flush;  // at once, so that the words of several processes stay apart
+  if (findings.empty()) out << "nothing to print_error about\n";
+  std::cout << out.str() << std::flush;  // at once, so that the output of several processes stay apart
   return 0;
 }
 

@@ -6,11 +6,11 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/cli/body_verbs.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/job_flags.h"
+#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/train/train.h"

@@ -11,7 +11,7 @@
 #include "penstock/cli/job_logs.h"
 #include "penstock/cli/job_screen.h"
 #include "penstock/cli/keep_rank.h"
-#include "penstock/cli/launcher_words.h"
+#include "penstock/cli/launcher_arguments.h"
 #include "penstock/cli/process_group.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/transport/launch_environment.h"
@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // mpirun itself gives ranks a second before it kills them.
-constexpr int patience_s = 15;
+constexpr int grace_s = 15;
 constexpr std::size_t shown_lines = 20;
 
 struct Launch {
@@ -39,26 +39,26 @@ std::string own_path() { return fs::read_symlink("/proc/self/exe").string(); }
 
 /// What every rank runs.
 struct Program {
-  std::vector<std::string> words;
+  std::vector<std::string> arguments;
   bool is_ours = false;  // a verb
 };
 
-/// The program behind --, with the path to this one in front of a verb's words.
+/// The program behind --, with the path to this one in front of a verb's arguments.
 Program program_of(const CLI::App& penstock, const Launch& wanted,
                    const std::optional<std::vector<std::string>>& behind) {
   require<ConfigError>(behind && !behind->empty(),
                        "which program? Write it behind --: penstock launch -n 2 -- train "
                        "--stages 2, or -- ./my_program");
   Program program{*behind};
-  std::vector<std::string>& words = program.words;
+  std::vector<std::string>& arguments = program.arguments;
   const auto verbs = penstock.get_subcommands([](const CLI::App*) { return true; });
   program.is_ours =
-      std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == words[0]; });
-  require<ConfigError>(words[0] != "launch", "launch does not start itself: its own flags go before --");
-  if (program.is_ours) words.insert(words.begin(), own_path());
+      std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == arguments[0]; });
+  require<ConfigError>(arguments[0] != "launch", "launch does not start itself: its own flags go before --");
+  if (program.is_ours) arguments.insert(arguments.begin(), own_path());
   // Other hosts may have what this one has not.
-  require<ConfigError>(!wanted.hosts.empty() || !find_program(words[0]).empty(), "there is no program '", words[0],
-                       "' that can be started");
+  require<ConfigError>(!wanted.hosts.empty() || !find_program(arguments[0]).empty(), "there is no program '",
+                       arguments[0], "' that can be started");
   return program;
 }
 
@@ -86,8 +86,8 @@ void announce(const Launch& wanted, const LaunchingMachine& machine, const JobLo
   log(LogLevel::info, say(plural(ranks, "rank"), where, "; logs: ", logs.shown()));
 }
 
-/// The last words of the rank that failed first: the last block on the screen.
-void tell_first_failure(int rank, const std::string& how, const JobLogs& logs, int ranks) {
+/// The last output of the rank that failed first: the last block on the screen.
+void report_first_failure(int rank, const std::string& how, const JobLogs& logs, int ranks) {
   const RankLogs files = logs.of_rank(rank);
   auto lines = last_lines(files.err, shown_lines);
   const fs::path& shown = lines.empty() ? files.out : files.err;
@@ -95,42 +95,43 @@ void tell_first_failure(int rank, const std::string& how, const JobLogs& logs, i
   std::string text = say("rank ", rank, " of ", ranks, " failed first: ", how);
   text += lines.empty() ? say("; it wrote nothing (", shown.string(), ")") : say("; ", shown.string(), " ends with");
   for (const std::string& line : lines) text += "\n  | " + line;
-  complain(ExitCode::failed, text);
+  print_error(ExitCode::failed, text);
 }
 
 /// Says why the attempt failed and returns the exit code.
-int tell_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
+int report_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
   const std::vector<Ending> endings = logs.endings();
   // A rank whose launch-rank was killed left no note, and is a cause before anyone who was told to end. (A launcher
   // that dies takes all of them along.)
   const auto first = first_failure(endings);
   const std::vector<int> vanished = end.signal == 0 ? logs.vanished(ranks) : std::vector<int>{};
   if (!vanished.empty() && (!first || first->was_told)) {
-    tell_first_failure(vanished.front(),
-                       say("what ran around it (penstock ", keep_rank_verb, ") was killed, and it with that"), logs,
-                       ranks);
+    report_first_failure(vanished.front(),
+                         say("what ran around it (penstock ", keep_rank_verb, ") was killed, and it with that"), logs,
+                         ranks);
     return 128 + SIGKILL;
   }
   if (first) {
-    tell_first_failure(first->rank, first->told(), logs, ranks);
+    report_first_failure(first->rank, first->told(), logs, ranks);
     return exit_code_of(endings);
   }
   const std::string how = Ending{.exit_code = end.exit_code, .signal = end.signal}.told();
   if (endings.empty())
-    complain(ExitCode::failed, say("the launcher ended with ", how, ", and no rank has noted in ",
-                                   logs.journal().string(), " how it ended: the launcher's own words are above"));
+    print_error(ExitCode::failed, say("the launcher ended with ", how, ", and no rank has noted in ",
+                                      logs.journal().string(), " how it ended: the launcher's own messages are above"));
   else
-    complain(ExitCode::failed, say("the launcher ended with ", how, ", but no rank says that it failed by itself (",
-                                   logs.journal().string(), "): the launcher's own words are above"));
+    print_error(ExitCode::failed, say("the launcher ended with ", how, ", but no rank says that it failed by itself (",
+                                      logs.journal().string(), "): the launcher's own messages are above"));
   return end.status();
 }
 
-std::vector<std::string> job_words(const Launch& wanted, const LaunchingMachine& machine, const JobLogs& logs,
-                                   const Program& program) {
-  std::vector<std::string> words = launcher_words(wanted.settings, machine);
-  const std::vector<std::string> kept = kept_words(own_path(), logs, wanted.tee == "first", program.words);
-  words.insert(words.end(), kept.begin(), kept.end());
-  return words;
+std::vector<std::string> job_arguments(const Launch& wanted, const LaunchingMachine& machine, const JobLogs& logs,
+                                       const Program& program) {
+  std::vector<std::string> arguments = launcher_arguments(wanted.settings, machine);
+  const std::vector<std::string> kept =
+      supervisor_arguments(own_path(), logs, wanted.tee == "first", program.arguments);
+  arguments.insert(arguments.end(), kept.begin(), kept.end());
+  return arguments;
 }
 
 /// Returns the job's exit code. `stopped`: a signal ended it, and no other is to follow.
@@ -138,17 +139,17 @@ int attempt(const Launch& wanted, const Program& program, bool& stopped) {
   const LogLayout layout = wanted.layout == "worker" ? LogLayout::worker : LogLayout::rank;
   const LaunchingMachine machine = this_machine();
   if (wanted.dry_run) {
-    std::cout << as_shell_line(job_words(wanted, machine, JobLogs(wanted.log_folder, layout, 1), program)) << "\n";
+    std::cout << as_shell_line(job_arguments(wanted, machine, JobLogs(wanted.log_folder, layout, 1), program)) << "\n";
     return 0;
   }
   require_root_may(wanted.settings, machine);
   const JobLogs logs = JobLogs::claim(wanted.log_folder, layout);
-  const std::vector<std::string> words = job_words(wanted, machine, logs, program);
+  const std::vector<std::string> arguments = job_arguments(wanted, machine, logs, program);
   announce(wanted, machine, logs);
-  logs.note(as_shell_line(words));
+  logs.note(as_shell_line(arguments));
   std::optional<JobScreen> screen;
   if (wanted.tee == "all") screen.emplace(logs, rank_count(wanted.settings));
-  const GroupEnd end = run_in_own_group(words, patience_s);
+  const GroupEnd end = run_in_own_group(arguments, grace_s);
   screen.reset();
   stopped = end.told_to != 0;
   int code = 0;
@@ -156,7 +157,7 @@ int attempt(const Launch& wanted, const Program& program, bool& stopped) {
     code = 128 + end.told_to;
     log(LogLevel::info, say("ended by signal ", end.told_to, "; logs: ", logs.shown()));
   } else if (end.status() != 0 || exit_code_of(logs.endings()) != 0) {
-    code = tell_failure(end, logs, rank_count(wanted.settings));
+    code = report_failure(end, logs, rank_count(wanted.settings));
   }
   logs.note(say("job: exit code ", code));
   return code;
@@ -195,9 +196,10 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
   verb->add_option("--restarts", wanted->restarts, "how often a job that failed is started again, from its beginning")
       ->type_name("K")
       ->capture_default_str();
-  verb->add_option("--bind", wanted->settings.bind,
-                   "what a rank is bound to, in the launcher's word (none, core, socket, ...); auto: its share of the "
-                   "cores where there are as many as ranks, else nothing")
+  verb->add_option(
+          "--bind", wanted->settings.bind,
+          "what a rank is bound to, in the launcher's argument (none, core, socket, ...); auto: its share of the "
+          "cores where there are as many as ranks, else nothing")
       ->type_name("WORD")
       ->capture_default_str();
   verb->add_option("--launcher", wanted->settings.launcher, "Open MPI's mpirun, or Slurm's srun")
@@ -211,9 +213,10 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
   verb->allow_extras();  // to say what was meant by them
   verb->callback([&program, &behind, &exit_code, verb, wanted] {
     set_log_level(LogLevel::info);
-    require<ConfigError>(verb->remaining_size() == 0, "'", verb->remaining_size() ? verb->remaining()[0] : "",
-                         "' is no flag of launch; the program and its own words go behind --: penstock launch -n 2 -- "
-                         "train --stages 2");
+    require<ConfigError>(
+        verb->remaining_size() == 0, "'", verb->remaining_size() ? verb->remaining()[0] : "",
+        "' is no flag of launch; the program and its own arguments go behind --: penstock launch -n 2 -- "
+        "train --stages 2");
     if (!wanted->hosts.empty()) wanted->settings.hosts = parse_hosts(wanted->hosts);
     require_launchable(*wanted);
     rank_count(wanted->settings);

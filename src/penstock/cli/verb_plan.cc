@@ -74,11 +74,11 @@ struct PlanArguments {
     return read;
   }
 
-  PlanWishes wishes() const {
-    PlanWishes wishes{schedules, {}};
-    if (weight_gradients == "stream") wishes.weight_gradients = WeightMode::stream;
-    if (weight_gradients == "fused") wishes.weight_gradients = WeightMode::fused;
-    return wishes;
+  PlanConstraints constraints() const {
+    PlanConstraints constraints{schedules, {}};
+    if (weight_gradients == "stream") constraints.weight_gradients = WeightMode::stream;
+    if (weight_gradients == "fused") constraints.weight_gradients = WeightMode::fused;
+    return constraints;
   }
 };
 
@@ -92,13 +92,14 @@ void plan_as(const PlanArguments& wanted) {
   }
   require<ConfigError>(!wanted.costs.empty(), "plan for what? Give --costs FILE, or --layers N --stages P to ",
                        "partition layers uniformly, or --profile to measure a network");
-  wanted.shown.write(make_plan(wanted.layer_costs(), wanted.wishes()));
+  wanted.shown.write(make_plan(wanted.layer_costs(), wanted.constraints()));
 }
 
 }  // namespace
 
 void add_plan_verb(CLI::App& program) {
-  CLI::App* verb = program.add_subcommand("plan", "costs in; the best cut and schedule out, and what else was tried");
+  CLI::App* verb =
+      program.add_subcommand("plan", "costs in; the best partition and schedule out, and what else was tried");
   auto wanted = std::make_shared<PlanArguments>();
   wanted->add_to(*verb);
   const std::string profile_help =

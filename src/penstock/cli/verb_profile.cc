@@ -2,11 +2,11 @@
 #include <CLI/CLI.hpp>
 
 #include "penstock/base/error.h"
-#include "penstock/cli/body_verbs.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/job_flags.h"
 #include "penstock/cli/plan_output.h"
+#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/profile.h"
@@ -40,17 +40,17 @@ int plan_by_profile(ProfileFlags& flags) {
                                    {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
   if (!world.is_main()) return 0;
   if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(costs));
-  PlanWishes wishes{flags.schedules, {}};
-  if (flags.job.weight_gradients == "stream") wishes.weight_gradients = WeightMode::stream;
-  if (flags.job.weight_gradients == "fused") wishes.weight_gradients = WeightMode::fused;
-  flags.shown.write(make_plan(costs, wishes));
+  PlanConstraints constraints{flags.schedules, {}};
+  if (flags.job.weight_gradients == "stream") constraints.weight_gradients = WeightMode::stream;
+  if (flags.job.weight_gradients == "fused") constraints.weight_gradients = WeightMode::fused;
+  flags.shown.write(make_plan(costs, constraints));
   return 0;
 }
 
 }  // namespace
 
 void add_profile(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("plan", "measure a network's layers; the best cut and schedule for them");
+  CLI::App* verb = app.add_subcommand("plan", "measure a network's layers; the best partition and schedule for them");
   auto flags = std::make_shared<ProfileFlags>();
   const std::string profile_help = "measure: without it, penstock plan reads --costs";
   verb->add_flag("--profile", profile_help);

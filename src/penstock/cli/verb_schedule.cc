@@ -25,9 +25,10 @@ struct Drawing {
 
   void add_to(CLI::App& verb) {
     schedule.add_to(verb);
-    verb.add_option("--format", format,
-                    "board, sched, csv (compute words), csv-comms (with messages), or, with times by costs: svg, html, "
-                    "json")
+    verb.add_option(
+            "--format", format,
+            "board, sched, csv (compute instructions), csv-comms (with messages), or, with times by costs: svg, html, "
+            "json")
         ->check(CLI::IsMember({"board", "csv", "csv-comms", "sched", "svg", "html", "json"}))
         ->type_name("FORMAT")
         ->capture_default_str();
@@ -65,25 +66,25 @@ struct Checking {
   CostFlags costs;
 };
 
-/// Judges the schedule as it stands, and as it will run once messages are added.
+/// Validates the schedule as it stands, and as it will run once messages are added.
 void check(const Checking& wanted) {
   const Costs costs = wanted.costs.costs();
   const NamedSchedule named = wanted.schedule.get(costs);
-  const JudgeOptions options{.links = {}, .activation_bound = named.activation_bound};
-  Schedule judged = named.schedule;
-  Verdict verdict = judge(judged, options);
-  verdict.require_ok(judged);
-  const bool was_lowered = judged.is_lowered();
+  const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound};
+  Schedule validated = named.schedule;
+  Validation verdict = validate(validated, options);
+  verdict.require_ok(validated);
+  const bool was_lowered = validated.is_lowered();
   if (!was_lowered) {
-    judged = lower(judged);
-    verdict = judge(judged, options);
-    verdict.require_ok(judged);
+    validated = lower(validated);
+    verdict = validate(validated, options);
+    verdict.require_ok(validated);
   }
 
-  std::cout << "ok: " << (judged.name.empty() ? "schedule" : judged.name) << ", " << judged.rank_count() << " ranks, "
-            << judged.stage_count() << " stages, " << judged.micro_batches << " micro-batches, "
-            << judged.instruction_count() << (was_lowered ? " words" : " words with messages and step") << "; "
-            << live_activations(judged, costs) << '\n';
+  std::cout << "ok: " << (validated.name.empty() ? "schedule" : validated.name) << ", " << validated.rank_count()
+            << " ranks, " << validated.stage_count() << " stages, " << validated.micro_batches << " micro-batches, "
+            << validated.instruction_count() << (was_lowered ? " instructions" : " instructions with messages and step")
+            << "; " << live_activations(validated, costs) << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 

@@ -71,13 +71,13 @@ ordered_json to_json(const RankAccount& rank) {
 }
 
 ordered_json to_json(const Advice& advice) {
-  ordered_json remedies = ordered_json::array();
-  for (const Remedy& remedy : advice.remedies)
-    remedies.push_back({{"kind", to_string(remedy.kind)},
-                        {"saved", remedy.saved},
-                        {"step_ms", remedy.step_ms},
-                        {"sentence", remedy.sentence}});
-  return {{"step_ms", advice.step_ms}, {"sentence", advice.sentence}, {"remedies", remedies}};
+  ordered_json recommendations = ordered_json::array();
+  for (const Recommendation& recommendation : advice.recommendations)
+    recommendations.push_back({{"kind", to_string(recommendation.kind)},
+                               {"saved", recommendation.saved},
+                               {"step_ms", recommendation.step_ms},
+                               {"sentence", recommendation.sentence}});
+  return {{"step_ms", advice.step_ms}, {"sentence", advice.sentence}, {"remedies", recommendations}};
 }
 
 std::string to_json(const Account& account, const Advice& advice) {
@@ -86,7 +86,7 @@ std::string to_json(const Account& account, const Advice& advice) {
   ordered_json document = {{"step", account.step},
                            {"measured_ms", account.measured_ms},
                            {"predicted_ms", account.predicted_ms},
-                           {"predicted_from", "the times of this run's own words"},
+                           {"predicted_from", "the times of this run's own instructions"},
                            {"planned_ms", nullptr},
                            {"between_steps_ms", nullptr},
                            {"bubble_measured", account.bubble_measured},

@@ -7,12 +7,12 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
-#include "penstock/cli/body_verbs.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
 #include "penstock/cli/job_flags.h"
+#include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
 #include "penstock/plan/plan.h"
@@ -153,7 +153,7 @@ int train(TrainFlags flags) {
   require_plan_is_of(flags.job, *model);
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
   PipelineOptions options = pipeline_options(flags.job);
-  if (options.cut == "time" || options.kernels == Kernels::tuned || options.schedule == "auto") {
+  if (options.partition == "time" || options.kernels == Kernels::tuned || options.schedule == "auto") {
     const Batch sample = sample_of(sets, flags.data, flags.job.network, reading);
     options.sample = {sample.inputs};
     options.sample_targets = sample.targets;

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-/// `behind`: the words behind --, if there are such; they and `exit_code`, what the job came to, outlive the parsing.
+/// `behind`: the arguments behind --, if there are such; they and `exit_code`, what the job came to, outlive the parsing.
 void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& behind, int& exit_code);
 void add_plan_verb(CLI::App& program);
 void add_schedule_verb(CLI::App& program);

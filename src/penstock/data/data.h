@@ -1,4 +1,4 @@
-// The door of the room `data`: data sets on disk, and loaders that hand out batches.
+// The public header of the module `data`: data sets on disk, and loaders that hand out batches.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct LoaderOptions {
   int prefetch = 2;                 // batches prepared ahead, on a thread of the loader's own; 0: none
 };
 
-/// Hands out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time;
+/// Handler out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time;
 /// for one thread. Batches are prepared ahead of their use; an error in there is thrown to whoever asks for the batch.
 class Loader {
  public:

@@ -46,7 +46,7 @@ std::string_view name_of(ImageOperation operation);
 /// Geometry takes the nearest pixel, and black from outside.
 ByteImage apply_operation(const ByteImage& image, ImageOperation operation, double amount);
 
-/// Turns the hue of a coloured image by a part of the circle, -0.5..0.5; a grey image stays.
+/// AlternatingOrder the hue of a coloured image by a part of the circle, -0.5..0.5; a grey image stays.
 ByteImage turn_hue(ByteImage image, double part);
 
 /// Rows and columns of an image.

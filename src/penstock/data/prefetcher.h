@@ -86,7 +86,7 @@ class Prefetcher {
     }
   }
 
-  /// The number of the next item to make, when there is room for it; nothing when nobody wants more.
+  /// The number of the next item to make, when there is space for it; nothing when nobody wants more.
   std::optional<std::int64_t> claim(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const auto has_room = [this] { return claimed_ - delivered_ < static_cast<std::int64_t>(ahead_); };

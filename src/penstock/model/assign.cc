@@ -41,15 +41,15 @@ void follow_users(const Graph& graph, const std::vector<bool>& rootless, int sta
 }  // namespace
 
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
-  require<PlanError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
-  // The annotations say where a network may be cut; one stage cuts it nowhere.
+  require<ScheduleError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
+  // The annotations say where a network may be partitioned; one stage partitions it nowhere.
   if (stages == 1) return std::vector<StageId>(graph.nodes.size(), StageId(0));
   const std::vector<bool> rootless = find_rootless(graph);
   const Node* annotated = first_annotated(graph);
   if (!annotated) {
-    std::vector<StageId> cut = advice.cut(graph);
-    follow_users(graph, rootless, stages, cut);
-    return cut;
+    std::vector<StageId> partition = advice.partition(graph);
+    follow_users(graph, rootless, stages, partition);
+    return partition;
   }
 
   std::vector<StageId> stage_of_node;
@@ -65,17 +65,17 @@ std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAd
       }
     }
     if (!node.stage) {
-      require<PlanError>(!node.is_layer() || node.is_parameter() || advice.parameters(node) == 0, "layer '", node.name,
-                         "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
-                         annotated->stage.value_or(0), ": give '", node.name, "' a stage too");
+      require<ScheduleError>(!node.is_layer() || node.is_parameter() || advice.parameters(node) == 0, "layer '",
+                             node.name, "' has parameters but no pipeline_stage, while '", annotated->name, "' has ",
+                             annotated->stage.value_or(0), ": give '", node.name, "' a stage too");
       stage_of_node.push_back(latest);
       continue;
     }
     const int stage = *node.stage;
-    require<PlanError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
-                       ", but the pipeline has ", stages, " stages (stages are 0..", stages - 1, ")");
-    require<PlanError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",
-                       latest_name, " on stage ", latest.value(), ": stages must not decrease along the data flow");
+    require<ScheduleError>(stage >= 0 && stage < stages, kind(node), " '", node.name, "' has pipeline_stage ", stage,
+                           ", but the pipeline has ", stages, " stages (stages are 0..", stages - 1, ")");
+    require<ScheduleError>(stage >= latest.value(), kind(node), " '", node.name, "' on stage ", stage, " needs ",
+                           latest_name, " on stage ", latest.value(), ": stages must not decrease along the data flow");
     stage_of_node.push_back(StageId(stage));
   }
   follow_users(graph, rootless, stages, stage_of_node);

@@ -15,19 +15,19 @@ std::string joined(const std::string& path, const std::string& name) { return pa
 }  // namespace
 
 Value Cell::forward(Value) {
-  throw PlanError("a Cell overrides neither forward(Value) nor forward_many(Values): write one of them");
+  throw ScheduleError("a Cell overrides neither forward(Value) nor forward_many(Values): write one of them");
 }
 
 Values Cell::forward_many(Values inputs) {
-  require<PlanError>(inputs.size() == 1, "a Cell with forward(Value) is called with ", inputs.size(),
-                     " values: override forward_many(Values)");
+  require<ScheduleError>(inputs.size() == 1, "a Cell with forward(Value) is called with ", inputs.size(),
+                         " values: override forward_many(Values)");
   return {forward(inputs.front())};
 }
 
 Value Cell::operator()(const Value& input) {
   Values outputs = (*this)(Values{input});
-  require<PlanError>(outputs.size() == 1, "a Cell that is called with one value returns ", outputs.size(),
-                     ": call it with a list of values");
+  require<ScheduleError>(outputs.size() == 1, "a Cell that is called with one value returns ", outputs.size(),
+                         ": call it with a list of values");
   return outputs.front();
 }
 
@@ -67,36 +67,36 @@ void Cell::set_path(const std::string& path) {
 }
 
 void Cell::check_name(const std::string& name) const {
-  require<PlanError>(!name.empty() && name.find('.') == std::string::npos, "'", name,
-                     "' cannot name a layer: a name is not empty and holds no '.'");
+  require<ScheduleError>(!name.empty() && name.find('.') == std::string::npos, "'", name,
+                         "' cannot name a layer: a name is not empty and holds no '.'");
   // Names travel as lines and stand in JSON files.
-  require<PlanError>(is_plain_text(name), "'", printable(name),
-                     "' cannot name a layer: a name is UTF-8 text without newlines and other control characters");
+  require<ScheduleError>(is_plain_text(name), "'", printable(name),
+                         "' cannot name a layer: a name is UTF-8 text without newlines and other control characters");
   const bool taken = std::any_of(layers_.begin(), layers_.end(), [&](const auto& l) { return l->name == name; }) ||
                      std::any_of(inner_.begin(), inner_.end(), [&](const auto& c) { return c.first == name; });
-  require<PlanError>(!taken, "two layers of one Cell are called '", name, "': give one of them another name");
+  require<ScheduleError>(!taken, "two layers of one Cell are called '", name, "': give one of them another name");
 }
 
 void Cell::find_inside(Found here, Contents& found) const {
   if (const auto& stage = pipeline_stage.value()) {
     if (here.from_cell)
-      require<PlanError>(*here.from_cell->value() == *stage, "Cell '", here.path, "' has pipeline_stage ", *stage,
-                         ", but ", here.cell_path, " around it has ", *here.from_cell->value(),
-                         ": remove one of the two");
+      require<ScheduleError>(*here.from_cell->value() == *stage, "Cell '", here.path, "' has pipeline_stage ", *stage,
+                             ", but ", here.cell_path, " around it has ", *here.from_cell->value(),
+                             ": remove one of the two");
     here.from_cell = &pipeline_stage;
     here.cell_path = here.path.empty() ? "the network" : say("the Cell '", here.path, "'");
   }
   if (recompute.value()) here.recompute = recompute.value();
   const auto [known, is_new] = found.cells.try_emplace(this, here);
-  require<PlanError>(is_new, "Cell '", here.path, "' was added before, as '", known->second.path,
-                     "': add it once, and call it as often as needed");
+  require<ScheduleError>(is_new, "Cell '", here.path, "' was added before, as '", known->second.path,
+                         "': add it once, and call it as often as needed");
   for (const auto& layer : layers_) {
     Found inside = here;
     inside.path = joined(here.path, layer->name);
     if (here.from_cell && layer->stage.value())
-      require<PlanError>(*here.from_cell->value() == *layer->stage.value(), "layer '", inside.path,
-                         "' has pipeline_stage ", *layer->stage.value(), ", but ", here.cell_path, " around it has ",
-                         *here.from_cell->value(), ": remove one of the two");
+      require<ScheduleError>(*here.from_cell->value() == *layer->stage.value(), "layer '", inside.path,
+                             "' has pipeline_stage ", *layer->stage.value(), ", but ", here.cell_path,
+                             " around it has ", *here.from_cell->value(), ": remove one of the two");
     if (layer->recompute.value()) inside.recompute = layer->recompute.value();
     found.layers.emplace(layer.get(), std::move(inside));
   }

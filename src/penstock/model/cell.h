@@ -46,7 +46,7 @@ class Cell {
   // For the network by itself, on one device: as of torch::nn::Module. Layers that are not built yet are built from
   // `seed`. A pipeline made from this Cell afterwards starts from these values and trains those that require gradients.
 
-  /// Parameters by full name, in the order in which layers were added; a tied one at its home alone.
+  /// Parameters by full name, in the order in which layers were added; a tied one at its owner alone.
   std::vector<std::pair<std::string, torch::Tensor>> named_parameters(std::uint64_t seed = 0);
   std::vector<torch::Tensor> parameters(std::uint64_t seed = 0);
   /// Running statistics and the like.
@@ -69,7 +69,7 @@ class Cell {
 
  protected:
   /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and UTF-8 text without
-  /// '.' and control characters; any other name is a PlanError.
+  /// '.' and control characters; any other name is a ScheduleError.
   template <class Make>
   requires std::invocable<Make&> Layer add(const std::string& name, Make make) {
     return add_factory(name, layer_factory(std::move(make)));
@@ -99,7 +99,7 @@ class Cell {
   void check_name(const std::string& name) const;
   std::shared_ptr<LayerRecord> add_record(const std::string& name, LayerFactory factory);
   void set_path(const std::string& path);
-  /// Finds everything inside; `here` says what is around. Throws PlanError for contradicting stages.
+  /// Finds everything inside; `here` says what is around. Throws ScheduleError for contradicting stages.
   void find_inside(Found here, Contents& found) const;
 
   std::string path_;  // from the outermost Cell, which has none

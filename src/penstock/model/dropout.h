@@ -17,10 +17,10 @@ struct DropoutOptions {
 };
 
 /// Sets each element to zero with probability p while training, and divides the others by 1 - p. In a pipeline the mask
-/// is a function of (seed, step, layer, sample) alone: the same for every cut, schedule, number of micro-batches and
+/// is a function of (seed, step, layer, sample) alone: the same for every partition, schedule, number of micro-batches and
 /// replicas, and transport. (torch::nn::Dropout draws per micro-batch: the same for all but the number of micro-batches
 /// and replicas.) Outside a pipeline it is torch's dropout. Floating-point tensors. In a pipeline, forward throws
-/// PlanError for an input whose dimension `sample_dimension` does not hold the samples of the micro-batch, as [t, n, c]
+/// ScheduleError for an input whose dimension `sample_dimension` does not hold the samples of the micro-batch, as [t, n, c]
 /// or a [1, t, c] that is broadcast later.
 class DropoutImpl : public torch::nn::Module {
  public:

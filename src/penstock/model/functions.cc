@@ -31,8 +31,8 @@ Value random_like(const std::string& name, const Value& input, const RandomLikeO
       name,
       [=](const Tensors& x) {
         const RandomPlace* place = RandomPlace::current();
-        require<PlanError>(x[0].is_floating_point(), name, " is asked for numbers of type ", x[0].scalar_type(),
-                           ": give it a floating-point value");
+        require<ScheduleError>(x[0].is_floating_point(), name, " is asked for numbers of type ", x[0].scalar_type(),
+                               ": give it a floating-point value");
         if (!place) return outside(x[0]);
         return draw_by_sample(x[0], {options.sample_dimension, options.flattened}, *place, fill, name);
       },
@@ -152,8 +152,8 @@ Value squeeze(const Value& input, const std::vector<std::int64_t>& dimensions) {
       "squeeze",
       [dimensions](const Tensors& x) {
         for (const std::int64_t dimension : dimensions)
-          require<PlanError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ",
-                             x[0].sizes(), ": only a dimension of size 1 can go");
+          require<ScheduleError>(x[0].size(dimension) == 1, "squeeze of dimension ", dimension, " in a shape of ",
+                                 x[0].sizes(), ": only a dimension of size 1 can go");
         return x[0].squeeze(at::IntArrayRef(dimensions));
       },
       Values{input});

@@ -62,10 +62,10 @@ struct RandomLikeOptions {
 };
 /// Random numbers of the shape, type and device of `input`, a floating-point value, which is not looked at otherwise:
 /// no gradient flows back to it. Standard normal, or uniform in [0, 1). In a pipeline each sample's numbers are a
-/// function of (pipeline's seed, step, this call, sample) alone: repeatable, and the same for every cut, schedule,
+/// function of (pipeline's seed, step, this call, sample) alone: repeatable, and the same for every partition, schedule,
 /// number of micro-batches and replicas, and transport. In evaluation and inference `step` is the number of training
 /// steps before. A VAE's sample is `mean + deviation * normal_like(mean)`. A forward on real tensors, without a
-/// pipeline, draws from torch's default generator instead. In a step, throws PlanError where the samples' dimension
+/// pipeline, draws from torch's default generator instead. In a step, throws ScheduleError where the samples' dimension
 /// does not hold the samples of the micro-batch, and for integers.
 Value normal_like(const Value& input, const RandomLikeOptions& options = {});
 Value uniform_like(const Value& input, const RandomLikeOptions& options = {});

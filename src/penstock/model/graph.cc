@@ -27,8 +27,8 @@ Graph trace_graph(Cell& network, int inputs, const TraceSample& sample) {
 
 Tracer::Tracer(const Cell& root, int inputs, const TraceSample& sample)
     : shapes_(std::make_unique<TracedShapes>(sample)) {
-  require<PlanError>(inputs >= 1, "a network takes at least one input, not ", inputs);
-  require<PlanError>(!tracer_of_thread, "a network is traced while another one is: forward cannot make a pipeline");
+  require<ScheduleError>(inputs >= 1, "a network takes at least one input, not ", inputs);
+  require<ScheduleError>(!tracer_of_thread, "a network is traced while another one is: forward cannot make a pipeline");
   graph_.inputs = inputs;
   root.find_inside({}, contents_);
   for (const auto& [layer, found] : contents_.layers) uses_[found.path] = 1;
@@ -63,9 +63,9 @@ Tracer* Tracer::of(const std::string& user, const Values& values) {
     else if (traced.empty())
       traced = tracer->name_of(value);
   }
-  require<PlanError>(!has_real, "'", user, "' takes '", traced,
-                     "', which is traced, together with a real tensor: make the tensor a parameter of a layer, or "
-                     "make it inside penstock::apply");
+  require<ScheduleError>(!has_real, "'", user, "' takes '", traced,
+                         "', which is traced, together with a real tensor: make the tensor a parameter of a layer, or "
+                         "make it inside penstock::apply");
   return tracer;
 }
 
@@ -80,28 +80,28 @@ Values Tracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values
   if (!node.stage && found.from_cell && !layer->is_parameter) node.stage = found.from_cell->value();
   node.recompute = found.recompute;
   for (const auto& [name, to] : layer->ties) {
-    const ParameterOfLayer home = home_of(to.layer, to.name);
-    const bool taken = home.layer == layer || std::any_of(node.ties.begin(), node.ties.end(), [&](const auto& tie) {
-                         return tie.second.layer == home.layer && tie.second.name == home.name;
+    const ParameterOfLayer owner = owner_of(to.layer, to.name);
+    const bool taken = owner.layer == layer || std::any_of(node.ties.begin(), node.ties.end(), [&](const auto& tie) {
+                         return tie.second.layer == owner.layer && tie.second.name == owner.name;
                        });
-    require<PlanError>(!taken, "layer '", found.path, "' would have '", home.layer->path, ".", home.name,
-                       "' twice: two parameters of one layer cannot be tied");
-    node.ties[name] = {home.layer, find(*home.layer, say("'", found.path, ".", name, "'")).path, home.name};
+    require<ScheduleError>(!taken, "layer '", found.path, "' would have '", owner.layer->path, ".", owner.name,
+                           "' twice: two parameters of one layer cannot be tied");
+    node.ties[name] = {owner.layer, find(*owner.layer, say("'", found.path, ".", name, "'")).path, owner.name};
   }
   return add(std::move(node), arguments);
 }
 
 const Cell::Found& Tracer::find(const LayerRecord& layer, const std::string& user) const {
   const auto found = contents_.layers.find(&layer);
-  require<PlanError>(found != contents_.layers.end(), "layer '", layer.name, "' is used by ", user,
-                     " but belongs to a Cell that was never added: call add(name, cell)");
+  require<ScheduleError>(found != contents_.layers.end(), "layer '", layer.name, "' is used by ", user,
+                         " but belongs to a Cell that was never added: call add(name, cell)");
   return found->second;
 }
 
 Values Tracer::add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
                             int outputs) {
-  require<PlanError>(is_plain_text(name), "'", printable(name), "' cannot name a function: a name is UTF-8 text ",
-                     "without newlines and other control characters");
+  require<ScheduleError>(is_plain_text(name), "'", printable(name), "' cannot name a function: a name is UTF-8 text ",
+                         "without newlines and other control characters");
   Node node;
   node.name = unique_name(name);
   node.function = function;
@@ -139,9 +139,9 @@ Values Tracer::add(Node node, const Values& arguments) {
 }
 
 Graph Tracer::finish(const Values& outputs) {
-  require<PlanError>(!outputs.empty(), "the network returns nothing: return at least one value");
+  require<ScheduleError>(!outputs.empty(), "the network returns nothing: return at least one value");
   for (const Value& output : outputs) {
-    require<PlanError>(output.is_symbolic(), "the network returns a tensor that does not depend on its input");
+    require<ScheduleError>(output.is_symbolic(), "the network returns a tensor that does not depend on its input");
     graph_.outputs.push_back(output.ref_);
   }
   find_uncalled();
@@ -152,7 +152,7 @@ Graph Tracer::finish(const Values& outputs) {
 void Tracer::find_uncalled() {
   std::set<const LayerRecord*> used = called_;
   for (const Node& node : graph_.nodes)
-    for (const auto& [name, home] : node.ties) used.insert(home.layer.get());
+    for (const auto& [name, owner] : node.ties) used.insert(owner.layer.get());
   for (const auto& [layer, found] : contents_.layers)
     if (!used.contains(layer)) graph_.uncalled.push_back(found.path);
   std::sort(graph_.uncalled.begin(), graph_.uncalled.end());  // the map is ordered by address

@@ -1,4 +1,4 @@
-// A network as a list of nodes in execution order. A plain value: what is cut, shown and run.
+// A network as a list of nodes in execution order. A plain value: what is partitioned, shown and run.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace penstock {
 
 /// What a parameter of a layer is tied to.
-struct HomeParameter {
+struct OwnerParameter {
   std::shared_ptr<LayerRecord> layer;
   std::string layer_path;  // full name of the layer
   std::string name;        // of the parameter within the layer's module
@@ -34,7 +34,7 @@ struct Node {
   /// What it is recomputed together with: the call of the innermost Cell around it that is annotated with recompute, or
   /// else of the outermost Cell within the network. 0 for what the network itself calls.
   int block = 0;
-  std::map<std::string, HomeParameter> ties = {};  // by parameter of the layer: those that are not its own
+  std::map<std::string, OwnerParameter> ties = {};  // by parameter of the layer: those that are not its own
 
   bool is_parameter() const { return layer && layer->is_parameter; }
   bool is_layer() const { return layer != nullptr; }
@@ -61,7 +61,7 @@ struct TraceSample {
 struct TracedShape;
 class TracedShapes;
 
-/// Runs `network.forward` once on symbolic values. Throws PlanError for contradicting annotations, a network that
+/// Runs `network.forward` once on symbolic values. Throws ScheduleError for contradicting annotations, a network that
 /// mixes real and symbolic values, or one that returns nothing.
 Graph trace_graph(Cell& network, int inputs = 1, const TraceSample& sample = {});
 
@@ -85,9 +85,9 @@ class Tracer {
 
   /// "layer1", for messages about `value`.
   std::string name_of(const Value& value) const { return graph_.name_of(value.ref_); }
-  /// Throws PlanError where it is not known.
+  /// Throws ScheduleError where it is not known.
   TracedShape shape_of(const Value& value);
-  /// The tracer of symbolic `values`, or none where all are real. Throws PlanError when they are mixed.
+  /// The tracer of symbolic `values`, or none where all are real. Throws ScheduleError when they are mixed.
   static Tracer* of(const std::string& user, const Values& values);
   /// The tracer of any symbolic value among `values`.
   static Tracer* among(const Values& values);
@@ -96,7 +96,7 @@ class Tracer {
   Values add(Node node, const Values& arguments);
   std::string unique_name(const std::string& wanted);
   const Cell::Found& find(const LayerRecord& layer, const std::string& user) const;
-  /// Names those that no node uses, not even as the home of a tied parameter.
+  /// Names those that no node uses, not even as the owner of a tied parameter.
   void find_uncalled();
   /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
   void spread_parameters();

@@ -46,18 +46,19 @@ template <class Use>
 void for_each_pair(torch::nn::Module& to, const torch::nn::Module& from, Use use) {
   constexpr const char* fix = ": it must make the same module each time";
   const auto pair_up = [&](auto&& mine, auto&& theirs) {
-    require<PlanError>(mine.size() == theirs.size(), "a layer's factory made ", theirs.size(),
-                       " tensors the first time and ", mine.size(), " later", fix);
+    require<ScheduleError>(mine.size() == theirs.size(), "a layer's factory made ", theirs.size(),
+                           " tensors the first time and ", mine.size(), " later", fix);
     for (std::size_t i = 0; i < mine.size(); ++i) {
       torch::Tensor& to_tensor = mine[i].value();
       const torch::Tensor& from_tensor = theirs[i].value();
-      require<PlanError>(mine[i].key() == theirs[i].key(), "a layer's factory made '", theirs[i].key(),
-                         "' the first time and '", mine[i].key(), "' later", fix);
-      require<PlanError>(to_tensor.defined() == from_tensor.defined(), "a layer's factory left '", mine[i].key(),
-                         "' empty once and not another time", fix);
+      require<ScheduleError>(mine[i].key() == theirs[i].key(), "a layer's factory made '", theirs[i].key(),
+                             "' the first time and '", mine[i].key(), "' later", fix);
+      require<ScheduleError>(to_tensor.defined() == from_tensor.defined(), "a layer's factory left '", mine[i].key(),
+                             "' empty once and not another time", fix);
       if (!to_tensor.defined()) continue;  // BatchNorm without running statistics has such buffers
-      require<PlanError>(to_tensor.sizes() == from_tensor.sizes(), "a layer's factory made '", mine[i].key(),
-                         "' of shape ", from_tensor.sizes(), " the first time and ", to_tensor.sizes(), " later", fix);
+      require<ScheduleError>(to_tensor.sizes() == from_tensor.sizes(), "a layer's factory made '", mine[i].key(),
+                             "' of shape ", from_tensor.sizes(), " the first time and ", to_tensor.sizes(), " later",
+                             fix);
       use(to_tensor, from_tensor);
     }
   };
@@ -77,16 +78,16 @@ torch::Tensor find_parameter(const torch::nn::Module& module, const std::string&
   std::string known;
   for (const auto& item : parameters) known += (known.empty() ? "" : ", ") + item.key();
   const torch::Tensor* found = parameters.find(name);
-  require<PlanError>(found, "layer '", layer, "' has no parameter '", name, "' to tie; it has ",
-                     known.empty() ? "none" : known);
+  require<ScheduleError>(found, "layer '", layer, "' has no parameter '", name, "' to tie; it has ",
+                         known.empty() ? "none" : known);
   return *found;
 }
 
-void tie_values(torch::Tensor& parameter, const torch::Tensor& home) {
-  require<PlanError>(parameter.sizes() == home.sizes(), "a parameter of shape ", parameter.sizes(),
-                     " cannot be tied to one of shape ", home.sizes(), ": tie parameters of one shape");
-  parameter.set_data(home.detach());
-  parameter.requires_grad_(home.requires_grad());
+void tie_values(torch::Tensor& parameter, const torch::Tensor& owner) {
+  require<ScheduleError>(parameter.sizes() == owner.sizes(), "a parameter of shape ", parameter.sizes(),
+                         " cannot be tied to one of shape ", owner.sizes(), ": tie parameters of one shape");
+  parameter.set_data(owner.detach());
+  parameter.requires_grad_(owner.requires_grad());
 }
 
 BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
@@ -94,11 +95,11 @@ BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
   layer.standalone = build_layer(layer.factory, {.seed = seed, .layer = layer.path});
   if (!layer.is_training) layer.standalone->module->eval();
   for (const auto& [name, to] : layer.ties) {
-    const ParameterOfLayer home = home_of(to.layer, to.name);
+    const ParameterOfLayer owner = owner_of(to.layer, to.name);
     torch::Tensor mine = find_parameter(*layer.standalone->module, name, layer.path);
-    torch::Tensor theirs = find_parameter(*standalone(*home.layer, seed).module, home.name, home.layer->path);
+    torch::Tensor theirs = find_parameter(*standalone(*owner.layer, seed).module, owner.name, owner.layer->path);
     tie_values(mine, theirs);
-    // A plain loop steps the home alone: what comes back to this use counts there.
+    // A plain loop steps the owner alone: what comes back to this use counts there.
     if (mine.requires_grad())
       mine.register_hook([theirs](const torch::Tensor& gradient) {
         theirs.mutable_grad() = theirs.grad().defined() ? theirs.grad() + gradient : gradient.clone();
@@ -107,30 +108,31 @@ BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
   return *layer.standalone;
 }
 
-ParameterOfLayer home_of(const std::shared_ptr<LayerRecord>& layer, const std::string& parameter) {
+ParameterOfLayer owner_of(const std::shared_ptr<LayerRecord>& layer, const std::string& parameter) {
   const auto tie = layer->ties.find(parameter);
-  return tie == layer->ties.end() ? ParameterOfLayer{layer, parameter} : home_of(tie->second.layer, tie->second.name);
+  return tie == layer->ties.end() ? ParameterOfLayer{layer, parameter} : owner_of(tie->second.layer, tie->second.name);
 }
 
 std::string full_name(const LayerRecord& layer, const std::string& path, const std::string& parameter) {
   return layer.is_parameter ? path : path + "." + parameter;
 }
 
-void Layer::tie(const std::string& parameter, const Layer& home, const std::string& home_parameter) {
-  const ParameterOfLayer target = home_of(home.record_, home_parameter);
-  require<PlanError>(target.layer != record_ || target.name != parameter, "'", record_->path, ".", parameter,
-                     "' is tied to itself: name the parameter of another layer");
-  require<PlanError>(!record_->standalone, "layer '", record_->path,
-                     "' is tied after it was built: tie it before the network runs or its parameters are asked for");
+void Layer::tie(const std::string& parameter, const Layer& owner, const std::string& owner_parameter) {
+  const ParameterOfLayer target = owner_of(owner.record_, owner_parameter);
+  require<ScheduleError>(target.layer != record_ || target.name != parameter, "'", record_->path, ".", parameter,
+                         "' is tied to itself: name the parameter of another layer");
+  require<ScheduleError>(
+      !record_->standalone, "layer '", record_->path,
+      "' is tied after it was built: tie it before the network runs or its parameters are asked for");
   record_->ties[parameter] = target;
 }
 
-void Layer::tie(const std::string& parameter, const Parameter& home) {
-  tie(parameter, Layer(home.record_), raw_parameter);
+void Layer::tie(const std::string& parameter, const Parameter& owner) {
+  tie(parameter, Layer(owner.record_), raw_parameter);
 }
 
-void share_values(torch::nn::Module& other, const torch::nn::Module& home) {
-  for_each_pair(other, home, [](torch::Tensor& mine, const torch::Tensor& theirs) { mine.set_data(theirs.detach()); });
+void share_values(torch::nn::Module& other, const torch::nn::Module& owner) {
+  for_each_pair(other, owner, [](torch::Tensor& mine, const torch::Tensor& theirs) { mine.set_data(theirs.detach()); });
 }
 
 void copy_values(torch::nn::Module& to, const torch::nn::Module& from) {
@@ -149,7 +151,7 @@ Values Layer::call(const Values& inputs) const {
 namespace traits {
 
 void wrong_input_count(const torch::nn::Module& module, std::size_t given) {
-  throw PlanError(say(module.name(), "::forward does not take ", given, " tensors"));
+  throw ScheduleError(say(module.name(), "::forward does not take ", given, " tensors"));
 }
 
 }  // namespace traits

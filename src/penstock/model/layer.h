@@ -113,12 +113,12 @@ class Layer {
   /// For modules with several inputs or outputs.
   Values call(const Values& inputs) const;
 
-  /// Makes `parameter` of this layer one with `home_parameter` of `home`: one value, one optimiser state, and a
+  /// Makes `parameter` of this layer one with `owner_parameter` of `home`: one value, one optimiser state, and a
   /// gradient that is the sum over both uses, on whatever stages they are: `head.tie("weight", embedding, "weight")`.
-  /// Before the network is built. Throws PlanError where the layer would be tied to itself; a Pipeline throws it for
+  /// Before the network is built. Throws ScheduleError where the layer would be tied to itself; a Pipeline throws it for
   /// names that the modules do not have and for shapes that differ.
-  void tie(const std::string& parameter, const Layer& home, const std::string& home_parameter);
-  void tie(const std::string& parameter, const Parameter& home);
+  void tie(const std::string& parameter, const Layer& owner, const std::string& owner_parameter);
+  void tie(const std::string& parameter, const Parameter& owner);
 
  private:
   friend class Cell;
@@ -129,12 +129,12 @@ class Layer {
 };
 
 /// The parameter that `parameter` of `layer` is in the end: itself, or what it is tied to.
-ParameterOfLayer home_of(const std::shared_ptr<LayerRecord>& layer, const std::string& parameter);
+ParameterOfLayer owner_of(const std::shared_ptr<LayerRecord>& layer, const std::string& parameter);
 
 /// "encoder.layer1.weight" for `parameter` of a layer whose full name is `path`.
 std::string full_name(const LayerRecord& layer, const std::string& path, const std::string& parameter);
 
-/// How the initial weights of a layer come about: from (seed, name) alone, whatever the cut and the rank.
+/// How the initial weights of a layer come about: from (seed, name) alone, whatever the partition and the rank.
 struct WeightSeed {
   std::uint64_t seed = 0;
   std::string layer;  // its full name, e.g. "encoder.layer1"
@@ -145,15 +145,15 @@ BuiltLayer build_layer(const LayerFactory& factory, const WeightSeed& weights);
 
 /// The layer's module for runs on real tensors, with its parameters tied: built from `seed` the first time.
 BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed);
-/// `parameter` gets the value of `home`, from now on one memory, and is trained where that one is. Throws PlanError for
+/// `parameter` gets the value of `home`, from now on one memory, and is trained where that one is. Throws ScheduleError for
 /// two shapes.
-void tie_values(torch::Tensor& parameter, const torch::Tensor& home);
-/// The parameter called `name`; throws PlanError, naming `layer` and the parameters that it has, where there is none.
+void tie_values(torch::Tensor& parameter, const torch::Tensor& owner);
+/// The parameter called `name`; throws ScheduleError, naming `layer` and the parameters that it has, where there is none.
 torch::Tensor find_parameter(const torch::nn::Module& module, const std::string& name, const std::string& layer);
 
 /// Parameters and buffers of `other` become those of `home`: two modules, one set of values, two gradients.
-/// Throws PlanError when the modules differ in the names or shapes of their tensors.
-void share_values(torch::nn::Module& other, const torch::nn::Module& home);
+/// Throws ScheduleError when the modules differ in the names or shapes of their tensors.
+void share_values(torch::nn::Module& other, const torch::nn::Module& owner);
 /// Copies values, and which parameters are trained, instead. Throws like share_values.
 void copy_values(torch::nn::Module& to, const torch::nn::Module& from);
 

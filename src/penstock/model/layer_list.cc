@@ -93,8 +93,9 @@ BuiltLayer copy_of(const Submodule& original, const CallableKind* kind) {
   try {
     built = copy();
   } catch (const c10::Error& error) {
-    throw PlanError(say("'", original.name, "' cannot be copied, which every rank needs: derive ",
-                        original.module->name(), " from torch::nn::Cloneable (", error.what_without_backtrace(), ")"));
+    throw ScheduleError(say("'", original.name, "' cannot be copied, which every rank needs: derive ",
+                            original.module->name(), " from torch::nn::Cloneable (", error.what_without_backtrace(),
+                            ")"));
   }
   copy_values(*built.module, *original.module);
   return built;
@@ -157,24 +158,25 @@ class ListedLayers : public Folder {
     if (module) {
       const Submodule whole{"", module, std::nullopt};
       collect(whole, all_);
-      require<PlanError>(!all_.empty(), "'", module->name(), "' has no submodules to run: register some");
+      require<ScheduleError>(!all_.empty(), "'", module->name(), "' has no submodules to run: register some");
       if (sequence.empty()) unroll(whole, sequence);
     }
-    require<PlanError>(!sequence.empty(), "the sequence is empty: give it layers");
-    const auto is_marker = [](const Execution& entry) { return entry.kind_ == Execution::Kind::cut; };
+    require<ScheduleError>(!sequence.empty(), "the sequence is empty: give it layers");
+    const auto is_marker = [](const Execution& entry) { return entry.kind_ == Execution::Kind::partition; };
     if (std::any_of(sequence.begin(), sequence.end(), is_marker)) stage_ = 0;
     for (const Execution& entry : sequence) {
       switch (entry.kind_) {
         case Execution::Kind::name: add_name(entry.name_); break;
         case Execution::Kind::factory: add_factory_entry(entry); break;
         case Execution::Kind::function: add_function(entry); break;
-        case Execution::Kind::cut: add_cut(); break;
+        case Execution::Kind::partition: add_partition(); break;
       }
     }
-    require<PlanError>(waiting_.empty(),
-                       "a function at \"front\" ends the sequence: there is no name behind it; "
-                       "give it the place \"behind\"");
-    require<PlanError>(!stage_ || has_layer_, "the sequence ends with cut_here: a stage needs layers behind it");
+    require<ScheduleError>(waiting_.empty(),
+                           "a function at \"front\" ends the sequence: there is no name behind it; "
+                           "give it the place \"behind\"");
+    require<ScheduleError>(!stage_ || has_layer_,
+                           "the sequence ends with boundary_here: a stage needs layers behind it");
     if (module) warn_of_unused(*module);
   }
 
@@ -198,7 +200,8 @@ class ListedLayers : public Folder {
 
   void add_factory_entry(const Execution& entry) {
     const bool is_new = !made_.contains(entry.name_) && (all_.empty() || !is_part(entry.name_));
-    require<PlanError>(is_new, "the sequence has two layers called '", entry.name_, "': give one of them another name");
+    require<ScheduleError>(is_new, "the sequence has two layers called '", entry.name_,
+                           "': give one of them another name");
     const Layer layer = add_layer(entry.name_, entry.make_);
     made_.emplace(entry.name_, Part{entry.name_, layer, nullptr, entry.make_.outputs});
     add_name(entry.name_);
@@ -219,9 +222,9 @@ class ListedLayers : public Folder {
   void add_name(const std::string& name) {
     Part& part = part_of(name);
     const std::optional<int>& annotated = part.layer.pipeline_stage.value();
-    require<PlanError>(!stage_ || !annotated || *annotated == *stage_, "'", name, "' is called on stage ",
-                       annotated.value_or(0), " and on stage ", stage_.value_or(0),
-                       ": a layer has one stage; call it on one side of cut_here alone");
+    require<ScheduleError>(!stage_ || !annotated || *annotated == *stage_, "'", name, "' is called on stage ",
+                           annotated.value_or(0), " and on stage ", stage_.value_or(0),
+                           ": a layer has one stage; call it on one side of boundary_here alone");
     if (stage_) part.layer.pipeline_stage = *stage_;
     last_stage_ = stage_;
     has_layer_ = true;
@@ -236,21 +239,23 @@ class ListedLayers : public Folder {
   }
 
   void add_function(const Execution& entry) {
-    require<PlanError>(entry.place_ == "front" || entry.place_ == "behind", "a function has the place '", entry.place_,
-                       "': there are \"front\" (of the next name) and \"behind\" (the name before it)");
+    require<ScheduleError>(entry.place_ == "front" || entry.place_ == "behind", "a function has the place '",
+                           entry.place_,
+                           "': there are \"front\" (of the next name) and \"behind\" (the name before it)");
     if (entry.place_ == "front") {
       waiting_.push_back(&entry);
       return;
     }
-    require<PlanError>(!last_.empty(),
-                       "the sequence begins with a function that has the place \"behind\": there is no "
-                       "name before it; give it the place \"front\"");
+    require<ScheduleError>(!last_.empty(),
+                           "the sequence begins with a function that has the place \"behind\": there is no "
+                           "name before it; give it the place \"front\"");
     run_function(entry, last_ + ".behind");
   }
 
-  void add_cut() {
-    require<PlanError>(has_layer_, "cut_here stands ", last_.empty() ? "before the first name" : "behind another one",
-                       ": a stage needs layers between its borders");
+  void add_partition() {
+    require<ScheduleError>(has_layer_, "boundary_here stands ",
+                           last_.empty() ? "before the first name" : "behind another one",
+                           ": a stage needs layers between its borders");
     has_layer_ = false;
     stage_ = *stage_ + 1;
   }
@@ -271,9 +276,10 @@ class ListedLayers : public Folder {
     if (giver_.empty()) return;
     std::string possible;
     for (int count : takes) possible += (possible.empty() ? "" : " or ") + std::to_string(count);
-    require<PlanError>(std::find(takes.begin(), takes.end(), given_) != takes.end(), "'", name, "' takes ", possible,
-                       takes.back() == 1 ? " value" : " values", ", but '", giver_, "' gives ", counted(given_),
-                       ": put a function between them that takes ", given_, " and gives what is wanted");
+    require<ScheduleError>(std::find(takes.begin(), takes.end(), given_) != takes.end(), "'", name, "' takes ",
+                           possible, takes.back() == 1 ? " value" : " values", ", but '", giver_, "' gives ",
+                           counted(given_), ": put a function between them that takes ", given_,
+                           " and gives what is wanted");
   }
 
   const Submodule& find(const std::string& name) const {
@@ -283,12 +289,12 @@ class ListedLayers : public Folder {
     std::vector<std::string> names;
     for (const Submodule& submodule : all_) names.push_back(submodule.name);
     for (const auto& [made, part] : made_) names.push_back(made);
-    require<PlanError>(!names.empty(), "the sequence names '", name,
-                       "', but it has neither a module nor a factory of that "
-                       "name: {\"",
-                       name, "\", [] { return ...; }}");
-    throw PlanError(say("the sequence names '", name, "', but no submodule is called that: did you mean '",
-                        nearest(name, names), "'?"));
+    require<ScheduleError>(!names.empty(), "the sequence names '", name,
+                           "', but it has neither a module nor a factory of that "
+                           "name: {\"",
+                           name, "\", [] { return ...; }}");
+    throw ScheduleError(say("the sequence names '", name, "', but no submodule is called that: did you mean '",
+                            nearest(name, names), "'?"));
   }
 
   Part make_part(const Submodule& submodule) {
@@ -296,11 +302,11 @@ class ListedLayers : public Folder {
         std::find_if(kinds_.begin(), kinds_.end(), [&](const CallableKind& k) { return k.fits(*submodule.module); });
     const CallableKind* known = kind == kinds_.end() ? nullptr : &*kind;
     if (!known && !submodule.any) {
-      require<PlanError>(!only_lists(*submodule.module), "'", submodule.name, "' is a ", submodule.module->name(),
-                         ", which has no forward: name what is inside it, '", submodule.name, ".0' and so on");
-      throw PlanError(say("'", submodule.name, "' is a ", submodule.module->name(),
-                          ", and a registered module does not tell how to call it: name its kind, ",
-                          "layer_list<Kind>(...), or keep it in a torch::nn::Sequential"));
+      require<ScheduleError>(!only_lists(*submodule.module), "'", submodule.name, "' is a ", submodule.module->name(),
+                             ", which has no forward: name what is inside it, '", submodule.name, ".0' and so on");
+      throw ScheduleError(say("'", submodule.name, "' is a ", submodule.module->name(),
+                              ", and a registered module does not tell how to call it: name its kind, ",
+                              "layer_list<Kind>(...), or keep it in a torch::nn::Sequential"));
     }
     for (const auto& [other, part] : parts_) refuse_overlap(submodule, part, *other);
     const LayerFactory factory{[submodule, kind = known ? std::optional(*known) : std::nullopt] {
@@ -309,12 +315,12 @@ class ListedLayers : public Folder {
                                known ? known->gives : 1};
     Part made{submodule.name, add_layer(submodule.name, factory), known, 1};
     for (const auto& [name, value] : parameters_used_by(*submodule.module))
-      if (const auto home = home_of(value)) made.layer.tie(name, home->first, home->second);
+      if (const auto owner = owner_of(value)) made.layer.tie(name, owner->first, owner->second);
     return made;
   }
 
   /// The layer that holds this parameter already, and its name there.
-  std::optional<std::pair<Layer, std::string>> home_of(const torch::Tensor& parameter) const {
+  std::optional<std::pair<Layer, std::string>> owner_of(const torch::Tensor& parameter) const {
     for (const auto& [module, part] : parts_)
       for (const auto& [name, value] : parameters_used_by(*module))
         if (value.is_same(parameter)) return std::pair(part.layer, name);
@@ -327,9 +333,9 @@ class ListedLayers : public Folder {
       return std::any_of(modules.begin(), modules.end(), [&](const auto& m) { return m.get() == &inner; });
     };
     const bool is_inside = is_in(*submodule.module, other);
-    require<PlanError>(!is_inside && !is_in(other, *submodule.module), "the sequence names '",
-                       is_inside ? part.name : submodule.name, "' and '", is_inside ? submodule.name : part.name,
-                       "', which is inside it: name one of the two");
+    require<ScheduleError>(!is_inside && !is_in(other, *submodule.module), "the sequence names '",
+                           is_inside ? part.name : submodule.name, "' and '", is_inside ? submodule.name : part.name,
+                           "', which is inside it: name one of the two");
   }
 
   void warn_of_unused(const Module& module) const {

@@ -1,6 +1,6 @@
 // The front end for networks that exist already as a torch module: its parts, in the order in which they run.
 //
-//   auto network = layer_list(resnet, {"conv1", "bn1", "relu", "maxpool", "layer1", "layer2", cut_here, "layer3",
+//   auto network = layer_list(resnet, {"conv1", "bn1", "relu", "maxpool", "layer1", "layer2", boundary_here, "layer3",
 //                                      "layer4", "avgpool", {[](auto x) { return x.flatten(1); }, "behind"}, "fc"});
 #pragma once
 
@@ -17,8 +17,8 @@ namespace penstock {
 
 /// A border between two stages in an execution sequence. With one, the layers before it are annotated with stage 0 and
 /// those behind it with stage 1, and so on.
-struct CutMarker {};
-inline constexpr CutMarker cut_here{};
+struct BoundaryMarker {};
+inline constexpr BoundaryMarker boundary_here{};
 
 namespace traits {
 
@@ -49,14 +49,14 @@ auto call_with(F& f, const Tensors& x) {
 
 }  // namespace traits
 
-/// One entry of an execution sequence: the name of a submodule, a function before or behind one, or a cut marker.
+/// One entry of an execution sequence: the name of a submodule, a function before or behind one, or a partition marker.
 class Execution {
  public:
   /// The name of any submodule that can be called: "fc", "layer1.0.conv1". A name that stands there twice is one layer
   /// that is called twice, with one set of values.
   Execution(const char* name) : name_(name) {}             // NOLINT: sequences are written as plain names
   Execution(std::string name) : name_(std::move(name)) {}  // NOLINT
-  Execution(CutMarker) : kind_(Kind::cut) {}               // NOLINT
+  Execution(BoundaryMarker) : kind_(Kind::partition) {}    // NOLINT
   /// A layer by a factory, as of Cell::add, instead of a part of a finished module: {"fc", [] { return Linear(8, 2); }}.
   /// The name may stand there again as a plain name: the same layer once more.
   template <class Make>
@@ -75,7 +75,7 @@ class Execution {
 
  private:
   friend class ListedLayers;
-  enum class Kind { name, factory, function, cut };
+  enum class Kind { name, factory, function, partition };
 
   Kind kind_ = Kind::name;
   std::string name_;
@@ -122,9 +122,9 @@ std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& modu
 /// starts from a copy of the values that the parts have now, and trains what they train; a parameter that two parts
 /// share is tied. Layers keep their full names.
 ///
-/// Where layers are cut automatically, a function is a layer of its own.
+/// Where layers are partitioned automatically, a function is a layer of its own.
 ///
-/// Throws PlanError that names the entry for: an unknown name (with the nearest), a container or a kind of module that
+/// Throws ScheduleError that names the entry for: an unknown name (with the nearest), a container or a kind of module that
 /// cannot be called, a part inside another part, a part on both sides of a marker, a place other than "front" and
 /// "behind", "behind" before the first name, "front" behind the last one, a marker at either end or behind another one,
 /// and a part or function that takes another number of values than it would get. Warns about parameters that no entry

@@ -23,16 +23,17 @@ std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool 
   const std::int64_t entries = like.dim() == 0 ? 1 : like.size(dimension);
   if (place.samples == 0) return entries;
   if (flattened) {
-    require<PlanError>(entries % place.samples == 0, "'", place.call, "': ", what, " finds ", entries,
-                       " entries in dimension ", dimension, " of shape ", like.sizes(), ", no multiple of the ",
-                       place.samples, " samples of the micro-batch: flatten the samples' dimension with others only");
+    require<ScheduleError>(entries % place.samples == 0, "'", place.call, "': ", what, " finds ", entries,
+                           " entries in dimension ", dimension, " of shape ", like.sizes(), ", no multiple of the ",
+                           place.samples,
+                           " samples of the micro-batch: flatten the samples' dimension with others only");
     return place.samples;
   }
-  require<PlanError>(entries == place.samples, "'", place.call, "': ", what, " draws by sample, but dimension ",
-                     dimension, " of shape ", like.sizes(), " has ", entries, " entries and the micro-batch ",
-                     place.samples, " samples: name the samples' dimension (sample_dimension), say so where samples ",
-                     "and others were flattened into it (flattened), or take torch's own, which draws for the whole ",
-                     "micro-batch");
+  require<ScheduleError>(
+      entries == place.samples, "'", place.call, "': ", what, " draws by sample, but dimension ", dimension,
+      " of shape ", like.sizes(), " has ", entries, " entries and the micro-batch ", place.samples,
+      " samples: name the samples' dimension (sample_dimension), say so where samples ",
+      "and others were flattened into it (flattened), or take torch's own, which draws for the whole ", "micro-batch");
   return entries;
 }
 
@@ -41,9 +42,9 @@ std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool 
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what) {
   const std::int64_t ranks = std::max<std::int64_t>(like.dim(), 1);
-  require<PlanError>(where.dimension >= -ranks && where.dimension < ranks, "'", place.call, "': ", what,
-                     " is told that dimension ", where.dimension, " holds the samples, in a tensor of shape ",
-                     like.sizes());
+  require<ScheduleError>(where.dimension >= -ranks && where.dimension < ranks, "'", place.call, "': ", what,
+                         " is told that dimension ", where.dimension, " holds the samples, in a tensor of shape ",
+                         like.sizes());
   const std::int64_t dimension = where.dimension < 0 ? where.dimension + ranks : where.dimension;
   const std::int64_t samples = samples_in(like, dimension, where.flattened, place, what);
   const std::int64_t width = samples == 0 ? 0 : like.numel() / samples;

@@ -27,7 +27,7 @@ struct SampleDimension {
 /// Fills `count` numbers of one sample.
 using FillRow = std::function<void(at::philox_engine& bits, float* numbers, std::int64_t count)>;
 
-/// A tensor like `like`, drawn sample by sample at `place`. Throws PlanError, naming the call and `what`, where the
+/// A tensor like `like`, drawn sample by sample at `place`. Throws ScheduleError, naming the call and `what`, where the
 /// dimension of `where` does not hold the micro-batch's samples.
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what);

@@ -21,7 +21,7 @@ class SequentialCell : public Cell {
       }
       calls_.push_back(add_factory(names[i], {[any] { return copy_of(any); }, 1}));
     }
-    require<PlanError>(!calls_.empty(), "the torch::nn::Sequential is empty: add a module to it");
+    require<ScheduleError>(!calls_.empty(), "the torch::nn::Sequential is empty: add a module to it");
   }
 
   Value forward(Value x) override {
@@ -36,7 +36,8 @@ class SequentialCell : public Cell {
     const auto originals = original.ptr()->parameters(), copies = copy.ptr()->parameters();
     for (std::size_t i = 0; i < copies.size(); ++i) copies[i].requires_grad_(originals[i].requires_grad());
     return {copy.ptr(), [copy](const Tensors& x) mutable {
-              require<PlanError>(x.size() == 1, "a module of a torch::nn::Sequential takes one tensor, not ", x.size());
+              require<ScheduleError>(x.size() == 1, "a module of a torch::nn::Sequential takes one tensor, not ",
+                                     x.size());
               return Tensors{copy.forward(x[0])};
             }};
   }

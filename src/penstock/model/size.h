@@ -9,7 +9,7 @@ namespace penstock {
 
 /// A number; or, of a symbol, a multiple of the number of samples, which differs between micro-batches and has no value
 /// while a network is traced. Such a size can be multiplied, divided and given to view(), reshape() and expand(): write
-/// `auto n = x.size(0)`. As a number it throws PlanError.
+/// `auto n = x.size(0)`. As a number it throws ScheduleError.
 class Size {
  public:
   template <std::integral Number>
@@ -23,7 +23,7 @@ class Size {
   std::int64_t factor() const { return factor_; }
 
   friend Size operator*(const Size& a, const Size& b);
-  /// Throws PlanError where it does not go evenly into a multiple of the number of samples.
+  /// Throws ScheduleError where it does not go evenly into a multiple of the number of samples.
   friend Size operator/(const Size& a, const Size& b);
   template <std::integral Number>
   friend Size operator*(const Size& a, Number b) {

@@ -13,24 +13,24 @@ namespace {
 /// The values that go from one stage to another, in order.
 using Crossings = std::map<std::pair<StageId, StageId>, std::set<ValueRef>>;
 
-void check_cut(const Graph& graph, const std::vector<StageId>& stage_of_node, int stages) {
-  require<PlanError>(stage_of_node.size() == graph.nodes.size(), "the cut names ", stage_of_node.size(),
-                     " stages for a network of ", graph.nodes.size(), " nodes: one for each node");
+void check_partition(const Graph& graph, const std::vector<StageId>& stage_of_node, int stages) {
+  require<ScheduleError>(stage_of_node.size() == graph.nodes.size(), "the partition names ", stage_of_node.size(),
+                         " stages for a network of ", graph.nodes.size(), " nodes: one for each node");
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    require<PlanError>(stage_of_node[n] >= StageId(0) && stage_of_node[n] < StageId(stages), "the cut puts '",
-                       graph.nodes[n].name, "' on stage ", stage_of_node[n].value(), ", but there are ", stages);
+    require<ScheduleError>(stage_of_node[n] >= StageId(0) && stage_of_node[n] < StageId(stages), "the partition puts '",
+                           graph.nodes[n].name, "' on stage ", stage_of_node[n].value(), ", but there are ", stages);
     for (const ValueRef& input : graph.nodes[n].inputs)
-      require<PlanError>(
+      require<ScheduleError>(
           input.is_graph_input() || stage_of_node[static_cast<std::size_t>(input.node)] <= stage_of_node[n],
-          "the cut puts '", graph.nodes[n].name, "' on stage ", stage_of_node[n].value(), ", before '",
+          "the partition puts '", graph.nodes[n].name, "' on stage ", stage_of_node[n].value(), ", before '",
           graph.name_of(input), "', which it needs: stages must not decrease along the data flow");
   }
 }
 
 }  // namespace
 
-StagedGraph cut_graph(Graph graph, std::vector<StageId> stage_of_node, int stages) {
-  check_cut(graph, stage_of_node, stages);
+StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int stages) {
+  check_partition(graph, stage_of_node, stages);
   StagedGraph staged;
   for (const std::string& layer : graph.uncalled)
     staged.warnings.push_back(say("layer '", layer, "' was added, but forward never calls it: it is neither trained ",

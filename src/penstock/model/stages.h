@@ -1,4 +1,4 @@
-// A graph cut into stages: which stage runs which nodes, and what travels between them.
+// A graph partitioned into stages: which stage runs which nodes, and what travels between them.
 #pragma once
 
 #include <functional>
@@ -40,20 +40,20 @@ struct StageAdvice {
   /// Number of parameters of a layer (it may have to be built to know).
   std::function<std::int64_t(const Node&)> parameters;
   /// Chooses a stage per node, ascending, where no layer has one.
-  std::function<std::vector<StageId>(const Graph&)> cut;
+  std::function<std::vector<StageId>(const Graph&)> partition;
 };
 
 /// The stage of every node, from the annotations:
 ///   * graph inputs count as stage 0; a node without stage and parameters follows its latest input
 ///   * what no input leads to - a raw parameter, a function of some - has no latest input: it goes to its first user
 ///   * a stage outside 0..stages-1, a layer with parameters but no stage while others have one, and a stage that
-///     decreases along the data flow are errors (PlanError) that name the layers
+///     decreases along the data flow are errors (ScheduleError) that name the layers
 ///   * with one stage in all, everything is on it, whatever the annotations say: the program for one device
-///   * without any annotation, `advice.cut` chooses
+///   * without any annotation, `advice.partition` chooses
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice);
 
-/// Cuts `graph` as `stage_of_node` says. A value goes straight from its producer to every later stage that needs it.
+/// Partitions `graph` as `stage_of_node` says. A value goes straight from its producer to every later stage that needs it.
 /// A stage without nodes passes on whatever crosses it, and is warned about.
-StagedGraph cut_graph(Graph graph, std::vector<StageId> stage_of_node, int stages);
+StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int stages);
 
 }  // namespace penstock

@@ -19,7 +19,7 @@ struct ParameterUses {
   std::vector<ParameterUse> list;
 
   /// The lowest stage that uses it: sums its gradient, saves it, counts it in norms.
-  StageId home() const;
+  StageId owner() const;
   /// Whether several stages use it.
   bool is_tied() const;
   bool are_on(StageId stage) const;
@@ -27,6 +27,6 @@ struct ParameterUses {
 
 /// The uses of `parameter` of `home` (a parameter that is not tied to another one): by the calls of its own layer,
 /// and by those of the layers that are tied to it.
-ParameterUses uses_of(const StagedGraph& staged, const LayerRecord& home, const std::string& parameter);
+ParameterUses uses_of(const StagedGraph& staged, const LayerRecord& owner, const std::string& parameter);
 
 }  // namespace penstock

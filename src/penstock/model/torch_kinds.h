@@ -1,4 +1,4 @@
-// The modules of torch that can be called with tensors alone. Inside this room only.
+// The modules of torch that can be called with tensors alone. Inside this module only.
 #pragma once
 
 #include "penstock/model/layer_list.h"

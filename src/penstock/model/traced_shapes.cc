@@ -11,19 +11,19 @@ namespace penstock {
 namespace {
 
 /// Leaves the process's generator as it was.
-class KeptGenerator {
+class SavedGenerator {
  public:
-  KeptGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
-  ~KeptGenerator() { generator_.set_state(state_); }
-  KeptGenerator(const KeptGenerator&) = delete;
-  KeptGenerator& operator=(const KeptGenerator&) = delete;
+  SavedGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
+  ~SavedGenerator() { generator_.set_state(state_); }
+  SavedGenerator(const SavedGenerator&) = delete;
+  SavedGenerator& operator=(const SavedGenerator&) = delete;
 
  private:
   at::Generator generator_;
   torch::Tensor state_;
 };
 
-/// "PlanError: ...", or what LibTorch says without its backtrace.
+/// "ScheduleError: ...", or what LibTorch says without its backtrace.
 std::string words_of(const std::exception& error) {
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   return torch ? torch->what_without_backtrace() : error.what();
@@ -56,8 +56,8 @@ TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
   const std::string what =
       "forward looks at the shape of '" + graph.name_of(value) + "', which is not known while the network is traced: ";
   constexpr const char* otherwise = "put the code that needs it into penstock::apply(name, function, {values})";
-  require<PlanError>(is_known_ && static_cast<int>(inputs_.size()) == graph.inputs, what,
-                     "give some samples (PipelineOptions::sample), or ", otherwise);
+  require<ScheduleError>(is_known_ && static_cast<int>(inputs_.size()) == graph.inputs, what,
+                         "give some samples (PipelineOptions::sample), or ", otherwise);
   if (!value.is_graph_input()) {
     const auto node = static_cast<std::size_t>(value.node);
     while (of_node_.size() <= node) {
@@ -65,17 +65,17 @@ TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
       run(graph.nodes[of_node_.size()], outputs);
       of_node_.push_back(std::move(outputs));
     }
-    require<PlanError>(of_node_[node].failure.empty(), what, of_node_[node].failure, "; ", otherwise);
+    require<ScheduleError>(of_node_[node].failure.empty(), what, of_node_[node].failure, "; ", otherwise);
   }
   const Pair& pair = pair_of(value);
-  require<PlanError>(pair[0].defined() && pair[1].defined(), what, "there is none; ", otherwise);
+  require<ScheduleError>(pair[0].defined() && pair[1].defined(), what, "there is none; ", otherwise);
   TracedShape shape{{}, pair[0].scalar_type()};
   for (std::int64_t d = 0; d < pair[0].dim(); ++d) {
     const std::int64_t of_two = pair[0].size(d), of_three = pair[1].size(d);
     const std::int64_t factor = of_two / samples[0];
     const bool is_number = of_two == of_three;
-    require<PlanError>(is_number || (of_two == factor * samples[0] && of_three == factor * samples[1]), what,
-                       "dimension ", d, " is no multiple of the number of samples; ", otherwise);
+    require<ScheduleError>(is_number || (of_two == factor * samples[0] && of_three == factor * samples[1]), what,
+                           "dimension ", d, " is no multiple of the number of samples; ", otherwise);
     shape.sizes.push_back(is_number ? Size(of_two) : Size::of_samples(factor));
   }
   return shape;
@@ -88,7 +88,7 @@ void TracedShapes::run(const Node& node, Outputs& outputs) {
       return;
     }
   const torch::NoGradGuard no_grad;
-  const KeptGenerator generator;
+  const SavedGenerator generator;
   try {
     TensorFunction call = node.function;
     std::shared_ptr<torch::nn::Module> module;

@@ -1,6 +1,6 @@
 // The shapes and dtypes of the values of a network while it is traced: its calls run with two and with three samples of
 // zeros, so that it shows which sizes go with the number of samples. (Not on LibTorch's meta device: without Python, it
-// has no embedding and no batch normalisation.) Inside this room only.
+// has no embedding and no batch normalisation.) Inside this module only.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class TracedShapes {
   explicit TracedShapes(const TraceSample& sample);
 
   /// Runs what was not run yet of the nodes up to the value's, in evaluation mode, building a layer at a time. Throws
-  /// PlanError, which says why, where the shape is not known.
+  /// ScheduleError, which says why, where the shape is not known.
   TracedShape of(const Graph& graph, const ValueRef& value);
 
  private:

@@ -7,9 +7,9 @@ namespace penstock {
 
 const torch::Tensor& Value::tensor() const {
   if (is_symbolic())
-    throw PlanError(say("forward looks at the contents of '", tracer_->name_of(*this),
-                        "', which has none while the network is traced: put the code that needs them into "
-                        "penstock::apply(name, function, {values})"));
+    throw ScheduleError(say("forward looks at the contents of '", tracer_->name_of(*this),
+                            "', which has none while the network is traced: put the code that needs them into "
+                            "penstock::apply(name, function, {values})"));
   return tensor_;
 }
 
@@ -21,8 +21,8 @@ Values apply(const std::string& name, const TensorFunction& function, const Valu
   for (const Value& input : inputs) tensors.push_back(input.tensor());
   Values results;
   for (torch::Tensor& result : function(tensors)) results.emplace_back(std::move(result));
-  require<PlanError>(static_cast<int>(results.size()) == outputs, "'", name, "' returned ", results.size(),
-                     " values, but says that it returns ", outputs);
+  require<ScheduleError>(static_cast<int>(results.size()) == outputs, "'", name, "' returned ", results.size(),
+                         " values, but says that it returns ", outputs);
   return results;
 }
 
@@ -33,9 +33,10 @@ Values apply_with_constants(const std::string& name, const TensorFunction& funct
   for (const Value& input : inputs) {
     constants.push_back(input.is_symbolic() ? torch::Tensor() : input.tensor());
     if (input.is_symbolic()) symbols.push_back(input);
-    require<PlanError>(input.is_symbolic() || !input.tensor().requires_grad() || !Tracer::among(inputs), "'", name,
-                       "' takes a tensor that requires a gradient, but no pipeline would train it: make it a parameter "
-                       "of a layer, or of the Cell (add_parameter)");
+    require<ScheduleError>(
+        input.is_symbolic() || !input.tensor().requires_grad() || !Tracer::among(inputs), "'", name,
+        "' takes a tensor that requires a gradient, but no pipeline would train it: make it a parameter "
+        "of a layer, or of the Cell (add_parameter)");
   }
   if (symbols.empty() || symbols.size() == inputs.size()) return apply(name, function, inputs, outputs);
   const auto with_constants = [function, constants](const Tensors& given) {

@@ -36,13 +36,13 @@ class Value {
   Value(torch::Tensor tensor) : tensor_(std::move(tensor)) {}  // NOLINT: tensors are values, implicitly
 
   bool is_symbolic() const { return tracer_ != nullptr; }
-  /// The tensor. Throws PlanError, naming the layer that made it, for a symbolic value: use apply() for code that
+  /// The tensor. Throws ScheduleError, naming the layer that made it, for a symbolic value: use apply() for code that
   /// needs to look at sizes or contents.
   const torch::Tensor& tensor() const;
 
   // Of a symbol these are known where the network is traced with a sample (PipelineOptions::sample): the calls so far
   // run with two and three samples of zeros of the sample's shape, a layer built at a time. Otherwise they throw
-  // PlanError, which says so. Dimensions count from the end where they are negative.
+  // ScheduleError, which says so. Dimensions count from the end where they are negative.
   Size size(std::int64_t dimension) const;
   Sizes sizes() const;
   std::int64_t dim() const;
@@ -99,14 +99,14 @@ class Value {
 };
 
 /// Any tensor code as one node of the graph: sizes and data-dependent control flow may live inside `function`.
-/// Throws PlanError when symbolic and real values are mixed.
+/// Throws ScheduleError when symbolic and real values are mixed.
 Values apply(const std::string& name, const TensorFunction& function, const Values& inputs, int outputs);
 Value apply(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
             const Values& inputs);
 
 /// As apply, for functions that work alike on real tensors and symbols: where some of `inputs` are symbols, real ones
 /// among them are constants of the node, the same for every micro-batch - masks made from sizes, tables. Every process
-/// must make the same. Throws PlanError for one that requires a gradient: it would not be trained.
+/// must make the same. Throws ScheduleError for one that requires a gradient: it would not be trained.
 Values apply_with_constants(const std::string& name, const TensorFunction& function, const Values& inputs, int outputs);
 Value apply_with_constants(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
                            const Values& inputs);

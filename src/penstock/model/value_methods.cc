@@ -13,7 +13,7 @@ namespace {
 /// The sizes that a value had while the network was traced; of use where a function is given the number of samples.
 using TracedSizes = std::optional<Sizes>;
 
-/// How many samples there are in `input`, which was `traced`. Throws PlanError where it is not of that shape.
+/// How many samples there are in `input`, which was `traced`. Throws ScheduleError where it is not of that shape.
 std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const std::string& user) {
   std::int64_t samples = 0;
   bool fits = input.dim() == static_cast<std::int64_t>(traced.size());
@@ -27,12 +27,12 @@ std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const s
     expected += (expected.empty() ? "" : ", ") + (size.is_number()     ? say(size.factor())
                                                   : size.factor() == 1 ? std::string("n")
                                                                        : say(size.factor(), "n"));
-  require<PlanError>(fits, user, " is given a value of shape ", input.sizes(),
-                     ", but the network was traced with a sample "
-                     "that makes it [",
-                     expected,
-                     "]: only the number of samples n may change; put what works on other "
-                     "shapes into penstock::apply(name, function, {values})");
+  require<ScheduleError>(fits, user, " is given a value of shape ", input.sizes(),
+                         ", but the network was traced with a sample "
+                         "that makes it [",
+                         expected,
+                         "]: only the number of samples n may change; put what works on other "
+                         "shapes into penstock::apply(name, function, {values})");
   return samples;
 }
 
@@ -53,9 +53,9 @@ Value shaped(const char* name, const Value& value, const Sizes& sizes,
   TracedSizes traced;
   if (has_samples(sizes)) {
     traced = value.sizes();
-    require<PlanError>(has_samples(*traced), name,
-                       " is given the number of samples, but its value has no dimension of "
-                       "samples: put this into penstock::apply(name, function, {values})");
+    require<ScheduleError>(has_samples(*traced), name,
+                           " is given the number of samples, but its value has no dimension of "
+                           "samples: put this into penstock::apply(name, function, {values})");
   }
   const std::string user = name;
   return apply(
@@ -65,7 +65,7 @@ Value shaped(const char* name, const Value& value, const Sizes& sizes,
 /// Into parts whose number is known while the network is traced.
 Values parts_of(const char* name, const Value& value, std::int64_t dimension, std::int64_t size) {
   const auto whole = static_cast<std::int64_t>(value.size(dimension));
-  require<PlanError>(size > 0, name, " into parts of size ", size, ": give at least 1");
+  require<ScheduleError>(size > 0, name, " into parts of size ", size, ": give at least 1");
   return apply(
       name, [=](const Tensors& x) { return x[0].split(size, dimension); }, Values{value},
       static_cast<int>((whole + size - 1) / size));
@@ -81,8 +81,8 @@ Sizes Value::sizes() const {
 Size Value::size(std::int64_t dimension) const {
   const Sizes all = sizes();
   const auto dimensions = static_cast<std::int64_t>(all.size());
-  require<PlanError>(dimension >= -dimensions && dimension < dimensions, "forward asks for the size of dimension ",
-                     dimension, " of a value with ", dimensions, " dimensions");
+  require<ScheduleError>(dimension >= -dimensions && dimension < dimensions, "forward asks for the size of dimension ",
+                         dimension, " of a value with ", dimensions, " dimensions");
   return all[static_cast<std::size_t>(dimension < 0 ? dimension + dimensions : dimension)];
 }
 
@@ -129,7 +129,7 @@ Values Value::split(std::int64_t size, std::int64_t dimension) const {
   return parts_of("split", *this, dimension, size);
 }
 Values Value::chunk(std::int64_t parts, std::int64_t dimension) const {
-  require<PlanError>(parts > 0, "chunk into ", parts, " parts: give at least 1");
+  require<ScheduleError>(parts > 0, "chunk into ", parts, " parts: give at least 1");
   const auto whole = static_cast<std::int64_t>(size(dimension));
   return parts_of("chunk", *this, dimension, (whole + parts - 1) / parts);
 }

@@ -8,8 +8,8 @@
 #include "penstock/plan/calibrate.h"
 #include "penstock/plan/layer_sums.h"
 #include "penstock/plan/planner.h"
-#include "penstock/plan/stage_cutter.h"
 #include "penstock/plan/stage_layers.h"
+#include "penstock/plan/stage_partitioner.h"
 #include "penstock/trace/account.h"
 #include "penstock/trace/text_table.h"
 
@@ -29,9 +29,9 @@ struct Layers {
 };
 
 /// Where `names` stand in `layers`.
-Stages stages_of(const StageLayers& names, const std::vector<LayerCost>& layers, const Schedule& words) {
-  require<DataError>(names.size() == words.rank_of_stage.size(), "the trace names the layers of ", names.size(),
-                     " stages, and its schedule has ", words.rank_of_stage.size());
+Stages stages_of(const StageLayers& names, const std::vector<LayerCost>& layers, const Schedule& instructions) {
+  require<DataError>(names.size() == instructions.rank_of_stage.size(), "the trace names the layers of ", names.size(),
+                     " stages, and its schedule has ", instructions.rank_of_stage.size());
   Stages stages;
   int at = 0;
   for (const auto& stage : names) {
@@ -56,7 +56,7 @@ const std::string* setting(const Trace& trace, const char* name) {
   return found == trace.settings.end() ? nullptr : &found->second;
 }
 
-std::optional<Layers> layers_of(const Trace& trace, const Schedule& words, const Costs& measured,
+std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions, const Costs& measured,
                                 const std::optional<LayerCosts>& given) {
   const std::string* names = setting(trace, layers_setting);
   const std::string* carried = setting(trace, layer_costs_setting);
@@ -64,9 +64,9 @@ std::optional<Layers> layers_of(const Trace& trace, const Schedule& words, const
                        layers_setting, "'): costs of layers tell nothing about it; leave them out");
   if (!names || (!given && !carried)) return std::nullopt;
   const LayerCosts costs = given ? *given : read_layer_costs(*carried);
-  Stages stages = stages_of(read_stage_layers(*names), costs.layers, words);
-  LayerCosts fitted = calibrated(costs, {words, stages, measured});
-  LayerSums sums(fitted, words.micro_batches);
+  Stages stages = stages_of(read_stage_layers(*names), costs.layers, instructions);
+  LayerCosts fitted = calibrated(costs, {instructions, stages, measured});
+  LayerSums sums(fitted, instructions.micro_batches);
   return Layers{std::move(fitted), std::move(stages), std::move(sums)};
 }
 
@@ -77,73 +77,73 @@ class Doctor {
   Doctor& operator=(const Doctor&) = delete;
   Doctor(const Trace& trace, const std::optional<LayerCosts>& given)
       : figures_(account(trace)),
-        words_(strip(trace.schedule)),
+        instructions_(strip(trace.schedule)),
         links_(links_of(trace.schedule)),
         costs_(measured_costs(trace)),
-        layers_(layers_of(trace, words_, costs_, given)),
+        layers_(layers_of(trace, instructions_, costs_, given)),
         between_(figures_.between_steps_ms.value_or(0)) {
-    is_training_ = !words_.is_forward_only();
-    is_split_ = gradient_words(words_).unsplit < 1;
+    is_training_ = !instructions_.is_forward_only();
+    is_split_ = gradient_instructions(instructions_).unsplit < 1;
     if (layers_) {
-      costs_ = costs_of(words_, layers_->stages);
-      cutter_.emplace(layers_->costs, layers_->sums);
+      costs_ = costs_of(instructions_, layers_->stages);
+      partitioner_.emplace(layers_->costs, layers_->sums);
     }
-    now_ = run(words_, costs_).makespan;
+    now_ = run(instructions_, costs_).makespan;
   }
 
   Advice advice() {
-    Advice advice{.step_ms = now_ + between_, .remedies = {}, .sentence = {}};
+    Advice advice{.step_ms = now_ + between_, .recommendations = {}, .sentence = {}};
     const auto consider = [&](const std::optional<Idea>& idea) {
       if (!idea) return;
       const double saved = advice.step_ms > 0 ? 1 - idea->step_ms / advice.step_ms : 0;
-      advice.remedies.push_back({idea->kind, idea->step_ms, saved,
-                                 say(idea->claim, " ", percent(saved), " of a step: ", ms(idea->step_ms),
-                                     " instead of ", ms(advice.step_ms), idea->ending)});
+      advice.recommendations.push_back({idea->kind, idea->step_ms, saved,
+                                        say(idea->claim, " ", percent(saved), " of a step: ", ms(idea->step_ms),
+                                            " instead of ", ms(advice.step_ms), idea->ending)});
     };
     if (is_training_) {
       consider(other_schedule());
       consider(fused());
     }
-    consider(layers_ ? other_cut() : even_cut());
+    consider(layers_ ? other_partition() : even_partition());
     consider(instant_messages());
     consider(instant_update());
     consider(punctual_loader());
-    std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
-                     [](const Remedy& a, const Remedy& b) { return a.saved > b.saved; });
-    advice.sentence = advice.remedies.empty() || advice.remedies.front().saved < least_saving
+    std::stable_sort(advice.recommendations.begin(), advice.recommendations.end(),
+                     [](const Recommendation& a, const Recommendation& b) { return a.saved > b.saved; });
+    advice.sentence = advice.recommendations.empty() || advice.recommendations.front().saved < least_saving
                           ? nothing_found()
-                          : say("What would help most: ", advice.remedies.front().sentence, ".");
+                          : say("What would help most: ", advice.recommendations.front().sentence, ".");
     return advice;
   }
 
  private:
-  /// A remedy in the making.
+  /// A recommendation in the making.
   struct Idea {
-    RemedyKind kind;
+    RecommendationKind kind;
     double step_ms;
     std::string claim;  // what would save
     std::string ending = {};
   };
 
-  Costs costs_of(const Schedule& words, const Stages& stages) const {
-    return stage_costs(layers_->sums, words.rank_of_stage, stages);
+  Costs costs_of(const Schedule& instructions, const Stages& stages) const {
+    return stage_costs(layers_->sums, instructions.rank_of_stage, stages);
   }
 
   /// Skip links are those of the stages, whoever runs them.
-  Simulation run(const Schedule& words, const Costs& costs) const {
-    if (words.stage_count() != words_.stage_count()) return simulate(words, costs);
-    return simulate(words, costs, {.links = links_, .keep_slots = false});
+  Simulation run(const Schedule& instructions, const Costs& costs) const {
+    if (instructions.stage_count() != instructions_.stage_count()) return simulate(instructions, costs);
+    return simulate(instructions, costs, {.links = links_, .keep_slots = false});
   }
 
-  bool fits(const Schedule& words, const Stages& stages) const {
+  bool fits(const Schedule& instructions, const Stages& stages) const {
     if (!layers_->costs.memory_cap_bytes) return true;
-    const std::vector<double> bytes = memory_bytes(layers_->sums, words, stages);
+    const std::vector<double> bytes = memory_bytes(layers_->sums, instructions, stages);
     return *std::max_element(bytes.begin(), bytes.end()) <= *layers_->costs.memory_cap_bytes;
   }
 
-  /// `words` with their cut.
+  /// `words` with their partition.
   struct Attempt {
-    Schedule words;
+    Schedule instructions;
     Stages stages;  // none where layers are not known
     double makespan = std::numeric_limits<double>::infinity();
     double most_held = 0;  // activations, on the fullest rank
@@ -159,43 +159,47 @@ class Doctor {
     return *std::max_element(simulation.peak_activations.begin(), simulation.peak_activations.end());
   }
 
-  /// The fastest of the cuts for `words` that fit.
-  Attempt with_best_cut(Schedule words) {
-    Attempt best{.words = std::move(words), .stages = {}};
-    for (const StageCut& cut : cutter_->cuts(best.words)) {
-      const double makespan = run(best.words, costs_of(best.words, cut.stages)).makespan;
-      if (makespan < best.makespan && fits(best.words, cut.stages)) {
+  /// The fastest of the partitions for `words` that fit.
+  Attempt with_best_partition(Schedule instructions) {
+    Attempt best{.instructions = std::move(instructions), .stages = {}};
+    for (const StagePartition& partition : partitioner_->partitions(best.instructions)) {
+      const double makespan = run(best.instructions, costs_of(best.instructions, partition.stages)).makespan;
+      if (makespan < best.makespan && fits(best.instructions, partition.stages)) {
         best.makespan = makespan;
-        best.stages = cut.stages;
+        best.stages = partition.stages;
       }
     }
     return best;
   }
 
-  /// A generator's words in the run's own weight mode; with the run's cut where the stages are as many.
+  /// A generator's instructions in the run's own weight mode; with the run's partition where the stages are as many.
   std::optional<Attempt> attempt_with(const Generator& generator, int chunks) {
-    const ScheduleShape shape{words_.rank_count(), words_.micro_batches, chunks};
-    const bool has_own_cut = words_.stage_count() == shape.ranks * chunks;
-    const auto in_mode = [&](Schedule words) { return has_fused_w(words_) ? fuse_w(words) : words; };
+    const ScheduleShape shape{instructions_.rank_count(), instructions_.micro_batches, chunks};
+    const bool has_own_partition = instructions_.stage_count() == shape.ranks * chunks;
+    const auto in_mode = [&](Schedule instructions) {
+      return has_fused_w(instructions_) ? fuse_w(instructions) : instructions;
+    };
     Costs costs = costs_;
-    Attempt attempt{.words = in_mode(generate(generator.name, shape)), .stages = layers_ ? layers_->stages : Stages{}};
-    if (!has_own_cut) attempt = with_best_cut(std::move(attempt.words));
+    Attempt attempt{.instructions = in_mode(generate(generator.name, shape)),
+                    .stages = layers_ ? layers_->stages : Stages{}};
+    if (!has_own_partition) attempt = with_best_partition(std::move(attempt.instructions));
     if (layers_ && attempt.stages.empty()) return std::nullopt;
-    if (layers_) costs = costs_of(attempt.words, attempt.stages);
-    attempt.words = in_mode(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}));
+    if (layers_) costs = costs_of(attempt.instructions, attempt.stages);
+    attempt.instructions = in_mode(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}));
     // Of a B that the run never split, the halves are not known.
-    if (!layers_ && !is_split_ && gradient_words(attempt.words).unsplit < 1) return std::nullopt;
-    if (attempt.words.orders == words_.orders || (layers_ && !fits(attempt.words, attempt.stages))) return std::nullopt;
-    const Simulation simulation = run(attempt.words, costs);
+    if (!layers_ && !is_split_ && gradient_instructions(attempt.instructions).unsplit < 1) return std::nullopt;
+    if (attempt.instructions.orders == instructions_.orders || (layers_ && !fits(attempt.instructions, attempt.stages)))
+      return std::nullopt;
+    const Simulation simulation = run(attempt.instructions, costs);
     attempt.makespan = simulation.makespan;
     attempt.most_held = most_held(simulation);
     return attempt;
   }
 
   std::optional<Idea> other_schedule() {
-    const int p = words_.rank_count();
-    if (words_.stage_count() % p != 0) return std::nullopt;
-    const int own = words_.stage_count() / p;
+    const int p = instructions_.rank_count();
+    if (instructions_.stage_count() % p != 0) return std::nullopt;
+    const int own = instructions_.stage_count() / p;
     std::optional<Attempt> best;
     for (const Generator& generator : generators()) {
       if (generate(generator.name, {p, 1, generator.default_chunks}).is_forward_only()) continue;
@@ -207,51 +211,52 @@ class Doctor {
       }
     }
     if (!best) return std::nullopt;
-    const int chunks = best->words.stage_count() / p;
-    return Idea{RemedyKind::schedule, best->makespan + between_,
-                say("schedule '", best->words.name, "'", chunks > 1 ? say(" with ", chunks, " chunks per rank") : "",
-                    " in place of '", words_.name, "' would save"),
-                more_memory(best->most_held)};
+    const int chunks = best->instructions.stage_count() / p;
+    return Idea{
+        RecommendationKind::schedule, best->makespan + between_,
+        say("schedule '", best->instructions.name, "'", chunks > 1 ? say(" with ", chunks, " chunks per rank") : "",
+            " in place of '", instructions_.name, "' would save"),
+        more_memory(best->most_held)};
   }
 
-  /// What faster words need besides.
+  /// What faster instructions need besides.
   std::string more_memory(double then) const {
-    const double now = most_held(run(words_, costs_));
+    const double now = most_held(run(instructions_, costs_));
     if (then <= now * (1 + rounding)) return "";
     return say("; its fullest rank holds ", fixed(then, 2), " micro-batches and not ", fixed(now, 2));
   }
 
   std::optional<Idea> fused() {
     if (!layers_ || !layers_->sums.has_fused()) return std::nullopt;
-    const Schedule words = fuse_w(words_);
-    if (words.orders == words_.orders || !fits(words, layers_->stages)) return std::nullopt;
-    const Simulation simulation = run(words, costs_);
-    return Idea{RemedyKind::fused, simulation.makespan + between_,
+    const Schedule instructions = fuse_w(instructions_);
+    if (instructions.orders == instructions_.orders || !fits(instructions, layers_->stages)) return std::nullopt;
+    const Simulation simulation = run(instructions, costs_);
+    return Idea{RecommendationKind::fused, simulation.makespan + between_,
                 "fused weight gradients (--weight-gradients fused) would save", more_memory(most_held(simulation))};
   }
 
-  /// What a stage takes for one micro-batch, in the words of the run, and its part of the update.
+  /// What a stage takes for one micro-batch, in the instructions of the run, and its part of the update.
   double weight_of(std::size_t stage) const {
     const auto at = [&](const std::vector<double>& list) { return list[list.size() == 1 ? 0 : stage]; };
-    if (layers_) return layers_->sums.work_and_update(layers_->stages[stage], gradient_words(words_));
+    if (layers_) return layers_->sums.work_and_update(layers_->stages[stage], gradient_instructions(instructions_));
     return at(costs_.forward) + at(costs_.input_grad) + at(costs_.weight_grad) +
-           at(costs_.update) / words_.micro_batches;
+           at(costs_.update) / instructions_.micro_batches;
   }
 
   /// "stage 1 is 18.0 % heavier than stage 0"; of ranks, where they have several stages.
   std::string imbalance() const {
-    const bool by_stage = words_.stage_count() == words_.rank_count();
-    std::vector<double> weights(words_.orders.size(), 0);
-    for (std::size_t s = 0; s < words_.rank_of_stage.size(); ++s)
-      weights[by_stage ? s : words_.rank_of_stage[s].index()] += weight_of(s);
+    const bool by_stage = instructions_.stage_count() == instructions_.rank_count();
+    std::vector<double> weights(instructions_.orders.size(), 0);
+    for (std::size_t s = 0; s < instructions_.rank_of_stage.size(); ++s)
+      weights[by_stage ? s : instructions_.rank_of_stage[s].index()] += weight_of(s);
     const auto [least, most] = std::minmax_element(weights.begin(), weights.end());
     const char* what = by_stage ? "stage " : "rank ";
     return say(what, most - weights.begin(), " is ", *least > 0 ? percent(*most / *least - 1) : "infinitely",
                " heavier than ", what, least - weights.begin());
   }
 
-  std::optional<Idea> other_cut() {
-    const Attempt best = with_best_cut(words_);
+  std::optional<Idea> other_partition() {
+    const Attempt best = with_best_partition(instructions_);
     if (best.stages.empty() || best.stages == layers_->stages) return std::nullopt;
     std::string moves;
     for (std::size_t s = 0; s + 1 < best.stages.size(); ++s) {
@@ -262,23 +267,25 @@ class Doctor {
       moves += say(moves.empty() ? "" : ", ", "after layer '", last_of(best.stages), "' instead of '",
                    last_of(layers_->stages), "'");
     }
-    return Idea{RemedyKind::cut, best.makespan + between_, say(imbalance(), ": to cut ", moves, " would save")};
+    return Idea{RecommendationKind::partition, best.makespan + between_,
+                say(imbalance(), ": to partition ", moves, " would save")};
   }
 
-  std::optional<Idea> even_cut() {
-    if (words_.stage_count() == 1) return std::nullopt;
+  std::optional<Idea> even_partition() {
+    if (instructions_.stage_count() == 1) return std::nullopt;
     Costs even = costs_;
     for (std::vector<double>* list : {&even.forward, &even.input_grad, &even.weight_grad, &even.update})
       *list = {std::accumulate(list->begin(), list->end(), 0.0) / static_cast<double>(list->size())};
-    return Idea{RemedyKind::even_cut, run(words_, even).makespan + between_,
-                say(imbalance(), ": an even cut would save up to"), "; --cut time or --schedule auto comes near it"};
+    return Idea{RecommendationKind::even_partition, run(instructions_, even).makespan + between_,
+                say(imbalance(), ": an even partition would save up to"),
+                "; --partition time or --schedule auto comes near it"};
   }
 
   std::optional<Idea> instant_messages() {
     if (costs_.message <= 0) return std::nullopt;
     Costs instant = costs_;
     instant.message = 0;
-    return Idea{RemedyKind::messages, run(words_, instant).makespan + between_,
+    return Idea{RecommendationKind::messages, run(instructions_, instant).makespan + between_,
                 say("messages are on their way for ", ms(costs_.message), " each: faster ones would save up to")};
   }
 
@@ -287,13 +294,13 @@ class Doctor {
     if (most <= 0) return std::nullopt;
     Costs instant = costs_;
     instant.update = {0};
-    return Idea{RemedyKind::update, run(words_, instant).makespan + between_,
+    return Idea{RecommendationKind::update, run(instructions_, instant).makespan + between_,
                 say("the optimiser's step takes up to ", ms(most), ": a faster one would save up to")};
   }
 
   std::optional<Idea> punctual_loader() {
     if (between_ <= 0) return std::nullopt;
-    return Idea{RemedyKind::loader, now_,
+    return Idea{RecommendationKind::loader, now_,
                 say("steps start ", ms(between_), " late: batches that are ready in time would save")};
   }
 
@@ -309,11 +316,11 @@ class Doctor {
   }
 
   Account figures_;
-  Schedule words_;
+  Schedule instructions_;
   Links links_;
   Costs costs_;  // of the run's stages, in ms
   std::optional<Layers> layers_;
-  std::optional<StageCutter> cutter_;  // for as many searches as there are placements
+  std::optional<StagePartitioner> partitioner_;  // for as many searches as there are placements
   double between_ = 0;
   double now_ = 0;
   bool is_training_ = false;
@@ -322,15 +329,15 @@ class Doctor {
 
 }  // namespace
 
-const char* to_string(RemedyKind kind) {
+const char* to_string(RecommendationKind kind) {
   switch (kind) {
-    case RemedyKind::schedule: return "schedule";
-    case RemedyKind::fused: return "fused";
-    case RemedyKind::cut: return "cut";
-    case RemedyKind::even_cut: return "even_cut";
-    case RemedyKind::messages: return "messages";
-    case RemedyKind::update: return "update";
-    case RemedyKind::loader: return "loader";
+    case RecommendationKind::schedule: return "schedule";
+    case RecommendationKind::fused: return "fused";
+    case RecommendationKind::partition: return "cut";
+    case RecommendationKind::even_partition: return "even_cut";
+    case RecommendationKind::messages: return "messages";
+    case RecommendationKind::update: return "update";
+    case RecommendationKind::loader: return "loader";
   }
   return "";
 }

@@ -24,21 +24,21 @@ struct Fit {
 
 /// Applies what was measured of stage `s` to its layers.
 void fit_stage(std::size_t s, const MeasuredRun& run, const LayerSums& told, std::vector<LayerCost>& layers) {
-  const Stretch stretch = run.stages[s];
-  const int count = stretch.end - stretch.begin;
-  const GradientWords words = gradient_words(run.words);
+  const LayerRange range = run.stages[s];
+  const int count = range.end - range.begin;
+  const GradientInstructions instructions = gradient_instructions(run.instructions);
   const double told_w =
-      told.weight_grad(stretch) + words.fused * (told.weight_grad_fused(stretch) - told.weight_grad(stretch));
+      told.weight_grad(range) + instructions.fused * (told.weight_grad_fused(range) - told.weight_grad(range));
   const double measured_b = run.costs.input_grad[s] + run.costs.weight_grad[s];
-  const bool is_split = words.unsplit < 1;
-  const Fit forward(run.costs.forward[s], told.forward(stretch), count);
-  const Fit update(run.costs.update[s], told.update(stretch), count);
-  const Fit backward(measured_b, is_split ? told.input_grad(stretch) + told_w : told.backward(stretch), count);
-  const Fit input_grad = is_split ? Fit(run.costs.input_grad[s], told.input_grad(stretch), count) : backward;
+  const bool is_split = instructions.unsplit < 1;
+  const Fit forward(run.costs.forward[s], told.forward(range), count);
+  const Fit update(run.costs.update[s], told.update(range), count);
+  const Fit backward(measured_b, is_split ? told.input_grad(range) + told_w : told.backward(range), count);
+  const Fit input_grad = is_split ? Fit(run.costs.input_grad[s], told.input_grad(range), count) : backward;
   // Where nothing is known of B's halves, I is all of it.
   Fit weight_grad = is_split ? Fit(run.costs.weight_grad[s], told_w, count) : backward;
   if (!is_split) weight_grad.addend = 0;
-  for (int at = stretch.begin; at < stretch.end; ++at) {
+  for (int at = range.begin; at < range.end; ++at) {
     LayerCost& layer = layers[static_cast<std::size_t>(at)];
     layer.forward = forward(layer.forward);
     layer.input_grad = input_grad(layer.input_grad);
@@ -52,16 +52,16 @@ void fit_stage(std::size_t s, const MeasuredRun& run, const LayerSums& told, std
 }  // namespace
 
 LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run) {
-  const int m = run.words.micro_batches;
+  const int m = run.instructions.micro_batches;
   const LayerSums told(costs, m);
   LayerCosts fitted = costs;
   fitted.time_unit = "ms";
-  fitted.ranks = run.words.rank_count();
+  fitted.ranks = run.instructions.rank_count();
   fitted.samples = m;  // of one micro-batch each
   fitted.micro_batch_size = 1;
   fitted.micro_batches = {m};
-  fitted.word_overhead = 0;  // what words took has it in it, and what the cache spared them
-  fitted.cache_bytes = 0;    // so what it would spare is not looked at
+  fitted.instruction_overhead = 0;  // what instructions took has it in it, and what the cache spared them
+  fitted.cache_bytes = 0;           // so what it would spare is not looked at
   const auto measured_size = static_cast<double>(costs.micro_batch_size);
   const double mean = static_cast<double>(costs.samples) / m / measured_size;
   const double largest = std::ceil(static_cast<double>(costs.samples) / m) / measured_size;
@@ -73,7 +73,7 @@ LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run) {
     layer.boundary_bytes *= mean;
   }
   for (std::size_t s = 0; s < run.stages.size(); ++s) fit_stage(s, run, told, fitted.layers);
-  const double told_message = stage_costs(told, run.words.rank_of_stage, run.stages).message;
+  const double told_message = stage_costs(told, run.instructions.rank_of_stage, run.stages).message;
   if (told_message > 0 && run.costs.message > 0) {
     const double slower = run.costs.message / told_message;
     fitted.link.latency *= slower;

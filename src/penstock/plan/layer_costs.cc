@@ -24,7 +24,7 @@ constexpr double most_bytes = 1e14;
 constexpr double most_time = 1e15;  // sums stay far from what a double can hold
 constexpr double least_bandwidth = 1e-6;
 constexpr std::size_t most_layers = 65535;
-constexpr double most_contention = 1e6;
+constexpr double largest_slowdown = 1e6;
 
 double bytes(const StrictValue& value) {
   const double amount = value.amount();
@@ -47,11 +47,11 @@ double bandwidth(const StrictValue& value) {
   return amount;
 }
 
-double contention(const StrictValue& value) {
+double slowdown_under_load(const StrictValue& value) {
   const double factor = value.amount();
-  require<DataError>(factor > 0 && factor <= most_contention, value.place(), " is ", factor,
+  require<DataError>(factor > 0 && factor <= largest_slowdown, value.place(), " is ", factor,
                      ": it is a factor above 0, 1 where ranks do not slow each other down, and at most ",
-                     most_contention);
+                     largest_slowdown);
   return factor;
 }
 
@@ -62,7 +62,7 @@ std::string name(const StrictValue& value) {
   return text;
 }
 
-/// A list of layers' names, as --cut takes it, has commas between them.
+/// A list of layers' names, as --partition takes it, has commas between them.
 std::string layer_name(const StrictValue& value) {
   std::string text = name(value);
   require<DataError>(text.find(',') == std::string::npos, value.place(), " is '", text,
@@ -71,9 +71,9 @@ std::string layer_name(const StrictValue& value) {
 }
 
 LayerCost read_layer(const StrictValue& layer) {
-  layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
-                         "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
-                         "update"});
+  layer.require_rank_contexts({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
+                               "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
+                               "update"});
   LayerCost read{.name = layer_name(layer["name"]),
                  .forward = time(layer["forward"]),
                  .input_grad = time(layer["input_grad"]),
@@ -123,9 +123,9 @@ LayerCosts read_layer_costs(std::string_view text) {
   require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", version,
                      " in its one object: docs/cost_file.md tells the form");
   root[version_key].whole(version, version);
-  root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
-                        "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",
-                        "kernels", "layers"});
+  root.require_rank_contexts({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
+                              "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes",
+                              "contention", "kernels", "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
@@ -133,14 +133,14 @@ LayerCosts read_layer_costs(std::string_view text) {
   costs.micro_batch_size = root["micro_batch_size"].whole(1, most_samples);
   if (root.has("micro_batches")) costs.micro_batches = read_micro_batches(root["micro_batches"], costs.samples);
   const StrictValue link = root["link"];
-  link.require_members({"bytes_per_unit", "latency"});
+  link.require_rank_contexts({"bytes_per_unit", "latency"});
   costs.link = {bandwidth(link["bytes_per_unit"]), time(link["latency"])};
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
-  if (root.has("word_overhead")) costs.word_overhead = time(root["word_overhead"]);
-  if (root.has("spread")) costs.spread = root["spread"].share();
+  if (root.has("word_overhead")) costs.instruction_overhead = time(root["word_overhead"]);
+  if (root.has("spread")) costs.time_variation = root["spread"].share();
   if (root.has("cache_bytes")) costs.cache_bytes = bytes(root["cache_bytes"]);
   if (root.has("memory_cap_bytes")) costs.memory_cap_bytes = bytes(root["memory_cap_bytes"]);
-  if (root.has("contention")) costs.contention = contention(root["contention"]);
+  if (root.has("contention")) costs.slowdown_under_load = slowdown_under_load(root["contention"]);
   if (root.has("kernels")) costs.kernels = root["kernels"].lines();
   costs.layers = read_layers(root["layers"]);
   return costs;
@@ -160,11 +160,11 @@ std::string write_layer_costs(const LayerCosts& costs) {
   if (!costs.micro_batches.empty()) document["micro_batches"] = costs.micro_batches;
   document["link"] = {{"bytes_per_unit", costs.link.bytes_per_unit}, {"latency", costs.link.latency}};
   if (costs.weight_share != 1) document["weight_share"] = costs.weight_share;
-  if (costs.word_overhead != 0) document["word_overhead"] = costs.word_overhead;
-  if (costs.spread != 0) document["spread"] = costs.spread;
+  if (costs.instruction_overhead != 0) document["word_overhead"] = costs.instruction_overhead;
+  if (costs.time_variation != 0) document["spread"] = costs.time_variation;
   if (costs.cache_bytes != 0) document["cache_bytes"] = whole(costs.cache_bytes);
   if (costs.memory_cap_bytes) document["memory_cap_bytes"] = whole(*costs.memory_cap_bytes);
-  if (costs.contention != 1) document["contention"] = costs.contention;
+  if (costs.slowdown_under_load != 1) document["contention"] = costs.slowdown_under_load;
   if (!costs.kernels.empty()) document["kernels"] = lines_of(costs.kernels);
   document["layers"] = ordered_json::array();
   for (const LayerCost& layer : costs.layers) {

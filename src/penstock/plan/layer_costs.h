@@ -23,7 +23,7 @@ struct LayerCost {
   std::optional<double> weight_grad_fused = {};
   /// B where it is not split into I and W, and keeps nothing for later; none: input_grad + weight_grad.
   std::optional<double> backward = {};
-  /// F and I where the cache keeps the layer's parameters from the word before; none: forward, input_grad.
+  /// F and I where the cache keeps the layer's parameters from the instruction before; none: forward, input_grad.
   std::optional<double> forward_cached = {};
   std::optional<double> input_grad_cached = {};
   double update = 0;  // the optimiser's step for this layer: once per step, whatever the micro-batch
@@ -47,14 +47,14 @@ struct LayerCosts {
   std::vector<int> micro_batches;     // m's to try; empty: samples / micro_batch_size, rounded up
   LinkSpeed link;
   double weight_share = 1;                 // of activation_bytes: what W still needs when I has run
-  double word_overhead = 0;                // every F, B, I or W takes this besides, whatever its size
-  double spread = 0;                       // of a word's time: SimulateOptions::spread
+  double instruction_overhead = 0;         // every F, B, I or W takes this besides, whatever its size
+  double time_variation = 0;               // of an instruction's time: SimulateOptions::time_variation
   double cache_bytes = 0;                  // a rank's cache: docs/cost_file.md
   std::optional<double> memory_cap_bytes;  // per rank
-  /// How much slower words run while all ranks compute than alone on the machine. The layers' figures hold it already:
+  /// How much slower instructions run while all ranks compute than alone on the machine. The layers' figures hold it already:
   /// it is here for people.
-  double contention = 1;
-  /// The kernels that were timed, lines of text as PipelineOptions::kernel_book has them, for who runs the plan:
+  double slowdown_under_load = 1;
+  /// The kernels that were timed, lines of text as PipelineOptions::kernel_selection has them, for who runs the plan:
   /// nothing here looks into them. Empty: the usual ones.
   std::string kernels = {};
   std::vector<LayerCost> layers;  // in order of execution

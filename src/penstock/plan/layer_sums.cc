@@ -25,7 +25,7 @@ std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<st
 
 LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     : weight_share_(costs.weight_share),
-      word_overhead_(costs.word_overhead),
+      instruction_overhead_(costs.instruction_overhead),
       cache_bytes_(costs.cache_bytes),
       ranks_(costs.ranks),
       micro_batches_(micro_batches) {
@@ -33,7 +33,7 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
   const double mean = static_cast<double>(costs.samples) / micro_batches / measured;
   const double largest = std::ceil(static_cast<double>(costs.samples) / micro_batches) / measured;
   for (Sums* sums : {&forward_, &input_grad_, &weight_grad_, &weight_grad_fused_, &backward_, &update_,
-                     &forward_spared_, &input_grad_spared_, &activation_bytes_, &parameter_bytes_})
+                     &forward_cache_saving_, &input_grad_cache_saving_, &activation_bytes_, &parameter_bytes_})
     sums->push_back(0);
   message_.push_back(0);
   for (const LayerCost& layer : costs.layers) {
@@ -48,8 +48,8 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     const auto spared = [&](double cost, double cached) {
       return std::clamp((cost - cached) * mean, 0.0, layer.update);
     };
-    add(forward_spared_, spared(layer.forward, layer.forward_cached.value_or(layer.forward)));
-    add(input_grad_spared_, spared(layer.input_grad, layer.input_grad_cached.value_or(layer.input_grad)));
+    add(forward_cache_saving_, spared(layer.forward, layer.forward_cached.value_or(layer.forward)));
+    add(input_grad_cache_saving_, spared(layer.input_grad, layer.input_grad_cached.value_or(layer.input_grad)));
     has_fused_ = has_fused_ || layer.weight_grad_fused;
     has_backward_ = has_backward_ || layer.backward;
     add(activation_bytes_, std::ceil(layer.activation_bytes * largest));
@@ -59,35 +59,35 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
   }
 }
 
-double LayerSums::work(Stretch stretch, const GradientWords& words) const {
-  if (words == GradientWords{}) return forward(stretch) + input_grad(stretch) + weight_grad(stretch);
-  const double b = has_backward_ ? backward(stretch) : input_grad(stretch) + weight_grad(stretch);
-  if (words.unsplit == 1) return forward(stretch) + b;
-  double w = weight_grad(stretch);
-  if (has_fused_ && words.fused > 0) w += words.fused * (weight_grad_fused(stretch) - w);
-  return forward(stretch) + (1 - words.unsplit) * (input_grad(stretch) + w) + words.unsplit * b;
+double LayerSums::work(LayerRange range, const GradientInstructions& instructions) const {
+  if (instructions == GradientInstructions{}) return forward(range) + input_grad(range) + weight_grad(range);
+  const double b = has_backward_ ? backward(range) : input_grad(range) + weight_grad(range);
+  if (instructions.unsplit == 1) return forward(range) + b;
+  double w = weight_grad(range);
+  if (has_fused_ && instructions.fused > 0) w += instructions.fused * (weight_grad_fused(range) - w);
+  return forward(range) + (1 - instructions.unsplit) * (input_grad(range) + w) + instructions.unsplit * b;
 }
 
-double LayerSums::newly_kept(Stretch stretch) const {
+double LayerSums::newly_kept(LayerRange range) const {
   const double usual = kept(parameter_bytes({0, layers()}) / 2 / ranks_);
-  return usual < 1 ? std::max(0.0, kept(parameter_bytes(stretch) / 2) - usual) / (1 - usual) : 0;
+  return usual < 1 ? std::max(0.0, kept(parameter_bytes(range) / 2) - usual) / (1 - usual) : 0;
 }
 
-double LayerSums::weight_grad_spared(Stretch stretch) const {
+double LayerSums::weight_grad_cache_saving(LayerRange range) const {
   if (!has_cache() || !has_fused() || micro_batches_ == 1) return 0;
-  const double once_per_w = (weight_grad(stretch) - weight_grad_fused(stretch)) * micro_batches_ / (micro_batches_ - 1);
-  return std::clamp(once_per_w, 0.0, update(stretch)) * kept(parameter_bytes(stretch));
+  const double once_per_w = (weight_grad(range) - weight_grad_fused(range)) * micro_batches_ / (micro_batches_ - 1);
+  return std::clamp(once_per_w, 0.0, update(range)) * kept(parameter_bytes(range));
 }
 
-GradientWords gradient_words(const Schedule& schedule) {
+GradientInstructions gradient_instructions(const Schedule& schedule) {
   double unsplit = 0;
   double split = 0;
-  double singly = 0;  // in W's of one micro-batch, as simulate() prices a W over some of them
+  double singly = 0;  // in W's of one micro-batch, as simulate() costs a W over some of them
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order) {
-      if (word.op() == Op::backward) ++unsplit;
-      if (word.op() != Op::weight_grad) continue;
-      const int group = word.micro_batch_count();
+    for (const Instruction& instruction : order) {
+      if (instruction.op() == Op::backward) ++unsplit;
+      if (instruction.op() != Op::weight_grad) continue;
+      const int group = instruction.micro_batch_count();
       split += group;
       singly += group == 1 ? 1 : static_cast<double>(schedule.micro_batches - group) / (schedule.micro_batches - 1);
     }
@@ -101,10 +101,11 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
               .update = {0},
               .message = 0,
               .weight_share = sums.weight_share(),
-              .overhead = sums.word_overhead()};
+              .overhead = sums.instruction_overhead()};
   if (sums.has_update()) costs.update.clear();
   if (sums.has_cache()) {
-    for (auto* spared : {&costs.forward_spared, &costs.input_grad_spared, &costs.weight_grad_spared}) spared->clear();
+    for (auto* spared : {&costs.forward_cache_saving, &costs.input_grad_cache_saving, &costs.weight_grad_cache_saving})
+      spared->clear();
   }
   for (std::size_t s = 0; s < stages.size(); ++s) {
     costs.forward.push_back(sums.forward(stages[s]));
@@ -114,9 +115,9 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
     if (sums.has_backward()) costs.backward.push_back(sums.backward(stages[s]));
     if (sums.has_update()) costs.update.push_back(sums.update(stages[s]));
     if (sums.has_cache()) {
-      costs.forward_spared.push_back(sums.forward_spared(stages[s]));
-      costs.input_grad_spared.push_back(sums.input_grad_spared(stages[s]));
-      costs.weight_grad_spared.push_back(sums.weight_grad_spared(stages[s]));
+      costs.forward_cache_saving.push_back(sums.forward_cache_saving(stages[s]));
+      costs.input_grad_cache_saving.push_back(sums.input_grad_cache_saving(stages[s]));
+      costs.weight_grad_cache_saving.push_back(sums.weight_grad_cache_saving(stages[s]));
     }
     if (s > 0 && rank_of_stage[s] != rank_of_stage[s - 1])
       costs.message = std::max(costs.message, sums.message(stages[s].begin));
@@ -136,16 +137,16 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
     std::vector<Held> held(chunks[rank]);
     std::vector<double> live(chunks[rank], 0);
     std::set<std::vector<double>> moments;
-    for (const Instruction& word : schedule.orders[rank]) {
-      if (!is_compute(word.op())) continue;
-      const std::size_t own = chunk[word.stage().index()];
-      const int contexts = word.micro_batch_count();
-      if (word.op() == Op::forward) ++held[own].before_i;
-      if (word.op() == Op::backward || word.op() == Op::input_grad) --held[own].before_i;
-      if (word.op() == Op::input_grad) ++held[own].before_w;
-      if (word.op() == Op::weight_grad) held[own].before_w -= contexts;
+    for (const Instruction& instruction : schedule.orders[rank]) {
+      if (!is_compute(instruction.op())) continue;
+      const std::size_t own = chunk[instruction.stage().index()];
+      const int contexts = instruction.micro_batch_count();
+      if (instruction.op() == Op::forward) ++held[own].before_i;
+      if (instruction.op() == Op::backward || instruction.op() == Op::input_grad) --held[own].before_i;
+      if (instruction.op() == Op::input_grad) ++held[own].before_w;
+      if (instruction.op() == Op::weight_grad) held[own].before_w -= contexts;
       live[own] = held[own].before_i + weight_share * held[own].before_w;
-      if (word.op() == Op::forward) moments.insert(live);
+      if (instruction.op() == Op::forward) moments.insert(live);
     }
     LiveContexts& most = live_of_rank.emplace_back();
     // Descending: what exceeds a moment everywhere comes before it.
@@ -156,10 +157,10 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
   return live_of_rank;
 }
 
-double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const Stretch> stages) {
+double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages) {
   double parameters = 0;
   double activations = 0;
-  for (const Stretch& stage : stages) parameters += sums.parameter_bytes(stage);
+  for (const LayerRange& stage : stages) parameters += sums.parameter_bytes(stage);
   for (const std::vector<double>& moment : live) {
     double held = 0;
     for (std::size_t k = 0; k < stages.size(); ++k) held += moment[k] * sums.activation_bytes(stages[k]);
@@ -172,7 +173,7 @@ std::vector<double> memory_bytes(const LayerSums& sums, const Schedule& schedule
   const std::vector<LiveContexts> live = live_contexts(schedule, sums.weight_share());
   std::vector<double> bytes;
   for (std::size_t rank = 0; rank < live.size(); ++rank) {
-    std::vector<Stretch> own;
+    std::vector<LayerRange> own;
     for (std::size_t s = 0; s < stages.size(); ++s)
       if (schedule.rank_of_stage[s].index() == rank) own.push_back(stages[s]);
     bytes.push_back(memory_bytes(sums, live[rank], own));

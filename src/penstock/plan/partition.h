@@ -1,60 +1,38 @@
-// The exact cut of a list of layers into stages, for any number of stages per rank: the search alone. What a cut costs
-// is the caller's to say.
+// Partitioning a list of layers into contiguous stages. Pure functions: any thread may call them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <optional>
-#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/base/ids.h"
 
 namespace penstock {
 
-/// The layers begin..end-1.
-struct Stretch {
-  int begin = 0;
-  int end = 0;
-
-  friend bool operator==(const Stretch&, const Stretch&) = default;
+/// What the partitioner needs to know of one layer, in order of execution.
+struct LayerSize {
+  std::string name;
+  std::int64_t parameters = 0;
 };
 
-/// One stretch per stage, in order, none empty.
-using Stages = std::vector<Stretch>;
+/// Which stage each layer goes to: ascending, one entry per layer.
+using Partition = std::vector<StageId>;
 
-/// `stages` are those of one rank, ascending, or the first few of them.
-using RankPrice = std::function<double(Rank rank, std::span<const Stretch> stages)>;
+/// The smallest possible largest stage, counted in parameters; no stage is empty while there are layers enough (fewer
+/// layers than stages are partitioned as partition_uniformly does). Exact. Among the partitions that reach it, the most even one (the
+/// smallest sum of squared stage sizes); then the one whose last stages have the fewest layers, so that a layer without
+/// parameters, an activation say, stays with the layer before it.
+/// Throws ScheduleError when stages < 1 and for a negative size.
+Partition partition_by_parameters(const std::vector<LayerSize>& layers, int stages);
 
-/// Cut the layers so that the dearest rank is as cheap as can be.
-struct PartitionProblem {
-  int layers = 0;
-  std::vector<Rank> rank_of_stage;
-  /// What all stages of a rank cost together; infinity where they may not be.
-  RankPrice price;
-  /// At most `price`, also of the first few stages, and never less when a stretch grows.
-  RankPrice least;
-  /// The prices of all ranks sum up to at least the shares of all stretches, however they are cut.
-  std::function<double(Stretch)> share;
-};
+/// n/S layers each; the last stages take one more where it does not divide (10 layers on 4: 2, 2, 3, 3), so that with
+/// fewer layers than stages the first stages are empty. Throws ScheduleError when stages < 1.
+Partition partition_uniformly(const std::vector<LayerSize>& layers, int stages);
 
-struct Partition {
-  Stages stages;
-  double price = 0;   // of the dearest rank
-  bool exact = true;  // false: the search was given up, and this is the best that was found
-};
-
-/// The cheapest partition, or none when there are fewer layers than stages or every one is forbidden.
-///
-/// Exact where each wave of stages, one per rank, goes through the ranks in order or in reverse (one stage per rank,
-/// interleaved and V placements), for up to 4 stages per rank, within `work` evaluations of a price. It goes rank by
-/// rank; the state is how far each wave has come. For one stage per rank that is the classical dynamic programme over
-/// (rank, layer), of p*n*n/2 steps at most; every further wave multiplies that by up to n*n (n*n*n where two waves go
-/// the same way). Partial cuts that cannot beat the best one known are dropped, which in practice leaves few.
-/// Beyond that: the best of what was found and what moving single layers between neighbours improves.
-/// `known`: partitions to start from. Deterministic.
-std::optional<Partition> cheapest_partition(const PartitionProblem& problem, const std::vector<Stages>& known = {},
-                                            std::int64_t work = std::int64_t{1} << 22);
+/// `cut`: "parameters", "uniform", or the first layer of each stage but the first, by name or number (from 0):
+/// "layer3", "4", "layer2,layer3". A name means its first layer; it goes before a number. Throws ScheduleError that lists
+/// the layers when a layer is not there, the layers do not ascend or are not S - 1.
+Partition partition_layers(std::string_view partition, const std::vector<LayerSize>& layers, int stages);
 
 }  // namespace penstock

@@ -4,8 +4,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/strict_json.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/text.h"
+#include "penstock/schedule/validate.h"
 
 namespace penstock {
 namespace {
@@ -37,7 +37,7 @@ std::vector<std::string> texts(const StrictValue& value) {
 }
 
 Prediction read_prediction(const StrictValue& value) {
-  value.require_members({"makespan", "bubble_makespan", "bubble_span", "peak_activations", "memory_bytes"});
+  value.require_rank_contexts({"makespan", "bubble_makespan", "bubble_span", "peak_activations", "memory_bytes"});
   return {value["makespan"].amount(), value["bubble_makespan"].amount(), value["bubble_span"].amount(),
           amounts(value["peak_activations"]), amounts(value["memory_bytes"])};
 }
@@ -62,9 +62,9 @@ void require_whole(const Plan& plan) {
     require<DataError>(!plan.stages[s].empty(), "the plan file's stages[", s, "] has no layers");
   require<DataError>(!plan.schedule.is_lowered(),
                      "the plan file's schedule has messages or a step in it: a plan holds "
-                     "compute words, and the model's links say what is added");
+                     "compute instructions, and the model's links say what is added");
   require<DataError>(!plan.schedule.is_forward_only(), "the plan file's schedule only goes forward: a plan trains");
-  judge(plan.schedule).require_ok(plan.schedule);
+  validate(plan.schedule).require_ok(plan.schedule);
 }
 
 }  // namespace
@@ -78,12 +78,12 @@ const char* to_string(WeightMode mode) {
   return "";
 }
 
-std::string cut_of(const Plan& plan) {
+std::string partition_of(const Plan& plan) {
   if (plan.stages.size() == 1) return "uniform";
-  std::string cut;
+  std::string partition;
   for (std::size_t stage = 1; stage < plan.stages.size(); ++stage)
-    cut += (stage > 1 ? "," : "") + plan.stages[stage].front();
-  return cut;
+    partition += (stage > 1 ? "," : "") + plan.stages[stage].front();
+  return partition;
 }
 
 Plan read_plan(std::string_view text) {
@@ -92,7 +92,7 @@ Plan read_plan(std::string_view text) {
   require<DataError>(root.has(version_key), "the plan file must say \"", version_key, "\": ", version,
                      " in its one object: `penstock plan --output FILE` writes one");
   root[version_key].whole(version, version);
-  root.require_members(
+  root.require_rank_contexts(
       {version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
   Plan plan{root["costs"].text(),
             root["time_unit"].text(),

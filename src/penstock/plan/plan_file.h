@@ -38,19 +38,19 @@ struct Plan {
   std::string kernels = {};                      // LayerCosts::kernels
   std::vector<std::vector<std::string>> stages;  // the layers of each stage, by name, in order of execution
   Prediction prediction;
-  Schedule schedule;  // compute words alone: lower() adds what the model's links ask for
+  Schedule schedule;  // compute instructions alone: lower() adds what the model's links ask for
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-/// Where the plan cuts, as --cut and PipelineOptions::cut take it: the first layer of each stage but the first, with
+/// Where the plan partitions, as --partition and PipelineOptions::partition take it: the first layer of each stage but the first, with
 /// commas between; "uniform" for one stage.
-std::string cut_of(const Plan& plan);
+std::string partition_of(const Plan& plan);
 
-/// Throws DataError, naming the member and what is possible, for anything that is not exactly the form, and PlanError
+/// Throws DataError, naming the member and what is possible, for anything that is not exactly the form, and ScheduleError
 /// when the schedule in it cannot run.
 Plan read_plan(std::string_view text);
-/// read_plan(write_plan(x)) == x. Throws DataError or PlanError for a plan that read_plan would refuse.
+/// read_plan(write_plan(x)) == x. Throws DataError or ScheduleError for a plan that read_plan would refuse.
 std::string write_plan(const Plan& plan);
 
 }  // namespace penstock

@@ -8,12 +8,12 @@
 
 namespace penstock {
 
-/// A line per trial, the shortest step first:
+/// A line per candidate, the shortest step first:
 ///
-///   schedule  v   m       W   cut  makespan  bubble  memory    verdict
+///   schedule  v   m       W   partition  makespan  bubble  memory    verdict
 ///      gpipe  1  16  stream  time     1.234  15.8 %  3.2 GB     chosen
 ///
-/// With at most `most_rows` of them; 0: all. Cuts whose search was given up bear a "~".
+/// With at most `most_rows` of them; 0: all. Partitions whose search was given up bear a "~".
 std::string to_table(const Planned& planned, std::size_t most_rows = 0);
 
 /// One paragraph: what was chosen, how far it is ahead, where its time and memory go.

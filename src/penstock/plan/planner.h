@@ -1,4 +1,4 @@
-// Costs in; cut, schedule and prediction out. Every schedule that Penstock knows is tried against the costs, and the
+// Costs in; partition, schedule and prediction out. Every schedule that Penstock knows is tried against the costs, and the
 // one with the shortest step that fits into memory is taken.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace penstock {
 /// Per rank, in what is tried; and where small stages are timed.
 inline constexpr int most_chunks = 4;
 
-/// How the layers of a trial were cut.
-enum class CutKind {
+/// How the layers of a candidate were partitioned.
+enum class PartitionKind {
   time,        // the slowest rank as fast as can be, within the memory cap; then the slowest stage
   uniform,     // as many layers for each stage
   parameters,  // the largest stage as small as can be, counted in parameter bytes
@@ -23,45 +23,45 @@ enum class CutKind {
 };
 
 /// "time", "uniform", "parameters", "memory".
-const char* to_string(CutKind kind);
+const char* to_string(PartitionKind kind);
 
-/// One schedule against the costs, with the best cut for it.
-struct Trial {
+/// One schedule against the costs, with the best partition for it.
+struct Candidate {
   std::string schedule;
   int chunks = 1;                           // v
   int micro_batches = 1;                    // m
   std::optional<double> memory_limit = {};  // in units of 1F1B's activations, of generators that adapt to one
   WeightMode weight_gradients = WeightMode::stream;
-  CutKind cut = CutKind::time;
-  bool is_exact = true;  // false: the search for the cut was too long, and stopped at the best it had found
+  PartitionKind partition = PartitionKind::time;
+  bool is_exact = true;  // false: the search for the partition was too long, and stopped at the best it had found
   bool fits = true;      // into the memory cap
-  /// Where it does not fit, only memory_bytes is filled in: those of the smallest fullest rank that any cut gives.
+  /// Where it does not fit, only memory_bytes is filled in: those of the smallest fullest rank that any partition gives.
   Prediction prediction;
 };
 
-struct PlanWishes {
+struct PlanConstraints {
   std::vector<std::string> schedules;          // names of generators; empty: all that train
   std::optional<WeightMode> weight_gradients;  // stream or fused; none: both are tried
 };
 
 struct Planned {
   Plan plan;
-  std::vector<Trial> trials;          // the shortest step first, then what does not fit, the nearest first
+  std::vector<Candidate> candidates;  // the shortest step first, then what does not fit, the nearest first
   std::vector<std::string> left_out;  // what could not be tried, and why
-  double contention = 1;              // LayerCosts::contention
+  double slowdown_under_load = 1;     // LayerCosts::slowdown_under_load
 };
 
 /// Tries every generator that trains, with 1 to 4 chunks per rank where it takes them, every candidate m, and weight
 /// gradients in stream and fused (grouped where the whole step does not fit). Generators that adapt to costs get those
-/// of their cut, with 1, 1.5 and 2 times the activations of 1F1B. Of equally short steps (to nine digits: the rest is
+/// of their partition, with 1, 1.5 and 2 times the activations of 1F1B. Of equally short steps (to nine digits: the rest is
 /// rounding) the one with less memory wins, then the one that comes first in generators(). Deterministic.
 ///
-/// Throws ConfigError for unknown schedules and those that only go forward; PlanError when there are fewer layers than
+/// Throws ConfigError for unknown schedules and those that only go forward; ScheduleError when there are fewer layers than
 /// ranks, and when nothing fits: the message says the smallest cap that would do.
-Planned make_plan(const LayerCosts& costs, const PlanWishes& wishes = {});
+Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints = {});
 
-/// What the step of `plan` costs when layers cost this: foretell(make_plan(c).plan, c) is the plan's own prediction.
+/// What the step of `plan` costs when layers cost this: predict(make_plan(c).plan, c) is the plan's own prediction.
 /// Throws ConfigError where `costs` have other layers, or fewer or more of them.
-Prediction foretell(const Plan& plan, const LayerCosts& costs);
+Prediction predict(const Plan& plan, const LayerCosts& costs);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Which layers each stage of a run had, as one line of text: what the settings of a trace say of its cut.
+// Which layers each stage of a run had, as one line of text: what the settings of a trace say of its partition.
 #pragma once
 
 #include <string>

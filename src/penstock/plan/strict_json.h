@@ -1,4 +1,4 @@
-// JSON that is exactly what a form asks for: no member missing, unknown or given twice. Inside this room only.
+// JSON that is exactly what a form asks for: no member missing, unknown or given twice. Inside this module only.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class StrictValue {
   StrictValue operator[](const char* key) const;
   bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
   /// That the value is an object without any other members.
-  void require_members(std::initializer_list<const char*> known) const;
+  void require_rank_contexts(std::initializer_list<const char*> known) const;
 
   std::vector<StrictValue> list() const;
   std::string text() const;

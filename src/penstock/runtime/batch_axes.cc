@@ -68,10 +68,10 @@ Tensors BatchAxes::join(const std::vector<Tensors>& parts) const {
     const int* along = dimension(i);
     if (!along && columns[i].size() > 1) columns[i].resize(1);
     for (const torch::Tensor& part : columns[i])
-      require<PlanError>(!along || part.dim() > *along, "output ", i, " of the network ",
-                         part.dim() == 0 ? std::string("is a single number") : say("has sizes ", part.sizes()),
-                         ": inference joins the rows of micro-batches along dimension ", along ? *along : 0,
-                         ", so return a value for each row, or declare it in PipelineOptions::output_layout");
+      require<ScheduleError>(!along || part.dim() > *along, "output ", i, " of the network ",
+                             part.dim() == 0 ? std::string("is a single number") : say("has sizes ", part.sizes()),
+                             ": inference joins the rows of micro-batches along dimension ", along ? *along : 0,
+                             ", so return a value for each row, or declare it in PipelineOptions::output_layout");
     if (columns[i].empty())
       joined.emplace_back();
     else

@@ -28,7 +28,7 @@ class BatchAxes {
   /// The same of one tensor, which is number `index`.
   torch::Tensor rows(const torch::Tensor& tensor, std::size_t index, RowRange rows) const;
   /// Parts of every tensor joined along its samples; a single part is copied, so that nobody else holds it. Of a whole
-  /// tensor the first part is taken. Undefined tensors are left out. Throws PlanError for one that lacks the dimension.
+  /// tensor the first part is taken. Undefined tensors are left out. Throws ScheduleError for one that lacks the dimension.
   Tensors join(const std::vector<Tensors>& parts) const;
 
   /// "0 1 whole", for comparing ranks.

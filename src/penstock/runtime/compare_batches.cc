@@ -15,20 +15,20 @@ constexpr std::uint64_t compared_at_first = 3;
 constexpr std::size_t hashed_blocks = 64, block_bytes = 1024;
 constexpr const char* unread = "-";
 
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t instruction) {
+  hash = (hash ^ instruction) * 0x9e3779b97f4a7c15ULL;
   return hash ^ (hash >> 29);
 }
 
 std::uint64_t hash_of(std::uint64_t hash, const char* bytes, std::size_t count) {
-  std::uint64_t word = 0;
-  for (; count >= sizeof(word); bytes += sizeof(word), count -= sizeof(word)) {
-    std::memcpy(&word, bytes, sizeof(word));
-    hash = mixed(hash, word);
+  std::uint64_t instruction = 0;
+  for (; count >= sizeof(instruction); bytes += sizeof(instruction), count -= sizeof(instruction)) {
+    std::memcpy(&instruction, bytes, sizeof(instruction));
+    hash = mixed(hash, instruction);
   }
-  word = 0;
-  std::memcpy(&word, bytes, count);
-  return mixed(hash, word);
+  instruction = 0;
+  std::memcpy(&instruction, bytes, count);
+  return mixed(hash, instruction);
 }
 
 /// The tensor in memory that can be walked through; of a large one that lies otherwise, some of its rows.
@@ -68,7 +68,7 @@ std::vector<std::string> lines_in(const std::string& text) {
 }
 
 /// Of all ranks' lines, by world rank: what to say where two differ that should not; empty where none do.
-std::string difference(const Member& member, std::uint64_t training_step,
+std::string difference(const RankContext& context, std::uint64_t training_step,
                        const std::vector<std::vector<std::string>>& all) {
   struct First {
     std::size_t rank;
@@ -79,7 +79,7 @@ std::string difference(const Member& member, std::uint64_t training_step,
     for (std::size_t line = 0; line < all[rank].size(); ++line) {
       const std::string& digest = all[rank][line];
       if (digest == unread) continue;
-      const std::size_t replica = line == 0 ? 0 : rank % static_cast<std::size_t>(member.replicas);
+      const std::size_t replica = line == 0 ? 0 : rank % static_cast<std::size_t>(context.replicas);
       const auto [first, is_new] = known.try_emplace({line, replica}, First{rank, digest});
       if (is_new || first->second.digest == digest) continue;
       return say("ranks were given different batches in training step ", training_step + 1, ": the ",
@@ -116,22 +116,22 @@ bool is_compared(std::uint64_t training_step, int every) {
   return every > 0 && (training_step < compared_at_first || training_step % static_cast<std::uint64_t>(every) == 0);
 }
 
-void compare_batches(const Member& member, const GivenBatch& given) {
-  Transport& endpoint = *member.endpoint;
+void compare_batches(const RankContext& context, const GivenBatch& given) {
+  Transport& endpoint = *context.endpoint;
   const std::vector<std::string> own = lines_of(given);
-  std::string complaint;
-  if (member.rank == WorldRank(0)) {
+  std::string error_text;
+  if (context.rank == WorldRank(0)) {
     std::vector<std::vector<std::string>> all{own};
-    for (int r = 1; r < member.world_size(); ++r)
+    for (int r = 1; r < context.world_size(); ++r)
       all.push_back(lines_in(text_of(endpoint.receive(WorldRank(r), tag_of(given, false), "a hash of its batch"))));
-    complaint = difference(member, given.training_step, all);
-    for (int r = 1; r < member.world_size(); ++r)
-      endpoint.send(WorldRank(r), tag_of(given, true), text_message(complaint));
+    error_text = difference(context, given.training_step, all);
+    for (int r = 1; r < context.world_size(); ++r)
+      endpoint.send(WorldRank(r), tag_of(given, true), text_message(error_text));
   } else {
     endpoint.send(WorldRank(0), tag_of(given, false), text_message(joined(own)));
-    complaint = text_of(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
+    error_text = text_of(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
   }
-  if (!complaint.empty()) throw BatchesDiffer(complaint);
+  if (!error_text.empty()) throw BatchesDiffer(error_text);
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Processes that were given different batches would train on them without a complaint: they compare hashes.
+// Processes that were given different batches would train on them without an error: they compare hashes.
 #pragma once
 
 #include <optional>
@@ -7,11 +7,11 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/value.h"
-#include "penstock/runtime/member.h"
+#include "penstock/runtime/rank_context.h"
 
 namespace penstock {
 
-/// Thrown on every rank alike, with the same words: nobody has to be told by ending the world.
+/// Thrown on every rank alike, with the same instructions: nobody has to be told by ending the world.
 class BatchesDiffer : public ConfigError {
  public:
   using ConfigError::ConfigError;
@@ -33,7 +33,7 @@ struct GivenBatch {
 
 /// Called on every rank's thread. Compares targets over all ranks, and inputs over the ranks of a replica that read
 /// them. Throws BatchesDiffer on every rank where two ranks have different ones, with both.
-void compare_batches(const Member& member, const GivenBatch& given);
+void compare_batches(const RankContext& context, const GivenBatch& given);
 
 /// Whether training step `training_step`, counted from 0, is compared: the first three, and those that `every` divides.
 bool is_compared(std::uint64_t training_step, int every);

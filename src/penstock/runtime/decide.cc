@@ -4,9 +4,9 @@
 
 #include "penstock/runtime/autocast.h"
 #include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/cut_network.h"
-#include "penstock/runtime/streamed_linear.h"
-#include "penstock/runtime/time_cut.h"
+#include "penstock/runtime/no_pack_linear.h"
+#include "penstock/runtime/partition_by_time.h"
+#include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/tune.h"
 #include "penstock/schedule/schedule.h"
 
@@ -29,32 +29,34 @@ bool is_annotated(const Graph& graph) {
 }  // namespace
 
 void decide_by_measuring(const Undecided& undecided, PipelineOptions& options) {
-  const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_book.empty();
-  if (wants_kernels || options.cut == "time") {
+  const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_selection.empty();
+  if (wants_kernels || options.partition == "time") {
     const Graph graph = trace_graph(undecided.network, options.inputs, trace_sample(options));
     const Tensors sample = micro_batch_of(options, undecided.world.replicas());
     const Agreement agreement{undecided.world, undecided.pipeline, graph, sample};
     if (wants_kernels)
-      options.kernel_book =
+      options.kernel_selection =
           agree_on_kernels(agreement, {.compute_type = options.precision == Precision::fp32
                                                            ? torch::kFloat32
                                                            : autocast_for(options.precision, c10::kCPU).type,
-                                       .fuses_weights = has_fused_w(undecided.words),
+                                       .fuses_weights = has_fused_w(undecided.instructions),
                                        .micro_batches = options.micro_batches})
               .to_text();
-    if (options.cut == "time" && !is_annotated(graph))
-      options.cut = agree_on_fastest_cut(agreement, kernels_of(options), undecided.words.rank_of_stage);
+    if (options.partition == "time" && !is_annotated(graph))
+      options.partition =
+          agree_on_fastest_partition(agreement, kernels_of(options), undecided.instructions.rank_of_stage);
   }
   keep_shapes_alone(options.sample);
 }
 
-std::shared_ptr<const KernelBook> kernels_of(const PipelineOptions& options) {
-  const KernelBook book =
-      options.kernels == Kernels::tuned ? KernelBook::from_text(options.kernel_book) : KernelBook::fixed();
-  require<ConfigError>(has_streamed_linear() || !book.has(LinearKernel::streamed),
+std::shared_ptr<const KernelSelection> kernels_of(const PipelineOptions& options) {
+  const KernelSelection selection = options.kernels == Kernels::tuned
+                                        ? KernelSelection::from_text(options.kernel_selection)
+                                        : KernelSelection::fixed();
+  require<ConfigError>(has_no_pack_linear() || !selection.has(LinearKernel::streamed),
                        "the chosen kernels are in part those of BLIS ('streamed'), and this Penstock was built "
                        "without: build it where libblis-serial-dev is installed, or give kernels chosen without it");
-  return std::make_shared<const KernelBook>(book);
+  return std::make_shared<const KernelSelection>(selection);
 }
 
 }  // namespace penstock

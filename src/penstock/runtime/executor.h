@@ -1,7 +1,7 @@
-// Obeys one rank's list. Torch-free: a template over its *hands*, so that the loop that trains networks is the loop
+// Executes one rank's list. Torch-free: a template over its *handler*, so that the loop that trains networks is the loop
 // that runs under TSAN with integers.
 //
-// Hands are any type with
+// Handler are any type with
 //   void begin(const Instruction&)            about to start; told to peers as this rank's position
 //   Arrival receive(const Instruction&)       waits for the message of a RECV; returns when that came
 //   void perform(const Instruction&)          does anything but a RECV
@@ -36,7 +36,7 @@ class Program {
     std::uint32_t end_receive = 0;
   };
 
-  /// Throws PlanError when an instruction needs a message for which the order has no RECV.
+  /// Throws ScheduleError when an instruction needs a message for which the order has no RECV.
   Program(const Order& order, const Dependencies& dependencies) {
     std::unordered_map<std::size_t, Instruction> posted;
     for (const Instruction& instruction : order) {
@@ -49,8 +49,8 @@ class Program {
       dependencies.for_each_predecessor(instruction, [&](const Event& event) {
         if (event.kind != EventKind::arrived_forward && event.kind != EventKind::arrived_backward) return;
         const auto found = posted.find(dependencies.index(event));
-        require<PlanError>(found != posted.end(), to_string(instruction), " needs ", to_string(event),
-                           ", but no RECV comes before it");
+        require<ScheduleError>(found != posted.end(), to_string(instruction), " needs ", to_string(event),
+                               ", but no RECV comes before it");
         receives_.push_back(found->second);
       });
       action.end_receive = static_cast<std::uint32_t>(receives_.size());
@@ -72,29 +72,29 @@ constexpr Activity activity_of(Op op) {
 }
 
 /// Runs one action and notes its spans. `begin` is when the one before it ended, and becomes when this one did.
-template <class Hands>
-void obey(const Program& program, const Program::Action& action, Hands& hands, Recorder& recorder,
-          std::int64_t& begin) {
-  hands.begin(action.instruction);
+template <class Handler>
+void execute_action(const Program& program, const Program::Action& action, Handler& handler, Recorder& recorder,
+                    std::int64_t& begin) {
+  handler.begin(action.instruction);
   for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) {
-    const Arrival message = hands.receive(program.receive(i));
+    const Arrival message = handler.receive(program.receive(i));
     const std::int64_t taken = now_ns();
     const std::int64_t since = message.arrived_ns > 0 ? std::max(begin, message.arrived_ns) : taken;
     recorder.note({program.receive(i), Activity::wait, begin, taken, message.transit_ns,
                    std::max<std::int64_t>(0, taken - since)});
     begin = taken;
   }
-  hands.perform(action.instruction);
+  handler.perform(action.instruction);
   const std::int64_t end = now_ns();
   recorder.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0, 0});
   begin = end;
 }
 
-/// Runs `program` to its end, noting every span. An exception of the hands ends it there.
-template <class Hands>
-void execute(const Program& program, Hands& hands, Recorder& recorder) {
+/// Runs `program` to its end, noting every span. An exception of the handler ends it there.
+template <class Handler>
+void execute(const Program& program, Handler& handler, Recorder& recorder) {
   std::int64_t begin = now_ns();
-  for (const Program::Action& action : program.actions()) obey(program, action, hands, recorder, begin);
+  for (const Program::Action& action : program.actions()) execute_action(program, action, handler, recorder, begin);
 }
 
 }  // namespace penstock

@@ -5,8 +5,8 @@
 #include <torch/version.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
+#include "penstock/runtime/partition_network.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {

@@ -55,18 +55,18 @@ Tag tag_of(const GatherTag& tag) { return {tag.pipeline, Traffic::control, tag.r
 
 }  // namespace
 
-std::vector<std::vector<RankStep>> gather_steps(const Member& member, const GatherTag& tag,
+std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const GatherTag& tag,
                                                 const std::vector<RankStep>& own) {
-  Transport& endpoint = *member.endpoint;
-  if (member.rank != WorldRank(0)) {
-    if (!endpoint.shares_host(WorldRank(0))) measure_clock_offset(member, tag, member.rank);
+  Transport& endpoint = *context.endpoint;
+  if (context.rank != WorldRank(0)) {
+    if (!endpoint.shares_host(WorldRank(0))) measure_clock_offset(context, tag, context.rank);
     endpoint.send(WorldRank(0), tag_of(tag), text_message(pack(own)));
     return {};
   }
   std::vector<std::vector<RankStep>> all{own};
-  for (int r = 1; r < member.world_size(); ++r) {
+  for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank rank(r);
-    const std::int64_t offset = endpoint.shares_host(rank) ? 0 : measure_clock_offset(member, tag, rank);
+    const std::int64_t offset = endpoint.shares_host(rank) ? 0 : measure_clock_offset(context, tag, rank);
     all.push_back(unpack(text_of(endpoint.receive(rank, tag_of(tag), "the trace"))));
     to_own_clock(offset, all.back());
   }
@@ -75,17 +75,17 @@ std::vector<std::vector<RankStep>> gather_steps(const Member& member, const Gath
 
 // One tensor after the other, when rank 0 asks for it: what is on the way, and what the transport keeps for messages of
 // that size, is never more than two of them.
-std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const GatherTag& tag,
+std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const GatherTag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;
-  Transport& endpoint = *member.endpoint;
+  Transport& endpoint = *context.endpoint;
   const auto numbered = [&](std::int32_t what, std::size_t number) {
     return Tag{tag.pipeline, Traffic::control, tag.round, what, 0, static_cast<std::int32_t>(number)};
   };
   constexpr std::int32_t asked = 5, answered = 6;
   constexpr std::size_t ahead = 2;
   std::map<std::string, torch::Tensor> all;
-  if (member.rank != WorldRank(0)) {
+  if (context.rank != WorldRank(0)) {
     std::vector<std::int64_t> lengths;
     std::string names;
     for (const auto& [name, tensor] : own) {
@@ -93,7 +93,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const 
       lengths.push_back(static_cast<std::int64_t>(name.size()));
     }
     Message index = text_message(names);
-    index.parcels.push_back({torch::tensor(lengths, torch::kInt64), false});
+    index.payloads.push_back({torch::tensor(lengths, torch::kInt64), false});
     endpoint.send(WorldRank(0), tag_of(tag), std::move(index));
     for (std::size_t i = 0; i < own.size(); ++i) {
       endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
@@ -102,18 +102,18 @@ std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const 
     return all;
   }
   for (const auto& [name, tensor] : own) all[name] = copy_on_cpu(tensor);
-  for (int r = 1; r < member.world_size(); ++r) {
+  for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank from(r);
     const Message index = endpoint.receive(from, tag_of(tag), "the names of the parameters");
     const std::string names = text_of(index);
-    const torch::Tensor& lengths = index.parcels[1].tensor;
+    const torch::Tensor& lengths = index.payloads[1].tensor;
     const auto count = static_cast<std::size_t>(lengths.numel());
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) endpoint.send(from, numbered(asked, i), {});
     std::size_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const auto length = static_cast<std::size_t>(lengths[static_cast<std::int64_t>(i)].item<std::int64_t>());
       const Message message = endpoint.receive(from, numbered(answered, i), "the parameters");
-      all[names.substr(at, length)] = message.parcels.front().tensor.clone();
+      all[names.substr(at, length)] = message.payloads.front().tensor.clone();
       at += length;
       if (i + ahead < count) endpoint.send(from, numbered(asked, i + ahead), {});
     }

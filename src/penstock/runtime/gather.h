@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "penstock/runtime/member.h"
+#include "penstock/runtime/rank_context.h"
 #include "penstock/trace/recorder.h"
 
 namespace penstock {
@@ -18,12 +18,12 @@ struct GatherTag {
 
 /// Called on every rank's thread with its own steps. Rank 0 gets all, by world rank, on the clock of its own host; the
 /// others nothing.
-std::vector<std::vector<RankStep>> gather_steps(const Member& member, const GatherTag& tag,
+std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const GatherTag& tag,
                                                 const std::vector<RankStep>& own);
 
 /// Called on every rank's thread with its own named tensors (none for replicas but the first). Rank 0 gets copies of
 /// all of them; the others nothing.
-std::map<std::string, torch::Tensor> gather_tensors(const Member& member, const GatherTag& tag,
+std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const GatherTag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own);
 
 }  // namespace penstock

@@ -41,9 +41,9 @@ Run inside(std::int64_t image, std::int64_t outputs, std::int64_t stride, std::i
   return {first, std::max(first, end)};
 }
 
-std::vector<Tap> live_taps(const Extent& image, const WindowMoves& moves) {
+std::vector<Tap> live_positions(const Extent& image, const ConvolutionGeometry& moves) {
   const Extent out = moves.output_of(image);
-  std::vector<Tap> taps;
+  std::vector<Tap> kernel_positions;
   for (std::int64_t a = 0; a < moves.kernel.height; ++a)
     for (std::int64_t b = 0; b < moves.kernel.width; ++b) {
       const std::int64_t down = a * moves.dilation.height - moves.padding.height;
@@ -52,13 +52,13 @@ std::vector<Tap> live_taps(const Extent& image, const WindowMoves& moves) {
       const Run columns = inside(image.width, out.width, moves.stride.width, right);
       const Extent size{rows.end - rows.first, columns.end - columns.first};
       if (size.height == 0 || size.width == 0) continue;
-      taps.push_back(
+      kernel_positions.push_back(
           {a,
            b,
            {rows.first, columns.first, size, {1, 1}},
            {rows.first * moves.stride.height + down, columns.first * moves.stride.width + right, size, moves.stride}});
     }
-  return taps;
+  return kernel_positions;
 }
 
 torch::Tensor channels_inside(const torch::Tensor& image) {
@@ -140,27 +140,29 @@ class Accumulator {
   bool is_written_ = false;
 };
 
-/// The taps that reach every pixel first: they need no zeros to add to.
-std::vector<Tap> full_ones_first(std::vector<Tap> taps, const torch::Tensor& target, Grid Tap::*grid) {
-  std::stable_partition(taps.begin(), taps.end(), [&](const Tap& tap) { return (tap.*grid).covers(target); });
-  return taps;
+/// The kernel_positions that reach every pixel first: they need no zeros to add to.
+std::vector<Tap> full_ones_first(std::vector<Tap> kernel_positions, const torch::Tensor& target, Grid Tap::*grid) {
+  std::stable_partition(kernel_positions.begin(), kernel_positions.end(),
+                        [&](const Tap& tap) { return (tap.*grid).covers(target); });
+  return kernel_positions;
 }
 
 /// Rows of kh*kw*in values, one for each output pixel; zeros where the window leaves the image.
-torch::Tensor columns_of(const torch::Tensor& x, const WindowMoves& moves) {
+torch::Tensor columns_of(const torch::Tensor& x, const ConvolutionGeometry& moves) {
   const Extent out = moves.output_of(extent_of(x));
   const std::int64_t channels = x.size(3), places = moves.kernel.height * moves.kernel.width;
-  const std::vector<Tap> taps = live_taps(extent_of(x), moves);
-  if (places == 1 && taps.size() == 1 && taps.front().out.size == out) return gathered(x, taps.front().in);
-  bool is_padded = taps.size() < static_cast<std::size_t>(places);
-  for (const Tap& tap : taps) is_padded |= tap.out.size != out;
+  const std::vector<Tap> kernel_positions = live_positions(extent_of(x), moves);
+  if (places == 1 && kernel_positions.size() == 1 && kernel_positions.front().out.size == out)
+    return gathered(x, kernel_positions.front().in);
+  bool is_padded = kernel_positions.size() < static_cast<std::size_t>(places);
+  for (const Tap& tap : kernel_positions) is_padded |= tap.out.size != out;
   const std::vector<std::int64_t> sizes{x.size(0) * out.height * out.width, places * channels};
   torch::Tensor rows = is_padded ? torch::zeros(sizes, x.options()) : torch::empty(sizes, x.options());
   const std::size_t bytes = static_cast<std::size_t>(channels) * x.element_size();
   const auto* from = static_cast<const char*>(x.const_data_ptr());
   auto* to = static_cast<char*>(rows.mutable_data_ptr());
   for (std::int64_t n = 0; n < x.size(0); ++n)
-    for (const Tap& tap : taps)
+    for (const Tap& tap : kernel_positions)
       for (std::int64_t i = 0; i < tap.out.size.height; ++i)
         for (std::int64_t j = 0; j < tap.out.size.width; ++j) {
           const std::int64_t pixel =
@@ -172,8 +174,8 @@ torch::Tensor columns_of(const torch::Tensor& x, const WindowMoves& moves) {
   return rows;
 }
 
-torch::Tensor tap_of(const torch::Tensor& taps, const Tap& tap) {
-  return taps.select(1, tap.row).select(1, tap.column);
+torch::Tensor tap_of(const torch::Tensor& kernel_positions, const Tap& tap) {
+  return kernel_positions.select(1, tap.row).select(1, tap.column);
 }
 
 torch::Tensor below_each_other(const std::vector<torch::Tensor>& images) {
@@ -185,52 +187,53 @@ torch::Tensor below_each_other(const std::vector<torch::Tensor>& images) {
 
 }  // namespace
 
-Extent WindowMoves::output_of(const Extent& image) const {
+Extent ConvolutionGeometry::output_of(const Extent& image) const {
   const auto side = [](std::int64_t pixels, std::int64_t window, std::int64_t moved, std::int64_t border,
                        std::int64_t spread) { return (pixels + 2 * border - spread * (window - 1) - 1) / moved + 1; };
   return {side(image.height, kernel.height, stride.height, padding.height, dilation.height),
           side(image.width, kernel.width, stride.width, padding.width, dilation.width)};
 }
 
-torch::Tensor as_taps(const torch::Tensor& weight) { return weight.permute({0, 2, 3, 1}).contiguous(); }
+torch::Tensor as_kernel_positions(const torch::Tensor& weight) { return weight.permute({0, 2, 3, 1}).contiguous(); }
 
 torch::Tensor convolve(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                       const WindowMoves& moves, ConvolutionKernel kernel) {
-  const torch::Tensor image = channels_inside(x), taps = as_taps(weight);
+                       const ConvolutionGeometry& moves, ConvolutionKernel kernel) {
+  const torch::Tensor image = channels_inside(x), kernel_positions = as_kernel_positions(weight);
   const Extent out = moves.output_of(extent_of(image));
-  const std::int64_t channels = taps.size(0);
+  const std::int64_t channels = kernel_positions.size(0);
   if (kernel == ConvolutionKernel::columns) {
-    const torch::Tensor rows = columns_of(image, moves), matrix = taps.view({channels, -1}).t();
+    const torch::Tensor rows = columns_of(image, moves), matrix = kernel_positions.view({channels, -1}).t();
     const torch::Tensor y = bias.defined() ? torch::addmm(bias, rows, matrix) : torch::mm(rows, matrix);
     return y.view({image.size(0), out.height, out.width, channels}).permute({0, 3, 1, 2});
   }
   Accumulator y({image.size(0), out.height, out.width, channels}, image.options());
   const torch::Tensor target = torch::empty({0, out.height, out.width, 0});
-  for (const Tap& tap : full_ones_first(live_taps(extent_of(image), moves), target, &Tap::out))
-    y.add(tap.out, gathered(image, tap.in), tap_of(taps, tap).t());
+  for (const Tap& tap : full_ones_first(live_positions(extent_of(image), moves), target, &Tap::out))
+    y.add(tap.out, gathered(image, tap.in), tap_of(kernel_positions, tap).t());
   torch::Tensor whole = y.finish();
   return bias.defined() ? whole.add_(bias.view({1, -1, 1, 1})) : whole;
 }
 
 torch::Tensor convolution_input_gradient(const torch::Tensor& dy, const torch::Tensor& weight, const Extent& image,
-                                         const WindowMoves& moves) {
-  const torch::Tensor gradient = channels_inside(dy), taps = as_taps(weight);
-  Accumulator dx({gradient.size(0), image.height, image.width, taps.size(3)}, gradient.options());
+                                         const ConvolutionGeometry& moves) {
+  const torch::Tensor gradient = channels_inside(dy), kernel_positions = as_kernel_positions(weight);
+  Accumulator dx({gradient.size(0), image.height, image.width, kernel_positions.size(3)}, gradient.options());
   const torch::Tensor target = torch::empty({0, image.height, image.width, 0});
-  for (const Tap& tap : full_ones_first(live_taps(image, moves), target, &Tap::in))
-    dx.add(tap.in, gathered(gradient, tap.out), tap_of(taps, tap));
+  for (const Tap& tap : full_ones_first(live_positions(image, moves), target, &Tap::in))
+    dx.add(tap.in, gathered(gradient, tap.out), tap_of(kernel_positions, tap));
   return dx.finish();
 }
 
 void add_convolution_weight_gradient(torch::Tensor& sum, bool is_first, const WeightProduct& product,
-                                     const WindowMoves& moves, ConvolutionKernel kernel) {
+                                     const ConvolutionGeometry& moves, ConvolutionKernel kernel) {
   const torch::Tensor x = below_each_other(product.x), dy = below_each_other(product.dy);
   const std::int64_t channels = sum.size(0);
   if (kernel == ConvolutionKernel::columns)
     return add_product_to(sum.view({channels, -1}), is_first, dy.view({-1, channels}).t(), columns_of(x, moves));
-  const std::vector<Tap> taps = live_taps(extent_of(x), moves);
-  if (is_first && taps.size() < static_cast<std::size_t>(moves.kernel.height * moves.kernel.width)) sum.zero_();
-  for (const Tap& tap : taps)
+  const std::vector<Tap> kernel_positions = live_positions(extent_of(x), moves);
+  if (is_first && kernel_positions.size() < static_cast<std::size_t>(moves.kernel.height * moves.kernel.width))
+    sum.zero_();
+  for (const Tap& tap : kernel_positions)
     add_product_to(tap_of(sum, tap), is_first, gathered(dy, tap.out).t(), gathered(x, tap.in));
 }
 

@@ -116,7 +116,7 @@ Tensors Gradients::sum_uses() {
   for (const TrainedParameter& parameter : parameters_) {
     torch::Tensor sum;
     for (std::size_t use : parameter.uses) {
-      if (!written_[use] || parameter.everywhere.is_tied()) continue;
+      if (!written_[use] || parameter.uses.is_tied()) continue;
       // Not in place: further batches may be added to the buffers.
       sum = sum.defined() ? sum + buffers_[use] : buffers_[use];
     }

@@ -22,7 +22,7 @@ void add_product_to(torch::Tensor into, bool is_first, const torch::Tensor& a, c
 struct TrainedParameter {
   std::string name;                    // "layer1.weight"
   torch::Tensor value;                 // the first use's leaf; what the optimiser steps
-  ParameterUses everywhere;            // on all stages
+  ParameterUses uses;                  // on all stages
   std::vector<std::size_t> uses = {};  // those of this stage: indices of leaves
 };
 

@@ -90,8 +90,8 @@ void HeldBytes::forward_done(const Context& context, const Activations& activati
   std::set<const void*> handed_over, let_go;
   for (const torch::Tensor& tensor : activations.sent) handed_over.insert(block_of(tensor));
   for (const Message& message : sends)
-    for (const Parcel& parcel : message.parcels)
-      if (const void* block = block_of(parcel.tensor); !handed_over.contains(block)) let_go.insert(block);
+    for (const Payload& payload : message.payloads)
+      if (const void* block = block_of(payload.tensor); !handed_over.contains(block)) let_go.insert(block);
   for (const auto& [block, bytes] : fresh_) {
     if (let_go.contains(block)) continue;
     blocks_[block] = {bytes, context.key(), handed_over.contains(block)};
@@ -118,7 +118,7 @@ std::map<const void*, std::int64_t> HeldBytes::wanted_blocks(const Activations& 
     if (const void* block = block_of(tensor)) wanted.try_emplace(block, bytes_in(tensor));
   };
   for (const torch::Tensor& tensor : holding.received) came.insert(block_of(tensor));
-  for (const Kept& kept : activations.kept) {
+  for (const Saved& kept : activations.kept) {
     want(kept->output_gradient);
     // Else it is of the batch.
     const void* input = block_of(kept->input);
@@ -173,33 +173,33 @@ void HeldBytes::clear() {
   held_ = 0;
 }
 
-void HeldBytes::foretell(const Order& words, const RowsOf& rows_of) {
+void HeldBytes::predict(const Order& instructions, const RowsOf& rows_of) {
   std::int64_t held = 0;
   std::map<StageId, std::set<MicroBatch>> waiting;  // whose gradients are there before those of earlier ones
   std::map<StageId, std::int32_t> next;             // the micro-batch whose gradients are summed at once
   const auto gradients_of = [&](StageId stage, MicroBatch i) { return sizes_.at({stage, rows_of(i)}).gradients; };
-  for (const Instruction& word : words) {
-    if (!is_compute(word.op())) continue;
-    for (MicroBatch i = word.first(); i <= word.last(); i = i.next()) {
-      const Sizes& sizes = sizes_.at({word.stage(), rows_of(i)});
-      if (word.op() == Op::forward) held += sizes.after_forward;
-      if (word.op() == Op::backward) held -= sizes.after_forward;
-      if (word.op() == Op::input_grad) held += *sizes.after_input_grad - sizes.after_forward;
-      if (word.op() == Op::weight_grad) held -= *sizes.after_input_grad;
-      if (word.op() != Op::backward && word.op() != Op::input_grad) continue;
-      auto& early = waiting[word.stage()];
-      if (i.value() == next[word.stage()]) {
-        ++next[word.stage()];
+  for (const Instruction& instruction : instructions) {
+    if (!is_compute(instruction.op())) continue;
+    for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next()) {
+      const Sizes& sizes = sizes_.at({instruction.stage(), rows_of(i)});
+      if (instruction.op() == Op::forward) held += sizes.after_forward;
+      if (instruction.op() == Op::backward) held -= sizes.after_forward;
+      if (instruction.op() == Op::input_grad) held += *sizes.after_input_grad - sizes.after_forward;
+      if (instruction.op() == Op::weight_grad) held -= *sizes.after_input_grad;
+      if (instruction.op() != Op::backward && instruction.op() != Op::input_grad) continue;
+      auto& early = waiting[instruction.stage()];
+      if (i.value() == next[instruction.stage()]) {
+        ++next[instruction.stage()];
       } else {
         early.insert(i);
-        held += gradients_of(word.stage(), i);
+        held += gradients_of(instruction.stage(), i);
       }
-      for (; early.contains(MicroBatch(next[word.stage()])); ++next[word.stage()]) {
-        held -= gradients_of(word.stage(), MicroBatch(next[word.stage()]));
-        early.erase(MicroBatch(next[word.stage()]));
+      for (; early.contains(MicroBatch(next[instruction.stage()])); ++next[instruction.stage()]) {
+        held -= gradients_of(instruction.stage(), MicroBatch(next[instruction.stage()]));
+        early.erase(MicroBatch(next[instruction.stage()]));
       }
     }
-    foretold_peak_ = std::max(foretold_peak_, held);
+    predicted_peak_ = std::max(predicted_peak_, held);
   }
 }
 

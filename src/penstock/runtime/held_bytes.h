@@ -1,4 +1,4 @@
-// The bytes that a rank's live activations hold: counted as LibTorch's allocators give and take them, and foretold.
+// The bytes that a rank's live activations hold: counted as LibTorch's allocators give and take them, and predicted.
 //
 // A context is what one micro-batch leaves on one stage between its F and its B, or its W where B comes in halves. It
 // holds
@@ -8,18 +8,18 @@
 // Beside the contexts counts what waits in Gradients: parameter gradients of layers that do not split, where I runs
 // before that of an earlier micro-batch. No generator's schedule does that; files and custom schedules may.
 // A storage counts once in a context, whole. Not counted: parameters, their gradients and their casts; the batch;
-// values sent without a gradient; what a word allocates and gives back before its end. A value that goes from one stage
+// values sent without a gradient; what an instruction allocates and gives back before its end. A value that goes from one stage
 // to another of the same rank counts for the one that made it, and from I to W also for the other where a layer keeps
 // it.
 //
 // Counted: a block that F left in a context counts until the rank's thread gives it back, at whatever time. What other
 // threads may have too and let go last counts until its context's end: what was handed to another rank, and what W
 // needs, which may have come in a message or become the buffer that a gradient gathers in.
-// Foretold: what the first context of each stage held after F and after I, one for each number of rows, put in and
-// taken out as the words of the schedule come. Equal to what is counted, to the byte, where every context lets go in
+// Predicted: what the first context of each stage held after F and after I, one for each number of rows, put in and
+// taken out as the instructions of the schedule come. Equal to what is counted, to the byte, where every context lets go in
 // time and micro-batches of equal size hold the same.
 //
-// Both are looked at between words. The first training step is left out: its layers are watched, and work on copies.
+// Both are looked at between instructions. The first training step is left out: its layers are watched, and work on copies.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class HeldBytes {
     auto key() const { return std::pair{stage, micro_batch}; }
   };
 
-  /// While it lives, what this thread allocates and gives back is seen. One at a time, around a word. With null it does
+  /// While it lives, what this thread allocates and gives back is seen. One at a time, around an instruction. With null it does
   /// nothing.
   class Watch {
    public:
@@ -89,11 +89,11 @@ class HeldBytes {
   void clear();
 
   using RowsOf = std::function<std::int64_t(MicroBatch)>;
-  /// Foretells the step of `words` that has just been counted.
-  void foretell(const Order& words, const RowsOf& rows_of);
+  /// Predicts the step of `words` that has just been counted.
+  void predict(const Order& instructions, const RowsOf& rows_of);
 
   std::int64_t peak() const { return peak_; }
-  std::int64_t foretold_peak() const { return foretold_peak_; }
+  std::int64_t predicted_peak() const { return predicted_peak_; }
 
  private:
   using Key = std::pair<StageId, MicroBatch>;
@@ -128,7 +128,7 @@ class HeldBytes {
   std::int64_t bytes_of(const Key& owner, const Holding& holding) const;
 
   std::shared_ptr<Reporter> reporter_;
-  std::unordered_map<const void*, std::int64_t> fresh_;  // allocated in the running word and not given back
+  std::unordered_map<const void*, std::int64_t> fresh_;  // allocated in the running instruction and not given back
   std::unordered_map<const void*, Block> blocks_;        // of contexts
   std::map<Key, Holding> live_;
   Tensors leaving_;  // given back behind the Watch: the allocator complains of blocks that it was not seen to give
@@ -136,7 +136,7 @@ class HeldBytes {
   std::map<StageId, std::int64_t> waiting_;                  // bytes of gradients
   std::int64_t held_ = 0;
   std::int64_t peak_ = 0;
-  std::int64_t foretold_peak_ = 0;
+  std::int64_t predicted_peak_ = 0;
 };
 
 }  // namespace penstock

@@ -31,14 +31,14 @@ void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps) {
   }
 }
 
-std::int64_t measure_clock_offset(const Member& member, const GatherTag& tag, WorldRank other) {
-  Transport& endpoint = *member.endpoint;
+std::int64_t measure_clock_offset(const RankContext& context, const GatherTag& tag, WorldRank other) {
+  Transport& endpoint = *context.endpoint;
   const auto tag_of = [&](int question, bool is_answer) {
     return Tag{tag.pipeline, Traffic::control, tag.round, 5, other.value(), 2 * question + (is_answer ? 1 : 0)};
   };
   std::vector<ClockReading> readings;
   for (int i = 0; i < questions; ++i) {
-    if (member.rank == other) {
+    if (context.rank == other) {
       endpoint.receive(WorldRank(0), tag_of(i, false), "a question for this host's clock");
       endpoint.send(WorldRank(0), tag_of(i, true), message_of(now_ns()));
       continue;
@@ -46,7 +46,7 @@ std::int64_t measure_clock_offset(const Member& member, const GatherTag& tag, Wo
     const std::int64_t asked = now_ns();
     endpoint.send(other, tag_of(i, false), message_of(0));
     const Message answer = endpoint.receive(other, tag_of(i, true), "the clock of another host");
-    readings.push_back({asked, answer.parcels.front().tensor.item<std::int64_t>(), now_ns()});
+    readings.push_back({asked, answer.payloads.front().tensor.item<std::int64_t>(), now_ns()});
   }
   return readings.empty() ? 0 : clock_offset_ns(readings);
 }

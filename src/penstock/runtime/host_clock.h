@@ -26,6 +26,6 @@ void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps);
 
 /// Called by the first rank and by `other` together, where these are on different hosts: a few questions and answers.
 /// The first rank gets the offset of the other one's clock, the other one 0.
-std::int64_t measure_clock_offset(const Member& member, const GatherTag& tag, WorldRank other);
+std::int64_t measure_clock_offset(const RankContext& context, const GatherTag& tag, WorldRank other);
 
 }  // namespace penstock

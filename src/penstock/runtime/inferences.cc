@@ -76,17 +76,17 @@ InferState::Expected Inferences::expected_outputs(std::uint64_t step, const Infe
                                                   const PostToRunners& post) const {
   InferState::Expected expected;
   expected.axes = setting_.axes.outputs;
-  const Member member = world_.member(world_.local_ranks().front());
-  const bool holds_last = member.is_alone || member.pipeline_rank() == setting_.last;
+  const RankContext context = world_.context(world_.local_ranks().front());
+  const bool holds_last = context.is_alone || context.pipeline_rank() == setting_.last;
   if (!holds_last && !options.broadcast) {
-    const int first = member.rank_of(setting_.last, Replica(0)).value(), count = world_.replicas();
+    const int first = context.rank_of(setting_.last, Replica(0)).value(), count = world_.replicas();
     expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first,
                             count > 1 ? say(" to ", first + count - 1) : std::string(), ", and this is rank ",
-                            member.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
+                            context.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
     return expected;
   }
   expected.parts = options.replicas == ReplicaInput::each ? 1 : world_.replicas();
-  if (member.is_alone || (holds_last && expected.parts == 1)) return expected;
+  if (context.is_alone || (holds_last && expected.parts == 1)) return expected;
   expected.fetch = [post, step, replicas = options.replicas](std::shared_ptr<InferState> state) {
     const bool posted =
         post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });

@@ -18,7 +18,8 @@ template <class Choice, std::size_t N>
 Choice named(const std::array<const char*, N>& names, const std::string& name) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<Choice>(i);
-  throw DataError(say("a book of kernels names '", name, "', which there is not: let --kernels tuned measure anew"));
+  throw DataError(
+      say("a selection of kernels names '", name, "', which there is not: let --kernels tuned measure anew"));
 }
 
 /// Every number of a shape, in one order.
@@ -35,31 +36,31 @@ void each_number(Shape& shape, Visit&& visit) {
 
 }  // namespace
 
-KernelBook KernelBook::tuned() {
-  KernelBook book;
-  book.is_tuned_ = true;
-  return book;
+KernelSelection KernelSelection::tuned() {
+  KernelSelection selection;
+  selection.is_tuned_ = true;
+  return selection;
 }
 
-void KernelBook::choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel) {
+void KernelSelection::choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel) {
   convolutions_[{shape, product}] = kernel;
 }
 
-ConvolutionKernel KernelBook::kernel_for(const ConvolutionShape& shape, Product product) const {
+ConvolutionKernel KernelSelection::kernel_for(const ConvolutionShape& shape, Product product) const {
   const auto found = convolutions_.find({shape, product});
   return found == convolutions_.end() ? ConvolutionKernel::library : found->second;
 }
 
-LinearKernel KernelBook::kernel_for(const LinearShape& shape) const {
+LinearKernel KernelSelection::kernel_for(const LinearShape& shape) const {
   const auto found = linears_.find(shape);
   return found == linears_.end() ? LinearKernel::library : found->second;
 }
 
-bool KernelBook::has(LinearKernel kernel) const {
+bool KernelSelection::has(LinearKernel kernel) const {
   return std::ranges::any_of(linears_, [&](const auto& choice) { return choice.second == kernel; });
 }
 
-std::string KernelBook::to_text() const {
+std::string KernelSelection::to_text() const {
   if (!is_tuned_) return "fixed\n";
   std::ostringstream text;
   text << "tuned\n";
@@ -74,33 +75,35 @@ std::string KernelBook::to_text() const {
   return text.str();
 }
 
-KernelBook KernelBook::from_text(std::string_view text) {
+KernelSelection KernelSelection::from_text(std::string_view text) {
   std::istringstream lines{std::string(text)};
   std::string first;
   std::getline(lines, first);
   if (first == "fixed") return fixed();
-  require<DataError>(first == "tuned", "a book of kernels begins with '", first, "'");
-  KernelBook book = tuned();
+  require<DataError>(first == "tuned", "a selection of kernels begins with '", first, "'");
+  KernelSelection selection = tuned();
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
+    std::istringstream instructions(line);
     std::string layer, product, kernel;
-    words >> layer;
+    instructions >> layer;
     if (layer == "linear") {
       LinearShape shape;
-      words >> shape.in >> shape.out >> kernel;
-      book.choose(shape, named<LinearKernel>(linear_names, kernel));
+      instructions >> shape.in >> shape.out >> kernel;
+      selection.choose(shape, named<LinearKernel>(linear_names, kernel));
       continue;
     }
     ConvolutionShape shape;
-    each_number(shape, [&](std::int64_t& number) { words >> number; });
-    words >> product >> kernel;
-    require<DataError>(layer == "convolution" && !words.fail(), "a book of kernels has the line '", line, "'");
-    book.choose(shape, named<Product>(product_names, product), named<ConvolutionKernel>(convolution_names, kernel));
+    each_number(shape, [&](std::int64_t& number) { instructions >> number; });
+    instructions >> product >> kernel;
+    require<DataError>(layer == "convolution" && !instructions.fail(), "a selection of kernels has the line '", line,
+                       "'");
+    selection.choose(shape, named<Product>(product_names, product),
+                     named<ConvolutionKernel>(convolution_names, kernel));
   }
-  return book;
+  return selection;
 }
 
-std::string KernelBook::fingerprint() const {
+std::string KernelSelection::fingerprint() const {
   if (!is_tuned_) return "fixed";
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char letter : to_text()) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;

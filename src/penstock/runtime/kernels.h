@@ -1,6 +1,6 @@
-// Which code computes a layer's products, where there is a choice: "fixed", LibTorch's own everywhere, or "tuned",
+// Which code computes a layer's products, where there is a choice: "fixed", LibTorch's own for every layer, or "tuned",
 // whatever was the fastest for the layer's shape on this machine. The last bits depend on it, so every rank goes by one
-// book, and what the book says is part of what a run is compared by.
+// selection, and what the selection says is part of what a run is compared by.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ enum class Product { forward, input_grad, weight_grad };
 struct ConvolutionShape {
   std::int64_t in = 0, out = 0;  // channels
   Extent image;
-  WindowMoves moves;
+  ConvolutionGeometry moves;
 
   friend auto operator<=>(const ConvolutionShape&, const ConvolutionShape&) = default;
 };
@@ -27,7 +27,7 @@ struct ConvolutionShape {
 enum class LinearKernel {
   library,
   bias_apart,  // the product first, then the bias: at few rows, much faster than a product that adds to the bias
-  streamed     // runtime/streamed_linear.h's, and dx = dy w too
+  streamed     // runtime/no_pack_linear.h's, and dx = dy w too
 };
 
 struct LinearShape {
@@ -37,12 +37,12 @@ struct LinearShape {
 };
 
 /// A plain value.
-class KernelBook {
+class KernelSelection {
  public:
   /// LibTorch's kernels, in LibTorch's layouts.
-  static KernelBook fixed() { return {}; }
+  static KernelSelection fixed() { return {}; }
   /// Nothing chosen yet. Convolutions keep their images in channels-last order; GELU is runtime/gelu.h's.
-  static KernelBook tuned();
+  static KernelSelection tuned();
 
   bool is_tuned() const { return is_tuned_; }
   void choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel);
@@ -58,9 +58,9 @@ class KernelBook {
   /// For the other ranks, and for people: "fixed", or "tuned" and a line per choice.
   std::string to_text() const;
   /// from_text(b.to_text()) equals b. Throws DataError for anything else.
-  static KernelBook from_text(std::string_view text);
+  static KernelSelection from_text(std::string_view text);
 
-  friend bool operator==(const KernelBook&, const KernelBook&) = default;
+  friend bool operator==(const KernelSelection&, const KernelSelection&) = default;
 
  private:
   bool is_tuned_ = false;

@@ -20,15 +20,16 @@ TimedSteps median_of(std::span<const TimedSteps> runs) {
     for (double LayerTimes::*figure : {&LayerTimes::forward, &LayerTimes::backward, &LayerTimes::weight_grad})
       middle.layers[n].*figure = take([&](const TimedSteps& run) { return run.layers[n].*figure; });
   for (double TimedSteps::*figure :
-       {&TimedSteps::message, &TimedSteps::word_overhead, &TimedSteps::update_per_byte, &TimedSteps::step})
+       {&TimedSteps::message, &TimedSteps::instruction_overhead, &TimedSteps::update_per_byte, &TimedSteps::step})
     middle.*figure = take([&](const TimedSteps& run) { return run.*figure; });
   return middle;
 }
 
 std::string to_text(const TimedSteps& steps) {
   std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::max_digits10) << steps.message << " " << steps.word_overhead
-       << " " << steps.update_per_byte << " " << steps.step << " " << steps.cache_bytes << "\n";
+  text << std::setprecision(std::numeric_limits<double>::max_digits10) << steps.message << " "
+       << steps.instruction_overhead << " " << steps.update_per_byte << " " << steps.step << " " << steps.cache_bytes
+       << "\n";
   for (const LayerTimes& layer : steps.layers)
     text << layer.forward << " " << layer.backward << " " << layer.weight_grad << " " << layer.output_bytes << " "
          << layer.parameter_bytes << " " << layer.name << "\n";
@@ -41,15 +42,15 @@ TimedSteps timed_steps_from(const std::string& text) {
   std::string line;
   std::getline(lines, line);
   std::istringstream first(line);
-  first >> steps.message >> steps.word_overhead >> steps.update_per_byte >> steps.step >> steps.cache_bytes;
+  first >> steps.message >> steps.instruction_overhead >> steps.update_per_byte >> steps.step >> steps.cache_bytes;
   require<InternalError>(!first.fail(), "times of layers begin with '", line, "'");
   while (std::getline(lines, line)) {
-    std::istringstream words(line);
+    std::istringstream instructions(line);
     LayerTimes layer;
-    words >> layer.forward >> layer.backward >> layer.weight_grad >> layer.output_bytes >> layer.parameter_bytes;
-    require<InternalError>(!words.fail(), "times of layers have the line '", line, "'");
-    words.get();
-    std::getline(words, layer.name);
+    instructions >> layer.forward >> layer.backward >> layer.weight_grad >> layer.output_bytes >> layer.parameter_bytes;
+    require<InternalError>(!instructions.fail(), "times of layers have the line '", line, "'");
+    instructions.get();
+    std::getline(instructions, layer.name);
     steps.layers.push_back(std::move(layer));
   }
   return steps;

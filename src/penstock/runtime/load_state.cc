@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// Lines: "+name" for what this rank holds and finds, "!complaint" for what it does not.
+/// Lines: "+name" for what this rank holds and finds, "!error" for what it does not.
 std::string findings(const std::vector<Stage::Held>& own, const std::map<std::string, torch::Tensor>& state) {
   std::string lines;
   for (const Stage::Held& held : own) {
@@ -30,7 +30,7 @@ std::string findings(const std::vector<Stage::Held>& own, const std::map<std::st
 }
 
 /// What rank 0 makes of all ranks' lines.
-std::string verdict_on(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
+std::string validation_of(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
   std::set<std::string> used;
   std::istringstream all(lines);
   for (std::string line; std::getline(all, line);) {
@@ -44,17 +44,17 @@ std::string verdict_on(const std::string& lines, const std::map<std::string, tor
 
 }  // namespace
 
-std::string load_values(const Member& member, const GatherTag& tag, const std::vector<Stage::Held>& own,
+std::string load_values(const RankContext& context, const GatherTag& tag, const std::vector<Stage::Held>& own,
                         const std::map<std::string, torch::Tensor>& state) {
-  Transport& endpoint = *member.endpoint;
+  Transport& endpoint = *context.endpoint;
   const Tag ask{tag.pipeline, Traffic::control, tag.round, 3, 0, 0};
   const Tag answer{tag.pipeline, Traffic::control, tag.round, 4, 0, 0};
   std::string result = findings(own, state);
-  if (member.rank == WorldRank(0)) {
-    for (int r = 1; r < member.world_size(); ++r)
+  if (context.rank == WorldRank(0)) {
+    for (int r = 1; r < context.world_size(); ++r)
       result += text_of(endpoint.receive(WorldRank(r), ask, "what fits of a state"));
-    result = verdict_on(result, state);
-    for (int r = 1; r < member.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
+    result = validation_of(result, state);
+    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
   } else {
     endpoint.send(WorldRank(0), ask, text_message(result));
     result = text_of(endpoint.receive(WorldRank(0), answer, "whether a state fits"));

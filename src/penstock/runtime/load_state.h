@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/runtime/gather.h"
-#include "penstock/runtime/member.h"
+#include "penstock/runtime/rank_context.h"
 #include "penstock/runtime/stage.h"
 
 namespace penstock {
@@ -14,7 +14,7 @@ namespace penstock {
 /// Called on every rank's thread, each with the same `state` and what it holds itself. The ranks compare their names,
 /// shapes and dtypes with those of `state`; only where all fit are values copied. Returns what does not fit, the same
 /// text on every rank; empty where all did.
-std::string load_values(const Member& member, const GatherTag& tag, const std::vector<Stage::Held>& own,
+std::string load_values(const RankContext& context, const GatherTag& tag, const std::vector<Stage::Held>& own,
                         const std::map<std::string, torch::Tensor>& state);
 
 }  // namespace penstock

@@ -74,12 +74,12 @@ struct PipelineOptions {
   std::vector<TensorLayout> output_layout = {};
   int micro_batches = 1;      // m per step and replica; 0: the schedule "auto" chooses it too
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
-  std::optional<Schedule> custom = std::nullopt;  // compute words of one's own, in place of `schedule`
+  std::optional<Schedule> custom = std::nullopt;  // compute instructions of one's own, in place of `schedule`
   int chunks = 0;                                 // v, stages per rank; 0: the schedule's own
   WeightGradients weight_gradients = WeightGradients::stream;
   /// Most live micro-batches of a rank, in units of 1F1B's min(m, p); none: what the schedule promises.
   std::optional<double> memory_limit = std::nullopt;
-  /// Per stage, for schedules that are made to measure (zb-auto); none: all words cost the same.
+  /// Per stage, for schedules that are made to measure (zb-auto); none: all instructions cost the same.
   std::optional<Costs> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
   /// How losses and gradients come together over the replicas that have samples. mean: replicas do not change the
@@ -108,12 +108,12 @@ struct PipelineOptions {
   Kernels kernels = Kernels::fixed;
   /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with
   /// the same text computes the same bits.
-  std::string kernel_book = "";
-  /// For networks without annotations: what plan/cut.h knows, or "time": the slowest rank as fast as can be, by the
-  /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a cut
-  /// differs from run to run; numbers do not depend on the cut.
-  std::string cut = "parameters";
-  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the cut "time" measure with, in the
+  std::string kernel_selection = "";
+  /// For networks without annotations: what plan/partition.h knows, or "time": the slowest rank as fast as can be, by the
+  /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a partition
+  /// differs from run to run; numbers do not depend on the partition.
+  std::string partition = "parameters";
+  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the partition "time" measure with, in the
   /// first process alone; and the shapes and dtypes that a forward may ask its values for (Value::size), which every
   /// process must give.
   std::vector<torch::Tensor> sample = {};

@@ -13,20 +13,20 @@ Pipeline::Peak peak_of(WorldRank rank, const RankRunner& runner) {
   peak.predicted = runner.predicted_activations();
   if (const HeldBytes* bytes = runner.held_bytes()) {
     peak.measured_bytes = bytes->peak();
-    peak.predicted_bytes = bytes->foretold_peak();
+    peak.predicted_bytes = bytes->predicted_peak();
   }
   peak.resident_bytes = resident_bytes();
   peak.peak_resident_bytes = peak_resident_bytes();
   return peak;
 }
 
-std::vector<Pipeline::Peak> gather_peaks(const Member& member, const GatherTag& tag, const Pipeline::Peak& own) {
+std::vector<Pipeline::Peak> gather_peaks(const RankContext& context, const GatherTag& tag, const Pipeline::Peak& own) {
   const torch::Tensor numbers =
       torch::tensor({std::int64_t{own.measured}, std::int64_t{own.predicted}, own.measured_bytes, own.predicted_bytes,
                      own.resident_bytes, own.peak_resident_bytes},
                     torch::kInt64);
   std::vector<Pipeline::Peak> peaks;
-  for (const auto& [rank, tensor] : gather_tensors(member, tag, {{std::to_string(own.rank.value()), numbers}})) {
+  for (const auto& [rank, tensor] : gather_tensors(context, tag, {{std::to_string(own.rank.value()), numbers}})) {
     const auto told = tensor.accessor<std::int64_t, 1>();
     peaks.push_back({WorldRank(std::stoi(rank)), static_cast<int>(told[0]), static_cast<int>(told[1]), told[2], told[3],
                      told[4], told[5]});

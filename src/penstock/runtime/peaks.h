@@ -12,6 +12,6 @@ namespace penstock {
 Pipeline::Peak peak_of(WorldRank rank, const RankRunner& runner);
 
 /// Called on every rank's thread with its own. Rank 0 gets all, by world rank; the others nothing.
-std::vector<Pipeline::Peak> gather_peaks(const Member& member, const GatherTag& tag, const Pipeline::Peak& own);
+std::vector<Pipeline::Peak> gather_peaks(const RankContext& context, const GatherTag& tag, const Pipeline::Peak& own);
 
 }  // namespace penstock

@@ -9,13 +9,13 @@
 #include "penstock/model/loss_checks.h"
 #include "penstock/runtime/agreement.h"
 #include "penstock/runtime/autocast.h"
-#include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/decide.h"
 #include "penstock/runtime/device.h"
 #include "penstock/runtime/fingerprint.h"
 #include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
+#include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/peaks.h"
 #include "penstock/runtime/preflight.h"
 #include "penstock/runtime/profile.h"
@@ -34,10 +34,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         loss_(complete(std::move(loss))),
         axes_{{"inputs", options.input_layout}, {"targets", options.target_layout}, {"outputs", options.output_layout}},
         id_(world.next_pipeline()),
-        plans_({.options = options, .ranks = world.stages()}),
-        staged_(cut_network(network, decided(network), plans_.training().stage_count())),
+        schedules_({.options = options, .ranks = world.stages()}),
+        staged_(partition_network(network, decided(network), schedules_.training().stage_count())),
         runners_(world.local_ranks().size()) {
-    options_.schedule = plans_.source();
+    options_.schedule = schedules_.source();
     options_.device = resolved_device(options_.device);
     require_layouts(options_, staged_.graph.inputs);
     const double clip_norm = options_.clip_norm.value_or(1);
@@ -48,21 +48,21 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "th step: give a positive number, or 0 for never");
     if (world.is_main())
       for (const std::string& warning : staged_.warnings) warn(warning);
-    const std::shared_ptr<const KernelBook> kernels = kernels_of(options_);
+    const std::shared_ptr<const KernelSelection> kernels = kernels_of(options_);
     std::vector<bool> node_trains;
-    world_.run_on_local_ranks([&](const Member& member) {
-      auto& runner = runner_of(member);
+    world_.run_on_local_ranks([&](const RankContext& context) {
+      auto& runner = runner_of(context);
       runner = std::make_unique<RankRunner>(
-          staged_, plans_.training(),
+          staged_, schedules_.training(),
           RankSetting{
-              id_, member, loss_,
+              id_, context, loss_,
               LossReductions{options_.reduction, options_.replica_reduction, options_.reported_loss},
               options_.clip_norm, options_.boundary_shape, options_.seed, options_.precision, options_.loss_scaling,
               options_.compare_batches,
-              device_of(options_.device, member.is_alone ? member.rank.value() : local_rank_of(member.rank.value())),
+              device_of(options_.device, context.is_alone ? context.rank.value() : local_rank_of(context.rank.value())),
               kernels, options_.count_bytes, axes_});
-      auto trains = compare(member);
-      if (member.collects) node_trains = std::move(trains);
+      auto trains = compare(context);
+      if (context.collects) node_trains = std::move(trains);
     });
     lower(node_trains);
     inferences_.emplace(world, Inferences::Setting{staged_.graph.inputs, options_.micro_batches,
@@ -75,17 +75,17 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     require_parameters(staged_, name, options_.seed);
     drain();
     std::vector<bool> node_trains;
-    world_.run_on_local_ranks([&](const Member& member) {
-      runner_of(member)->set_trainable(name, trains);
-      auto all = compare(member);
-      if (member.collects) node_trains = std::move(all);
+    world_.run_on_local_ranks([&](const RankContext& context) {
+      runner_of(context)->set_trainable(name, trains);
+      auto all = compare(context);
+      if (context.collects) node_trains = std::move(all);
     });
     lower(node_trains);
   }
 
   void optimize_with(const OptimizerFactory& factory) {
     drain();
-    world_.run_on_local_ranks([&](const Member& member) { runner_of(member)->make_optimizers(factory); });
+    world_.run_on_local_ranks([&](const RankContext& context) { runner_of(context)->make_optimizers(factory); });
     has_optimizer_ = true;
   }
 
@@ -131,7 +131,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     job->gradient_divisor = divisor;
     job->learning_rate = learning_rate_;
     for (int r = 0; r < world_.replicas(); ++r)
-      job->plans[static_cast<std::size_t>(r)] = plans_.for_training(job->layout.micro_batches(Replica(r)), part);
+      job->plans[static_cast<std::size_t>(r)] = schedules_.for_training(job->layout.micro_batches(Replica(r)), part);
     next_part_ = part == StepPart::reduce ? StepPart::update : StepPart::whole;
     gathered_.clear();
     const StepResult result = start(job);
@@ -149,7 +149,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::map<std::string, torch::Tensor> all;
     std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());
     world_.run_on_local_ranks(
-        [&](const Member& member) { by_rank[local_index(member)] = runner_of(member)->gradients(); });
+        [&](const RankContext& context) { by_rank[local_index(context)] = runner_of(context)->gradients(); });
     for (auto& gradients : by_rank)
       for (auto& [name, gradient] : gradients) all.try_emplace(name, gradient);
     return all;
@@ -158,7 +158,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void sync_ties() {
     drain();
     const std::uint64_t round = ++gatherings_;
-    world_.run_on_local_ranks([&](const Member& member) { runner_of(member)->synchronise(round); });
+    world_.run_on_local_ranks([&](const RankContext& context) { runner_of(context)->synchronise(round); });
   }
 
   StepResult start(const std::shared_ptr<StepJob>& job) {
@@ -175,7 +175,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     ++next_step_;
     job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()), world_.failures());
     for (int r = 0; r < world_.replicas(); ++r)
-      job->plans.push_back(plans_.for_forward(inferences_->micro_batches(*job, Replica(r))));
+      job->plans.push_back(schedules_.for_forward(inferences_->micro_batches(*job, Replica(r))));
     inferences_->add(*job);
     before_last_ = std::exchange(last_, job->state);
     post_to_runners([job](RankRunner& runner) { runner.run(*job); });
@@ -203,7 +203,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   RowRange share_rows(std::int64_t samples) const {
     if (!is_spread()) return {0, samples};
-    return layout_of(samples).share(world_.member(world_.local_ranks().front()).replica());
+    return layout_of(samples).share(world_.context(world_.local_ranks().front()).replica());
   }
 
   bool reads_inputs() const {
@@ -230,31 +230,31 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     drain();
     std::map<std::string, torch::Tensor> all;
     const GatherTag tag{id_, ++gatherings_};
-    world_.run_on_local_ranks([&](const Member& member) {
-      auto gathered = gather_tensors(member, tag, state_of(member, *runner_of(member)));
-      if (member.rank == WorldRank(0)) all = std::move(gathered);
+    world_.run_on_local_ranks([&](const RankContext& context) {
+      auto gathered = gather_tensors(context, tag, state_of(context, *runner_of(context)));
+      if (context.rank == WorldRank(0)) all = std::move(gathered);
     });
     return all;
   }
 
   std::map<std::string, torch::Tensor> rescued_state(const std::string& failure) {
     std::vector<Rescued> ranks;
-    for (const Member& member : world_.rescued_members()) ranks.push_back({member, runner_of(member).get()});
+    for (const RankContext& context : world_.rescued_members()) ranks.push_back({context, runner_of(context).get()});
     return recovered_state(ranks, {id_, rescues_ += 2}, failure);
   }
 
   void load_state(const std::map<std::string, torch::Tensor>& state) {
     drain();
     const GatherTag tag{id_, ++gatherings_};
-    std::string complaint;
-    world_.run_on_local_ranks([&](const Member& member) {
+    std::string error_text;
+    world_.run_on_local_ranks([&](const RankContext& context) {
       std::vector<Stage::Held> own;
-      for (const auto& stage : runner_of(member)->stages())
+      for (const auto& stage : runner_of(context)->stages())
         own.insert(own.end(), stage->state().begin(), stage->state().end());
-      const std::string result = load_values(member, tag, own, state);
-      if (member.collects) complaint = result;
+      const std::string result = load_values(context, tag, own, state);
+      if (context.collects) error_text = result;
     });
-    require<ConfigError>(complaint.empty(), complaint);
+    require<ConfigError>(error_text.empty(), error_text);
   }
 
   Trace trace() {
@@ -266,9 +266,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     trace.settings["transport"] = world_.transport();
     note_layers(staged_, options_.layer_costs, trace);
     const GatherTag tag{id_, ++gatherings_};
-    world_.run_on_local_ranks([&](const Member& member) {
-      auto steps = gather_steps(member, tag, runner_of(member)->recorder().steps());
-      if (member.rank == WorldRank(0)) trace.ranks = std::move(steps);
+    world_.run_on_local_ranks([&](const RankContext& context) {
+      auto steps = gather_steps(context, tag, runner_of(context)->recorder().steps());
+      if (context.rank == WorldRank(0)) trace.ranks = std::move(steps);
     });
     return trace;
   }
@@ -277,7 +277,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   void on_each_runner(const std::function<void(RankRunner&)>& job) {
     drain();
-    world_.run_on_local_ranks([&](const Member& member) { job(*runner_of(member)); });
+    world_.run_on_local_ranks([&](const RankContext& context) { job(*runner_of(context)); });
   }
 
   void update_every(int calls) {
@@ -308,9 +308,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     drain();
     std::vector<Peak> peaks;
     const GatherTag tag{id_, ++gatherings_};
-    world_.run_on_local_ranks([&](const Member& member) {
-      auto all = gather_peaks(member, tag, peak_of(member.rank, *runner_of(member)));
-      if (member.rank == WorldRank(0)) peaks = std::move(all);
+    world_.run_on_local_ranks([&](const RankContext& context) {
+      auto all = gather_peaks(context, tag, peak_of(context.rank, *runner_of(context)));
+      if (context.rank == WorldRank(0)) peaks = std::move(all);
     });
     return peaks;
   }
@@ -324,20 +324,20 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
  private:
   /// Whether each node's parameters train, on any rank.
-  std::vector<bool> compare(const Member& member) {
-    return compare_ranks(member,
-                         {id_, fingerprint(), runner_of(member)->trainable_nodes(), staged_.graph.nodes.size()});
+  std::vector<bool> compare(const RankContext& context) {
+    return compare_ranks(context,
+                         {id_, fingerprint(), runner_of(context)->trainable_nodes(), staged_.graph.nodes.size()});
   }
 
   void lower(const std::vector<bool>& node_trains) {
-    plans_.set_cut(links_of(staged_, node_trains), world_.replicas() > 1 || has_ties(staged_, node_trains));
-    full_plan_ = plans_.for_training(options_.micro_batches);
+    schedules_.set_partition(links_of(staged_, node_trains), world_.replicas() > 1 || has_ties(staged_, node_trains));
+    full_plan_ = schedules_.for_training(options_.micro_batches);
   }
 
-  std::size_t local_index(const Member& member) const {
-    return static_cast<std::size_t>(member.rank.value() - world_.local_ranks().front().value());
+  std::size_t local_index(const RankContext& context) const {
+    return static_cast<std::size_t>(context.rank.value() - world_.local_ranks().front().value());
   }
-  std::unique_ptr<RankRunner>& runner_of(const Member& member) { return runners_[local_index(member)]; }
+  std::unique_ptr<RankRunner>& runner_of(const RankContext& context) { return runners_[local_index(context)]; }
 
   /// Queues work for every local rank, behind what was submitted before.
   void post_to_runners(const std::function<void(RankRunner&)>& work) {
@@ -357,9 +357,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
 
-  /// The options, with what is to be measured decided. Once world_, id_ and plans_ are there.
+  /// The options, with what is to be measured decided. Once world_, id_ and schedules_ are there.
   const PipelineOptions& decided(Cell& network) {
-    decide_by_measuring({world_, id_, network, plans_.training()}, options_);
+    decide_by_measuring({world_, id_, network, schedules_.training()}, options_);
     return options_;
   }
 
@@ -381,7 +381,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     if (training && std::exchange(is_first_batch_, false) && world_.is_main()) warn_of_few_samples(job.layout);
     for (int r = 0; r < world_.replicas(); ++r) {
       const int micro_batches = job.layout.micro_batches(Replica(r));
-      job.plans.push_back(training ? plans_.for_training(micro_batches, part) : plans_.for_forward(micro_batches));
+      job.plans.push_back(training ? schedules_.for_training(micro_batches, part)
+                                   : schedules_.for_forward(micro_batches));
     }
     return job;
   }
@@ -395,7 +396,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   Fingerprint fingerprint() const {
-    return fingerprint_of(options_, {world_, staged_, plans_.training(), loss_, axes_});
+    return fingerprint_of(options_, {world_, staged_, schedules_.training(), loss_, axes_});
   }
 
   World& world_;
@@ -403,10 +404,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   Loss loss_;
   BatchAxesOf axes_;
   std::uint32_t id_;
-  Plans plans_;
+  ScheduleCache schedules_;
   StagedGraph staged_;
-  std::vector<std::unique_ptr<RankRunner>> runners_;  // by local rank
-  std::shared_ptr<const RunPlan> full_plan_;          // for all m micro-batches
+  std::vector<std::unique_ptr<RankRunner>> runners_;   // by local rank
+  std::shared_ptr<const CompiledSchedule> full_plan_;  // for all m micro-batches
   std::shared_ptr<StepState> last_, before_last_;
   std::optional<Inferences> inferences_;
   std::uint64_t next_step_ = 0;

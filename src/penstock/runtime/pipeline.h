@@ -1,4 +1,4 @@
-// The door of the room `runtime`: a world of ranks, and a network trained in it as a pipeline.
+// The public header of the module `runtime`: a world of ranks, and a network trained in it as a pipeline.
 //
 //   World world({.stages = 2});                          // threads; under mpirun one process per rank
 //   Pipeline pipeline(world, net, cross_entropy, {.micro_batches = 4, .schedule = "1f1b"});
@@ -6,7 +6,7 @@
 //   StepResult result = pipeline.train_step(images, labels);   // the whole batch, on every process
 //   std::cout << result.loss();                                // known on every rank; asking waits
 //
-// Loss and gradients equal those of the whole batch up to rounding, and are bitwise equal for all schedules, cuts and
+// Loss and gradients equal those of the whole batch up to rounding, and are bitwise equal for all schedules, partitions and
 // transports at equal micro-batches, replicas and threads per rank.
 #pragma once
 
@@ -34,14 +34,14 @@ namespace penstock {
 class RankRunner;
 struct GatherTag;
 
-/// A network cut into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
+/// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
 /// Not thread-safe. A Misuse leaves everything as it was. After a StepFailure, which ended one step on every rank
 /// before any update, the pipeline goes on. After any other RankFailure or a TransportError the pipeline and its world are
 /// spent, but for state(); a new world can be made.
 class Pipeline {
  public:
-  /// Cuts `network`, builds every rank's layers, and compares the ranks' settings. `network` is not needed afterwards.
-  /// Throws PlanError or ConfigError (docs/errors.md).
+  /// Partitions `network`, builds every rank's layers, and compares the ranks' settings. `network` is not needed afterwards.
+  /// Throws ScheduleError or ConfigError (docs/errors.md).
   Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options = {});
   Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options = {});
   /// Waits for what was submitted. Failures that nobody has been told are logged; World::finish() throws them. While an
@@ -123,7 +123,7 @@ class Pipeline {
   /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
   /// full name, to look at or to change between steps: then call sync_ties(). Waits for what was submitted.
   std::map<std::string, torch::Tensor> local_state();
-  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its home (the
+  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its owner (the
   /// lowest stage that uses it, replica 0). Collective; waits for what was submitted.
   void sync_ties();
   /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective. After a
@@ -172,9 +172,9 @@ class Pipeline {
   struct Peak {
     WorldRank rank;
     int measured = 0;   // most live micro-batches since the pipeline was made
-    int predicted = 0;  // as the judge counted them, for the same steps
+    int predicted = 0;  // as validate() counted them, for the same steps
     /// Most bytes that they held, but for the first training step: by a counter of what is allocated and given back,
-    /// and foretold from one micro-batch's (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
+    /// and predicted from one micro-batch's (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
     std::int64_t measured_bytes = 0;
     std::int64_t predicted_bytes = 0;
     /// Physical memory of the process that holds the rank, now and at its most: of all ranks in it together, with all

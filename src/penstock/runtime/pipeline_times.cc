@@ -24,14 +24,14 @@ TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors&
   std::map<std::string, torch::Tensor> timed;
   on_each_rank([&](RankRunner& runner) {
     std::vector<std::pair<std::string, torch::Tensor>> own;
-    if (runner.member().replica() == Replica(0)) own = runner.timed_nodes(static_cast<std::size_t>(steps));
-    auto gathered = gather_tensors(runner.member(), tag, own);
-    if (runner.member().rank == WorldRank(0)) timed = std::move(gathered);
+    if (runner.context().replica() == Replica(0)) own = runner.timed_nodes(static_cast<std::size_t>(steps));
+    auto gathered = gather_tensors(runner.context(), tag, own);
+    if (runner.context().rank == WorldRank(0)) timed = std::move(gathered);
   });
   on_each_rank([](RankRunner& runner) { runner.set_timing(false); });
-  return timed_steps_from(decided_on_rank_0(world(), tag.pipeline, Topic::layer_times, [&](const Member& member) {
+  return timed_steps_from(decided_on_rank_0(world(), tag.pipeline, Topic::layer_times, [&](const RankContext& context) {
     TimedSteps told = put_together(stages(), timed, steps_taken);
-    if (options().device == "cpu") told.cache_bytes = cache_share(ranks_on_host(*member.endpoint));
+    if (options().device == "cpu") told.cache_bytes = cache_share(ranks_on_host(*context.endpoint));
     return to_text(told);
   }));
 }

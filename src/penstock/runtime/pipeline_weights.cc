@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/cut_network.h"
+#include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/rank_runner.h"
 

@@ -3,17 +3,17 @@
 
 #include <cstring>
 
-#include "penstock/schedule/word_text.h"
+#include "penstock/schedule/instruction_text.h"
 #include "penstock/transport/tag.h"
 
 namespace penstock {
 
 /// "0F5". Allocates nothing.
 inline Position position_of(const Instruction& instruction) noexcept {
-  const WordText text = word_text(instruction);
+  const InstructionText text = instruction_text(instruction);
   Position position;
-  static_assert(sizeof(position.word) == sizeof(text.letters));
-  std::memcpy(position.word, text.letters.data(), sizeof(position.word));
+  static_assert(sizeof(position.instruction) == sizeof(text.letters));
+  std::memcpy(position.instruction, text.letters.data(), sizeof(position.instruction));
   return position;
 }
 

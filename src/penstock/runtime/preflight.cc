@@ -42,16 +42,16 @@ std::string marks_of(const Preflight& preflight) {
 
 }  // namespace
 
-std::vector<bool> compare_ranks(const Member& member, const Preflight& preflight) {
-  Transport& endpoint = *member.endpoint;
+std::vector<bool> compare_ranks(const RankContext& context, const Preflight& preflight) {
+  Transport& endpoint = *context.endpoint;
   const Tag ask = tag_of(preflight.pipeline, fingerprints), answer = tag_of(preflight.pipeline, verdict);
   const std::string lines = lines_of(preflight);
   std::string marks = marks_of(preflight);
   // The verdict: a line with the difference, empty when there is none; then a mark for each node.
   std::string result;
-  if (member.rank == WorldRank(0)) {
+  if (context.rank == WorldRank(0)) {
     std::string differs;
-    for (int r = 1; r < member.world_size(); ++r) {
+    for (int r = 1; r < context.world_size(); ++r) {
       const std::string theirs = text_of(endpoint.receive(WorldRank(r), ask, "the fingerprint"));
       const std::size_t split_at = theirs.rfind('\n', theirs.size() - 1) + 1;
       if (differs.empty()) differs = difference(lines, theirs.substr(0, split_at), WorldRank(r));
@@ -61,7 +61,7 @@ std::vector<bool> compare_ranks(const Member& member, const Preflight& preflight
           if (their_marks[n] == '1') marks[n] = '1';
     }
     result = differs + "\n" + marks;
-    for (int r = 1; r < member.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
+    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
   } else {
     endpoint.send(WorldRank(0), ask, text_message(lines + marks));
     result = text_of(endpoint.receive(WorldRank(0), answer, "the comparison of fingerprints"));

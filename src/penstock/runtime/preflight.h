@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/runtime/member.h"
+#include "penstock/runtime/rank_context.h"
 
 namespace penstock {
 
-/// What must be equal on every rank, field by field, in an order that is the same everywhere.
+/// What must be equal on every rank, field by field, in an order that is the same on every rank.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 struct Preflight {
@@ -21,6 +21,6 @@ struct Preflight {
 
 /// Called on every rank's thread. Returns which nodes train, of the whole graph. Throws ConfigError on every rank when
 /// a field differs, naming the field, both ranks and both values.
-std::vector<bool> compare_ranks(const Member& member, const Preflight& preflight);
+std::vector<bool> compare_ranks(const RankContext& context, const Preflight& preflight);
 
 }  // namespace penstock

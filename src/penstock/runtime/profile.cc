@@ -5,10 +5,10 @@
 #include <torch/optim/sgd.h>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/fit_spread.h"
+#include "penstock/plan/fit_time_variation.h"
 #include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/cut_network.h"
 #include "penstock/runtime/layer_times.h"
+#include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/lower.h"
 
@@ -46,16 +46,17 @@ void require_choice(const World& world, const Loss& loss, const PipelineOptions&
                        "batch with its targets");
   require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),
                        " replicas: plan with one, and train with --plan");
-  require<ConfigError>(!options.custom && options.chunks == 0 && !options.memory_limit,
-                       "schedule 'auto' chooses the words and the chunks by itself, without a memory limit: leave "
-                       "those out, or name a schedule");
+  require<ConfigError>(
+      !options.custom && options.chunks == 0 && !options.memory_limit,
+      "schedule 'auto' chooses the instructions and the chunks by itself, without a memory limit: leave "
+      "those out, or name a schedule");
 }
 
 /// The number of layers, none of which may have a stage.
 int free_layers(Cell& network, const PipelineOptions& options) {
   const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (const Node& node : graph.nodes)
-    require<ConfigError>(!node.stage, "schedule 'auto' chooses the cut too, but '", node.name,
+    require<ConfigError>(!node.stage, "schedule 'auto' chooses the partition too, but '", node.name,
                          "' is annotated with a stage: leave the annotations out, or name a schedule");
   return static_cast<int>(graph.nodes.size());
 }
@@ -82,21 +83,21 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   require_choice(world, loss, options);
   const ProfiledNetwork size{world.stages(), free_layers(network, options)};
   PipelineOptions base = options;
-  base.cut = world.stages() > 1 ? "time" : "uniform";
+  base.partition = world.stages() > 1 ? "time" : "uniform";
   const auto pass = [&] {
     Runs runs;
     for (const ProfiledSteps& what : profiled_steps) {
       runs.emplace_back();
-      const std::optional<PipelineOptions> trial = profiled_options(what, base, size);
-      if (!trial || (!how.contention && &what == &profiled_steps[sequential_run])) continue;
-      Pipeline pipeline(world, network, loss, *trial);
+      const std::optional<PipelineOptions> candidate = profiled_options(what, base, size);
+      if (!candidate || (!how.slowdown_under_load && &what == &profiled_steps[sequential_run])) continue;
+      Pipeline pipeline(world, network, loss, *candidate);
       if (how.optimizer)
         pipeline.optimize_with(how.optimizer);
       else
         pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-      // What the first of them measured holds for all: the kernels, and the cut for one stage per rank.
-      base.kernel_book = pipeline.options().kernel_book;
-      if (!what.in_chunks) base.cut = pipeline.options().cut;
+      // What the first of them measured holds for all: the kernels, and the partition for one stage per rank.
+      base.kernel_selection = pipeline.options().kernel_selection;
+      if (!what.in_chunks) base.partition = pipeline.options().partition;
       runs.back() = timed_run(pipeline, {options.sample, options.sample_targets, how.steps});
     }
     return runs;
@@ -108,7 +109,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
   LayerCosts costs = costs_of(merged(passes), sample_size(options));
-  costs.kernels = base.kernel_book;
+  costs.kernels = base.kernel_selection;
   return costs;
 }
 
@@ -119,7 +120,7 @@ std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const
   options.weight_gradients = what.weight_gradients;
   if (!what.in_chunks) return options;
   options.chunks = std::min(most_chunks, network.layers / network.stages);
-  options.cut = "uniform";
+  options.partition = "uniform";
   if (options.chunks < 2) return std::nullopt;
   return options;
 }
@@ -139,17 +140,17 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
       " schedules: give the runs of the first three at "
       "least, and none for what was left out");
   const TimedSteps &fused = runs[fused_run]->steps, &split = runs[split_run]->steps, &whole = runs[whole_run]->steps;
-  const Schedule& words = runs[fused_run]->plan.schedule;
-  const int micro_batches = words.micro_batches;
+  const Schedule& instructions = runs[fused_run]->plan.schedule;
+  const int micro_batches = instructions.micro_batches;
   LayerCosts costs;
   costs.time_unit = "ms";
-  costs.ranks = words.rank_count();
+  costs.ranks = instructions.rank_count();
   costs.samples = samples;
   costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
   costs.micro_batches = {micro_batches};
   costs.link.latency = std::max({fused.message, split.message, whole.message});
   costs.cache_bytes = static_cast<double>(fused.cache_bytes);
-  costs.word_overhead = (fused.word_overhead + split.word_overhead) / 2;
+  costs.instruction_overhead = (fused.instruction_overhead + split.instruction_overhead) / 2;
   // Figures are those of the mean micro-batch; the form asks for those of micro_batch_size samples.
   const double scale = static_cast<double>(costs.micro_batch_size) * micro_batches / static_cast<double>(samples);
   for (std::size_t n = 0; n < fused.layers.size(); ++n) {
@@ -175,21 +176,21 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
     costs.layers.push_back(std::move(layer));
   }
   if (const auto& alone = runs[sequential_run]; alone && costs.ranks > 1 && work(whole) > 0 && work(alone->steps) > 0)
-    costs.contention = work(whole) / work(alone->steps);
+    costs.slowdown_under_load = work(whole) / work(alone->steps);
   std::vector<MeasuredStep> steps;  // of those whose layers' costs these are
   for (const std::size_t run : {fused_run, split_run, whole_run})
     steps.push_back({runs[run]->plan, runs[run]->steps.step});
-  costs.spread = fitted_spread(costs, steps);
+  costs.time_variation = fitted_time_variation(costs, steps);
   return costs;
 }
 
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                              ProfileOptions how) {
-  how.contention = false;
-  require<ConfigError>(options.cut == "parameters" || options.cut == "time",
-                       "schedule 'auto' chooses the cut too, but it is given as '", options.cut,
+  how.slowdown_under_load = false;
+  require<ConfigError>(options.partition == "parameters" || options.partition == "time",
+                       "schedule 'auto' chooses the partition too, but it is given as '", options.partition,
                        "': leave it out, or name a schedule");
-  PlanWishes wishes;
+  PlanConstraints wishes;
   if (options.weight_gradients == WeightGradients::stream) wishes.weight_gradients = WeightMode::stream;
   if (options.weight_gradients == WeightGradients::fused) wishes.weight_gradients = WeightMode::fused;
   std::optional<AutoChoice> best;
@@ -210,12 +211,12 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   const Plan& plan = choice.planned.plan;
   decided.schedule.clear();
   decided.custom = plan.schedule;
-  decided.weight_gradients = WeightGradients::stream;  // the words are fused already where they should be
-  decided.kernel_book = plan.kernels;
+  decided.weight_gradients = WeightGradients::stream;  // the instructions are fused already where they should be
+  decided.kernel_selection = plan.kernels;
   decided.layer_costs = write_layer_costs(costs);
   keep_shapes_alone(decided.sample);
   decided.sample_targets = {};
-  decided.cut = cut_of(plan);
+  decided.partition = partition_of(plan);
   return choice;
 }
 

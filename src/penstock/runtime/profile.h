@@ -1,4 +1,4 @@
-// What the layers of a network cost on this machine, and the schedule and cut that follow from it.
+// What the layers of a network cost on this machine, and the schedule and partition that follow from it.
 #pragma once
 
 #include <optional>
@@ -16,16 +16,16 @@ struct ProfileOptions {
   /// second, and pipelines are to be compared.
   double passes_ms = 8000;
   OptimizerFactory optimizer = {};  // whose step is timed; none: plain SGD
-  bool contention = true;           // whether the last of profiled_steps is run too
+  bool slowdown_under_load = true;  // whether the last of profiled_steps is run too
 };
 
 /// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
 /// a ZB-H1 step (W per micro-batch), a 1F1B step (B in one) and, where there are layers for it, a looped step in chunks
 /// as small as the planner may make (F and I in the cache). The micro-batches are those of `options` and its
 /// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
-/// stay as they are. Times are in ms, medians over passes of medians over steps. LayerCosts::contention is how much
+/// stay as they are. Times are in ms, medians over passes of medians over steps. LayerCosts::slowdown_under_load is how much
 /// more they are than in a sequential step, where one rank works at a time, unless `how` leaves that out;
-/// LayerCosts::spread, how much they vary, is what makes the first three steps as long as they were. Collective. Throws
+/// LayerCosts::time_variation, how much they vary, is what makes the first three steps as long as they were. Collective. Throws
 /// ConfigError without a sample, for replicas and for stages that are annotated.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
@@ -47,13 +47,13 @@ struct ProfiledNetwork {
   int layers = 1;
 };
 
-/// `base`, which has the cut for one stage per rank, for a pipeline of `what`; none where layers are too few.
+/// `base`, which has the partition for one stage per rank, for a pipeline of `what`; none where layers are too few.
 std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const PipelineOptions& base,
                                                 const ProfiledNetwork& network);
 
 /// A pipeline of one of them, timed.
 struct TimedRun {
-  Plan plan;  // its words and its cut alone
+  Plan plan;  // its instructions and its partition alone
   TimedSteps steps;
 };
 
@@ -67,19 +67,19 @@ struct TimedBatch {
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
 /// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Without the fourth no
-/// layer says what it takes in the cache; without the last contention is 1. Throws ConfigError where others are
+/// layer says what it takes in the cache; without the last slowdown_under_load is 1. Throws ConfigError where others are
 /// missing.
 LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples);
 
 /// What the planner makes of that.
 struct AutoChoice {
-  PipelineOptions options;  // `options` with schedule, cut, weight gradients and kernels decided
+  PipelineOptions options;  // `options` with schedule, partition, weight gradients and kernels decided
   Planned planned;          // what was tried
 };
 
 /// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches,
 /// for m = p, 2p, 4p and 8p, as far as there are samples, each profiled. Rank 0's times decide for all. Collective.
-/// `how.contention` is not asked, and all those m's share `how.passes_ms`. Throws as profile(), and ConfigError for
+/// `how.slowdown_under_load` is not asked, and all those m's share `how.passes_ms`. Throws as profile(), and ConfigError for
 /// what leaves nothing to choose.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                              ProfileOptions how = {});

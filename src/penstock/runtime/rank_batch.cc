@@ -28,7 +28,7 @@ void RankRunner::compare_batches() {
       given.inputs[i] = setting_.axes.inputs.rows(
           job_->inputs[i], i, {share.begin - job_->first_input_row, share.end - job_->first_input_row});
     }
-  penstock::compare_batches(member(), given);
+  penstock::compare_batches(context(), given);
 }
 
 }  // namespace penstock

@@ -12,7 +12,7 @@ namespace penstock {
 // Where the failure can do no harm to parameters, the step is given up on every rank, and the world goes on.
 std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std::string& doing) {
   Transport& transport = endpoint();
-  const std::string reason = say("rank ", member().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
+  const std::string reason = say("rank ", context().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
                                  doing, ": ", reason_of(error));
   try {
     std::rethrow_exception(error);

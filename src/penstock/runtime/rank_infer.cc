@@ -11,15 +11,15 @@ Tag tag_of_outputs(const RankSetting& setting, std::uint64_t step, Replica from)
 
 Message outputs_message(const Tensors& outputs) {
   Message message;
-  for (const torch::Tensor& output : outputs) message.parcels.push_back({output, false});
+  for (const torch::Tensor& output : outputs) message.payloads.push_back({output, false});
   return message;
 }
 
 Tensors outputs_in(const Message& message) {
   Tensors outputs;
   // What arrived is read-only, and may be a part of something larger.
-  for (const Parcel& parcel : message.parcels)
-    outputs.push_back(parcel.tensor.defined() ? parcel.tensor.clone() : parcel.tensor);
+  for (const Payload& payload : message.payloads)
+    outputs.push_back(payload.tensor.defined() ? payload.tensor.clone() : payload.tensor);
   return outputs;
 }
 
@@ -36,19 +36,19 @@ SequenceMemory* RankRunner::memory_of(const Stage& stage, MicroBatch micro_batch
 
 // A replica's outputs go to every process that is to have them, as soon as its last F is done. None of those waits for
 // them at its rank: they lie there until somebody asks (fetch_outputs), so that several inferences can be under way.
-void RankRunner::tell_outputs() {
+void RankRunner::report_outputs() {
   const Inference& inference = *job_->inference;
   const bool is_each = inference.replicas == ReplicaInput::each;
   Tensors joined = setting_.axes.outputs.join(outputs_);
   outputs_.clear();
-  if (member().is_alone) {
+  if (context().is_alone) {
     if (!is_each || replica_ == Replica(0)) inference.state->add_part(replica_, std::move(joined));
     return;
   }
-  for (WorldRank to(0); to.value() < member().world_size(); to = to.next()) {
-    const bool is_last = to.value() / member().replicas == rank_.value();
-    const bool is_ours = to.value() % member().replicas == replica_.value();
-    if (to != member().rank && (inference.broadcast || is_last) && (!is_each || is_ours))
+  for (WorldRank to(0); to.value() < context().world_size(); to = to.next()) {
+    const bool is_last = to.value() / context().replicas == rank_.value();
+    const bool is_ours = to.value() % context().replicas == replica_.value();
+    if (to != context().rank && (inference.broadcast || is_last) && (!is_each || is_ours))
       endpoint().send(to, tag_of_outputs(setting_, job_->step, replica_), outputs_message(joined));
   }
   // What was sent is read later, and the caller may change what is given to it.
@@ -71,9 +71,9 @@ void RankRunner::keep_outputs() {
 void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {
   try {
     const Rank last = placement_.rank_of(staged_.parts.back().id);
-    for (Replica from(0); from.value() < member().replicas; from = from.next()) {
-      const WorldRank rank = member().rank_of(last, from);
-      if (rank == member().rank) continue;
+    for (Replica from(0); from.value() < context().replicas; from = from.next()) {
+      const WorldRank rank = context().rank_of(last, from);
+      if (rank == context().rank) continue;
       if (replicas == ReplicaInput::each && from != replica_) continue;
       const Message message = endpoint().receive(rank, tag_of_outputs(setting_, step, from), "the outputs");
       state.add_part(from, outputs_in(message));

@@ -7,12 +7,12 @@ namespace penstock {
 
 TieRoute RankRunner::tie_route(std::uint64_t round) const {
   return {endpoint(), setting_.pipeline, round,
-          [this](StageId stage) { return member().rank_of(placement_.rank_of(stage), replica_); }};
+          [this](StageId stage) { return context().rank_of(placement_.rank_of(stage), replica_); }};
 }
 
 ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const {
   ReplicaGroup group{endpoint(), {setting_.pipeline, traffic, round, stage.id().value(), 0, -1}, replica_, {}};
-  for (int r = 0; r < member().replicas; ++r) group.ranks.push_back(member().rank_of(rank_, Replica(r)));
+  for (int r = 0; r < context().replicas; ++r) group.ranks.push_back(context().rank_of(rank_, Replica(r)));
   return group;
 }
 
@@ -28,13 +28,13 @@ void RankRunner::sum_replicas(const Stage& stage, Traffic traffic, const std::ve
   for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
 }
 
-// Every use of a tied parameter goes home; all others are summed over the replicas here.
+// Every use of a tied parameter goes to its owner; all others are summed over the replicas here.
 void RankRunner::reduce(Stage& stage) {
   const auto& parameters = stage.gradients().parameters();
   send_uses(tie_route(job_->step), stage);
   std::vector<std::size_t> untied;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (!parameters[i].everywhere.is_tied()) untied.push_back(i);
+    if (!parameters[i].uses.is_tied()) untied.push_back(i);
   sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));  // local_gradients() may have summed the uses
   ties_pending_ = true;
 }
@@ -46,12 +46,12 @@ void RankRunner::finish_ties() {
   for (const auto& stage : stages_) {
     const auto& parameters = stage->gradients().parameters();
     Tensors totals = sum_tied(route, *stage);
-    std::vector<std::size_t> at_home;
+    std::vector<std::size_t> owned_here;
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].everywhere.is_tied() && parameters[i].everywhere.home() == stage->id()) at_home.push_back(i);
-    if (at_home.empty()) continue;
-    sum_replicas(*stage, Traffic::ties, at_home, totals);
-    for (const std::size_t i : at_home) gradients_[stage->id()][i] = totals[i];
+      if (parameters[i].uses.is_tied() && parameters[i].uses.owner() == stage->id()) owned_here.push_back(i);
+    if (owned_here.empty()) continue;
+    sum_replicas(*stage, Traffic::ties, owned_here, totals);
+    for (const std::size_t i : owned_here) gradients_[stage->id()][i] = totals[i];
     send_totals(route, *stage, totals);
   }
   for (const auto& stage : stages_) receive_totals(route, *stage, gradients_[stage->id()]);
@@ -64,7 +64,7 @@ void RankRunner::share_buffers() {
   for (const auto& stage : stages_) {
     Tensors buffers;
     for (const Stage::Held& held : stage->state())
-      if (held.everywhere.list.empty()) buffers.push_back(held.value);
+      if (held.uses.list.empty()) buffers.push_back(held.value);
     ReplicaGroup group = replica_group(*stage, Traffic::control, job_->step);
     group.tag.micro_batch = -2;  // -1 is synchronise()'s, whose rounds are counted apart
     copy_from_first(group, buffers, "the buffers of replica 0");

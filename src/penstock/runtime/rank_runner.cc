@@ -21,8 +21,8 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, con
     : staged_(staged),
       placement_(placement),
       setting_(setting),
-      rank_(setting.member.pipeline_rank()),
-      replica_(setting.member.replica()),
+      rank_(setting.context.pipeline_rank()),
+      replica_(setting.context.replica()),
       scaler_(setting.precision, setting.loss_scaling) {
   if (setting.boundary_shape) endpoint().declare_shape(setting.pipeline, *setting.boundary_shape);
   if (setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
@@ -78,7 +78,7 @@ void RankRunner::run(const StepJob& job) {
   }
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
-  stash_.clear();
+  activations_.clear();
   inbox_.clear();
   outbox_.clear();
   outputs_.clear();
@@ -91,10 +91,11 @@ void RankRunner::run(const StepJob& job) {
 }
 
 void RankRunner::run_or_throw(const StepJob& job) {
-  const RunPlan& plan = *job.plans[replica_.index()];
+  const CompiledSchedule& plan = *job.plans[replica_.index()];
   job_ = &job;
   if (job.part == StepPart::reduce || job.part == StepPart::update) return run_later_part(plan);
-  if (job.training && !member().is_alone && is_compared(job.training_step, setting_.compare_batches)) compare_batches();
+  if (job.training && !context().is_alone && is_compared(job.training_step, setting_.compare_batches))
+    compare_batches();
   loss_ = loss_sum_ = 0;
   finished_forwards_ = 0;
   forwards_left_ = stages_.size() * static_cast<std::size_t>(plan.schedule.micro_batches);
@@ -110,27 +111,27 @@ void RankRunner::run_or_throw(const StepJob& job) {
   const bool has_last_stage = is_local(staged_.parts.back().id);
   if (has_last_stage && !job.inference)
     factors_ = loss_factors(setting_.loss, setting_.reductions, {job.targets, setting_.axes.targets}, job.layout,
-                            replica_, member().replicas);
-  stash_.set_bound(plan.peak_activations[rank_.index()]);
+                            replica_, context().replicas);
+  activations_.set_bound(plan.peak_activations[rank_.index()]);
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
 
   const torch::AutoGradMode with_graph(job.training);
   // The trace shows steps of the full schedule; others run unrecorded, for they are not comparable with it.
   Recorder& recorder = job.training && plan.schedule.micro_batches == placement_.micro_batches ? recorder_ : unshown_;
   recorder.begin_step(job.step);
-  if (has_last_stage && plan.schedule.micro_batches == 0) tell_result();
+  if (has_last_stage && plan.schedule.micro_batches == 0) report_result();
   execute(plan.programs[rank_.index()], *this, recorder);
   recorder.end_step();
   if (job.training && job.part == StepPart::whole) end_update();
   if (const BusyTime& busy = recorder.newest_busy(); job.training)
-    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, stash_.peak()});
+    job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, activations_.peak()});
   if (HeldBytes* bytes = counted_bytes())
-    bytes->foretell(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return rows_of(i).size(); });
+    bytes->predict(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return rows_of(i).size(); });
   if (!job.inference) collect_result();
 }
 
 // What follows forward_backward where a step is taken in parts. Unrecorded: the trace shows whole steps.
-void RankRunner::run_later_part(const RunPlan& plan) {
+void RankRunner::run_later_part(const CompiledSchedule& plan) {
   if (job_->learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job_->learning_rate);
   gradient_norm_.reset();
@@ -166,7 +167,7 @@ void RankRunner::begin(const Instruction& instruction) {
 
 Arrival RankRunner::receive(const Instruction& instruction) {
   const MessageKey key = key_of(instruction);
-  const WorldRank from = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
+  const WorldRank from = context().rank_of(placement_.rank_of(instruction.peer()), replica_);
   Message message = endpoint().receive(from, tag_of(key), to_string(instruction));
   const Arrival arrival{message.arrived_ns, message.transit_ns()};
   inbox_[key] = std::move(message);
@@ -187,7 +188,7 @@ void RankRunner::perform(const Instruction& instruction) {
       const MessageKey key = key_of(instruction);
       auto node = outbox_.extract(key);
       require<InternalError>(!node.empty(), to_string(instruction), " has nothing to send");
-      const WorldRank to = member().rank_of(placement_.rank_of(instruction.peer()), replica_);
+      const WorldRank to = context().rank_of(placement_.rank_of(instruction.peer()), replica_);
       return endpoint().send(to, tag_of(key), std::move(node.mapped()));
     }
     case Op::reduce: return reduce(stage(instruction.stage()));
@@ -239,9 +240,9 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
     if (setting_.boundary_shape) check_boundary(stage, port, done.sends[p]);
     post_message({stage.id(), port.peer, micro_batch, true}, std::move(done.sends[p]));
   }
-  if (job_->training) stash_.put(stage.id(), micro_batch, std::move(done.activations));
+  if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
   const bool is_last_stage = stage.id() == staged_.parts.back().id;
-  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) tell_result();
+  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) report_result();
 }
 
 Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {
@@ -273,11 +274,11 @@ std::vector<bool> RankRunner::comes_from_others(const Stage& stage) const {
 void RankRunner::check_boundary(const Stage& stage, const Port& port, const Message& message) const {
   const at::IntArrayRef wanted(*setting_.boundary_shape);
   for (std::size_t i = 0; i < port.values.size(); ++i) {
-    const torch::Tensor& value = message.parcels[i].tensor;
-    require<PlanError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id().value(), " gives '",
-                       staged_.graph.name_of(port.values[i]), "' of shape ", value.sizes(), " to stage ",
-                       port.peer.value(), ", but the boundary shape is ", wanted,
-                       ": correct the shape, or leave it out where micro-batches differ");
+    const torch::Tensor& value = message.payloads[i].tensor;
+    require<ScheduleError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id().value(), " gives '",
+                           staged_.graph.name_of(port.values[i]), "' of shape ", value.sizes(), " to stage ",
+                           port.peer.value(), ", but the boundary shape is ", wanted,
+                           ": correct the shape, or leave it out where micro-batches differ");
   }
 }
 
@@ -310,9 +311,9 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
     const MessageKey key{stage.id(), port.peer, micro_batch, false};
     // A link that carries no gradient brought no message.
     from.messages.push_back(inbox_.contains(key) ? take_message(key)
-                                                 : Message{std::vector<Parcel>(port.values.size()), 0, 0});
+                                                 : Message{std::vector<Payload>(port.values.size()), 0, 0});
   }
-  Activations& activations = stash_.at(stage.id(), micro_batch);
+  Activations& activations = activations_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
     from.loss = torch::full_like(activations.loss,
                                  factors_.gradient[micro_batch.index()] * job_->shares.newest * scaler_.scale());
@@ -322,7 +323,7 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
     sends = stage.input_grad(activations, from);
     if (HeldBytes* bytes = counted_bytes()) bytes->input_grad_done(context_of(stage.id(), micro_batch), activations);
   } else {
-    sends = stage.backward(stash_.take(stage.id(), micro_batch), from);
+    sends = stage.backward(activations_.take(stage.id(), micro_batch), from);
     if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage.id(), micro_batch));
   }
   if (HeldBytes* bytes = counted_bytes())
@@ -335,7 +336,7 @@ void RankRunner::weight_grad(Stage& stage, const Instruction& instruction) {
   const HeldBytes::Watch watch(counted_bytes());
   std::vector<Activations> group;
   for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
-    group.push_back(stash_.take(stage.id(), i));
+    group.push_back(activations_.take(stage.id(), i));
   stage.weight_grad(std::move(group));
   if (HeldBytes* bytes = counted_bytes())
     for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
@@ -355,28 +356,28 @@ Message RankRunner::take_message(const MessageKey& key) {
 }
 
 // The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
-void RankRunner::tell_result() {
-  if (job_->inference) return tell_outputs();
+void RankRunner::report_result() {
+  if (job_->inference) return report_outputs();
   keep_outputs();
   std::vector<double> numbers{loss_, factors_.total_weight, loss_sum_};
   numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
   const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
-  if (member().is_alone) {
+  if (context().is_alone) {
     endpoint().send(WorldRank(0), tag, message_of(numbers));
   } else {
-    for (int r = 0; r < member().world_size(); ++r) endpoint().send(WorldRank(r), tag, message_of(numbers));
+    for (int r = 0; r < context().world_size(); ++r) endpoint().send(WorldRank(r), tag, message_of(numbers));
   }
 }
 
 void RankRunner::collect_result() {
-  if (!member().collects) return;
+  if (!context().collects) return;
   StepNumbers total;
   total.metrics.assign(job_->metrics.size(), 0);
   const Rank last = placement_.rank_of(staged_.parts.back().id);
-  for (int r = 0; r < member().replicas; ++r) {
+  for (int r = 0; r < context().replicas; ++r) {
     const Tag tag{setting_.pipeline, Traffic::result, job_->step, r, 0, 0};
-    const Message message = endpoint().receive(member().rank_of(last, Replica(r)), tag, "the loss");
-    const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
+    const Message message = endpoint().receive(context().rank_of(last, Replica(r)), tag, "the loss");
+    const auto numbers = message.payloads.front().tensor.accessor<double, 1>();
     total.loss += numbers[0];
     total.weight = numbers[1];
     total.loss_sum += numbers[2];

@@ -1,4 +1,4 @@
-// One rank of one pipeline: its stages, and the hands that obey its list.
+// One rank of one pipeline: its stages, and the handler that executes its list.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/model/sequence_memory.h"
+#include "penstock/runtime/activation_store.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/batch_layout.h"
 #include "penstock/runtime/gathered_gradients.h"
@@ -17,13 +18,12 @@
 #include "penstock/runtime/held_bytes.h"
 #include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/loss_scaler.h"
-#include "penstock/runtime/member.h"
 #include "penstock/runtime/optimizer.h"
-#include "penstock/runtime/plans.h"
+#include "penstock/runtime/rank_context.h"
 #include "penstock/runtime/reduce.h"
 #include "penstock/runtime/result.h"
+#include "penstock/runtime/schedule_cache.h"
 #include "penstock/runtime/stage.h"
-#include "penstock/runtime/stash.h"
 #include "penstock/runtime/step_state.h"
 #include "penstock/runtime/tied_gradients.h"
 
@@ -37,7 +37,7 @@ struct StepJob {
   StepPart part = StepPart::whole;
   double gradient_divisor = 1;  // of the part `reduce`
   BatchLayout layout;
-  std::vector<std::shared_ptr<const RunPlan>> plans = {};  // by replica
+  std::vector<std::shared_ptr<const CompiledSchedule>> plans = {};  // by replica
   Tensors inputs = {};  // by graph input: the whole batch, or from first_input_row on
   std::int64_t first_input_row = 0;
   Tensors targets = {};  // the whole batch's
@@ -52,7 +52,7 @@ struct StepJob {
 /// What a rank needs to know of its pipeline.
 struct RankSetting {
   std::uint32_t pipeline = 0;
-  Member member;
+  RankContext context;
   Loss loss;
   LossReductions reductions;
   std::optional<double> clip_norm;
@@ -62,18 +62,18 @@ struct RankSetting {
   LossScaling loss_scaling = {};
   int compare_batches = 0;  // PipelineOptions'
   c10::Device device = c10::kCPU;
-  std::shared_ptr<const KernelBook> kernels = nullptr;
+  std::shared_ptr<const KernelSelection> kernels = nullptr;
   bool count_bytes = false;
   BatchAxesOf axes = {};
 };
 
-/// Lives on its rank's thread; everything but the constructor is called there. A model for `Hands` of the executor.
+/// Lives on its rank's thread; everything but the constructor is called there. A model for `Handler` of the executor.
 class RankRunner {
  public:
   /// `staged` must outlive it. Builds the stages that `placement` gives this rank.
   RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting);
 
-  const Member& member() const { return setting_.member; }
+  const RankContext& context() const { return setting_.context; }
   /// Whether each node that this rank runs has parameters that train.
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
@@ -103,7 +103,7 @@ class RankRunner {
   /// output and parameters.
   std::vector<std::pair<std::string, torch::Tensor>> timed_nodes(std::size_t steps) const;
   /// The most live micro-batches so far.
-  int peak_activations() const { return stash_.peak(); }
+  int peak_activations() const { return activations_.peak(); }
   /// The most that the plans of the same steps foresaw.
   int predicted_activations() const { return predicted_activations_; }
   /// What these held; null unless they are counted.
@@ -111,7 +111,7 @@ class RankRunner {
 
   /// The gradients that the last forward_backward (and reduce) left, by parameter name, until the update.
   std::vector<std::pair<std::string, torch::Tensor>> gradients();
-  /// Makes every copy of a parameter or buffer equal: replica 0's home goes to its ties and to the other replicas.
+  /// Makes every copy of a parameter or buffer equal: replica 0's owner goes to its ties and to the other replicas.
   void synchronise(std::uint64_t round);
 
   /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
@@ -121,7 +121,7 @@ class RankRunner {
   /// Frees what the layers remember of an inference session.
   void forget_session(std::uint64_t session) { sessions_.erase(session); }
 
-  // The hands.
+  // The handler.
   void begin(const Instruction& instruction);
   Arrival receive(const Instruction& instruction);
   void perform(const Instruction& instruction);
@@ -136,7 +136,7 @@ class RankRunner {
     friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
   };
 
-  Transport& endpoint() const { return *setting_.member.endpoint; }
+  Transport& endpoint() const { return *setting_.context.endpoint; }
   Stage& stage(StageId id);
   bool is_local(StageId id) const { return placement_.rank_of(id) == rank_; }
   static MessageKey key_of(const Instruction& message);
@@ -144,7 +144,7 @@ class RankRunner {
 
   void add_optimizers();
   void run_or_throw(const StepJob& job);
-  void run_later_part(const RunPlan& plan);
+  void run_later_part(const CompiledSchedule& plan);
   void compare_batches();
   /// Whether the update is left out, once the norm is known.
   bool skips_update() const;
@@ -172,9 +172,9 @@ class RankRunner {
   std::exception_ptr failed(const std::exception_ptr& error, const std::string& doing);
   /// Whether no rank can have updated a parameter in the step that runs.
   bool is_harmless(const StepJob& job) const;
-  void tell_outputs();
+  void report_outputs();
   void keep_outputs();
-  void tell_result();
+  void report_result();
   void collect_result();
   void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
   void reduce(Stage& stage);
@@ -192,7 +192,7 @@ class RankRunner {
   void update(Stage& stage);
 
   const StagedGraph& staged_;
-  Schedule placement_;  // compute words; read for rank_of alone
+  Schedule placement_;  // compute instructions; read for rank_of alone
   RankSetting setting_;
   Rank rank_;
   Replica replica_;
@@ -207,7 +207,7 @@ class RankRunner {
   Recorder recorder_;
   Recorder unshown_{1};
   std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
-  Stash<Activations> stash_;
+  ActivationStore<Activations> activations_;
   int predicted_activations_ = 0;
   std::unique_ptr<HeldBytes> bytes_;
 

@@ -16,8 +16,8 @@ Message message_with(const std::vector<double>& numbers) {
 }  // namespace
 
 // Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms, a tied one's at
-// home alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells
-// all the sum: the same bits for every cut.
+// owner alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells
+// all the sum: the same bits for every partition.
 void RankRunner::measure_norm() {
   if (gradient_norm_) return;
   finish_ties();
@@ -26,24 +26,23 @@ void RankRunner::measure_norm() {
   for (const auto& stage : stages_) {
     const Tensors& gradients = gradients_of(*stage);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const ParameterUses& everywhere = stage->gradients().parameters()[i].everywhere;
-      if (!gradients[i].defined() || everywhere.home() != stage->id()) continue;
+      const ParameterUses& uses = stage->gradients().parameters()[i].uses;
+      if (!gradients[i].defined() || uses.owner() != stage->id()) continue;
       const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
-      squares.insert(squares.end(),
-                     {static_cast<double>(everywhere.list.front().node), static_cast<double>(i), norm * norm});
+      squares.insert(squares.end(), {static_cast<double>(uses.list.front().node), static_cast<double>(i), norm * norm});
     }
   }
   const auto stages = static_cast<std::int32_t>(staged_.parts.size());
   const auto tag = [&](bool up, Rank rank) {
     return Tag{setting_.pipeline, Traffic::reduce, job_->step, stages, up ? 0 : 1, rank.value()};
   };
-  const auto at = [&](Rank rank) { return member().rank_of(rank, replica_); };
+  const auto at = [&](Rank rank) { return context().rank_of(rank, replica_); };
   endpoint().send(at(Rank(0)), tag(true, rank_), message_with(squares));
   if (rank_ == Rank(0)) {
     std::vector<std::array<double, 3>> told;
     for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
       const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
-      const auto numbers = message.parcels.front().tensor.accessor<double, 1>();
+      const auto numbers = message.payloads.front().tensor.accessor<double, 1>();
       for (std::int64_t i = 0; i < numbers.size(0); i += 3)
         told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
     }
@@ -54,7 +53,7 @@ void RankRunner::measure_norm() {
       endpoint().send(at(rank), tag(false, rank), message_with({total}));
   }
   const Message total = endpoint().receive(at(Rank(0)), tag(false, rank_), "the gradient norm");
-  gradient_norm_ = std::sqrt(total.parcels.front().tensor.item<double>()) / scaler_.scale();
+  gradient_norm_ = std::sqrt(total.payloads.front().tensor.item<double>()) / scaler_.scale();
   job_->state->set_gradient_norm(*gradient_norm_);
 }
 

@@ -22,7 +22,7 @@ struct Segment::Memory : torch::CustomClassHolder {
   Tensors parameters;                  // that train
   std::vector<std::size_t> leaving;    // slots of the outputs that want gradients
   Tensors outputs;                     // they, on their way out of F
-  std::vector<Kept> kept;
+  std::vector<Saved> kept;
   RandomPlace place;
   Autocast autocast;
 
@@ -144,10 +144,10 @@ std::vector<bool> Segment::wanting(const Memory& memory) const {
   return wants;
 }
 
-std::vector<Segment::OutputKind> Segment::kinds_of_outputs(const Passage& passage) const {
+std::vector<Segment::OutputKind> Segment::kinds_of_outputs(const ExecutionState& state) const {
   std::vector<OutputKind> kinds;
   for (std::size_t slot : outputs_) {
-    const torch::Tensor& value = passage.slots[slot];
+    const torch::Tensor& value = state.slots[slot];
     kinds.push_back(!value.defined()        ? OutputKind::absent
                     : value.requires_grad() ? OutputKind::wants_gradient
                                             : OutputKind::wants_none);
@@ -155,11 +155,11 @@ std::vector<Segment::OutputKind> Segment::kinds_of_outputs(const Passage& passag
   return kinds;
 }
 
-void Segment::run_without_graph(Passage& passage, const RunCall& run_call) const {
+void Segment::run_without_graph(ExecutionState& state, const RunCall& run_call) const {
   const torch::NoGradGuard no_grad;
   for (std::size_t c = begin_; c < end_; ++c) {
-    run_call(c, passage);
-    for (std::size_t slot : last_read_[c - begin_]) passage.slots[slot].reset();
+    run_call(c, state);
+    for (std::size_t slot : last_read_[c - begin_]) state.slots[slot].reset();
   }
 }
 
@@ -173,18 +173,18 @@ torch::Tensor Segment::to_work_on(const Input& input, const torch::Tensor& leaf)
   return leaf.defined() && (!watched_ || input.changes_inside) ? copy_of(leaf) : leaf;
 }
 
-void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& again) {
+void Segment::forward(ExecutionState& state, const RunCall& run_call, const RunCall& again) {
   auto memory = c10::make_intrusive<Memory>();
   memory->segment = this;
   memory->again = &again;
-  memory->slots = passage.slots.size();
+  memory->slots = state.slots.size();
   memory->buffers = copies_of(buffers_);
-  memory->place = passage.place;
+  memory->place = state.place;
 
   Tensors originals;
   std::vector<std::int64_t> versions_inside;
   for (Input& input : inputs_) {
-    torch::Tensor& slot = passage.slots[input.slot];
+    torch::Tensor& slot = state.slots[input.slot];
     originals.push_back(slot);
     if (!watched_) input.first_version = version_of(slot);
     memory->wants.push_back(slot.defined() && slot.requires_grad());
@@ -194,21 +194,21 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
     versions_inside.push_back(version_of(slot));
   }
   memory->autocast = Autocast::current(device_of(originals, parameters_));
-  memory->kept = passage.kept;
+  memory->kept = state.kept;
   std::vector<OutputKind>& kinds = seen_[wanting(*memory)];
   if (watched_ && std::ranges::count(kinds, OutputKind::wants_gradient) > 0) {
-    run_without_graph(passage, run_call);
+    run_without_graph(state, run_call);
   } else {
     // This run's graph is dropped, and so is what its layers kept for W.
-    for (Kept& kept : passage.kept) kept = c10::make_intrusive<KeptForWeights>();
-    for (std::size_t c = begin_; c < end_; ++c) run_call(c, passage);
-    passage.kept = memory->kept;
-    kinds = kinds_of_outputs(passage);
+    for (Saved& kept : state.kept) kept = c10::make_intrusive<SavedForWeights>();
+    for (std::size_t c = begin_; c < end_; ++c) run_call(c, state);
+    state.kept = memory->kept;
+    kinds = kinds_of_outputs(state);
   }
 
   if (!watched_) {
     for (std::size_t i = 0; i < inputs_.size(); ++i)
-      inputs_[i].changes_inside = version_of(passage.slots[inputs_[i].slot]) != versions_inside[i];
+      inputs_[i].changes_inside = version_of(state.slots[inputs_[i].slot]) != versions_inside[i];
     Tensors moving, values;
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       if (torch::equal(buffers_[i], memory->buffers[i])) continue;
@@ -218,15 +218,15 @@ void Segment::forward(Passage& passage, const RunCall& run_call, const RunCall& 
     buffers_ = std::move(moving);
     memory->buffers = std::move(values);
   }
-  leave(passage, memory, originals, kinds);
+  leave(state, memory, originals, kinds);
 }
 
-void Segment::leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
+void Segment::leave(ExecutionState& state, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
                     const std::vector<OutputKind>& kinds) const {
-  for (std::size_t slot : inner_) passage.slots[slot].reset();
-  for (std::size_t i = 0; i < inputs_.size(); ++i) passage.slots[inputs_[i].slot] = originals[i];
+  for (std::size_t slot : inner_) state.slots[slot].reset();
+  for (std::size_t i = 0; i < inputs_.size(); ++i) state.slots[inputs_[i].slot] = originals[i];
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    torch::Tensor& value = passage.slots[outputs_[i]];
+    torch::Tensor& value = state.slots[outputs_[i]];
     if (!value.defined()) continue;
     value = value.detach();
     // What was absent then may want a gradient: asking for one that does not come is harmless.
@@ -243,12 +243,12 @@ void Segment::leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, 
     if (parameter.requires_grad()) memory->parameters.push_back(parameter);
   origins.insert(origins.end(), memory->parameters.begin(), memory->parameters.end());
   const Tensors leaving = SegmentNode::apply(at::TensorList(origins), memory);
-  for (std::size_t i = 0; i < leaving.size(); ++i) passage.slots[memory->leaving[i]] = leaving[i];
+  for (std::size_t i = 0; i < leaving.size(); ++i) state.slots[memory->leaving[i]] = leaving[i];
 }
 
-void Segment::finish(const Passage& passage) {
+void Segment::finish(const ExecutionState& state) {
   if (watched_) return;
-  for (Input& input : inputs_) input.changes_later = version_of(passage.slots[input.slot]) != input.first_version;
+  for (Input& input : inputs_) input.changes_later = version_of(state.slots[input.slot]) != input.first_version;
   watched_ = true;
 }
 
@@ -257,35 +257,35 @@ Tensors Segment::backward(Memory& memory, const Tensors& output_gradients) const
   const torch::NoGradGuard no_grad;
   // Until the gradients are there: they may depend on the buffers.
   const BufferValues buffers(buffers_, memory.buffers);
-  Passage passage{Tensors(memory.slots), std::move(memory.kept), memory.place};
+  ExecutionState state{Tensors(memory.slots), std::move(memory.kept), memory.place};
   Tensors leaves;  // by use, in the order of the calls
   {
     const torch::AutoGradMode with_graph(true);
-    const RandomPlaceGuard place(passage.place);
+    const RandomPlaceGuard place(state.place);
     const AutocastGuard autocast(memory.autocast);
     auto use = uses_.rbegin();
     for (std::size_t c = begin_; c < end_; ++c) {
       for (; use != uses_.rend() && use->call == c; ++use) {
         const Input& input = inputs_[use->input];
         leaves.push_back(leaf_over(memory.inputs[use->input], memory.wants[use->input]));
-        passage.slots[input.slot] = to_work_on(input, leaves.back());
+        state.slots[input.slot] = to_work_on(input, leaves.back());
       }
-      (*memory.again)(c, passage);
+      (*memory.again)(c, state);
     }
   }
 
-  require_foreseen(memory, passage);
+  require_foreseen(memory, state);
   Tensors roots, root_gradients, wanted;
   for (std::size_t i = 0; i < memory.leaving.size(); ++i) {
-    if (!output_gradients[i].defined() || !passage.slots[memory.leaving[i]].requires_grad()) continue;
-    roots.push_back(passage.slots[memory.leaving[i]]);
+    if (!output_gradients[i].defined() || !state.slots[memory.leaving[i]].requires_grad()) continue;
+    roots.push_back(state.slots[memory.leaving[i]]);
     root_gradients.push_back(output_gradients[i]);
   }
   for (auto leaf = leaves.rbegin(); leaf != leaves.rend(); ++leaf)
     if (leaf->defined() && leaf->requires_grad()) wanted.push_back(*leaf);
   wanted.insert(wanted.end(), memory.parameters.begin(), memory.parameters.end());
   memory.clear();
-  passage.slots.clear();
+  state.slots.clear();
   if (roots.empty()) return Tensors(wanted.size());
   return torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
                                /*allow_unused=*/true);
@@ -293,21 +293,22 @@ Tensors Segment::backward(Memory& memory, const Tensors& output_gradients) const
 
 void Segment::require_unchanged(const Memory& memory) const {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
-    require<PlanError>(version_of(memory.inputs[i]) == memory.versions[i], "an input of ", name_,
-                       ", which are to be run again for the backward pass, was changed in place after their first run ",
-                       "(version ", memory.versions[i], ", then ", version_of(memory.inputs[i]),
-                       "): use a layer that does not work in place");
+    require<ScheduleError>(
+        version_of(memory.inputs[i]) == memory.versions[i], "an input of ", name_,
+        ", which are to be run again for the backward pass, was changed in place after their first run ", "(version ",
+        memory.versions[i], ", then ", version_of(memory.inputs[i]), "): use a layer that does not work in place");
 }
 
-// A gradient that nobody asked for in F would be missing without a word.
-void Segment::require_foreseen(const Memory& memory, const Passage& passage) const {
+// A gradient that nobody asked for in F would be missing without an instruction.
+void Segment::require_foreseen(const Memory& memory, const ExecutionState& state) const {
   for (std::size_t slot : outputs_) {
-    const torch::Tensor& value = passage.slots[slot];
+    const torch::Tensor& value = state.slots[slot];
     const bool wants = value.defined() && value.requires_grad();
-    require<PlanError>(!wants || std::ranges::count(memory.leaving, slot) > 0, "an output of ", name_,
-                       ", which are run again for the backward pass, wants a gradient in this micro-batch and wanted "
-                       "none in an earlier one with inputs of the same kind: set recompute = false for what decides "
-                       "by its data whether there is a gradient");
+    require<ScheduleError>(
+        !wants || std::ranges::count(memory.leaving, slot) > 0, "an output of ", name_,
+        ", which are run again for the backward pass, wants a gradient in this micro-batch and wanted "
+        "none in an earlier one with inputs of the same kind: set recompute = false for what decides "
+        "by its data whether there is a gradient");
   }
 }
 

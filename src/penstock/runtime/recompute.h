@@ -28,9 +28,9 @@
 namespace penstock {
 
 /// One micro-batch on its way through the calls of a stage.
-struct Passage {
+struct ExecutionState {
   Tensors slots;
-  std::vector<Kept> kept;  // by split call; empty where no graph is kept
+  std::vector<Saved> kept;  // by split call; empty where no graph is kept
   RandomPlace place;
 };
 
@@ -46,7 +46,7 @@ struct CallShape {
 };
 
 /// Runs the call with this number.
-using RunCall = std::function<void(std::size_t call, Passage& passage)>;
+using RunCall = std::function<void(std::size_t call, ExecutionState& state)>;
 
 /// Calls that follow each other in a stage and are run again together: a block. Lives on its rank's thread, at one
 /// address.
@@ -60,9 +60,9 @@ class Segment {
   std::size_t end() const { return end_; }
 
   /// F, where grad mode is on. `again` is how the calls run the second time; it must live as long as this.
-  void forward(Passage& passage, const RunCall& run_call, const RunCall& again);
+  void forward(ExecutionState& state, const RunCall& run_call, const RunCall& again);
   /// When all calls of the stage have run: sees which inputs were changed in place afterwards.
-  void finish(const Passage& passage);
+  void finish(const ExecutionState& state);
 
   struct Memory;  // of one micro-batch
   /// B or I: the gradients of what forward() made the segment's node depend on; undefined where none comes.
@@ -82,16 +82,16 @@ class Segment {
   };
 
   enum class OutputKind { absent, wants_none, wants_gradient };
-  std::vector<OutputKind> kinds_of_outputs(const Passage& passage) const;
+  std::vector<OutputKind> kinds_of_outputs(const ExecutionState& state) const;
   /// What wants a gradient of what comes in: inputs, then parameters.
   std::vector<bool> wanting(const Memory& memory) const;
-  void run_without_graph(Passage& passage, const RunCall& run_call) const;
+  void run_without_graph(ExecutionState& state, const RunCall& run_call) const;
   torch::Tensor keep(const Input& input, const torch::Tensor& value) const;
   torch::Tensor to_work_on(const Input& input, const torch::Tensor& leaf) const;
-  void leave(Passage& passage, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
+  void leave(ExecutionState& state, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
              const std::vector<OutputKind>& kinds) const;
   void require_unchanged(const Memory& memory) const;
-  void require_foreseen(const Memory& memory, const Passage& passage) const;
+  void require_foreseen(const Memory& memory, const ExecutionState& state) const;
 
   std::string name_;  // of its calls, for messages
   std::size_t begin_, end_;

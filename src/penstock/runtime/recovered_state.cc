@@ -20,11 +20,11 @@ std::map<std::string, torch::Tensor> gather_from(
   for (std::size_t i = 0; i < ranks.size(); ++i)
     threads.emplace_back([&, i] {
       try {
-        auto gathered = gather_tensors(ranks[i].member, tag, own(ranks[i]));
-        if (ranks[i].member.rank == WorldRank(0)) all = std::move(gathered);
+        auto gathered = gather_tensors(ranks[i].context, tag, own(ranks[i]));
+        if (ranks[i].context.rank == WorldRank(0)) all = std::move(gathered);
       } catch (...) {
         errors[i] = std::current_exception();
-        ranks[i].member.endpoint->abort(reason_of(errors[i]));
+        ranks[i].context.endpoint->abort(reason_of(errors[i]));
       }
     });
   for (std::thread& thread : threads) thread.join();
@@ -35,13 +35,12 @@ std::map<std::string, torch::Tensor> gather_from(
 
 }  // namespace
 
-std::vector<std::pair<std::string, torch::Tensor>> state_of(const Member& member, const RankRunner& runner) {
+std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& context, const RankRunner& runner) {
   std::vector<std::pair<std::string, torch::Tensor>> own;
-  if (member.replica() != Replica(0)) return own;
+  if (context.replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
     for (const Stage::Held& held : stage->state())
-      if (held.everywhere.list.empty() || held.everywhere.home() == stage->id())
-        own.emplace_back(held.name, held.value);
+      if (held.uses.list.empty() || held.uses.owner() == stage->id()) own.emplace_back(held.name, held.value);
   return own;
 }
 
@@ -51,10 +50,10 @@ std::map<std::string, torch::Tensor> recovered_state(const std::vector<Rescued>&
   const auto counts = gather_from(ranks, {tag.pipeline, tag.round}, [](const Rescued& rank) {
     const RankRunner::Updates updates = rank.runner->updates();
     return std::vector<std::pair<std::string, torch::Tensor>>{
-        {say(rank.member.rank.value()), torch::tensor({updates.fewest, updates.most, std::int64_t{updates.torn}})}};
+        {say(rank.context.rank.value()), torch::tensor({updates.fewest, updates.most, std::int64_t{updates.torn}})}};
   });
   auto state = gather_from(ranks, {tag.pipeline, tag.round + 1},
-                           [](const Rescued& rank) { return state_of(rank.member, *rank.runner); });
+                           [](const Rescued& rank) { return state_of(rank.context, *rank.runner); });
   std::int64_t fewest = std::numeric_limits<std::int64_t>::max(), most = 0;
   for (const auto& [rank, numbers] : counts) {
     const auto number = [&](int i) { return numbers[i].item<std::int64_t>(); };

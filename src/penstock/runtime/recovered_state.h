@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "penstock/runtime/gather.h"
-#include "penstock/runtime/member.h"
+#include "penstock/runtime/rank_context.h"
 #include "penstock/runtime/rank_runner.h"
 
 namespace penstock {
 
-/// What this rank has to say of the whole state: parameters and buffers at home here, of replica 0.
-std::vector<std::pair<std::string, torch::Tensor>> state_of(const Member& member, const RankRunner& runner);
+/// What this rank has to say of the whole state: parameters and buffers owned here, of replica 0.
+std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& context, const RankRunner& runner);
 
-/// One rank's member of a fresh world (World::rescued_members) and its runner, at rest.
+/// One rank's context of a fresh world (World::rescued_members) and its runner, at rest.
 struct Rescued {
-  Member member;
+  RankContext context;
   const RankRunner* runner = nullptr;
 };
 

@@ -42,8 +42,8 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
     if (Replica(r) != group.own) {
       Message message = group.endpoint.receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
                                                "the gradients of REDUCE");
-      part = message.parcels[0].tensor.to(flat.device());
-      part_present = message.parcels[1].tensor;
+      part = message.payloads[0].tensor.to(flat.device());
+      part_present = message.payloads[1].tensor;
     }
     sum = sum.defined() ? sum.add_(part) : part.clone();
     any_present = any_present.defined() ? any_present.logical_or(part_present) : part_present;
@@ -59,7 +59,7 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
                                        : group.endpoint
                                              .receive(group.ranks[static_cast<std::size_t>(r)],
                                                       tag_of(group, spread_sums), "the sums of REDUCE")
-                                             .parcels[0]
+                                             .payloads[0]
                                              .tensor);
 
   Tensors result;
@@ -78,12 +78,12 @@ void copy_from_first(const ReplicaGroup& group, const Tensors& values, const std
   if (values.empty()) return;
   if (group.own != Replica(0)) {
     const Message message = group.endpoint.receive(group.ranks.front(), group.tag, waiting_for);
-    for (std::size_t i = 0; i < values.size(); ++i) torch::Tensor(values[i]).copy_(message.parcels[i].tensor);
+    for (std::size_t i = 0; i < values.size(); ++i) torch::Tensor(values[i]).copy_(message.payloads[i].tensor);
     return;
   }
   for (std::size_t r = 1; r < group.ranks.size(); ++r) {
     Message message;
-    for (const torch::Tensor& value : values) message.parcels.push_back({value.detach().clone(), false});
+    for (const torch::Tensor& value : values) message.payloads.push_back({value.detach().clone(), false});
     group.endpoint.send(group.ranks[r], group.tag, std::move(message));
   }
 }

@@ -26,7 +26,7 @@ Metric correct_along(int class_dimension);
 
 /// What the ranks of this process did in a training step.
 struct StepUse {
-  /// The share of their time that they were idle, from the begin of the first compute word to the end of the last word.
+  /// The share of their time that they were idle, from the begin of the first compute instruction to the end of the last instruction.
   /// Under threads, where all ranks are here: the bubble of the makespan.
   double idle = 0;
   int peak_activations = 0;  // most live micro-batches of a rank, since the pipeline was made

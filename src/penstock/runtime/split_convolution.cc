@@ -1,6 +1,6 @@
 // Convolutions in one, two and three dimensions with explicit zero padding: x [n, in, ...], w [out, in/groups, ...],
 // y [n, out, ...]; a single sample may come without its n. LibTorch's own kernels, the backward asked for one half at a
-// time; tuned, in two dimensions and on the CPU, the kernels of the book, with images in channels-last order.
+// time; tuned, in two dimensions and on the CPU, the kernels of the selection, with images in channels-last order.
 #include <torch/nn/modules/conv.h>
 
 #include "penstock/base/error.h"
@@ -52,18 +52,18 @@ class SplitConvolution : public SplitLayer {
   torch::Tensor compute(const torch::Tensor& input, const WeightAndBias& parameters) const override {
     const ConvolutionKernel kernel = kernel_for(batched(input), Product::forward);
     if (kernel != ConvolutionKernel::library)
-      return convolve(input, parameters.weight, parameters.bias, moves_for(input), kernel);
+      return convolve(input, parameters.weight, parameters.bias, geometry_for(input), kernel);
     const torch::Tensor y =
         at::convolution(batched(input), parameters.weight, parameters.bias, window_.stride, window_.padding,
                         window_.dilation, /*transposed=*/false, no_output_padding(), window_.groups);
     return input.dim() == weight().dim() ? y : y.squeeze(0);
   }
 
-  torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
+  torch::Tensor input_gradient_of(const SavedForWeights& kept) const override {
     const torch::Tensor x = batched(kept.input);
     if (kernel_for(x, Product::input_grad) != ConvolutionKernel::library)
       return convolution_input_gradient(kept.output_gradient, parameters_for(x).weight, {x.size(2), x.size(3)},
-                                        moves_for(x));
+                                        geometry_for(x));
     const auto [dx, dw, db] = backward(x, batched(kept.output_gradient), {true, false, false});
     return dx.view_as(kept.input);
   }
@@ -98,7 +98,7 @@ class SplitConvolution : public SplitLayer {
       gradients().add_by(weight_use(), [&](torch::Tensor& buffer, bool is_first) {
         torch::Tensor sum = buffer.permute({0, 2, 3, 1});
         require<InternalError>(sum.is_contiguous(), "a tuned convolution's gradient is not in channels-last order");
-        add_convolution_weight_gradient(sum, is_first, {some_x, some_dy}, moves_for(x.front()), kernel);
+        add_convolution_weight_gradient(sum, is_first, {some_x, some_dy}, geometry_for(x.front()), kernel);
       });
       if (!bias_use()) return;
       for (const torch::Tensor& one : some_dy)
@@ -114,7 +114,7 @@ class SplitConvolution : public SplitLayer {
     return is_tunable(x) ? kernels().kernel_for(shape_of(weight(), window_, x), product) : ConvolutionKernel::library;
   }
 
-  WindowMoves moves_for(const torch::Tensor& x) const { return shape_of(weight(), window_, x).moves; }
+  ConvolutionGeometry geometry_for(const torch::Tensor& x) const { return shape_of(weight(), window_, x).moves; }
 
   torch::Tensor batched(const torch::Tensor& tensor) const {
     return tensor.dim() == weight().dim() ? tensor : tensor.unsqueeze(0);

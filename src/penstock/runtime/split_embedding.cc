@@ -18,7 +18,7 @@ class SplitEmbedding : public SplitLayer {
     return torch::embedding(parameters.weight, x, padding_);
   }
 
-  torch::Tensor input_gradient_of(const KeptForWeights&) const override { return {}; }
+  torch::Tensor input_gradient_of(const SavedForWeights&) const override { return {}; }
 
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
     Tensors x, dy;

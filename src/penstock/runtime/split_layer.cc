@@ -13,7 +13,7 @@ namespace {
 struct SplitNode : torch::autograd::Function<SplitNode> {
   /// The weight is an argument so that the output wants a gradient even where the input does not.
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input,
-                               const torch::Tensor&, const Kept& kept) {
+                               const torch::Tensor&, const Saved& kept) {
     context->saved_data["kept"] = c10::IValue::make_capsule(kept);
     const torch::Tensor used = kept->layer->as_computed(input);
     // Detached: W must not keep alive the graph that led here.
@@ -24,7 +24,7 @@ struct SplitNode : torch::autograd::Function<SplitNode> {
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
-    auto kept = c10::static_intrusive_pointer_cast<KeptForWeights>(context->saved_data["kept"].toCapsule());
+    auto kept = c10::static_intrusive_pointer_cast<SavedForWeights>(context->saved_data["kept"].toCapsule());
     Tensors gradients(3);
     if (!output_gradients.front().defined()) return gradients;
     kept->output_gradient = kept->layer->arranged(output_gradients.front());
@@ -50,12 +50,12 @@ SplitLayer::SplitLayer(LayerCall call, WeightAndBias parameters, Gradients& grad
   if (parameters_.bias.defined()) bias_use_ = gradients.use_of(parameters_.bias);
 }
 
-torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Kept& kept) const {
+torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Saved& kept) const {
   kept->layer = this;
   return SplitNode::apply(input, weight(), kept);
 }
 
-torch::Tensor SplitLayer::input_gradient(const KeptForWeights& kept) const {
+torch::Tensor SplitLayer::input_gradient(const SavedForWeights& kept) const {
   require_unchanged(kept);
   const torch::Tensor gradient = input_gradient_of(kept);
   return gradient.defined() ? gradient.to(kept.input_type) : gradient;
@@ -96,10 +96,10 @@ const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) con
   return cast_;
 }
 
-void SplitLayer::weight_gradients(std::span<const Kept> kept) const {
+void SplitLayer::weight_gradients(std::span<const Saved> kept) const {
   const torch::NoGradGuard no_grad;
   Tensors inputs, output_gradients;
-  for (const Kept& one : kept) {
+  for (const Saved& one : kept) {
     if (!one->output_gradient.defined()) continue;
     require_unchanged(*one);
     inputs.push_back(std::move(one->input));
@@ -109,11 +109,12 @@ void SplitLayer::weight_gradients(std::span<const Kept> kept) const {
   if (!inputs.empty()) add_weight_gradients(inputs, output_gradients);
 }
 
-void SplitLayer::require_unchanged(const KeptForWeights& kept) const {
+void SplitLayer::require_unchanged(const SavedForWeights& kept) const {
   const auto version = static_cast<std::int64_t>(kept.input._version());
-  require<PlanError>(version == kept.version, "the input of layer '", call_.name, "' was changed in place after the ",
-                     "layer had used it (version ", kept.version, ", then ", version,
-                     "), and its backward pass needs it as it was: use a layer that does not work in place");
+  require<ScheduleError>(version == kept.version, "the input of layer '", call_.name,
+                         "' was changed in place after the ", "layer had used it (version ", kept.version, ", then ",
+                         version,
+                         "), and its backward pass needs it as it was: use a layer that does not work in place");
 }
 
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients) {

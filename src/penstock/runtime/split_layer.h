@@ -23,7 +23,7 @@ namespace penstock {
 class SplitLayer;
 
 /// What W needs of one call in one micro-batch. The tensors are shared with the graph, not copied.
-struct KeptForWeights : torch::CustomClassHolder {
+struct SavedForWeights : torch::CustomClassHolder {
   const SplitLayer* layer = nullptr;  // set by F, as is the input; both outlive the micro-batch
   torch::Tensor input;
   std::int64_t version = 0;                             // of the input, as it was when F used it
@@ -36,13 +36,13 @@ struct KeptForWeights : torch::CustomClassHolder {
     output_gradient.reset();
   }
 };
-using Kept = c10::intrusive_ptr<KeptForWeights>;
+using Saved = c10::intrusive_ptr<SavedForWeights>;
 
 /// A call of a layer, built.
 struct LayerCall {
   std::string name;  // of its node, for messages
   BuiltLayer layer;
-  std::shared_ptr<const KernelBook> kernels;
+  std::shared_ptr<const KernelSelection> kernels;
 };
 
 struct WeightAndBias {
@@ -56,7 +56,7 @@ class SplitLayer {
   virtual ~SplitLayer() = default;
 
   /// The layer's own forward as a node that splits; `kept` gets what W will need.
-  torch::Tensor forward(const torch::Tensor& input, const Kept& kept) const;
+  torch::Tensor forward(const torch::Tensor& input, const Saved& kept) const;
   /// The same without the node, for an input of the type it is computed in.
   torch::Tensor run(const torch::Tensor& input) const;
   /// The layer's own forward for evaluation and inference, where nothing is differentiated: by the same kernel.
@@ -67,19 +67,19 @@ class SplitLayer {
   virtual torch::Tensor arranged(const torch::Tensor& tensor) const { return tensor; }
 
   /// W for one micro-batch or, fused, for several in this order: one product over all of them where shapes allow. Adds
-  /// to the gradients that the layer was made with, and clears `kept`. Throws PlanError where an input was changed in
+  /// to the gradients that the layer was made with, and clears `kept`. Throws ScheduleError where an input was changed in
   /// place after F used it.
-  void weight_gradients(std::span<const Kept> kept) const;
+  void weight_gradients(std::span<const Saved> kept) const;
 
   /// I: the gradient of what came in, from that of the output. Throws as weight_gradients().
-  torch::Tensor input_gradient(const KeptForWeights& kept) const;
+  torch::Tensor input_gradient(const SavedForWeights& kept) const;
 
  protected:
   SplitLayer(LayerCall call, WeightAndBias parameters, Gradients& gradients);
 
   /// `inputs` and `output_gradients`, one each per micro-batch, none undefined.
   virtual void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const = 0;
-  virtual torch::Tensor input_gradient_of(const KeptForWeights& kept) const = 0;
+  virtual torch::Tensor input_gradient_of(const SavedForWeights& kept) const = 0;
 
   /// Whether autocast makes the layer compute in another type than that of its weight.
   virtual bool follows_autocast() const { return true; }
@@ -96,10 +96,10 @@ class SplitLayer {
   std::size_t weight_use() const { return weight_use_; }
   /// None where there is no bias, or it is frozen.
   std::optional<std::size_t> bias_use() const { return bias_use_; }
-  const KernelBook& kernels() const { return *call_.kernels; }
+  const KernelSelection& kernels() const { return *call_.kernels; }
 
  private:
-  void require_unchanged(const KeptForWeights& kept) const;
+  void require_unchanged(const SavedForWeights& kept) const;
 
   LayerCall call_;
   WeightAndBias parameters_;

@@ -3,8 +3,8 @@
 //   W  dw = dy^T x, db = sum of dy's rows
 #include <torch/nn/modules/linear.h>
 
+#include "penstock/runtime/no_pack_linear.h"
 #include "penstock/runtime/split_layers.h"
-#include "penstock/runtime/streamed_linear.h"
 
 namespace penstock {
 namespace {
@@ -22,7 +22,7 @@ class SplitLinear : public SplitLayer {
       : SplitLayer(call, {module.weight, module.bias}, gradients) {}
 
  private:
-  /// What the book says, where x can be computed so.
+  /// What the selection says, where x can be computed so.
   LinearKernel kernel_for(const torch::Tensor& x) const {
     if (!x.device().is_cpu() || x.numel() == 0) return LinearKernel::library;
     const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
@@ -40,7 +40,7 @@ class SplitLinear : public SplitLayer {
     return run_linear(kernel_for(x), x, parameters);
   }
 
-  torch::Tensor input_gradient_of(const KeptForWeights& kept) const override {
+  torch::Tensor input_gradient_of(const SavedForWeights& kept) const override {
     const torch::Tensor& dy = kept.output_gradient;
     return linear_input_gradient(kernel_for(dy), dy, parameters_for(dy).weight);
   }
@@ -66,7 +66,7 @@ class SplitLinear : public SplitLayer {
 
 torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters) {
   const auto& [weight, bias] = parameters;
-  if (kernel == LinearKernel::streamed) return streamed_linear(x, weight, bias);
+  if (kernel == LinearKernel::streamed) return no_pack_linear(x, weight, bias);
   if (kernel == LinearKernel::library) return torch::linear(x, weight, bias);
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
@@ -74,7 +74,7 @@ torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const Weig
 }
 
 torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
-  return kernel == LinearKernel::streamed ? streamed_input_gradient(dy, weight) : dy.matmul(weight);
+  return kernel == LinearKernel::streamed ? no_pack_input_gradient(dy, weight) : dy.matmul(weight);
 }
 
 std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {

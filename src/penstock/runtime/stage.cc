@@ -13,9 +13,9 @@
 namespace penstock {
 namespace {
 
-HomeParameter home_of(const Node& node, const std::string& parameter) {
+OwnerParameter owner_of(const Node& node, const std::string& parameter) {
   const auto tie = node.ties.find(parameter);
-  return tie == node.ties.end() ? HomeParameter{node.layer, node.layer_path, parameter} : tie->second;
+  return tie == node.ties.end() ? OwnerParameter{node.layer, node.layer_path, parameter} : tie->second;
 }
 
 std::string advice_for(const c10::Error& error) {
@@ -30,7 +30,7 @@ std::string advice_for(const c10::Error& error) {
 Stage::Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting)
     : graph_(staged.graph), part_(part), setting_(setting) {
   build(staged);
-  plain_call_ = [this](std::size_t call, Passage& run) { run_call(calls_[call], run); };
+  plain_call_ = [this](std::size_t call, ExecutionState& run) { run_call(calls_[call], run); };
   find_segments();
 }
 
@@ -58,8 +58,8 @@ void Stage::build(const StagedGraph& staged) {
 void Stage::attach(Call& call) {
   for (auto& item : call.layer->module->named_parameters()) {
     if (!item.value().requires_grad()) continue;
-    const std::string name = home_of(*call.node, item.key()).full_name();
-    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->everywhere});
+    const std::string name = owner_of(*call.node, item.key()).full_name();
+    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->uses});
   }
   call.split.reset();
   if (auto split = split_layer({call.node->name, *call.layer, setting_.kernels}, gradients_)) {
@@ -74,7 +74,7 @@ void Stage::set_trainable(const std::string& name, bool trains) {
   for (Call& call : calls_) {
     if (!call.layer) continue;
     for (auto& item : call.layer->module->named_parameters()) {
-      const std::string full_name = home_of(*call.node, item.key()).full_name();
+      const std::string full_name = owner_of(*call.node, item.key()).full_name();
       if (full_name != name && !full_name.starts_with(name + ".")) continue;
       item.value().set_requires_grad(trains);
       // An optimiser leaves alone what has no gradient.
@@ -104,7 +104,7 @@ std::size_t Stage::slot_of(const ValueRef& value) const {
   return found->second;
 }
 
-// The same values as on every other stage that uses the layer, wherever its home is: they depend on its seed and name.
+// The same values as on every other stage that uses the layer, wherever its owner is: they depend on its seed and name.
 BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
   BuiltLayer built = build_layer(node.layer->factory, {.seed = setting_.seed, .layer = node.layer_path});
   const Call* first = nullptr;
@@ -127,21 +127,21 @@ void Stage::hold(const StagedGraph& staged, const Node& node, torch::nn::Module&
   for (const auto& tie : node.ties) find_parameter(module, tie.first, node.layer_path);
   for (auto& item : module.named_parameters()) {
     torch::Tensor& leaf = item.value();
-    const HomeParameter home = home_of(node, item.key());
-    const std::string name = home.full_name();
+    const OwnerParameter owner = owner_of(node, item.key());
+    const std::string name = owner.full_name();
     if (const auto known = held(name); known != state_.end()) {
       tie_values(leaf, known->value);
     } else {
       if (node.ties.contains(item.key())) {
-        const BuiltLayer at_home =
-            home.layer->standalone
-                ? *home.layer->standalone
-                : build_layer(home.layer->factory, {.seed = setting_.seed, .layer = home.layer_path});
-        const torch::Tensor there = find_parameter(*at_home.module, home.name, home.layer_path);
+        const BuiltLayer owned_here =
+            owner.layer->standalone
+                ? *owner.layer->standalone
+                : build_layer(owner.layer->factory, {.seed = setting_.seed, .layer = owner.layer_path});
+        const torch::Tensor there = find_parameter(*owned_here.module, owner.name, owner.layer_path);
         torch::Tensor value = there.detach().to(setting_.device, /*non_blocking=*/false, /*copy=*/true);
         tie_values(leaf, value.requires_grad_(there.requires_grad()));
       }
-      state_.push_back({name, leaf, uses_of(staged, *home.layer, home.name)});
+      state_.push_back({name, leaf, uses_of(staged, *owner.layer, owner.name)});
     }
   }
   for (auto& item : module.named_buffers()) {
@@ -172,9 +172,9 @@ void Stage::set_training(bool training) {
 
 Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) {
   Tensors leaves;
-  Passage run{take_arrivals(arrivals, leaves), {}, arrivals.place};
+  ExecutionState run{take_arrivals(arrivals, leaves), {}, arrivals.place};
   if (torch::GradMode::is_enabled())
-    for (std::size_t i = 0; i < split_.size(); ++i) run.kept.push_back(c10::make_intrusive<KeptForWeights>());
+    for (std::size_t i = 0; i < split_.size(); ++i) run.kept.push_back(c10::make_intrusive<SavedForWeights>());
   const RandomPlaceGuard guard(run.place);
   if (is_watched())
     run_calls(run, plain_call_);
@@ -209,17 +209,17 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   };
   for (const torch::Tensor& input : from.inputs) place(input);
   for (const Message& message : from.received)
-    for (const Parcel& parcel : message.parcels) {
+    for (const Payload& payload : message.payloads) {
       torch::Tensor leaf;
-      if (torch::GradMode::is_enabled() && parcel.requires_grad && parcel.tensor.defined())
-        leaf = parcel.tensor.to(setting_.device).detach().requires_grad_(true);
-      place(leaf.defined() ? leaf : parcel.tensor);
+      if (torch::GradMode::is_enabled() && payload.requires_grad && payload.tensor.defined())
+        leaf = payload.tensor.to(setting_.device).detach().requires_grad_(true);
+      place(leaf.defined() ? leaf : payload.tensor);
       leaves.push_back(std::move(leaf));
     }
   return slots;
 }
 
-void Stage::run_calls(Passage& run, const RunCall& run_call) {
+void Stage::run_calls(ExecutionState& run, const RunCall& run_call) {
   auto segment = segments_.begin();
   const auto no_segment = segments_.end();
   if (!torch::GradMode::is_enabled()) segment = no_segment;
@@ -236,7 +236,7 @@ void Stage::run_calls(Passage& run, const RunCall& run_call) {
 }
 
 // What torch says names no layer.
-void Stage::run_call(const Call& call, Passage& run) const {
+void Stage::run_call(const Call& call, ExecutionState& run) const {
   try {
     const std::int64_t begin = clock_ ? now_ns() : 0;
     run_call_unnamed(call, run);
@@ -251,7 +251,7 @@ void Stage::run_call(const Call& call, Passage& run) const {
   }
 }
 
-void Stage::run_call_unnamed(const Call& call, Passage& run) const {
+void Stage::run_call_unnamed(const Call& call, ExecutionState& run) const {
   Tensors arguments;
   arguments.reserve(call.inputs.size());
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
@@ -270,14 +270,14 @@ void Stage::run_call_unnamed(const Call& call, Passage& run) const {
     return;
   }
   Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
-  require<PlanError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
-                     "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);
+  require<ScheduleError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
+                         "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);
   for (std::size_t i = 0; i < results.size(); ++i) run.slots[call.first_output + i] = std::move(results[i]);
 }
 
 // A layer that changes its input in place (ReLU(inplace) and the like) is harmless where nobody looks at that input
 // afterwards. What came from outside is copied for it from now on; a later reader is an error.
-void Stage::run_watching_for_changes(Passage& run) {
+void Stage::run_watching_for_changes(ExecutionState& run) {
   std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
   for (const Port& port : part_.sends)
     for (const ValueRef& value : port.values) sent.emplace_back(say("stage ", port.peer.value()), slot_of(value));
@@ -288,7 +288,7 @@ void Stage::run_watching_for_changes(Passage& run) {
     return all;
   };
   const auto outside = versions();
-  run_calls(run, [&](std::size_t c, Passage&) {
+  run_calls(run, [&](std::size_t c, ExecutionState&) {
     const auto before = versions();
     run_call(calls_[c], run);
     const auto after = versions();
@@ -296,9 +296,9 @@ void Stage::run_watching_for_changes(Passage& run) {
     for (std::size_t l = c + 1; l < calls_.size(); ++l)
       for (std::size_t slot : calls_[l].inputs) later.emplace_back("'" + calls_[l].node->name + "'", slot);
     for (const auto& [reader, slot] : later)
-      require<PlanError>(before[slot] < 0 || before[slot] == after[slot], "layer '", calls_[c].node->name,
-                         "' changes a value in place that ", reader,
-                         " reads afterwards: use a layer that does not work in place");
+      require<ScheduleError>(before[slot] < 0 || before[slot] == after[slot], "layer '", calls_[c].node->name,
+                             "' changes a value in place that ", reader,
+                             " reads afterwards: use a layer that does not work in place");
   });
   const auto at_end = versions();
   for (Arrival& arrival : arrivals_) arrival.copy |= outside[arrival.slot] != at_end[arrival.slot];
@@ -312,7 +312,7 @@ Stage::Forwarded Stage::leave(const Tensors& slots) const {
     for (const ValueRef& value : port.values) {
       const torch::Tensor& tensor = slots[slot_of(value)];
       const bool needs_grad = tensor.defined() && tensor.requires_grad();
-      message.parcels.push_back({tensor.defined() ? tensor.detach() : tensor, needs_grad});
+      message.payloads.push_back({tensor.defined() ? tensor.detach() : tensor, needs_grad});
       result.activations.sent.push_back(needs_grad ? tensor : torch::Tensor());
     }
   }
@@ -320,7 +320,7 @@ Stage::Forwarded Stage::leave(const Tensors& slots) const {
 }
 
 std::vector<Message> Stage::backward(Activations activations, const OutputGradients& from) {
-  for (const Kept& kept : activations.kept) kept->weights_now = true;
+  for (const Saved& kept : activations.kept) kept->weights_now = true;
   return input_grad(activations, from);
 }
 
@@ -331,17 +331,17 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   std::map<const torch::TensorImpl*, std::size_t> root_of;
   std::size_t sent = activations.sent.size();
   for (auto message = from.messages.rbegin(); message != from.messages.rend(); ++message) {
-    sent -= message->parcels.size();
-    for (std::size_t i = 0; i < message->parcels.size(); ++i) {
-      const Parcel& parcel = message->parcels[i];
+    sent -= message->payloads.size();
+    for (std::size_t i = 0; i < message->payloads.size(); ++i) {
+      const Payload& payload = message->payloads[i];
       const torch::Tensor& root = activations.sent[sent + i];
-      if (!root.defined() || !parcel.tensor.defined()) continue;
+      if (!root.defined() || !payload.tensor.defined()) continue;
       const auto [known, is_new] = root_of.try_emplace(root.unsafeGetTensorImpl(), roots.size());
       if (is_new) {
         roots.push_back(root);
-        root_gradients.push_back(parcel.tensor.to(root.device()));
+        root_gradients.push_back(payload.tensor.to(root.device()));
       } else {
-        root_gradients[known->second] = root_gradients[known->second] + parcel.tensor.to(root.device());
+        root_gradients[known->second] = root_gradients[known->second] + payload.tensor.to(root.device());
       }
     }
   }
@@ -369,7 +369,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
     Message& message = messages.emplace_back();
     for (std::size_t i = 0; i < port.values.size(); ++i) {
       const bool wants = activations.received[next_leaf++].defined();
-      message.parcels.push_back({wants ? found[next_found++] : torch::Tensor(), false});
+      message.payloads.push_back({wants ? found[next_found++] : torch::Tensor(), false});
     }
   }
   found.resize(gradients_.leaves().size());
@@ -378,7 +378,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   activations.sent.clear();
   activations.loss.reset();
   // What the backward pass did not come by has no W.
-  for (const Kept& kept : activations.kept)
+  for (const Saved& kept : activations.kept)
     if (!kept->output_gradient.defined()) kept->clear();
   return messages;
 }
@@ -388,7 +388,7 @@ void Stage::weight_grad(std::vector<Activations> group) {
     if (!calls_[c].split) continue;
     const std::size_t i = *calls_[c].split;
     const std::int64_t begin = clock_ ? now_ns() : 0;
-    std::vector<Kept> kept;
+    std::vector<Saved> kept;
     for (const Activations& activations : group) kept.push_back(activations.kept[i]);
     split_[i]->weight_gradients(kept);
     if (clock_) clock_->weights(c, begin, group.size());

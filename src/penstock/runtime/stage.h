@@ -26,7 +26,7 @@ struct Activations {
   Tensors sent;      // what left with a graph behind it, one per sent value; undefined where no gradient comes back
   torch::Tensor loss;
   // For W.
-  std::vector<Kept> kept;       // by split call
+  std::vector<Saved> kept;      // by split call
   std::size_t micro_batch = 0;  // its number in the step: gradients are summed in this order
   RandomPlace place;            // of what backward functions draw
 };
@@ -43,7 +43,7 @@ using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 struct StageSetting {
   std::uint64_t seed = 0;          // of the first weights
   c10::Device device = c10::kCPU;  // where its layers are, and what they work on
-  std::shared_ptr<const KernelBook> kernels = std::make_shared<const KernelBook>();
+  std::shared_ptr<const KernelSelection> kernels = std::make_shared<const KernelSelection>();
 };
 
 class Stage {
@@ -59,7 +59,7 @@ class Stage {
   struct Held {
     std::string name;
     torch::Tensor value;
-    ParameterUses everywhere;  // of a parameter, on all stages; empty for a buffer
+    ParameterUses uses;  // of a parameter, on all stages; empty for a buffer
   };
   /// Parameters, frozen ones too, and buffers, each once.
   const std::vector<Held>& state() const { return state_; }
@@ -123,11 +123,11 @@ class Stage {
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void find_segments();
-  void run_call(const Call& call, Passage& run) const;
-  void run_call_unnamed(const Call& call, Passage& run) const;
+  void run_call(const Call& call, ExecutionState& run) const;
+  void run_call_unnamed(const Call& call, ExecutionState& run) const;
   /// Each call through `run_call`; those that are to be recomputed as segments, where a graph is kept.
-  void run_calls(Passage& run, const RunCall& run_call);
-  void run_watching_for_changes(Passage& run);
+  void run_calls(ExecutionState& run, const RunCall& run_call);
+  void run_watching_for_changes(ExecutionState& run);
   Forwarded leave(const Tensors& slots) const;
 
   const Graph& graph_;

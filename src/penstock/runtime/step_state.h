@@ -26,8 +26,8 @@ struct StepNumbers {
 
 /// What one rank did in a training step.
 struct RankUse {
-  std::int64_t begin_ns = 0;  // of its first compute word
-  std::int64_t end_ns = 0;    // of its last compute or update word
+  std::int64_t begin_ns = 0;  // of its first compute instruction
+  std::int64_t end_ns = 0;    // of its last compute or update instruction
   std::int64_t busy_ns = 0;   // with these
   int peak_activations = 0;
 };

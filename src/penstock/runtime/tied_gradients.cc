@@ -39,31 +39,31 @@ torch::Tensor own_for(const TieRoute& route, StageId stage, const torch::Tensor&
   return is_here && sum.defined() ? sum.clone() : sum;
 }
 
-/// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their home on `home` and are used
+/// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their owner on `home` and are used
 /// on `user`, by name: both stages put them in one order.
 template <class Items>
-std::vector<std::size_t> shared(const Items& items, StageId home, StageId user) {
+std::vector<std::size_t> shared(const Items& items, StageId owner, StageId user) {
   std::map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const ParameterUses& everywhere = items[i].everywhere;
-    if (!everywhere.list.empty() && everywhere.home() == home && everywhere.are_on(user)) by_name[items[i].name] = i;
+    const ParameterUses& uses = items[i].uses;
+    if (!uses.list.empty() && uses.owner() == owner && uses.are_on(user)) by_name[items[i].name] = i;
   }
   std::vector<std::size_t> indices;
   for (const auto& [name, index] : by_name) indices.push_back(index);
   return indices;
 }
 
-/// The stages that share any of `items` with `stage`, where they are at home (or, with `is_home`, where it is).
+/// The stages that share any of `items` with `stage`, where they are owned here (or, with `is_owner`, where it is).
 template <class Items>
-std::set<StageId> partners(const Items& items, StageId stage, bool is_home) {
+std::set<StageId> partners(const Items& items, StageId stage, bool is_owner) {
   std::set<StageId> found;
   for (const auto& item : items) {
-    if (item.everywhere.list.empty()) continue;
-    const StageId home = item.everywhere.home();
-    if ((home == stage) != is_home) continue;
-    found.insert(home);
-    if (is_home)
-      for (const ParameterUse& use : item.everywhere.list) found.insert(use.stage);
+    if (item.uses.list.empty()) continue;
+    const StageId owner = item.uses.owner();
+    if ((owner == stage) != is_owner) continue;
+    found.insert(owner);
+    if (is_owner)
+      for (const ParameterUse& use : item.uses.list) found.insert(use.stage);
   }
   found.erase(stage);
   return found;
@@ -73,11 +73,11 @@ std::set<StageId> partners(const Items& items, StageId stage, bool is_home) {
 
 void send_uses(const TieRoute& route, const Stage& stage) {
   const Gradients& gradients = stage.gradients();
-  for (const StageId home : partners(gradients.parameters(), stage.id(), false)) {
+  for (const StageId owner : partners(gradients.parameters(), stage.id(), false)) {
     Message message;
-    for (std::size_t i : shared(gradients.parameters(), home, stage.id()))
-      for (std::size_t use : gradients.parameters()[i].uses) message.parcels.push_back({gradients.of_use(use), false});
-    send(route, {stage.id(), home, uses}, std::move(message));
+    for (std::size_t i : shared(gradients.parameters(), owner, stage.id()))
+      for (std::size_t use : gradients.parameters()[i].uses) message.payloads.push_back({gradients.of_use(use), false});
+    send(route, {stage.id(), owner, uses}, std::move(message));
   }
 }
 
@@ -88,17 +88,17 @@ Tensors sum_tied(const TieRoute& route, const Stage& stage) {
   std::map<std::pair<std::size_t, StageId>, Tensors> gathered;  // by parameter and stage: one per use
   for (const StageId user : partners(parameters, stage.id(), true)) {
     const Message message = receive(route, {user, stage.id(), uses}, "the gradients of tied parameters");
-    auto parcel = message.parcels.begin();
+    auto payload = message.payloads.begin();
     for (std::size_t i : shared(parameters, stage.id(), user))
-      for (const ParameterUse& use : parameters[i].everywhere.list)
-        if (use.stage == user) gathered[{i, user}].push_back(here((parcel++)->tensor, parameters[i].value));
+      for (const ParameterUse& use : parameters[i].uses.list)
+        if (use.stage == user) gathered[{i, user}].push_back(here((payload++)->tensor, parameters[i].value));
   }
   Tensors sums(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].everywhere.is_tied() || parameters[i].everywhere.home() != stage.id()) continue;
+    if (!parameters[i].uses.is_tied() || parameters[i].uses.owner() != stage.id()) continue;
     for (std::size_t use : parameters[i].uses) gathered[{i, stage.id()}].push_back(gradients.of_use(use));
     std::map<StageId, std::size_t> next;
-    for (const ParameterUse& use : parameters[i].everywhere.list) {
+    for (const ParameterUse& use : parameters[i].uses.list) {
       const torch::Tensor& one = gathered[{i, use.stage}][next[use.stage]++];
       if (!one.defined()) continue;
       sums[i] = sums[i].defined() ? sums[i].add_(one) : one.clone();
@@ -112,18 +112,18 @@ void send_totals(const TieRoute& route, const Stage& stage, const Tensors& total
   for (const StageId user : partners(parameters, stage.id(), true)) {
     Message message;
     for (std::size_t i : shared(parameters, stage.id(), user))
-      message.parcels.push_back({own_for(route, user, totals[i]), false});
+      message.payloads.push_back({own_for(route, user, totals[i]), false});
     send(route, {stage.id(), user, totals_of_uses}, std::move(message));
   }
 }
 
 void receive_totals(const TieRoute& route, const Stage& stage, Tensors& totals) {
   const auto& parameters = stage.gradients().parameters();
-  for (const StageId home : partners(parameters, stage.id(), false)) {
-    const Message message = receive(route, {home, stage.id(), totals_of_uses}, "the sums of tied parameters");
-    auto parcel = message.parcels.begin();
-    for (std::size_t i : shared(parameters, home, stage.id()))
-      totals[i] = here((parcel++)->tensor, parameters[i].value);
+  for (const StageId owner : partners(parameters, stage.id(), false)) {
+    const Message message = receive(route, {owner, stage.id(), totals_of_uses}, "the sums of tied parameters");
+    auto payload = message.payloads.begin();
+    for (std::size_t i : shared(parameters, owner, stage.id()))
+      totals[i] = here((payload++)->tensor, parameters[i].value);
   }
 }
 
@@ -131,19 +131,19 @@ void send_values(const TieRoute& route, const Stage& stage) {
   for (const StageId user : partners(stage.state(), stage.id(), true)) {
     Message message;
     for (std::size_t i : shared(stage.state(), stage.id(), user))
-      message.parcels.push_back({stage.state()[i].value.detach().clone(), false});
+      message.payloads.push_back({stage.state()[i].value.detach().clone(), false});
     send(route, {stage.id(), user, values}, std::move(message));
   }
 }
 
 void receive_values(const TieRoute& route, const Stage& stage) {
   const torch::NoGradGuard no_grad;
-  for (const StageId home : partners(stage.state(), stage.id(), false)) {
-    const Message message = receive(route, {home, stage.id(), values}, "the values of tied parameters");
-    auto parcel = message.parcels.begin();
-    for (std::size_t i : shared(stage.state(), home, stage.id())) {
+  for (const StageId owner : partners(stage.state(), stage.id(), false)) {
+    const Message message = receive(route, {owner, stage.id(), values}, "the values of tied parameters");
+    auto payload = message.payloads.begin();
+    for (std::size_t i : shared(stage.state(), owner, stage.id())) {
       torch::Tensor value = stage.state()[i].value;
-      value.copy_((parcel++)->tensor);
+      value.copy_((payload++)->tensor);
     }
   }
 }

@@ -9,8 +9,8 @@ namespace penstock {
 TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
                         const Trace& trace) {
   TimedSteps steps;
-  const Costs words = measured_costs(trace);
-  const auto stages = words.forward.size();
+  const Costs instructions = measured_costs(trace);
+  const auto stages = instructions.forward.size();
   std::vector<double> forward(stages, 0), backward(stages, 0);
   std::vector<std::vector<std::size_t>> layers_of(stages);
   double update = 0;
@@ -34,14 +34,14 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
   }
   for (std::size_t stage = 0; stage < stages; ++stage) {
     // What F takes besides its layers lies between them, and goes with their number; what B does lies around them.
-    const double between = std::max(0.0, words.forward[stage] - forward[stage]);
+    const double between = std::max(0.0, instructions.forward[stage] - forward[stage]);
     for (const std::size_t n : layers_of[stage])
       steps.layers[n].forward += between / static_cast<double>(layers_of[stage].size());
-    steps.word_overhead += (words.input_grad[stage] - backward[stage]) / static_cast<double>(stages);
-    update += words.update[stage];
+    steps.instruction_overhead += (instructions.input_grad[stage] - backward[stage]) / static_cast<double>(stages);
+    update += instructions.update[stage];
   }
-  steps.word_overhead = std::max(0.0, steps.word_overhead);
-  steps.message = words.message;
+  steps.instruction_overhead = std::max(0.0, steps.instruction_overhead);
+  steps.message = instructions.message;
   steps.update_per_byte = bytes > 0 ? update / static_cast<double>(bytes) : 0;
   steps.step = account(trace).measured_ms;
   return steps;

@@ -9,9 +9,9 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include "penstock/runtime/no_pack_linear.h"
 #include "penstock/runtime/sample_walk.h"
 #include "penstock/runtime/split_layers.h"
-#include "penstock/runtime/streamed_linear.h"
 
 namespace penstock {
 namespace {
@@ -46,13 +46,14 @@ class Candidate {
       stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
     stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
     stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);
-    sum_ = torch::zeros(as_taps(weight_).sizes(), torch::kFloat32);
+    sum_ = torch::zeros(as_kernel_positions(weight_).sizes(), torch::kFloat32);
   }
 
   ConvolutionKernel fastest(Product product) const {
     ConvolutionKernel best = ConvolutionKernel::library;
     double least = std::numeric_limits<double>::infinity();
-    for (const auto kernel : {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::taps}) {
+    for (const auto kernel :
+         {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
       if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // there is none
       double own = milliseconds([&] { run(product, kernel); });
       for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
@@ -120,7 +121,7 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
   const WeightAndBias parameters{typed(module.weight), typed(module.bias)};
   std::vector<LinearKernel> kernels{LinearKernel::library};
   if (module.bias.defined()) kernels.push_back(LinearKernel::bias_apart);
-  if (has_streamed_linear() && options.compute_type == torch::kFloat32) kernels.push_back(LinearKernel::streamed);
+  if (has_no_pack_linear() && options.compute_type == torch::kFloat32) kernels.push_back(LinearKernel::streamed);
 
   struct Timed {
     LinearKernel kernel;
@@ -151,10 +152,10 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
 
 }  // namespace
 
-KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
-                const std::function<void(const Node&)>& at) {
+KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                     const std::function<void(const Node&)>& at) {
   const torch::NoGradGuard no_grad;
-  KernelBook book = KernelBook::tuned();
+  KernelSelection selection = KernelSelection::tuned();
   std::set<ConvolutionShape> seen;
   std::set<LinearShape> seen_linears;
   walk_sample(graph, sample, Kernels::tuned, [&](const SampleCall& call) {
@@ -166,20 +167,20 @@ KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& op
     if (shape && seen.insert(*shape).second) {
       const Candidate candidate(*module, *shape, x, options);
       for (const Product product : {Product::forward, Product::input_grad, Product::weight_grad})
-        book.choose(*shape, product, candidate.fastest(product));
+        selection.choose(*shape, product, candidate.fastest(product));
     }
     if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(call.layer->module.get());
         linear && x.numel() > 0 && seen_linears.insert({linear->weight.size(1), linear->weight.size(0)}).second)
-      book.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options));
+      selection.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options));
     return call.layer->forward(call.inputs);
   });
-  return book;
+  return selection;
 }
 
-KernelBook agree_on_kernels(const Agreement& agreement, const TuneOptions& options) {
-  return KernelBook::from_text(agreement.on(Topic::kernels, [&](const Member& member) {
+KernelSelection agree_on_kernels(const Agreement& agreement, const TuneOptions& options) {
+  return KernelSelection::from_text(agreement.on(Topic::kernels, [&](const RankContext& context) {
     return tune(agreement.graph, agreement.sample, options,
-                [&](const Node& node) { tell_progress(member, "tune " + node.name); })
+                [&](const Node& node) { report_progress_of(context, "tune " + node.name); })
         .to_text();
   }));
 }

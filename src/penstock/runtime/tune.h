@@ -14,10 +14,10 @@ struct TuneOptions {
 
 /// For convolutions in two dimensions without groups, whose padding is zeros; all others keep LibTorch's kernels. The
 /// best of three times each, after one that does not count. `at` is told every node. For the thread that runs it.
-KernelBook tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
-                const std::function<void(const Node&)>& at);
+KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                     const std::function<void(const Node&)>& at);
 
-/// The same book everywhere: world rank 0's. Collective.
-KernelBook agree_on_kernels(const Agreement& agreement, const TuneOptions& options);
+/// The same selection everywhere: world rank 0's. Collective.
+KernelSelection agree_on_kernels(const Agreement& agreement, const TuneOptions& options);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::seconds patience_after_failure{2};
+constexpr std::chrono::seconds grace_after_failure{2};
 constexpr std::int64_t most_threads = 1024;
 /// In tags, for what belongs to no pipeline.
 constexpr std::uint32_t pipeline_of_world = 0xffffffff;
@@ -146,7 +146,7 @@ World::~World() {
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }
   if (!failed()) return;
-  for (const auto& worker : state_->workers) worker->abandon(patience_after_failure);
+  for (const auto& worker : state_->workers) worker->abandon(grace_after_failure);
 }
 
 // Another failure of this world, where there was one: most likely it is what is under way.
@@ -195,19 +195,19 @@ void World::finish() {
   }
   if (state_->is_alone()) return;
   const std::uint64_t round = ++state_->finishes;
-  run_on_local_ranks([&](const Member& member) {
+  run_on_local_ranks([&](const RankContext& context) {
     const auto tag = [&](std::int32_t rank, bool back) {
       return Tag{pipeline_of_world, Traffic::control, round, rank, back, 0};
     };
-    Transport& endpoint = *member.endpoint;
+    Transport& endpoint = *context.endpoint;
     endpoint.report_progress({"finish"});
-    if (member.rank == WorldRank(0)) {
+    if (context.rank == WorldRank(0)) {
       for (std::int32_t other = 1; other < size(); ++other)
         endpoint.receive(WorldRank(other), tag(other, false), "the end of its work");
       for (std::int32_t other = 1; other < size(); ++other) endpoint.send(WorldRank(other), tag(other, true), {});
     } else {
-      endpoint.send(WorldRank(0), tag(member.rank.value(), false), {});
-      endpoint.receive(WorldRank(0), tag(member.rank.value(), true), "the end of all work");
+      endpoint.send(WorldRank(0), tag(context.rank.value(), false), {});
+      endpoint.receive(WorldRank(0), tag(context.rank.value(), true), "the end of all work");
     }
   });
 }
@@ -220,7 +220,7 @@ bool World::wait_for_workers() const {
     post(rank, [promise] { promise->set_value(); });
   }
   // A rank that hangs after a failure is not waited for; before one, a step may take as long as it likes.
-  std::chrono::milliseconds patience = patience_after_failure;
+  std::chrono::milliseconds patience = grace_after_failure;
   constexpr std::chrono::milliseconds glance{20};
   for (auto& rest : rests)
     while (rest.wait_for(glance) != std::future_status::ready) {
@@ -230,7 +230,7 @@ bool World::wait_for_workers() const {
   return true;
 }
 
-std::vector<Member> World::rescued_members() const {
+std::vector<RankContext> World::rescued_members() const {
   require_own_process();
   require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"),
                        "; a rank of this process is still inside its instruction: its parameters cannot be read");
@@ -242,9 +242,9 @@ std::vector<Member> World::rescued_members() const {
       fresh.push_back(open_mpi(transport_options(state_->options)));
     for (auto& endpoint : fresh) state_->rescue.push_back(std::move(endpoint));
   }
-  std::vector<Member> members;
+  std::vector<RankContext> members;
   for (std::size_t i = 0; i < state_->rescue.size(); ++i) {
-    members.push_back(member(state_->local_ranks[i]));
+    members.push_back(context(state_->local_ranks[i]));
     members.back().endpoint = state_->rescue[i];
   }
   return members;
@@ -277,7 +277,7 @@ std::string World::describe() const {
 
 const std::vector<WorldRank>& World::local_ranks() const { return state_->local_ranks; }
 
-Member World::member(WorldRank local) const {
+RankContext World::context(WorldRank local) const {
   const std::size_t index = state_->local_index(local);
   return {local,
           stages(),
@@ -292,17 +292,17 @@ void World::post(WorldRank local, std::function<void()> job) const {
   state_->workers[state_->local_index(local)]->post(std::move(job));
 }
 
-void World::run_on_local_ranks(const std::function<void(const Member&)>& job) const {
+void World::run_on_local_ranks(const std::function<void(const RankContext&)>& job) const {
   std::vector<std::future<void>> done;
   for (WorldRank rank : local_ranks()) {
     auto promise = std::make_shared<std::promise<void>>();
     done.push_back(promise->get_future());
-    post(rank, [member = member(rank), promise, &job] {
+    post(rank, [context = context(rank), promise, &job] {
       try {
-        job(member);
+        job(context);
         promise->set_value();
       } catch (...) {
-        member.endpoint->abort(reason_of(std::current_exception()));
+        context.endpoint->abort(reason_of(std::current_exception()));
         promise->set_exception(std::current_exception());
       }
     });

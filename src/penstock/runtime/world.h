@@ -10,8 +10,8 @@
 
 #include "penstock/base/ids.h"
 #include "penstock/runtime/failures.h"
-#include "penstock/runtime/member.h"
 #include "penstock/runtime/options.h"
+#include "penstock/runtime/rank_context.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
@@ -81,12 +81,12 @@ class World {
   /// The ranks of this process, ascending.
   const std::vector<WorldRank>& local_ranks() const;
   /// One local rank's place and endpoint: for use on its own thread.
-  Member member(WorldRank local) const;
+  RankContext context(WorldRank local) const;
   /// Runs `job`, which must not throw, on a local rank's thread, after what was posted there before.
   void post(WorldRank local, std::function<void()> job) const;
   /// Runs `job` on every local rank's thread and waits for all. Rethrows the error that caused the others, after
   /// aborting the world so that no other rank waits for one that failed.
-  void run_on_local_ranks(const std::function<void(const Member&)>& job) const;
+  void run_on_local_ranks(const std::function<void(const RankContext&)>& job) const;
   /// A number that is the same on every rank for the n-th pipeline made in this world.
   std::uint32_t next_pipeline();
   /// Why the world has failed, if it has.
@@ -99,7 +99,7 @@ class World {
   void leave_pipeline(std::uint32_t pipeline) const noexcept;
   /// The members of this process in a fresh world of the same ranks, after this one has failed: to save what is left.
   /// Waits until their threads are at rest; throws RankFailure where one is not. Collective.
-  std::vector<Member> rescued_members() const;
+  std::vector<RankContext> rescued_members() const;
 
  private:
   bool wait_for_workers() const;

@@ -28,13 +28,13 @@ void require_costs_fit(const Costs& costs, int stages) {
   require_cost_per_stage("I", costs.input_grad, stages);
   require_cost_per_stage("W", costs.weight_grad, stages);
   require_cost_per_stage("update", costs.update, stages);
-  require_cost_per_stage("what F is spared", costs.forward_spared, stages);
-  require_cost_per_stage("what I is spared", costs.input_grad_spared, stages);
-  require_cost_per_stage("what W is spared", costs.weight_grad_spared, stages);
+  require_cost_per_stage("what F is spared", costs.forward_cache_saving, stages);
+  require_cost_per_stage("what I is spared", costs.input_grad_cache_saving, stages);
+  require_cost_per_stage("what W is spared", costs.weight_grad_cache_saving, stages);
   if (!costs.weight_grad_fused.empty()) require_cost_per_stage("a fused W", costs.weight_grad_fused, stages);
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
   require_cost("a message", costs.message);
-  require_cost("a word's overhead", costs.overhead);
+  require_cost("an instruction's overhead", costs.overhead);
   require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
                        ": it is a part of a micro-batch's activations, from 0 to 1");
 }

@@ -1,4 +1,4 @@
-// What the words of a schedule cost: the numbers that simulate, the planner and cost-aware generators take.
+// What the instructions of a schedule cost: the numbers that simulate, the planner and cost-aware generators take.
 #pragma once
 
 #include <vector>
@@ -19,11 +19,11 @@ struct Costs {
   /// W, per micro-batch, where one W covers all m; empty: as weight_grad. A W over fewer of them lies between.
   std::vector<double> weight_grad_fused = {};
   std::vector<double> backward = {};  // B where it is not split; empty: I + W
-  /// What a word right after another of its stage is spared, as the cache keeps what both use: the parameters from an
+  /// What an instruction right after another of its stage is spared, as the cache keeps what both use: the parameters from an
   /// F, I or B to an F or I, the gradients from a W or B to a W. A B is spared what its I and its W are.
-  std::vector<double> forward_spared = {0};
-  std::vector<double> input_grad_spared = {0};
-  std::vector<double> weight_grad_spared = {0};  // by a W over any number of micro-batches
+  std::vector<double> forward_cache_saving = {0};
+  std::vector<double> input_grad_cache_saving = {0};
+  std::vector<double> weight_grad_cache_saving = {0};  // by a W over any number of micro-batches
 
   /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
   static Costs unit() { return {}; }

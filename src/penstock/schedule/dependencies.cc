@@ -14,11 +14,12 @@ constexpr bool is_message(EventKind kind) {
   return kind >= EventKind::sent_forward && kind <= EventKind::arrived_backward;
 }
 
-/// The link that a message word runs along.
-Link link_of(const Instruction& word) {
-  const bool at_producer = word.op() == Op::send_forward || word.op() == Op::recv_backward;
-  const bool gradient = word.op() == Op::send_backward || word.op() == Op::recv_backward;
-  return at_producer ? Link{word.stage(), word.peer(), gradient} : Link{word.peer(), word.stage(), gradient};
+/// The link that a message instruction runs along.
+Link link_of(const Instruction& instruction) {
+  const bool at_producer = instruction.op() == Op::send_forward || instruction.op() == Op::recv_backward;
+  const bool gradient = instruction.op() == Op::send_backward || instruction.op() == Op::recv_backward;
+  return at_producer ? Link{instruction.stage(), instruction.peer(), gradient}
+                     : Link{instruction.peer(), instruction.stage(), gradient};
 }
 
 /// Sorted by producer and consumer, each once; a link carries gradients when any of its messages does.
@@ -59,9 +60,9 @@ Links links_of(const Schedule& schedule) {
   Links links;
   std::size_t unite_at = 1024;
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order) {
-      if (is_compute(word.op()) || is_step_wide(word.op()) || !faces_peer(word)) continue;
-      const Link link = link_of(word);
+    for (const Instruction& instruction : order) {
+      if (is_compute(instruction.op()) || is_step_wide(instruction.op()) || !faces_peer(instruction)) continue;
+      const Link link = link_of(instruction);
       if (link.to.value() >= stages || link.from.value() < 0) continue;
       // There are few links and many messages, and a rank keeps to a handful of links: do not keep them all.
       const auto recent = links.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(links.size(), 8));
@@ -112,18 +113,18 @@ Dependencies::Dependencies(const Schedule& schedule, Links links)
       links_(std::move(links)) {
   const int stages = schedule.stage_count();
   for (const Link& link : links_) {
-    require<PlanError>(link.from < link.to, "link ", to_string(link),
-                       " does not go forward: values go from an earlier stage to a later one");
-    require<PlanError>(link.from.value() >= 0 && link.to.value() < stages, "link ", to_string(link), " leaves the ",
-                       stages, " stages, which are numbered 0..", stages - 1);
+    require<ScheduleError>(link.from < link.to, "link ", to_string(link),
+                           " does not go forward: values go from an earlier stage to a later one");
+    require<ScheduleError>(link.from.value() >= 0 && link.to.value() < stages, "link ", to_string(link), " leaves the ",
+                           stages, " stages, which are numbered 0..", stages - 1);
   }
   std::sort(links_.begin(), links_.end());
   for (std::size_t i = 1; i < links_.size(); ++i)
-    require<PlanError>(links_[i - 1].from != links_[i].from || links_[i - 1].to != links_[i].to, "link ",
-                       to_string(links_[i]), " is given twice: give each pair of stages once");
+    require<ScheduleError>(links_[i - 1].from != links_[i].from || links_[i - 1].to != links_[i].to, "link ",
+                           to_string(links_[i]), " is given twice: give each pair of stages once");
   incoming_ = links_;
   std::stable_sort(incoming_.begin(), incoming_.end(), [](const Link& a, const Link& b) { return a.to < b.to; });
-  first_outgoing_ = parts(links_, stage_count(), [](const Link& link) { return link.from; });
+  first_send_ = parts(links_, stage_count(), [](const Link& link) { return link.from; });
   first_incoming_ = parts(incoming_, stage_count(), [](const Link& link) { return link.to; });
 
   lane_.assign(links_.size(), no_lane);
@@ -136,17 +137,17 @@ Dependencies::Dependencies(const Schedule& schedule, Links links)
   reduces_.assign(stage_count(), false);
   norms_.assign(stage_count(), false);
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order) {
-      if (word.stage().index() >= stage_count()) continue;
-      if (word.op() == Op::reduce) reduces_[word.stage().index()] = true;
-      if (word.op() == Op::norm) norms_[word.stage().index()] = true;
+    for (const Instruction& instruction : order) {
+      if (instruction.stage().index() >= stage_count()) continue;
+      if (instruction.op() == Op::reduce) reduces_[instruction.stage().index()] = true;
+      if (instruction.op() == Op::norm) norms_[instruction.stage().index()] = true;
     }
 }
 
 std::optional<std::size_t> Dependencies::lane(StageId from, StageId to) const {
   if (from.value() < 0 || from.index() >= stage_count()) return std::nullopt;
-  const auto begin = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index()]);
-  const auto end = links_.begin() + static_cast<std::ptrdiff_t>(first_outgoing_[from.index() + 1]);
+  const auto begin = links_.begin() + static_cast<std::ptrdiff_t>(first_send_[from.index()]);
+  const auto end = links_.begin() + static_cast<std::ptrdiff_t>(first_send_[from.index() + 1]);
   const bool is_first = begin != end && begin->to == to;  // most often the only link of its stage
   const auto found =
       is_first ? begin
@@ -164,14 +165,14 @@ std::size_t Dependencies::index(const Event& event) const {
     return first_step_event() + event.stage.index() * 3 + static_cast<std::size_t>(event.kind) -
            static_cast<std::size_t>(EventKind::reduced);
   const std::optional<std::size_t> number = lowered_ ? lane(event.stage, event.to) : std::nullopt;
-  require<PlanError>(number.has_value(), "no messages go along ", event.stage.value(), ">", event.to.value(),
-                     ": it is no link between two ranks of this schedule");
+  require<ScheduleError>(number.has_value(), "no messages go along ", event.stage.value(), ">", event.to.value(),
+                         ": it is no link between two ranks of this schedule");
   const std::size_t kind = static_cast<std::size_t>(event.kind) - static_cast<std::size_t>(EventKind::sent_forward);
   return first_message_event() + (*number * 4 + kind) * m + event.micro_batch.index();
 }
 
 Event Dependencies::event(std::size_t index) const {
-  require<PlanError>(index < event_count(), "event ", index, " of ", event_count());
+  require<ScheduleError>(index < event_count(), "event ", index, " of ", event_count());
   const auto m = static_cast<std::size_t>(micro_batches_);
   const auto id = [](std::size_t value) { return static_cast<std::int32_t>(value); };
   if (index < first_step_event()) {
@@ -189,16 +190,17 @@ Event Dependencies::event(std::size_t index) const {
   return {kind, link.from, link.to, MicroBatch(id(k % m))};
 }
 
-void Dependencies::check_place(const Instruction& word) const {
+void Dependencies::check_place(const Instruction& instruction) const {
   const auto stages = static_cast<std::int32_t>(stage_count());
-  require<PlanError>(word.stage().value() < stages && word.peer().value() < stages, to_string(word),
-                     " is out of place: there are ", stages, " stages");
-  require<PlanError>(word.first().value() >= 0 && word.first() <= word.last() && word.last().value() < micro_batches_,
-                     to_string(word), " is out of place: there are ", micro_batches_, " micro-batches");
-  if (!is_send(word.op()) && !is_receive(word.op())) return;
-  const Link link = link_of(word);
-  require<PlanError>(lane(link.from, link.to).has_value(), to_string(word), " is out of place: ", to_string(link),
-                     " is no link between two ranks");
+  require<ScheduleError>(instruction.stage().value() < stages && instruction.peer().value() < stages,
+                         to_string(instruction), " is out of place: there are ", stages, " stages");
+  require<ScheduleError>(instruction.first().value() >= 0 && instruction.first() <= instruction.last() &&
+                             instruction.last().value() < micro_batches_,
+                         to_string(instruction), " is out of place: there are ", micro_batches_, " micro-batches");
+  if (!is_send(instruction.op()) && !is_receive(instruction.op())) return;
+  const Link link = link_of(instruction);
+  require<ScheduleError>(lane(link.from, link.to).has_value(), to_string(instruction),
+                         " is out of place: ", to_string(link), " is no link between two ranks");
 }
 
 std::vector<Event> Dependencies::predecessors(const Instruction& instruction) const {

@@ -1,4 +1,4 @@
-// What an instruction needs before it may run: the one place where this is written down. `lower`, `judge`,
+// What an instruction needs before it may run: the one place where this is written down. `lower`, `validate`,
 // `simulate`, the executor and error messages all ask here.
 //
 // Instructions do not wait for instructions but for *events*: "F3 of stage 2 is done", whoever does it.
@@ -54,7 +54,7 @@ Links chain(int stages);
 /// The links that a lowered schedule's messages show; the chain for one that is not lowered. Hand-over on one rank
 /// needs no message, so neighbours on one rank count as linked; and as every stage takes something from an earlier one
 /// and gives something to a later one, a stage without any such link counts as linked to its neighbour.
-/// Words that are no messages between stages of this schedule are passed over.
+/// Instructions that are no messages between stages of this schedule are passed over.
 Links links_of(const Schedule& schedule);
 
 enum class EventKind : std::uint8_t {
@@ -84,16 +84,16 @@ std::string to_string(const Event& event);
 /// The dependency rule for one schedule's placement and links. Holds copies; queries are const and thread-safe.
 class Dependencies {
  public:
-  /// Throws PlanError for a link that does not go forward, leaves 0..S-1 or is given twice.
+  /// Throws ScheduleError for a link that does not go forward, leaves 0..S-1 or is given twice.
   Dependencies(const Schedule& schedule, Links links);
 
-  /// What must have happened before `instruction` may run. Throws PlanError for a word that has no place in the
+  /// What must have happened before `instruction` may run. Throws ScheduleError for an instruction that has no place in the
   /// schedule: a stage or micro-batch out of range, a message along no link.
   std::vector<Event> predecessors(const Instruction& instruction) const;
   /// What has happened once it ran. Throws like predecessors().
   std::vector<Event> gives(const Instruction& instruction) const;
 
-  /// The same without allocation, for long lists: `visit(const Event&)` for each. The word must be in range.
+  /// The same without allocation, for long lists: `visit(const Event&)` for each. The instruction must be in range.
   template <class Visit>
   void for_each_predecessor(const Instruction& instruction, Visit&& visit) const;
   template <class Visit>
@@ -108,7 +108,7 @@ class Dependencies {
   /// All links, by producer, then consumer.
   const Links& links() const { return links_; }
   /// The links that leave `stage`.
-  std::span<const Link> outgoing(StageId stage) const { return stretch(links_, first_outgoing_, stage); }
+  std::span<const Link> outgoing(StageId stage) const { return stretch(links_, first_send_, stage); }
   /// The links that end at `stage`, by producer.
   std::span<const Link> incoming(StageId stage) const { return stretch(incoming_, first_incoming_, stage); }
   /// True when the two ends are on different ranks: once lowered, the link is served by messages.
@@ -138,7 +138,7 @@ class Dependencies {
   std::vector<Rank> rank_of_stage_;
   Links links_;                              // by producer
   Links incoming_;                           // the same, by consumer
-  std::vector<std::size_t> first_outgoing_;  // per stage and one more: where its part of links_ begins
+  std::vector<std::size_t> first_send_;      // per stage and one more: where its part of links_ begins
   std::vector<std::size_t> first_incoming_;  // ... of incoming_
   std::vector<std::size_t> lane_;            // per link of links_; no_lane where it stays on one rank
   std::vector<std::size_t> link_of_lane_;

@@ -15,7 +15,7 @@ struct StageState {
   double idle = 0;       // since first_begin
   double allowance = 0;  // on top of the policy's: how much less than the busiest stage this one has to do
   double held = 0;       // the most so far, as the cap counts
-  int f = 0;             // words of each kind that have run
+  int f = 0;             // instructions of each kind that have run
   int i = 0;
   int w = 0;
 };
@@ -27,9 +27,9 @@ class Filling {
  public:
   Filling(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders)
       : problem_(problem), policy_(policy), orders_(orders), stages_(problem.stages.size()) {
-    const std::size_t words = stages_.size() * static_cast<std::size_t>(problem.micro_batches);
-    forward_ends_.resize(words);
-    input_grad_ends_.resize(words);
+    const std::size_t instructions = stages_.size() * static_cast<std::size_t>(problem.micro_batches);
+    forward_ends_.resize(instructions);
+    input_grad_ends_.resize(instructions);
     double busiest = 0;
     for (const StageCosts& costs : problem.stages) busiest = std::max(busiest, costs.busy());
     for (std::size_t s = 0; s < stages_.size(); ++s)
@@ -53,7 +53,7 @@ class Filling {
   }
 
  private:
-  /// Runs the words of stage `s` until one needs what no other stage has done yet.
+  /// Runs the instructions of stage `s` until one needs what no other stage has done yet.
   void advance(std::size_t s) {
     StageState& stage = stages_[s];
     while (stage.i < problem_.micro_batches) {

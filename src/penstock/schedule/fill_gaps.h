@@ -1,4 +1,4 @@
-// Puts the W's of a 1F1B-like schedule where its ranks would idle: the inner step of zb-auto. Inside this room only.
+// Puts the W's of a 1F1B-like schedule where its ranks would idle: the inner step of zb-auto. Inside this module only.
 #pragma once
 
 #include <vector>
@@ -30,7 +30,7 @@ struct GapProblem {
 };
 
 /// The choices that the work leaves open. A gap as long as W is always filled; these say what becomes of shorter ones,
-/// where a W makes the next word late. An allowance is the time that the slowest rank may idle before it fills short
+/// where a W makes the next instruction late. An allowance is the time that the slowest rank may idle before it fills short
 /// gaps too; a rank with less to do may idle for so much longer.
 struct GapPolicy {
   std::vector<int> warm_up;    // per stage: forwards before the first I; never more on a later stage
@@ -45,8 +45,8 @@ struct GapOutcome {
   double held = 0;      // the most that a rank holds, as the cap counts
 };
 
-/// Lets every stage run its words as early as it can: `warm_up` forwards, then I and F in turns, then the I's; W in
-/// gaps, before an F that finds no memory, and at the end. The orders are written where asked for. Linear in the words.
+/// Lets every stage run its instructions as early as it can: `warm_up` forwards, then I and F in turns, then the I's; W in
+/// gaps, before an F that finds no memory, and at the end. The orders are written where asked for. Linear in the instructions.
 GapOutcome fill_gaps(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders = nullptr);
 
 }  // namespace penstock

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/fault.h"
+#include "penstock/schedule/violation.h"
 
 namespace penstock {
 namespace {
@@ -15,8 +15,10 @@ constexpr int no_limit = std::numeric_limits<int>::max();
 bool gives_gradient(Op op) { return op == Op::backward || op == Op::input_grad; }
 
 /// `word` as it stands in a fused schedule: B has become I.
-Instruction without_weight(const Instruction& word) {
-  return word.op() == Op::backward ? Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()) : word;
+Instruction without_weight(const Instruction& instruction) {
+  return instruction.op() == Op::backward
+             ? Instruction::compute(Op::input_grad, instruction.stage(), instruction.micro_batch())
+             : instruction;
 }
 
 /// The W's of one stage that its I's have made possible, in ascending order.
@@ -45,9 +47,9 @@ class Pending {
 /// By stage, for the stages of one rank.
 using PendingOfRank = std::map<StageId, Pending>;
 
-Pending& note_input(PendingOfRank& pending, const Schedule& schedule, const Instruction& word) {
-  Pending& of_stage = pending.try_emplace(word.stage(), schedule.micro_batches).first->second;
-  of_stage.note(word.micro_batch());
+Pending& note_input(PendingOfRank& pending, const Schedule& schedule, const Instruction& instruction) {
+  Pending& of_stage = pending.try_emplace(instruction.stage(), schedule.micro_batches).first->second;
+  of_stage.note(instruction.micro_batch());
   return of_stage;
 }
 
@@ -57,9 +59,9 @@ std::optional<Order> as_late_as_fits(const Schedule& schedule, const Order& orde
   std::vector<StageId> ended;  // in the order of their last I
   Order fused;
   int live = 0;
-  for (const Instruction& word : order) {
-    if (word.op() == Op::weight_grad) continue;
-    if (word.op() == Op::forward && live++ >= limit) {
+  for (const Instruction& instruction : order) {
+    if (instruction.op() == Op::weight_grad) continue;
+    if (instruction.op() == Op::forward && live++ >= limit) {
       const auto most = std::max_element(pending.begin(), pending.end(), [](const auto& a, const auto& b) {
         return a.second.count() < b.second.count();
       });
@@ -67,10 +69,10 @@ std::optional<Order> as_late_as_fits(const Schedule& schedule, const Order& orde
       live -= most->second.count();
       fused.push_back(most->second.take(most->first));
     }
-    fused.push_back(without_weight(word));
-    if (!gives_gradient(word.op())) continue;
-    const Pending& of_stage = note_input(pending, schedule, word);
-    if (of_stage.has_all_inputs()) ended.push_back(word.stage());
+    fused.push_back(without_weight(instruction));
+    if (!gives_gradient(instruction.op())) continue;
+    const Pending& of_stage = note_input(pending, schedule, instruction);
+    if (of_stage.has_all_inputs()) ended.push_back(instruction.stage());
   }
   for (const StageId stage : ended)
     if (Pending& of_stage = pending.at(stage); of_stage.count() > 0) fused.push_back(of_stage.take(stage));
@@ -80,13 +82,13 @@ std::optional<Order> as_late_as_fits(const Schedule& schedule, const Order& orde
 /// One rank's list, W in groups of `size`, each where its last one stood.
 Order in_groups(const Order& order, const Schedule& schedule, int size) {
   Order fused;
-  for (const Instruction& word : order) {
-    if (word.op() != Op::weight_grad) fused.push_back(without_weight(word));
-    if (word.op() != Op::weight_grad && word.op() != Op::backward) continue;
-    for (MicroBatch i = word.first(); i <= word.last(); i = i.next()) {
+  for (const Instruction& instruction : order) {
+    if (instruction.op() != Op::weight_grad) fused.push_back(without_weight(instruction));
+    if (instruction.op() != Op::weight_grad && instruction.op() != Op::backward) continue;
+    for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next()) {
       const int in_group = i.value() % size;
       if (in_group == size - 1 || i.value() == schedule.micro_batches - 1)
-        fused.push_back(Instruction::fused_weight_grad(word.stage(), MicroBatch(i.value() - in_group), i));
+        fused.push_back(Instruction::fused_weight_grad(instruction.stage(), MicroBatch(i.value() - in_group), i));
     }
   }
   return fused;
@@ -97,23 +99,23 @@ int smallest_limit(const Schedule& schedule, const Order& order) {
   PendingOfRank pending;
   int live = 0;
   int peak = 0;
-  for (const Instruction& word : order) {
-    if (word.op() == Op::forward) peak = std::max(peak, ++live);
-    if (!gives_gradient(word.op())) continue;
-    Pending& of_stage = note_input(pending, schedule, word);
+  for (const Instruction& instruction : order) {
+    if (instruction.op() == Op::forward) peak = std::max(peak, ++live);
+    if (!gives_gradient(instruction.op())) continue;
+    Pending& of_stage = note_input(pending, schedule, instruction);
     live -= of_stage.count();
-    if (of_stage.count() > 0) of_stage.take(word.stage());
+    if (of_stage.count() > 0) of_stage.take(instruction.stage());
   }
   return peak;
 }
 
 void require_fusable(const Schedule& schedule) {
-  require<PlanError>(!schedule.is_lowered(), "schedule '", schedule.name,
-                     "' is lowered already: fuse what strip() gives, then lower it");
+  require<ScheduleError>(!schedule.is_lowered(), "schedule '", schedule.name,
+                         "' is lowered already: fuse what strip() gives, then lower it");
   auto fault = find_misplaced(schedule);
   if (!fault) fault = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count())));
   if (!fault) fault = find_disorder(schedule);
-  require<PlanError>(!fault, "this schedule cannot be fused: ", fault ? fault->reason : "");
+  require<ScheduleError>(!fault, "this schedule cannot be fused: ", fault ? fault->reason : "");
 }
 
 std::string listed(const std::vector<int>& numbers) {
@@ -143,10 +145,10 @@ Schedule fuse_w(const Schedule& schedule, const FuseOptions& options) {
     const int limit = options.activation_limit ? (*options.activation_limit)[rank] : no_limit;
     const std::optional<Order> rewritten =
         in_fixed_groups ? in_groups(order, schedule, options.group) : as_late_as_fits(schedule, order, limit);
-    require<PlanError>(rewritten.has_value(), "rank ", rank, " may hold ", limit,
-                       " live micro-batches, which this schedule exceeds even with single W's: the smallest limits "
-                       "that work are ",
-                       listed(smallest_fuse_limit(schedule)), ", by rank");
+    require<ScheduleError>(rewritten.has_value(), "rank ", rank, " may hold ", limit,
+                           " live micro-batches, which this schedule exceeds even with single W's: the smallest limits "
+                           "that work are ",
+                           listed(smallest_fuse_limit(schedule)), ", by rank");
     fused.orders.push_back(*rewritten);
   }
   return fused;
@@ -162,7 +164,8 @@ std::vector<int> smallest_fuse_limit(const Schedule& schedule) {
 
 bool has_fused_w(const Schedule& schedule) {
   return std::any_of(schedule.orders.begin(), schedule.orders.end(), [](const Order& order) {
-    return std::any_of(order.begin(), order.end(), [](const Instruction& word) { return word.is_fused(); });
+    return std::any_of(order.begin(), order.end(),
+                       [](const Instruction& instruction) { return instruction.is_fused(); });
   });
 }
 

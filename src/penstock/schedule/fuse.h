@@ -1,4 +1,4 @@
-// Fewer, larger weight gradients: one pass over several micro-batches in place of one pass for each. The price is the
+// Fewer, larger weight gradients: one pass over several micro-batches in place of one pass for each. The cost is the
 // memory of the contexts that wait for it.
 #pragma once
 
@@ -17,7 +17,7 @@ struct FuseOptions {
   std::optional<std::vector<int>> activation_limit = {};
 };
 
-/// Turns every B into I, and the W's of each stage into fused W's: groups of consecutive micro-batches, ascending. A
+/// AlternatingOrder every B into I, and the W's of each stage into fused W's: groups of consecutive micro-batches, ascending. A
 /// group of one is a plain W. F and I keep their order, B's place in an overlap pair becomes I's. Works alike for
 /// schedules that split B already; a forward-only schedule stays as it is.
 ///
@@ -38,7 +38,7 @@ struct FuseOptions {
 /// No other rank waits for a W, so a fused schedule deadlocks only if the original does. What it costs is for
 /// simulate() to tell.
 ///
-/// Throws PlanError for a lowered schedule (lower what fuse_w gives), for an incomplete or disordered one, and for a
+/// Throws ScheduleError for a lowered schedule (lower what fuse_w gives), for an incomplete or disordered one, and for a
 /// limit that even single W's, each right behind its I, would exceed; the message says which limits would do. Throws
 /// ConfigError for a negative group, a group together with a limit, and a limit for another number of ranks.
 Schedule fuse_w(const Schedule& schedule, const FuseOptions& options = {});

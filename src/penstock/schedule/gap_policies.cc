@@ -33,8 +33,8 @@ class Grid {
   explicit Grid(const GapProblem& problem) : problem_(problem), wait_(problem.stages.size(), 0.0) {
     for (std::size_t s = wait_.size() - 1; s > 0; --s)
       wait_[s - 1] = wait_[s] + problem.stages[s].forward + problem.stages[s].input_grad + 2 * problem.message;
-    const std::size_t words = 3 * problem.stages.size() * static_cast<std::size_t>(problem.micro_batches);
-    is_coarse_ = words > (std::size_t{1} << 17);
+    const std::size_t instructions = 3 * problem.stages.size() * static_cast<std::size_t>(problem.micro_batches);
+    is_coarse_ = instructions > (std::size_t{1} << 17);
   }
 
   std::vector<GapPolicy> policies() const {

@@ -1,4 +1,4 @@
-// What zb-auto tries. Inside this room only.
+// What zb-auto tries. Inside this module only.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ namespace penstock {
 ///                for the last 1, 2 or 4 I's alone
 ///
 /// The best warm-up depends on costs and memory; the best allowance on whether a rank's idle time or a late last
-/// gradient makes the span. Beyond 2^17 words there are 36 at most: those that win most often.
+/// gradient makes the span. Beyond 2^17 instructions there are 36 at most: those that win most often.
 std::vector<GapPolicy> gap_policies(const GapProblem& problem);
 
 }  // namespace penstock

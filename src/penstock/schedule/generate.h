@@ -1,4 +1,4 @@
-// Generators: who computes what, in which order. They write compute words only; `lower` adds the rest.
+// Generators: who computes what, in which order. They write compute instructions only; `lower` adds the rest.
 // Every one is valid for every p >= 1, m >= 1 and each v that it takes.
 #pragma once
 

@@ -26,7 +26,7 @@ Schedule one_f_one_b(const ScheduleShape& shape, const Tuning&) {
     MicroBatch f(0);
     MicroBatch b(0);
     for (; f < warm; f = f.next()) order.push_back(forward(s, f));
-    // Steady: every backward makes room for the next forward.
+    // Steady: every backward makes space for the next forward.
     for (; f < end; f = f.next(), b = b.next()) {
       order.push_back(forward(s, f));
       order.push_back(backward(s, b));

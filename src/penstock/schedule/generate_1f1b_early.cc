@@ -8,8 +8,8 @@
 // (p - 1)(F + I) on its span, where 1F1B idles for (p - 1)(F + I + W), whatever the three cost.
 #include <algorithm>
 
+#include "penstock/schedule/alternating_order.h"
 #include "penstock/schedule/placement.h"
-#include "penstock/schedule/turns.h"
 
 namespace penstock {
 
@@ -19,7 +19,7 @@ Schedule early_one_f_one_b(const ScheduleShape& shape, const Tuning&) {
   Schedule schedule = placed_in_turns(early_one_f_one_b_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
     schedule.orders[s.index()] =
-        in_turns(s, MicroBatch(shape.micro_batches), {.warm_up = shape.ranks - s.value(), .lag = 0});
+        alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = shape.ranks - s.value(), .lag = 0});
   return schedule;
 }
 

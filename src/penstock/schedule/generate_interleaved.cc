@@ -18,7 +18,7 @@
 //   rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .
 //
 // or else the one with the least bubble: with v <= 3 that is one chunk's F longer at p = 2, v = 3 and odd m >= 2p, and
-// some words longer at v = 3 and p < m < 2p, where pv + p - 1 is less than what it would take. With m < p there is one
+// some instructions longer at v = 3 and p < m < 2p, where pv + p - 1 is less than what it would take. With m < p there is one
 // group of m, and waiting cannot be helped.
 #include <algorithm>
 #include <array>

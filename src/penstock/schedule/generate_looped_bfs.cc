@@ -6,7 +6,7 @@
 //   rank 1 |  .  1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3  .
 //
 // As in gpipe, backwards ascend. The bubble is GPipe's divided by v; all m micro-batches of every chunk are alive at
-// once. With m < p a chunk waits for its first micro-batch to come round: p - m words per chunk.
+// once. With m < p a chunk waits for its first micro-batch to come round: p - m instructions per chunk.
 #include "penstock/schedule/placement.h"
 
 namespace penstock {

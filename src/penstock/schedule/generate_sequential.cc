@@ -16,7 +16,7 @@ Schedule sequential(const ScheduleShape& shape, const Tuning&) {
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
     order.reserve(2 * static_cast<std::size_t>(shape.micro_batches));
-    // Stage 0 cannot begin F(i+1) before its own Bi, the last word of micro-batch i: nothing overlaps.
+    // Stage 0 cannot begin F(i+1) before its own Bi, the last instruction of micro-batch i: nothing overlaps.
     for (MicroBatch i(0); i.value() < shape.micro_batches; i = i.next()) {
       order.push_back(forward(s, i));
       order.push_back(backward(s, i));

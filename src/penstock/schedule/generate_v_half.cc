@@ -21,7 +21,7 @@ int memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 2) / 2); }
 
 Schedule v_half(const ScheduleShape& shape, const Tuning&) {
   const int p = shape.ranks;
-  const int pause = p % 2 == 0 ? 3 : 0;  // before the way back, so that no two words meet
+  const int pause = p % 2 == 0 ? 3 : 0;  // before the way back, so that no two instructions meet
   VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::down};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = 2 * r,

@@ -20,7 +20,7 @@ int memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 4) / 3); }
 
 Schedule v_min(const ScheduleShape& shape, const Tuning&) {
   const int p = shape.ranks;
-  const int pause = p % 3 == 0 ? 2 : 0;  // before the way back, so that no two words meet
+  const int pause = p % 3 == 0 ? 2 : 0;  // before the way back, so that no two instructions meet
   VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::up};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = r,

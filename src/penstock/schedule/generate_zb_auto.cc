@@ -9,7 +9,7 @@
 // by running all stages against the clock (fill_gaps.h): some forwards for the warm-up, then I and F in turns, W where
 // a rank would idle, where memory is short, and at the end. What is tried stands in gap_policies.h. 1f1b-early, zb-h1
 // and zb-h2 compete too, where the limit admits them, so that none of these is better. At limit 1 it is just as fast as
-// ZB-H1 in all cases of the paper, and of the same order for m >= p where all words cost the same.
+// ZB-H1 in all cases of the paper, and of the same order for m >= p where all instructions cost the same.
 //
 // Memory: a micro-batch counts 1 until its I and Costs::weight_share from there to its W. Counted in full, no schedule
 // would reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one and its last gradient takes
@@ -18,11 +18,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/schedule/alternating_order.h"
 #include "penstock/schedule/fill_gaps.h"
 #include "penstock/schedule/gap_policies.h"
 #include "penstock/schedule/placement.h"
 #include "penstock/schedule/simulate.h"
-#include "penstock/schedule/turns.h"
 
 namespace penstock {
 
@@ -55,7 +55,7 @@ std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tunin
   Schedule early = placed_in_turns(zb_auto_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), std::floor(limit)));
-    early.orders[s.index()] = in_turns(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
+    early.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
   }
   std::vector<Schedule> schedules{std::move(early)};
   for (const Generator* generator : {&zb_h1_generator, &zb_h2_generator})

@@ -12,8 +12,8 @@
 // stand at the end.
 #include <algorithm>
 
+#include "penstock/schedule/alternating_order.h"
 #include "penstock/schedule/placement.h"
-#include "penstock/schedule/turns.h"
 
 namespace penstock {
 
@@ -23,7 +23,7 @@ Schedule zb_h1(const ScheduleShape& shape, const Tuning&) {
   Schedule schedule = placed_in_turns(zb_h1_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
     schedule.orders[s.index()] =
-        in_turns(s, MicroBatch(shape.micro_batches), {.warm_up = shape.ranks - s.value(), .lag = s.value()});
+        alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = shape.ranks - s.value(), .lag = s.value()});
   return schedule;
 }
 

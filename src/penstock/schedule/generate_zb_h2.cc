@@ -11,8 +11,8 @@
 // W. With m < 2p the upper stages run all forwards first; m <= 2 is too few to tell the order from ZB-H1's.
 #include <algorithm>
 
+#include "penstock/schedule/alternating_order.h"
 #include "penstock/schedule/placement.h"
-#include "penstock/schedule/turns.h"
 
 namespace penstock {
 
@@ -21,8 +21,8 @@ namespace {
 Schedule zb_h2(const ScheduleShape& shape, const Tuning&) {
   Schedule schedule = placed_in_turns(zb_h2_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
-    schedule.orders[s.index()] = in_turns(s, MicroBatch(shape.micro_batches),
-                                          {.warm_up = 2 * (shape.ranks - s.value()) - 1, .lag = 2 * s.value()});
+    schedule.orders[s.index()] = alternating_order(
+        s, MicroBatch(shape.micro_batches), {.warm_up = 2 * (shape.ranks - s.value()) - 1, .lag = 2 * s.value()});
   return schedule;
 }
 

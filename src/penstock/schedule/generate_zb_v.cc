@@ -5,7 +5,7 @@
 //   rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 3W2 0I1 0W1 3F3 3I3 3W3 0I2 0W2 0I3 0W3  .
 //   rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 1I1 1W1 2F3 2I2 2W2 1I2 2I3 1I3 1W2 2W3 1W3
 //
-// At F = I = W every rank works without a pause from its first word to its last, once m >= 2p - 1. With fewer
+// At F = I = W every rank works without a pause from its first instruction to its last, once m >= 2p - 1. With fewer
 // micro-batches the order is that of 2p - 1 with the others left out: warm-up and cool-down meet.
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The generators, one file each: what it does, how it is drawn and what it promises stand together in
-// generate_<name>.cc. Inside this room only.
+// generate_<name>.cc. Inside this module only.
 #pragma once
 
 #include "penstock/schedule/generate.h"

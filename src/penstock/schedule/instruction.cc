@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "penstock/schedule/word_text.h"
+#include "penstock/schedule/instruction_text.h"
 
 namespace penstock {
 
@@ -23,8 +23,8 @@ const char* to_string(Op op) {
   return "?";
 }
 
-WordText word_text(const Instruction& instruction) noexcept {
-  WordText text;
+InstructionText instruction_text(const Instruction& instruction) noexcept {
+  InstructionText text;
   char* at = text.letters.data();
   const auto add_number = [&](std::int32_t number) {
     at = std::to_chars(at, text.letters.data() + text.letters.size(), number).ptr;
@@ -47,6 +47,6 @@ WordText word_text(const Instruction& instruction) noexcept {
   return text;
 }
 
-std::string to_string(const Instruction& instruction) { return std::string(word_text(instruction).view()); }
+std::string to_string(const Instruction& instruction) { return std::string(instruction_text(instruction).view()); }
 
 }  // namespace penstock

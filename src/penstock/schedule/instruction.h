@@ -1,4 +1,4 @@
-// One instruction, as a word: `2F0`, `2B0`, `2I0`, `2W0`, `0W0-7`, `0SEND_F1`, `1RECV_F1`, `0SEND_F1>3`,
+// One instruction, as an instruction: `2F0`, `2B0`, `2I0`, `2W0`, `0W0-7`, `0SEND_F1`, `1RECV_F1`, `0SEND_F1>3`,
 // `3RECV_F1<0`, `1SEND_B1`, `0RECV_B1`, `0REDUCE`, `0NORM`, `0STEP`. The notation is the one that
 // torch.distributed.pipelining uses, plus fused W, named skip links, NORM and STEP (docs/schedule_format.md).
 #pragma once
@@ -26,7 +26,7 @@ enum class Op : std::uint8_t {
 
 constexpr int op_count = 11;
 
-/// Stages are numbered 0..max_stages-1: a word stores them in 16 bits.
+/// Stages are numbered 0..max_stages-1: an instruction stores them in 16 bits.
 constexpr int max_stages = 65536;
 
 constexpr bool is_compute(Op op) { return op <= Op::weight_grad; }
@@ -67,8 +67,8 @@ class Instruction {
   /// How many micro-batches the range holds; 1 for every instruction but a fused W.
   constexpr int micro_batch_count() const { return last_ - first_ + 1; }
 
-  /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the rank's next compute word is the other half.
-  /// Lowering puts messages between the halves, never another compute word.
+  /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the rank's next compute instruction is the other half.
+  /// Lowering puts messages between the halves, never another compute instruction.
   constexpr bool overlaps_next() const { return overlaps_next_; }
   constexpr Instruction overlapping_next() const {
     Instruction marked = *this;
@@ -96,19 +96,19 @@ class Instruction {
 
 static_assert(sizeof(Instruction) == 16);
 
-/// The peer that a message word need not name: 0SEND_F1 goes to stage 1, and 0SEND_F1>3 says otherwise.
+/// The peer that a message instruction need not name: 0SEND_F1 goes to stage 1, and 0SEND_F1>3 says otherwise.
 constexpr StageId neighbour(Op op, StageId stage) {
   return op == Op::send_forward || op == Op::recv_backward ? stage.next() : stage.previous();
 }
 /// True when the peer lies on the side of the stage where the message goes to or comes from.
-constexpr bool faces_peer(const Instruction& word) {
-  const bool later = word.op() == Op::send_forward || word.op() == Op::recv_backward;
-  return later ? word.peer() > word.stage() : word.peer() < word.stage();
+constexpr bool faces_peer(const Instruction& instruction) {
+  const bool later = instruction.op() == Op::send_forward || instruction.op() == Op::recv_backward;
+  return later ? instruction.peer() > instruction.stage() : instruction.peer() < instruction.stage();
 }
 
-/// The word, e.g. "1RECV_F3". Overlap pairs are a matter of the list, not of one word.
+/// The instruction, e.g. "1RECV_F3". Overlap pairs are a matter of the list, not of one instruction.
 std::string to_string(const Instruction& instruction);
-/// The letters of the word: "F", "RECV_F", "STEP".
+/// The letters of the instruction: "F", "RECV_F", "STEP".
 const char* to_string(Op op);
 
 }  // namespace penstock

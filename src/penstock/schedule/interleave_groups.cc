@@ -30,17 +30,17 @@ class Race {
       if (runner.starts != not_yet) ready.insert({runner.starts, rank});
     };
     for (int rank = 0; rank < shape_.ranks; ++rank) look_at(rank);
-    std::size_t words = 0;
+    std::size_t instructions = 0;
     while (!ready.empty()) {
       const int rank = ready.begin()->second;
       schedule.orders[static_cast<std::size_t>(rank)].push_back(take(rank));
-      ++words;
+      ++instructions;
       look_at(rank);
       // Who may have waited for it: the neighbours on both sides of the circle.
       look_at((rank + 1) % shape_.ranks);
       look_at((rank + shape_.ranks - 1) % shape_.ranks);
     }
-    if (words < 2 * turns_.size() * runners_.size()) return std::nullopt;
+    if (instructions < 2 * turns_.size() * runners_.size()) return std::nullopt;
     return schedule;
   }
 
@@ -51,16 +51,16 @@ class Race {
     std::size_t forwards = 0;
     std::size_t backwards = 0;
     int clock = 0;
-    int starts = not_yet;      // its next word
-    bool goes_forward = true;  // that word is a forward
+    int starts = not_yet;      // its next instruction
+    bool goes_forward = true;  // that instruction is a forward
     bool went_forward = false;
   };
 
-  int& done(const Instruction& word) {
-    const std::size_t row = word.stage().index() * static_cast<std::size_t>(shape_.micro_batches);
-    return done_[word.op() == Op::forward ? 0 : 1][row + word.micro_batch().index()];
+  int& done(const Instruction& instruction) {
+    const std::size_t row = instruction.stage().index() * static_cast<std::size_t>(shape_.micro_batches);
+    return done_[instruction.op() == Op::forward ? 0 : 1][row + instruction.micro_batch().index()];
   }
-  /// When `stage` has finished that word; at once where there is no such stage.
+  /// When `stage` has finished that instruction; at once where there is no such stage.
   int done_by(Op op, int stage, MicroBatch i) {
     if (stage < 0 || stage >= shape_.ranks * shape_.chunks) return 0;
     return done(Instruction::compute(op, StageId(stage), i));
@@ -72,13 +72,13 @@ class Race {
     int backward_start = not_yet;
     const auto live = static_cast<int>(runner.forwards - runner.backwards);
     if (runner.forwards < turns_.size() && live < options_.most) {
-      const Instruction word = forward_of(shape_, Rank(rank), turns_[runner.forwards]);
-      forward_start = done_by(Op::forward, word.stage().value() - 1, word.micro_batch());
+      const Instruction instruction = forward_of(shape_, Rank(rank), turns_[runner.forwards]);
+      forward_start = done_by(Op::forward, instruction.stage().value() - 1, instruction.micro_batch());
     }
     if (runner.backwards < turns_.size()) {
-      const Instruction word = backward_of(shape_, Rank(rank), turns_[runner.backwards]);
-      const int own = done_by(Op::forward, word.stage().value(), word.micro_batch());
-      backward_start = std::max(own, done_by(Op::backward, word.stage().value() + 1, word.micro_batch()));
+      const Instruction instruction = backward_of(shape_, Rank(rank), turns_[runner.backwards]);
+      const int own = done_by(Op::forward, instruction.stage().value(), instruction.micro_batch());
+      backward_start = std::max(own, done_by(Op::backward, instruction.stage().value() + 1, instruction.micro_batch()));
     }
     const auto from_now = [&](int start) { return start == not_yet ? not_yet : std::max(start, runner.clock); };
     forward_start = from_now(forward_start);
@@ -89,12 +89,12 @@ class Race {
 
   Instruction take(int rank) {
     Runner& runner = runners_[static_cast<std::size_t>(rank)];
-    const Instruction word = runner.goes_forward ? forward_of(shape_, Rank(rank), turns_[runner.forwards++])
-                                                 : backward_of(shape_, Rank(rank), turns_[runner.backwards++]);
+    const Instruction instruction = runner.goes_forward ? forward_of(shape_, Rank(rank), turns_[runner.forwards++])
+                                                        : backward_of(shape_, Rank(rank), turns_[runner.backwards++]);
     runner.clock = runner.starts + (runner.goes_forward ? 1 : 2);
     runner.went_forward = runner.goes_forward;
-    done(word) = runner.clock;
-    return word;
+    done(instruction) = runner.clock;
+    return instruction;
   }
 
   ScheduleShape shape_;

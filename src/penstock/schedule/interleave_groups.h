@@ -1,4 +1,4 @@
-// Several stages per rank, group after group of micro-batches: what interleaved 1F1B is made of. Inside this room only.
+// Several stages per rank, group after group of micro-batches: what interleaved 1F1B is made of. Inside this module only.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ struct RaceOptions {
 
 /// All ranks against the clock, at F = 1 and B = 2: each keeps the order of its forwards and that of its backwards,
 /// runs whichever is ready first and takes turns where both are; no forward beyond the memory. None where that ends
-/// before all is done. In time words x log(ranks).
+/// before all is done. In time instructions x log(ranks).
 std::optional<Schedule> race(const ScheduleShape& shape, const Groups& groups, const RaceOptions& options);
 
 }  // namespace penstock

@@ -5,27 +5,28 @@
 namespace penstock {
 namespace {
 
-/// One rank's list with its messages: a RECV right before the word that needs it, a SEND right after its producer.
+/// One rank's list with its messages: a RECV right before the instruction that needs it, a SEND right after its producer.
 /// With `updates`, and a STEP behind what completes its stage's gradients.
 Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dependencies, bool updates) {
   const Order& order = schedule.orders[rank.index()];
   Order lowered;
   lowered.reserve(4 * order.size());
-  for (const Instruction& word : order) {
-    const StageId stage = word.stage();
-    const MicroBatch i = word.micro_batch();
-    const bool forward = word.op() == Op::forward;
-    const bool gives_gradient = word.op() == Op::backward || word.op() == Op::input_grad;
+  for (const Instruction& instruction : order) {
+    const StageId stage = instruction.stage();
+    const MicroBatch i = instruction.micro_batch();
+    const bool forward = instruction.op() == Op::forward;
+    const bool gives_gradient = instruction.op() == Op::backward || instruction.op() == Op::input_grad;
     const auto add = [&](Op op, StageId peer) { lowered.push_back(Instruction::message(op, stage, peer, i)); };
     const auto served = [&](const Link& link) {
       return dependencies.crosses(link) && (forward || (gives_gradient && link.gradient));
     };
     for (const Link& link : forward ? dependencies.incoming(stage) : dependencies.outgoing(stage))
       if (served(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
-    lowered.push_back(word);
+    lowered.push_back(instruction);
     for (const Link& link : forward ? dependencies.outgoing(stage) : dependencies.incoming(stage))
       if (served(link)) add(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
-    if (updates && schedule.completes_gradients(word)) lowered.push_back(Instruction::step_wide(Op::step, stage));
+    if (updates && schedule.completes_gradients(instruction))
+      lowered.push_back(Instruction::step_wide(Op::step, stage));
   }
   return lowered;
 }
@@ -33,15 +34,17 @@ Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dep
 }  // namespace
 
 Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions& options) {
-  require<PlanError>(!schedule.is_lowered(), "schedule '", schedule.name,
-                     "' is lowered already: lower what strip() gives");
+  require<ScheduleError>(!schedule.is_lowered(), "schedule '", schedule.name,
+                         "' is lowered already: lower what strip() gives");
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order)
-      require<PlanError>(word.stage().value() < schedule.stage_count(), to_string(word), " names stage ",
-                         word.stage().value(), ", but there are ", schedule.stage_count(), " stages");
+    for (const Instruction& instruction : order)
+      require<ScheduleError>(instruction.stage().value() < schedule.stage_count(), to_string(instruction),
+                             " names stage ", instruction.stage().value(), ", but there are ", schedule.stage_count(),
+                             " stages");
   for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
-    require<PlanError>(schedule.rank_of(s).index() < schedule.orders.size(), "stage ", s.value(), " is given to rank ",
-                       schedule.rank_of(s).value(), ", but there are ", schedule.rank_count(), " ranks");
+    require<ScheduleError>(schedule.rank_of(s).index() < schedule.orders.size(), "stage ", s.value(),
+                           " is given to rank ", schedule.rank_of(s).value(), ", but there are ", schedule.rank_count(),
+                           " ranks");
   const Dependencies dependencies(schedule, links);
   Schedule lowered{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
   const bool updates_at_once = options.step && !options.reduce && !options.norm;
@@ -65,7 +68,7 @@ Schedule lower(const Schedule& schedule, const LowerOptions& options) {
 Schedule strip(const Schedule& schedule) {
   Schedule stripped = schedule;
   for (Order& order : stripped.orders)
-    std::erase_if(order, [](const Instruction& word) { return !is_compute(word.op()); });
+    std::erase_if(order, [](const Instruction& instruction) { return !is_compute(instruction.op()); });
   return stripped;
 }
 

@@ -11,7 +11,7 @@ namespace penstock {
 /// at least 1.
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit);
 
-/// Throws ConfigError that says the smallest limit that would do, unless `held` contexts per rank, as judge counts
+/// Throws ConfigError that says the smallest limit that would do, unless `held` contexts per rank, as validate counts
 /// them, stay within activation_limit(schedule, memory_limit).
 void require_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held);
 

@@ -6,9 +6,10 @@ namespace penstock {
 namespace {
 
 template <class Predicate>
-bool any_word(const Schedule& schedule, Predicate&& predicate) {
+bool any_instruction(const Schedule& schedule, Predicate&& predicate) {
   return std::any_of(schedule.orders.begin(), schedule.orders.end(), [&](const Order& order) {
-    return std::any_of(order.begin(), order.end(), [&](const Instruction& word) { return predicate(word.op()); });
+    return std::any_of(order.begin(), order.end(),
+                       [&](const Instruction& instruction) { return predicate(instruction.op()); });
   });
 }
 
@@ -21,11 +22,11 @@ std::size_t Schedule::instruction_count() const {
 }
 
 bool Schedule::is_lowered() const {
-  return any_word(*this, [](Op op) { return !is_compute(op); });
+  return any_instruction(*this, [](Op op) { return !is_compute(op); });
 }
 
 bool Schedule::is_forward_only() const {
-  return !any_word(*this, [](Op op) { return is_compute(op) && op != Op::forward; });
+  return !any_instruction(*this, [](Op op) { return is_compute(op) && op != Op::forward; });
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The value that this room is about: one list of words per rank.
+// The value that this module is about: one list of instructions per rank.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,11 @@ struct Schedule {
   /// True when there is no B, I or W: an inference or evaluation pass.
   bool is_forward_only() const;
 
-  /// True for the word with which the gradients of its stage are whole: the B or W of its last micro-batch, as weight
-  /// gradients accumulate in ascending order (judge() sees to that).
-  bool completes_gradients(const Instruction& word) const {
-    return (word.op() == Op::backward || word.op() == Op::weight_grad) && word.last().value() + 1 == micro_batches;
+  /// True for the instruction with which the gradients of its stage are whole: the B or W of its last micro-batch, as weight
+  /// gradients accumulate in ascending order (validate() sees to that).
+  bool completes_gradients(const Instruction& instruction) const {
+    return (instruction.op() == Op::backward || instruction.op() == Op::weight_grad) &&
+           instruction.last().value() + 1 == micro_batches;
   }
 
   friend bool operator==(const Schedule&, const Schedule&) = default;

@@ -1,4 +1,4 @@
-// Where generators start from: stages on ranks, and the letters of the papers. Inside this room only.
+// Where generators start from: stages on ranks, and the letters of the papers. Inside this module only.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
-// Runs a schedule without doing anything: every rank takes its words in order, each as soon as what it needs has
-// happened. The one loop behind judge, simulate and board. Inside this room only.
+// Runs a schedule without doing anything: every rank takes its instructions in order, each as soon as what it needs has
+// happened. The one loop behind validate, simulate and board. Inside this module only.
 //
 // As every rank keeps its order, the times that come out do not depend on which rank is looked at first: no queue of
-// events by time is needed, and the whole is linear in the words and what they need.
+// events by time is needed, and the whole is linear in the instructions and what they need.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace penstock {
 /// How far a replay got.
 struct Reach {
   bool finished = true;
-  std::vector<int> reached;          // per rank: how many of its words have run
-  std::vector<std::size_t> missing;  // per rank: the event that its next word waits for, where it has one
+  std::vector<int> reached;          // per rank: how many of its instructions have run
+  std::vector<std::size_t> missing;  // per rank: the event that its next instruction waits for, where it has one
 };
 
 /// When each event happened, and which ranks wait for it: one number per event.
@@ -59,11 +59,11 @@ class EventTable {
   std::vector<double> next_waiter_;  // per rank: who waited for the same event before it, in the same code
 };
 
-/// Calls `run(rank, position, word, ready)` for every word but receives, in an order in which each comes after what it
+/// Calls `run(rank, position, instruction, ready)` for every instruction but receives, in an order in which each comes after what it
 /// needs; `ready` is when its needs were met, and `run` returns when what it gives is there. Receives take their
 /// effect by themselves: they post, and the message arrives `message_time` after it was sent.
 ///
-/// Every word must be in range and every message along a link that crosses ranks (find_misplaced sees to it). An
+/// Every instruction must be in range and every message along a link that crosses ranks (find_misplaced sees to it). An
 /// event that is given twice happens at its later giving.
 template <class Run>
 Reach replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
@@ -76,9 +76,9 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
   for (std::size_t rank = ranks; rank > 0; --rank) runnable.push_back(rank - 1);
   const auto wake = [&](std::size_t rank) { runnable.push_back(rank); };
 
-  const auto receive = [&](const Instruction& word) {
+  const auto receive = [&](const Instruction& instruction) {
     Event event;
-    dependencies.for_each_predecessor(word, [&](const Event& sent) { event = sent; });
+    dependencies.for_each_predecessor(instruction, [&](const Event& sent) { event = sent; });
     const std::size_t sent = dependencies.index(event);
     event.kind = event.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
     if (events.happened(sent))
@@ -89,9 +89,9 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
 
   // When the needs of `word` were met; negative, with `missing` set, when they are not.
   std::size_t missing = 0;
-  const auto needs_met = [&](std::size_t rank, const Instruction& word) {
+  const auto needs_met = [&](std::size_t rank, const Instruction& instruction) {
     double ready = 0;
-    dependencies.for_each_predecessor(word, [&](const Event& event) {
+    dependencies.for_each_predecessor(instruction, [&](const Event& event) {
       if (ready < 0) return;
       const std::size_t index = dependencies.index(event);
       if (!events.happened(index)) {
@@ -106,10 +106,10 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
     return ready;
   };
 
-  const auto give = [&](const Instruction& word, double time) {
-    dependencies.for_each_given(word, [&](Event event) {
+  const auto give = [&](const Instruction& instruction, double time) {
+    dependencies.for_each_given(instruction, [&](Event event) {
       const std::size_t index = dependencies.index(event);
-      const bool awaited = is_send(word.op()) && events.is_posted(index);
+      const bool awaited = is_send(instruction.op()) && events.is_posted(index);
       events.happen(index, time, wake);
       if (!awaited) return;
       event.kind = event.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
@@ -122,18 +122,18 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
     runnable.pop_back();
     const Order& order = schedule.orders[rank];
     for (int& position = progress.reached[rank]; static_cast<std::size_t>(position) < order.size(); ++position) {
-      const Instruction& word = order[static_cast<std::size_t>(position)];
-      if (is_receive(word.op())) {
-        receive(word);
+      const Instruction& instruction = order[static_cast<std::size_t>(position)];
+      if (is_receive(instruction.op())) {
+        receive(instruction);
         continue;
       }
-      const double ready = needs_met(rank, word);
+      const double ready = needs_met(rank, instruction);
       if (ready < 0) {
         progress.missing[rank] = missing;
         events.wait(missing, rank);
         break;
       }
-      give(word, run(Rank(static_cast<std::int32_t>(rank)), position, word, ready));
+      give(instruction, run(Rank(static_cast<std::int32_t>(rank)), position, instruction, ready));
     }
   }
   for (std::size_t rank = 0; rank < ranks; ++rank)

@@ -1,23 +1,23 @@
-// The door of the room `schedule`: what each rank does, as words. Generate, lower, judge, simulate, read,
-// write and draw them. The list that is executed is the list that is judged, simulated, drawn and traced.
+// The public header of the module `schedule`: what each rank does, as instructions. Generate, lower, validate, simulate, read,
+// write and draw them. The list that is executed is the list that is validated, simulated, drawn and traced.
 //
 //   Schedule plan = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
-//   judge(plan).require_ok();
+//   validate(plan).require_ok();
 //   std::cout << board(plan);
 //
 // Everything here is a plain value; functions are pure and may be called from any thread.
 #pragma once
 
-#include "penstock/schedule/board.h"
 #include "penstock/schedule/costs.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/instruction.h"
-#include "penstock/schedule/judge.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/text.h"
+#include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/torch_csv.h"
+#include "penstock/schedule/validate.h"

@@ -9,8 +9,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/splitmix.h"
-#include "penstock/schedule/fault.h"
 #include "penstock/schedule/replay.h"
+#include "penstock/schedule/violation.h"
 
 namespace penstock {
 namespace {
@@ -20,21 +20,23 @@ std::vector<double> per_stage(const std::vector<double>& given, int stages) {
   return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
 }
 
-/// What one word takes, by stage.
-class WordCosts {
+/// What one instruction takes, by stage.
+class InstructionCosts {
  public:
-  WordCosts(const Costs& costs, const Schedule& schedule)
-      : WordCosts(costs, schedule.stage_count(), schedule.micro_batches) {}
+  InstructionCosts(const Costs& costs, const Schedule& schedule)
+      : InstructionCosts(costs, schedule.stage_count(), schedule.micro_batches) {}
 
-  /// Where `before` was the rank's last compute word.
-  double operator()(const Instruction& word, const std::optional<Instruction>& before) const {
-    const std::size_t stage = word.stage().index();
-    const auto with_overhead = [&](double cost) { return overhead_ + std::max(0.0, cost - spared(word, before)); };
-    switch (word.op()) {
+  /// Where `before` was the rank's last compute instruction.
+  double operator()(const Instruction& instruction, const std::optional<Instruction>& before) const {
+    const std::size_t stage = instruction.stage().index();
+    const auto with_overhead = [&](double cost) {
+      return overhead_ + std::max(0.0, cost - spared(instruction, before));
+    };
+    switch (instruction.op()) {
       case Op::forward: return with_overhead(forward_[stage]);
       case Op::backward: return with_overhead(backward_[stage]);
       case Op::input_grad: return with_overhead(input_grad_[stage]);
-      case Op::weight_grad: return with_overhead(weight_grad(stage, word.micro_batch_count()));
+      case Op::weight_grad: return with_overhead(weight_grad(stage, instruction.micro_batch_count()));
       case Op::step: return update_[stage];
       default: return 0;
     }
@@ -43,15 +45,15 @@ class WordCosts {
   double update(StageId stage) const { return update_[stage.index()]; }
 
  private:
-  WordCosts(const Costs& costs, int stages, int micro_batches)
+  InstructionCosts(const Costs& costs, int stages, int micro_batches)
       : forward_(per_stage(costs.forward, stages)),
         input_grad_(per_stage(costs.input_grad, stages)),
         weight_grad_(per_stage(costs.weight_grad, stages)),
         fused_(costs.weight_grad_fused.empty() ? weight_grad_ : per_stage(costs.weight_grad_fused, stages)),
         update_(per_stage(costs.update, stages)),
-        forward_spared_(per_stage(costs.forward_spared, stages)),
-        input_grad_spared_(per_stage(costs.input_grad_spared, stages)),
-        weight_grad_spared_(per_stage(costs.weight_grad_spared, stages)),
+        forward_cache_saving_(per_stage(costs.forward_cache_saving, stages)),
+        input_grad_cache_saving_(per_stage(costs.input_grad_cache_saving, stages)),
+        weight_grad_cache_saving_(per_stage(costs.weight_grad_cache_saving, stages)),
         overhead_(costs.overhead),
         micro_batches_(micro_batches) {
     if (!costs.backward.empty()) backward_ = per_stage(costs.backward, stages);
@@ -60,14 +62,15 @@ class WordCosts {
   }
 
   /// What the cache keeps from `before` to `word`.
-  double spared(const Instruction& word, const std::optional<Instruction>& before) const {
-    if (!before || before->stage() != word.stage()) return 0;
-    const std::size_t stage = word.stage().index();
+  double spared(const Instruction& instruction, const std::optional<Instruction>& before) const {
+    if (!before || before->stage() != instruction.stage()) return 0;
+    const std::size_t stage = instruction.stage().index();
     const bool parameters = before->op() != Op::weight_grad;
     const bool gradients = before->op() == Op::weight_grad || before->op() == Op::backward;
-    const double in_i = parameters ? input_grad_spared_[stage] : 0, in_w = gradients ? weight_grad_spared_[stage] : 0;
-    switch (word.op()) {
-      case Op::forward: return parameters ? forward_spared_[stage] : 0;
+    const double in_i = parameters ? input_grad_cache_saving_[stage] : 0,
+                 in_w = gradients ? weight_grad_cache_saving_[stage] : 0;
+    switch (instruction.op()) {
+      case Op::forward: return parameters ? forward_cache_saving_[stage] : 0;
       case Op::backward: return in_i + in_w;
       case Op::input_grad: return in_i;
       case Op::weight_grad: return in_w;
@@ -81,16 +84,16 @@ class WordCosts {
     return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing;
   }
 
-  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, forward_spared_,
-      input_grad_spared_, weight_grad_spared_;
+  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, forward_cache_saving_,
+      input_grad_cache_saving_, weight_grad_cache_saving_;
   double overhead_;
   int micro_batches_;
 };
 
-/// One rank's own clock and books.
+/// One rank's own clock and selections.
 struct RankState {
   double clock = 0;
-  std::optional<Instruction> last_word;  // that computes
+  std::optional<Instruction> last_instruction;  // that computes
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;
   double busy = 0;
@@ -117,8 +120,8 @@ struct Counting {
   bool forward_only;
 };
 
-void count_activations(RankState& state, const Instruction& word, const Counting& counting) {
-  switch (word.op()) {
+void count_activations(RankState& state, const Instruction& instruction, const Counting& counting) {
+  switch (instruction.op()) {
     case Op::forward:
       ++state.before_input_grad;
       state.peak_contexts = std::max(state.peak_contexts, state.before_input_grad + state.before_weight_grad);
@@ -130,21 +133,22 @@ void count_activations(RankState& state, const Instruction& word, const Counting
       --state.before_input_grad;
       ++state.before_weight_grad;
       return;
-    case Op::weight_grad: state.before_weight_grad -= word.micro_batch_count(); return;
+    case Op::weight_grad: state.before_weight_grad -= instruction.micro_batch_count(); return;
     default: return;
   }
 }
 
-/// Factors around 1 for the words of one run, the same wherever they are asked for: (1 + a z)^2 / (1 + a^2) with z
-/// nearly normal, which has the mean 1 and a tail to the right. Arithmetic and roots alone: the same bits everywhere.
+/// Factors around 1 for the instructions of one run, the same wherever they are asked for: (1 + a z)^2 / (1 + a^2) with z
+/// nearly normal, which has the mean 1 and a tail to the right. Arithmetic and roots alone: the same bits on every machine.
 class Variation {
  public:
-  Variation(double spread, std::uint64_t run) : spread_(spread), single_(square_of_a(spread * spread)), run_(run) {}
+  Variation(double time_variation, std::uint64_t run)
+      : time_variation_(time_variation), single_(square_of_a(time_variation * time_variation)), run_(run) {}
 
-  double operator()(Rank rank, int position, const Instruction& word) const {
-    if (spread_ == 0 || !is_compute(word.op())) return 1;
-    const int group = word.micro_batch_count();
-    const double square = group == 1 ? single_ : square_of_a(spread_ * spread_ / group);
+  double operator()(Rank rank, int position, const Instruction& instruction) const {
+    if (time_variation_ == 0 || !is_compute(instruction.op())) return 1;
+    const int group = instruction.micro_batch_count();
+    const double square = group == 1 ? single_ : square_of_a(time_variation_ * time_variation_ / group);
     const std::uint64_t place = (std::uint64_t{rank.index()} << 32) + static_cast<std::uint32_t>(position);
     const double root = 1 + std::sqrt(square) * normal(place);
     return root * root / (1 + square);
@@ -165,8 +169,8 @@ class Variation {
     return sum * std::sqrt(3.0);  // the variance of the sum is 4/12
   }
 
-  double spread_;
-  double single_;  // of a word of one micro-batch
+  double time_variation_;
+  double single_;  // of an instruction of one micro-batch
   std::uint64_t run_;
 };
 
@@ -180,7 +184,7 @@ struct StepTimes {
 };
 
 /// And what is idle in them.
-void tell_times(const StepTimes& times, Simulation& simulation) {
+void report_times(const StepTimes& times, Simulation& simulation) {
   const double busy = std::accumulate(simulation.busy.begin(), simulation.busy.end(), 0.0);
   const auto ranks = static_cast<double>(simulation.busy.size());
   simulation.makespan = times.makespan;
@@ -206,58 +210,59 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
     result.peak_activations.push_back(state.peak / std::max(1, chunks[rank]));
     result.peak_contexts.push_back(state.peak_contexts);
   }
-  tell_times({std::max(0.0, last_end - first_begin), span}, result);
+  report_times({std::max(0.0, last_end - first_begin), span}, result);
   return result;
 }
 
 }  // namespace
 
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
-  if (auto fault = find_misplaced(schedule)) throw PlanError("this schedule cannot run: " + fault->reason);
+  if (auto fault = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + fault->reason);
   require_costs_fit(costs, schedule.stage_count());
-  require<ConfigError>(options.spread >= 0 && options.spread <= most_spread, "a spread of ", options.spread, ": 0 to ",
-                       most_spread, " is possible");
-  const WordCosts cost_of(costs, schedule);
+  require<ConfigError>(options.time_variation >= 0 && options.time_variation <= largest_time_variation,
+                       "a time_variation of ", options.time_variation, ": 0 to ", largest_time_variation,
+                       " is possible");
+  const InstructionCosts cost_of(costs, schedule);
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto fault = find_incomplete(schedule, dependencies))
-    throw PlanError("this schedule cannot run: " + fault->reason);
+    throw ScheduleError("this schedule cannot run: " + fault->reason);
 
   const Counting counting{costs.weight_share, schedule.is_forward_only()};
   std::vector<RankState> ranks;
   std::vector<std::vector<Slot>> slots(options.keep_slots ? schedule.orders.size() : 0);
   Variation variation(0, 0);
   const bool adds_updates = !schedule.is_lowered() && !schedule.is_forward_only();
-  const auto run = [&](Rank rank, int position, const Instruction& word, double ready) {
+  const auto run = [&](Rank rank, int position, const Instruction& instruction, double ready) {
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
-    if (is_send(word.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
-    const double duration = cost_of(word, state.last_word) * variation(rank, position, word);
-    if (is_compute(word.op())) state.last_word = word;
+    if (is_send(instruction.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
+    const double duration = cost_of(instruction, state.last_instruction) * variation(rank, position, instruction);
+    if (is_compute(instruction.op())) state.last_instruction = instruction;
     const double end = state.work(begin, duration);
-    if (adds_updates && schedule.completes_gradients(word)) state.work(end, cost_of.update(word.stage()));
-    count_activations(state, word, counting);
-    if (!slots.empty() && (is_compute(word.op()) || word.op() == Op::step))
-      slots[rank.index()].push_back({word, begin, end});
+    if (adds_updates && schedule.completes_gradients(instruction)) state.work(end, cost_of.update(instruction.stage()));
+    count_activations(state, instruction, counting);
+    if (!slots.empty() && (is_compute(instruction.op()) || instruction.op() == Op::step))
+      slots[rank.index()].push_back({instruction, begin, end});
     return end;
   };
   const auto run_all = [&] {
     ranks.assign(schedule.orders.size(), {});
     const Reach progress = replay(schedule, dependencies, costs.message, run);
-    require<PlanError>(progress.finished, "this schedule deadlocks: judge() tells where");
+    require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() tells where");
     return summary(schedule, ranks);
   };
 
   Simulation result = run_all();
   result.slots = std::exchange(slots, {});
-  if (options.spread == 0) return result;
+  if (options.time_variation == 0) return result;
   double makespan = 0, span = 0;
   for (int i = 0; i < varied_runs; ++i) {
-    variation = Variation(options.spread, static_cast<std::uint64_t>(i));
+    variation = Variation(options.time_variation, static_cast<std::uint64_t>(i));
     const Simulation varied = run_all();
     makespan += varied.makespan / varied_runs;
     span += varied.span / varied_runs;
   }
-  tell_times({makespan, span}, result);
+  report_times({makespan, span}, result);
   return result;
 }
 

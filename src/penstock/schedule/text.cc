@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/word.h"
+#include "penstock/schedule/parse_instruction.h"
 
 namespace penstock {
 namespace {
@@ -13,7 +13,7 @@ constexpr std::string_view first_line = "penstock schedule 1";
 constexpr std::string_view overlap = "OVERLAP_F_B";
 constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
 
-constexpr bool ends_word(char c) { return c == ' ' || c == '\n' || c == ';' || c == '(' || c == ')'; }
+constexpr bool ends_instruction(char c) { return c == ' ' || c == '\n' || c == ';' || c == '(' || c == ')'; }
 
 class ScheduleReader {
  public:
@@ -82,7 +82,7 @@ class ScheduleReader {
       if (take('('))
         overlapping(order);
       else
-        order.push_back(word());
+        order.push_back(instruction());
     }
     end_line();
     return order;
@@ -91,13 +91,13 @@ class ScheduleReader {
   /// After the '(' of a pair: F, perhaps messages, B or I.
   void overlapping(Order& order) {
     const std::size_t begin = at_;
-    const Instruction half = word();
+    const Instruction half = instruction();
     if (half.op() != Op::forward) fail(begin, "the first half of an overlap must be F");
     order.push_back(half.overlapping_next());
     for (bool open = true; open;) {
       expect(";", "expected ';' and the other half of the overlap");
       const std::size_t at = at_;
-      order.push_back(word());
+      order.push_back(instruction());
       const Op op = order.back().op();
       if (!is_send(op) && !is_receive(op) && op != Op::backward && op != Op::input_grad)
         fail(at, "the other half of an overlap must be B or I, with nothing but messages between");
@@ -107,15 +107,15 @@ class ScheduleReader {
     expect(overlap, "expected 'OVERLAP_F_B'");
   }
 
-  Instruction word() {
+  Instruction instruction() {
     std::size_t length = 0;
-    while (at_ + length < text_.size() && !ends_word(text_[at_ + length])) ++length;
-    const ParsedWord parsed = parse_word(text_.substr(at_, length));
-    if (!parsed.word) fail(at_ + parsed.at, parsed.error);
-    if (auto reason = out_of_range(*parsed.word, schedule_.rank_of_stage.size(), schedule_.micro_batches))
+    while (at_ + length < text_.size() && !ends_instruction(text_[at_ + length])) ++length;
+    const ParsedInstruction parsed = try_parse_instruction(text_.substr(at_, length));
+    if (!parsed.instruction) fail(at_ + parsed.at, parsed.error);
+    if (auto reason = out_of_range(*parsed.instruction, schedule_.rank_of_stage.size(), schedule_.micro_batches))
       fail(at_, *reason);
     at_ += length;
-    return *parsed.word;
+    return *parsed.instruction;
   }
 
   std::int32_t number(std::int32_t limit) {
@@ -155,7 +155,9 @@ class ScheduleReader {
 
 /// What cannot be said in the text form, so that nothing is written that would not be read again.
 void check_writable(const Schedule& schedule) {
-  const auto refuse = [](const auto&... parts) { throw PlanError(say("this schedule cannot be written: ", parts...)); };
+  const auto refuse = [](const auto&... parts) {
+    throw ScheduleError(say("this schedule cannot be written: ", parts...));
+  };
   if (schedule.name.find_first_of("\n\r") != std::string::npos) refuse("its name has several lines");
   if (schedule.micro_batches < 1) refuse("m = ", schedule.micro_batches);
   if (schedule.orders.empty()) refuse("it has no ranks");
@@ -166,15 +168,17 @@ void check_writable(const Schedule& schedule) {
       refuse("a stage belongs to rank ", rank.value(), " of ", schedule.rank_count());
   for (const Order& order : schedule.orders) {
     bool open = false;  // within an overlap pair
-    for (const Instruction& word : order) {
-      const bool message = is_send(word.op()) || is_receive(word.op());
-      if (auto reason = out_of_range(word, schedule.rank_of_stage.size(), schedule.micro_batches)) refuse(*reason);
-      if (word.first().value() < 0 || word.first() > word.last()) refuse(to_string(word), " has no micro-batch");
-      if (message && !faces_peer(word)) refuse(to_string(word), " is a message in the wrong direction");
-      const bool other_half = word.op() == Op::backward || word.op() == Op::input_grad;
-      const bool bad_half = word.overlaps_next() && (open || word.op() != Op::forward);
-      if (bad_half || (open && !message && !other_half)) refuse(to_string(word), " breaks an overlap pair");
-      open = word.overlaps_next() || (open && message);
+    for (const Instruction& instruction : order) {
+      const bool message = is_send(instruction.op()) || is_receive(instruction.op());
+      if (auto reason = out_of_range(instruction, schedule.rank_of_stage.size(), schedule.micro_batches))
+        refuse(*reason);
+      if (instruction.first().value() < 0 || instruction.first() > instruction.last())
+        refuse(to_string(instruction), " has no micro-batch");
+      if (message && !faces_peer(instruction)) refuse(to_string(instruction), " is a message in the wrong direction");
+      const bool other_half = instruction.op() == Op::backward || instruction.op() == Op::input_grad;
+      const bool bad_half = instruction.overlaps_next() && (open || instruction.op() != Op::forward);
+      if (bad_half || (open && !message && !other_half)) refuse(to_string(instruction), " breaks an overlap pair");
+      open = instruction.overlaps_next() || (open && message);
     }
     if (open) refuse("an overlap pair lacks its other half");
   }
@@ -182,14 +186,14 @@ void check_writable(const Schedule& schedule) {
 
 void write_order(const Order& order, std::string& text) {
   bool open = false;
-  for (const Instruction& word : order) {
+  for (const Instruction& instruction : order) {
     text += open ? ";" : " ";
-    if (word.overlaps_next()) {
+    if (instruction.overlaps_next()) {
       text += '(';
       open = true;
     }
-    text += to_string(word);
-    if (!open || !is_compute(word.op()) || word.overlaps_next()) continue;
+    text += to_string(instruction);
+    if (!open || !is_compute(instruction.op()) || instruction.overlaps_next()) continue;
     text += ')';
     text += overlap;
     open = false;

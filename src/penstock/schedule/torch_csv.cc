@@ -4,70 +4,72 @@
 #include <optional>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/fault.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/replay.h"
+#include "penstock/schedule/violation.h"
 
 namespace penstock {
 namespace {
 
 constexpr const char* row_end = "\r\n";
 
-/// The word of another stage than the neighbour's, if there is one.
+/// The instruction of another stage than the neighbour's, if there is one.
 std::optional<Instruction> skip_link(const Schedule& schedule) {
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order)
-      if ((is_send(word.op()) || is_receive(word.op())) && word.peer() != neighbour(word.op(), word.stage()))
-        return word;
+    for (const Instruction& instruction : order)
+      if ((is_send(instruction.op()) || is_receive(instruction.op())) &&
+          instruction.peer() != neighbour(instruction.op(), instruction.stage()))
+        return instruction;
   return std::nullopt;
 }
 
 /// Each fused W as single ones; without NORM and STEP, which torch does not know.
-Schedule in_torch_words(const Schedule& schedule) {
+Schedule in_torch_form(const Schedule& schedule) {
   Schedule plain{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
   for (const Order& order : schedule.orders) {
     Order& row = plain.orders.emplace_back();
-    for (const Instruction& word : order) {
-      if (word.op() == Op::norm || word.op() == Op::step) continue;
-      if (!word.is_fused()) {
-        row.push_back(word);
+    for (const Instruction& instruction : order) {
+      if (instruction.op() == Op::norm || instruction.op() == Op::step) continue;
+      if (!instruction.is_fused()) {
+        row.push_back(instruction);
         continue;
       }
-      for (MicroBatch i = word.first(); i <= word.last(); i = i.next())
-        row.push_back(Instruction::compute(Op::weight_grad, word.stage(), i));
+      for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+        row.push_back(Instruction::compute(Op::weight_grad, instruction.stage(), i));
     }
   }
   return plain;
 }
 
-std::string cell_of(const Instruction& word) {
-  return word.op() == Op::reduce ? std::to_string(word.stage().value()) + "REDUCE_GRAD" : to_string(word);
+std::string cell_of(const Instruction& instruction) {
+  return instruction.op() == Op::reduce ? std::to_string(instruction.stage().value()) + "REDUCE_GRAD"
+                                        : to_string(instruction);
 }
 
 std::string pair_cell(const Instruction& first, const Instruction& second) {
   return "(" + cell_of(first) + ";" + cell_of(second) + ")OVERLAP_F_B";
 }
 
-/// The column of every word when each takes one unit and an overlap pair shares one.
+/// The column of every instruction when each takes one unit and an overlap pair shares one.
 std::vector<std::vector<int>> columns_of(const Schedule& schedule) {
   std::vector<std::vector<int>> columns(schedule.orders.size());
   std::vector<int> clock(schedule.orders.size(), 0);
-  const auto run = [&](Rank rank, int, const Instruction& word, double ready) {
+  const auto run = [&](Rank rank, int, const Instruction& instruction, double ready) {
     int& now = clock[rank.index()];
     now = std::max(now, static_cast<int>(ready));
     columns[rank.index()].push_back(now);
     const int end = now + 1;
-    if (!word.overlaps_next()) now = end;
+    if (!instruction.overlaps_next()) now = end;
     return static_cast<double>(end);
   };
   const Reach progress = replay(schedule, Dependencies(schedule, chain(schedule.stage_count())), 0, run);
-  require<PlanError>(progress.finished, "a schedule that deadlocks has no columns: judge() tells where");
+  require<ScheduleError>(progress.finished, "a schedule that deadlocks has no columns: validate() tells where");
   return columns;
 }
 
 std::string compute_table(const Schedule& schedule) {
   if (auto fault = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count()))))
-    throw PlanError("no CSV with bubbles for this schedule: " + fault->reason);
+    throw ScheduleError("no CSV with bubbles for this schedule: " + fault->reason);
   const std::vector<std::vector<int>> columns = columns_of(schedule);
   std::string text;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
@@ -96,7 +98,7 @@ Order with_closed_pairs(const Order& order) {
     std::size_t other = k + 1;
     for (; other < order.size() && !is_compute(order[other].op()); ++other)
       (is_send(order[other].op()) ? sends : closed).push_back(order[other]);
-    require<PlanError>(other < order.size(), to_string(order[k]), " overlaps with nothing");
+    require<ScheduleError>(other < order.size(), to_string(order[k]), " overlaps with nothing");
     closed.push_back(order[k]);
     closed.push_back(order[other]);
     closed.insert(closed.end(), sends.begin(), sends.end());
@@ -123,14 +125,16 @@ std::string message_table(const Schedule& schedule) {
 }  // namespace
 
 std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options) {
-  if (auto fault = find_misplaced(schedule)) throw PlanError("no CSV for this schedule: " + fault->reason);
+  if (auto fault = find_misplaced(schedule)) throw ScheduleError("no CSV for this schedule: " + fault->reason);
   const auto skip = skip_link(schedule);
-  require<PlanError>(!skip, "the skip link of ", skip ? to_string(*skip) : "", " cannot be said in torch's CSV: its ",
-                     "parser matches prefixes and would read it as a link between neighbours");
-  const Schedule plain = in_torch_words(schedule);
+  require<ScheduleError>(!skip, "the skip link of ", skip ? to_string(*skip) : "",
+                         " cannot be said in torch's CSV: its ",
+                         "parser matches prefixes and would read it as a link between neighbours");
+  const Schedule plain = in_torch_form(schedule);
   for (std::size_t rank = 0; rank < plain.orders.size(); ++rank)
-    require<PlanError>(!plain.orders[rank].empty(), "rank ", rank,
-                       " has no words: torch takes the ranks of a CSV from its rows, and an empty one is lost");
+    require<ScheduleError>(
+        !plain.orders[rank].empty(), "rank ", rank,
+        " has no instructions: torch takes the ranks of a CSV from its rows, and an empty one is lost");
   if (!options.messages) return compute_table(strip(plain));  // expanding and stripping misplaces nothing
   return message_table(schedule.is_lowered() ? plain : lower(plain, LowerOptions{.step = false}));
 }

@@ -4,8 +4,8 @@
 #include <queue>
 
 #include "penstock/base/error.h"
+#include "penstock/schedule/parse_instruction.h"
 #include "penstock/schedule/torch_csv.h"
-#include "penstock/schedule/word.h"
 
 namespace penstock {
 namespace {
@@ -36,38 +36,38 @@ std::string_view take_until(std::string_view& text, char separator) {
   return part;
 }
 
-Instruction word_of(std::string_view cell, Place place) {
+Instruction instruction_of(std::string_view cell, Place place) {
   const std::size_t digits = std::min(cell.find_first_not_of("0123456789"), cell.size());
   const std::string_view rest = cell.substr(digits);
   if (rest.starts_with("UNSHARD") || rest.starts_with("RESHARD"))
     fail(place, say(quoted(cell), ": parameters are not sharded here; write the CSV without UNSHARD and RESHARD"));
-  std::string word(cell);
+  std::string instruction(cell);
   if (rest == "REDUCE_GRAD")
-    word = std::string(cell.substr(0, digits)) + "REDUCE";
+    instruction = std::string(cell.substr(0, digits)) + "REDUCE";
   else if (rest == "REDUCE" || rest == "NORM" || rest == "STEP")
-    fail(place, say(quoted(cell), " is no word of torch's CSV"));
-  const ParsedWord parsed = parse_word(word);
-  if (!parsed.word) fail(place, say(quoted(cell), ", column ", parsed.at + 1, ": ", parsed.error));
-  if (parsed.word->is_fused() || cell.find_first_of("<>") != std::string_view::npos)
-    fail(place, say(quoted(cell), " is a word of .sched files, not of torch's CSV"));
-  if (parsed.word->last().value() == std::numeric_limits<std::int32_t>::max())
+    fail(place, say(quoted(cell), " is no instruction of torch's CSV"));
+  const ParsedInstruction parsed = try_parse_instruction(instruction);
+  if (!parsed.instruction) fail(place, say(quoted(cell), ", column ", parsed.at + 1, ": ", parsed.error));
+  if (parsed.instruction->is_fused() || cell.find_first_of("<>") != std::string_view::npos)
+    fail(place, say(quoted(cell), " is an instruction of .sched files, not of torch's CSV"));
+  if (parsed.instruction->last().value() == std::numeric_limits<std::int32_t>::max())
     fail(place, say(quoted(cell), ": the micro-batch is too large"));
-  return *parsed.word;
+  return *parsed.instruction;
 }
 
 void read_cell(std::string_view cell, Place place, Order& order) {
   if (cell.empty()) return;
   if (cell.front() != '(') {
-    order.push_back(word_of(cell, place));
+    order.push_back(instruction_of(cell, place));
     return;
   }
   if (!cell.ends_with(overlap_end)) fail(place, say(quoted(cell), " does not end with '", overlap_end, "'"));
   cell.remove_prefix(1);
   cell.remove_suffix(overlap_end.size());
   const std::size_t half = cell.find(';');
-  if (half == std::string_view::npos) fail(place, "an overlap takes two words, parted by ';'");
-  const Instruction first = word_of(trimmed(cell.substr(0, half)), place);
-  const Instruction second = word_of(trimmed(cell.substr(half + 1)), place);
+  if (half == std::string_view::npos) fail(place, "an overlap takes two instructions, parted by ';'");
+  const Instruction first = instruction_of(trimmed(cell.substr(0, half)), place);
+  const Instruction second = instruction_of(trimmed(cell.substr(half + 1)), place);
   if (first.op() != Op::forward || (second.op() != Op::backward && second.op() != Op::input_grad))
     fail(place, "an overlap is F, then B or I");
   order.push_back(first.overlapping_next());
@@ -81,18 +81,19 @@ void infer_shape(Schedule& schedule) {
   std::int32_t last_micro_batch = 0;
   std::size_t stages = 0;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
-    for (const Instruction& word : schedule.orders[rank]) {
-      last_micro_batch = std::max(last_micro_batch, word.last().value());
-      stages = std::max({stages, word.stage().index() + 1, word.peer().index() + 1});
-      if (!is_compute(word.op())) continue;
-      if (rank_of_stage.size() <= word.stage().index()) rank_of_stage.resize(word.stage().index() + 1, -1);
-      std::int32_t& owner = rank_of_stage[word.stage().index()];
+    for (const Instruction& instruction : schedule.orders[rank]) {
+      last_micro_batch = std::max(last_micro_batch, instruction.last().value());
+      stages = std::max({stages, instruction.stage().index() + 1, instruction.peer().index() + 1});
+      if (!is_compute(instruction.op())) continue;
+      if (rank_of_stage.size() <= instruction.stage().index())
+        rank_of_stage.resize(instruction.stage().index() + 1, -1);
+      std::int32_t& owner = rank_of_stage[instruction.stage().index()];
       computed += owner < 0;
       if (owner < 0) owner = static_cast<std::int32_t>(rank);
-      require<DataError>(owner == static_cast<std::int32_t>(rank), "row ", rank + 1, ": ", to_string(word),
-                         " stands here, but stage ", word.stage().value(), " computes in row ", owner + 1);
+      require<DataError>(owner == static_cast<std::int32_t>(rank), "row ", rank + 1, ": ", to_string(instruction),
+                         " stands here, but stage ", instruction.stage().value(), " computes in row ", owner + 1);
     }
-  require<DataError>(stages > 0, "there is no word in this CSV");
+  require<DataError>(stages > 0, "there is no instruction in this CSV");
   rank_of_stage.resize(stages, -1);
   if (computed < stages) {
     const auto absent = std::find(rank_of_stage.begin(), rank_of_stage.end(), -1) - rank_of_stage.begin();
@@ -115,34 +116,34 @@ struct WeightTurns {
 constexpr bool has_weight(Op op) { return op == Op::backward || op == Op::weight_grad; }
 
 /// One row with its weight gradients in ascending order. A B out of turn becomes I and its W waits; W's whose turn has
-/// come stand behind the word that made way, after that word's messages.
-Order in_turns(const Order& order, std::vector<WeightTurns>& stages) {
+/// come stand behind the instruction that made way, after that instruction's messages.
+Order alternating_order(const Order& order, std::vector<WeightTurns>& stages) {
   Order result;
   Order due;
   bool within_pair = false;
-  for (const Instruction& word : order) {
-    const bool message = is_send(word.op()) || is_receive(word.op());
+  for (const Instruction& instruction : order) {
+    const bool message = is_send(instruction.op()) || is_receive(instruction.op());
     if (!message && !within_pair) {
       result.insert(result.end(), due.begin(), due.end());
       due.clear();
     }
-    within_pair = word.overlaps_next() || (within_pair && message);
-    if (!has_weight(word.op())) {
-      result.push_back(word);
+    within_pair = instruction.overlaps_next() || (within_pair && message);
+    if (!has_weight(instruction.op())) {
+      result.push_back(instruction);
       continue;
     }
-    WeightTurns& stage = stages[word.stage().index()];
-    if (!stage.is_turn_of(word.micro_batch())) {
-      if (word.op() == Op::backward)
-        result.push_back(Instruction::compute(Op::input_grad, word.stage(), word.micro_batch()));
-      stage.waiting.push(word.micro_batch().value());
+    WeightTurns& stage = stages[instruction.stage().index()];
+    if (!stage.is_turn_of(instruction.micro_batch())) {
+      if (instruction.op() == Op::backward)
+        result.push_back(Instruction::compute(Op::input_grad, instruction.stage(), instruction.micro_batch()));
+      stage.waiting.push(instruction.micro_batch().value());
       ++stage.delayed;
       continue;
     }
-    result.push_back(word);
+    result.push_back(instruction);
     ++stage.next;
     for (; !stage.waiting.empty() && stage.is_turn_of(MicroBatch(stage.waiting.top())); ++stage.next) {
-      due.push_back(Instruction::compute(Op::weight_grad, word.stage(), MicroBatch(stage.waiting.top())));
+      due.push_back(Instruction::compute(Op::weight_grad, instruction.stage(), MicroBatch(stage.waiting.top())));
       stage.waiting.pop();
     }
   }
@@ -153,10 +154,11 @@ Order in_turns(const Order& order, std::vector<WeightTurns>& stages) {
 std::vector<std::string> put_weights_in_order(Schedule& schedule) {
   std::vector<WeightTurns> stages(schedule.rank_of_stage.size());
   for (const Order& order : schedule.orders)
-    for (const Instruction& word : order)
-      if (has_weight(word.op())) stages[word.stage().index()].turns.push_back(word.micro_batch().value());
+    for (const Instruction& instruction : order)
+      if (has_weight(instruction.op()))
+        stages[instruction.stage().index()].turns.push_back(instruction.micro_batch().value());
   for (WeightTurns& stage : stages) std::sort(stage.turns.begin(), stage.turns.end());
-  for (Order& order : schedule.orders) order = in_turns(order, stages);
+  for (Order& order : schedule.orders) order = alternating_order(order, stages);
 
   std::vector<std::string> notes;
   for (std::size_t s = 0; s < stages.size(); ++s)
@@ -180,7 +182,7 @@ CsvSchedule read_torch_csv(std::string_view text) {
       more = row.find(',') != std::string_view::npos;
       read_cell(trimmed(take_until(row, ',')), place, order);
     }
-    if (order.empty()) fail({place.row, 1}, "a row without words: every rank owns a stage");
+    if (order.empty()) fail({place.row, 1}, "a row without instructions: every rank owns a stage");
   }
   infer_shape(schedule);
   result.notes = put_weights_in_order(schedule);

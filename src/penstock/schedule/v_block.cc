@@ -12,7 +12,7 @@ namespace {
 
 constexpr int block_length = 6;
 
-/// The kinds of words of a rank, those of a VBlock first. Each takes the micro-batches in ascending order.
+/// The kinds of instructions of a rank, those of a VBlock first. Each takes the micro-batches in ascending order.
 enum Kind : std::size_t {
   forward_down,
   forward_up,
@@ -27,10 +27,10 @@ constexpr std::array<Op, kinds> op_of{Op::forward,    Op::forward,     Op::input
                                       Op::input_grad, Op::weight_grad, Op::weight_grad};
 constexpr std::array<Leg, kinds> leg_of{Leg::down, Leg::up, Leg::up, Leg::down, Leg::up, Leg::down};
 
-/// How many activations more a rank holds after a word of this kind.
+/// How many activations more a rank holds after an instruction of this kind.
 constexpr int growth(Kind kind) { return op_of[kind] == Op::forward ? 1 : op_of[kind] == Op::weight_grad ? -1 : 0; }
 
-/// One rank: its plan, the blocks in a row, and how far it has got with each kind of word.
+/// One rank: its plan, the blocks in a row, and how far it has got with each kind of instruction.
 class BlockRank {
  public:
   BlockRank(const VBlock& block, int micro_batches) : micro_batches_(micro_batches) {
@@ -45,7 +45,7 @@ class BlockRank {
   int next(Kind kind) const { return next_[kind]; }
   std::size_t position(Kind kind) const { return positions_[kind][static_cast<std::size_t>(next_[kind])]; }
 
-  /// True if the next word of `kind`, a forward, may run now and then the rest as planned.
+  /// True if the next instruction of `kind`, a forward, may run now and then the rest as planned.
   bool fits(Kind kind, int memory) const {
     int live = live_ + growth(kind);
     for (std::size_t k = first_left_; k < position(kind) && live <= memory; ++k)
@@ -100,11 +100,11 @@ class BlockRank {
   int live_ = 0;
 };
 
-/// Runs all ranks unit by unit; in each, a rank takes the first word of its plan that can run. Of all words that are
+/// Runs all ranks unit by unit; in each, a rank takes the first instruction of its plan that can run. Of all instructions that are
 /// left the one that was planned first always can, so this comes to an end.
-class Squeeze {
+class ListScheduling {
  public:
-  Squeeze(const ScheduleShape& shape, const VPattern& pattern)
+  ListScheduling(const ScheduleShape& shape, const VPattern& pattern)
       : shape_(shape),
         pattern_(pattern),
         forwards_(2 * pattern.block_of_rank.size(), 0),
@@ -167,7 +167,7 @@ class Squeeze {
 
 Schedule repeat_block(std::string_view name, const ScheduleShape& shape, const VPattern& pattern) {
   Schedule schedule = placed_in_v(name, shape);
-  Squeeze(shape, pattern).run(schedule);
+  ListScheduling(shape, pattern).run(schedule);
   return schedule;
 }
 

@@ -1,4 +1,4 @@
-// One rank's words on a V placement, put down phase by phase by generators that count them. Inside this room only.
+// One rank's instructions on a V placement, put down phase by phase by generators that count them. Inside this module only.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-/// Appends words to one rank's order; on each leg, each kind of word takes the micro-batches in ascending order.
-/// The words of micro-batches m, m+1, ... are counted and left out: phases that need many micro-batches to get going
+/// Appends instructions to one rank's order; on each leg, each kind of instruction takes the micro-batches in ascending order.
+/// The instructions of micro-batches m, m+1, ... are counted and left out: phases that need many micro-batches to get going
 /// so give an order for a few as well. What is left of a working schedule works, and holds no more.
 class VOrder {
  public:
@@ -44,9 +44,11 @@ class VOrder {
     return penstock::backward(stage(leg), next(input_grads_, leg));
   }
 
-  bool is_kept(const Instruction& word) const { return word.micro_batch().value() < shape_.micro_batches; }
-  void put(const Instruction& word) {
-    if (is_kept(word)) order_.push_back(word);
+  bool is_kept(const Instruction& instruction) const {
+    return instruction.micro_batch().value() < shape_.micro_batches;
+  }
+  void put(const Instruction& instruction) {
+    if (is_kept(instruction)) order_.push_back(instruction);
   }
 
   ScheduleShape shape_;

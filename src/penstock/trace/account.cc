@@ -119,7 +119,7 @@ class Parts {
   std::int64_t warmup_ = 0, imbalance_ = 0, drain_ = 0, other_ = 0;
 };
 
-/// Cuts one rank's time in `window` into its parts: what is noted, the idle time before its first and after its last
+/// Partitions one rank's time in `window` into its parts: what is noted, the idle time before its first and after its last
 /// note, and the gaps between notes.
 RankAccount account_of(const RankStep& step, const Window& window) {
   Parts parts(window, Phases(step, window.end));
@@ -181,12 +181,12 @@ double idle_share(double busy, std::size_t ranks, double cost) {
 struct StageSamples {
   std::vector<double> forward, backward, input_grad, weight_grad, update;
 
-  void add_compute(const Instruction& word, double ms) {
-    switch (word.op()) {
+  void add_compute(const Instruction& instruction, double ms) {
+    switch (instruction.op()) {
       case Op::forward: return forward.push_back(ms);
       case Op::backward: return backward.push_back(ms);
       case Op::input_grad: return input_grad.push_back(ms);
-      case Op::weight_grad: return weight_grad.push_back(ms / word.micro_batch_count());
+      case Op::weight_grad: return weight_grad.push_back(ms / instruction.micro_batch_count());
       default: return;
     }
   }

@@ -1,10 +1,10 @@
 // Where the time of a step went, measured beside predicted. Functions of a plain value: any thread may call them.
 //
-// A step counts when every rank ran exactly the compute words of the trace's schedule in it (so shorter last batches
+// A step counts when every rank ran exactly the compute instructions of the trace's schedule in it (so shorter last batches
 // and evaluation passes do not), and the first such step is left out if there are more: it warms caches. Times of
 // different ranks are compared, so they must come from one host's clock.
 //
-// A rank that idles is in one of three phases, told from its own words:
+// A rank that idles is in one of three phases, told from its own instructions:
 //
 //   steady   from its first B (or I) to its last F, where they alternate (1F1B):   F F [B F B F] B B
 //            otherwise among its F's and among its gradients, each by themselves:  [F F F F] [B B B B]
@@ -64,8 +64,8 @@ struct Account {
 /// Milliseconds. Throws DataError when no step counts.
 Costs measured_costs(const Trace& trace);
 
-/// The account of the step of median makespan: earliest begin of a compute word to latest end of a compute or update
-/// word, over all world ranks. The prediction is simulate(trace.schedule, measured_costs(trace)). Throws DataError
+/// The account of the step of median makespan: earliest begin of a compute instruction to latest end of a compute or update
+/// instruction, over all world ranks. The prediction is simulate(trace.schedule, measured_costs(trace)). Throws DataError
 /// when no step counts.
 Account account(const Trace& trace);
 

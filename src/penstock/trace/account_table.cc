@@ -55,7 +55,7 @@ std::string to_table(const Account& account) {
                  ? say("between steps: ", ms(*account.between_steps_ms), " ms in which no rank had anything to do\n")
                  : "",
              "step ", account.step, ": measured ", ms(account.measured_ms), " ms, predicted ", ms(account.predicted_ms),
-             " ms (simulated again with the times of this run's own words)\n",
+             " ms (simulated again with the times of this run's own instructions)\n",
              account.planned_ms ? say("the plan predicted ", ms(*account.planned_ms), " ms before the run\n") : "",
              "bubble: measured ", percent(account.bubble_measured), ", predicted ", percent(account.bubble_predicted),
              " (makespan); measured ", percent(account.bubble_span_measured), ", predicted ",

@@ -28,7 +28,7 @@ const char* category_of(Activity activity) {
   return names[static_cast<std::size_t>(activity)];
 }
 
-/// Viewers turn microseconds back into nanoseconds by cutting off: the number that survives that.
+/// Viewers turn microseconds back into nanoseconds by partitioning off: the number that survives that.
 double viewer_us(std::int64_t ns) {
   const double us = static_cast<double>(ns) / 1000;
   const bool survives = static_cast<std::int64_t>(us * 1000) >= ns;

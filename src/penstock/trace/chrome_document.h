@@ -1,4 +1,4 @@
-// The JSON values that a trace file is made of, once for writing it and for checking what was read. Inside this room
+// The JSON values that a trace file is made of, once for writing it and for checking what was read. Inside this module
 // only. docs/trace_format.md tells the form.
 #pragma once
 

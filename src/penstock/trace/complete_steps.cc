@@ -10,15 +10,15 @@
 namespace penstock {
 namespace {
 
-/// True when the compute words of `step` are those of `words`, in their order.
-bool obeys(const RankStep& step, const Order& words) {
-  auto expected = words.begin();
+/// True when the compute instructions of `step` are those of `words`, in their order.
+bool obeys(const RankStep& step, const Order& instructions) {
+  auto expected = instructions.begin();
   for (const Span& span : step.spans) {
     if (span.activity != Activity::compute) continue;
-    if (expected == words.end() || !(*expected == span.instruction)) return false;
+    if (expected == instructions.end() || !(*expected == span.instruction)) return false;
     ++expected;
   }
-  return expected == words.end();
+  return expected == instructions.end();
 }
 
 /// Nothing for a step in which nobody computed.
@@ -63,7 +63,7 @@ std::vector<WorldStep> complete_steps(const Trace& trace) {
   require<DataError>(!steps.empty(), "the trace holds no step that all ", trace.ranks.size(), " ranks ran to its end ",
                      "with ", trace.schedule.micro_batches,
                      " micro-batches: trace at least one full training step (a "
-                     "step of more than some 500,000 words on a rank is too long to be kept)");
+                     "step of more than some 500,000 instructions on a rank is too long to be kept)");
   if (steps.size() > 1) steps.erase(steps.begin());
   return steps;
 }

@@ -1,4 +1,4 @@
-// The steps that a trace can be judged by: obeyed to the end by every rank. Inside this room only.
+// The steps that a trace can be validated by: obeyed to the end by every rank. Inside this module only.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace penstock {
 struct WorldStep {
   std::uint64_t step = 0;
   std::vector<const RankStep*> ranks;  // by world rank
-  std::int64_t begin_ns = 0;           // earliest begin of a compute word anywhere
-  std::int64_t end_ns = 0;             // latest end of a compute or update word anywhere
+  std::int64_t begin_ns = 0;           // earliest begin of a compute instruction anywhere
+  std::int64_t end_ns = 0;             // latest end of a compute or update instruction anywhere
 
   std::int64_t makespan_ns() const { return end_ns - begin_ns; }
 };
@@ -26,12 +26,12 @@ inline Rank pipeline_rank(const Trace& trace, std::size_t rank) {
 /// The stages of a rank, ascending.
 std::vector<StageId> stages_of(const Schedule& schedule, Rank rank);
 
-/// Only there are compute and update words: what a rank is busy with.
+/// Only there are compute and update instructions: what a rank is busy with.
 inline bool is_busy(const Span& span) {
   return span.activity == Activity::compute || span.activity == Activity::update;
 }
 
-/// Oldest first: the steps in which every rank ran exactly the compute words of the trace's schedule. Steps with fewer
+/// Oldest first: the steps in which every rank ran exactly the compute instructions of the trace's schedule. Steps with fewer
 /// micro-batches and evaluation passes are not among them, nor is the first one (it warms caches) if there are more.
 /// Throws DataError when that leaves none.
 std::vector<WorldStep> complete_steps(const Trace& trace);

@@ -47,7 +47,7 @@ struct RankStep {
   friend bool operator==(const RankStep&, const RankStep&) = default;
 };
 
-/// What a rank was busy with, in one step: from its first compute or update word to its last.
+/// What a rank was busy with, in one step: from its first compute or update instruction to its last.
 struct BusyTime {
   std::int64_t begin_ns = 0;  // 0: it was busy with nothing
   std::int64_t end_ns = 0;
@@ -96,14 +96,14 @@ class Recorder {
   void clear();
 
  private:
-  /// Room for one more span of the open step; false where there is none, and then the step's spans are gone.
+  /// Space for one more span of the open step; false where there is none, and then the step's spans are gone.
   bool make_room();
   /// Gives up the memory of other steps, the oldest first, until `wanted` bytes are free or none is left.
   void forget_for(std::size_t wanted);
 
   std::vector<RankStep> ring_;  // memory of old steps is used again
   std::size_t most_bytes_;
-  std::size_t bytes_ = 0;     // that the ring's spans have room for
+  std::size_t bytes_ = 0;     // that the ring's spans have space for
   std::size_t next_ = 0;      // the open step, or where the next one will be
   std::size_t filled_ = 0;    // how many closed steps lie before next_
   bool is_too_long_ = false;  // the open step

@@ -43,14 +43,16 @@ ordered_json head(const Simulated& simulated, const Costs& costs) {
 }
 
 ordered_json document(std::size_t rank, const Slot& slot, const std::vector<std::size_t>& needs) {
-  const Instruction& word = slot.instruction;
-  ordered_json made = {
-      {"rank", rank}, {"word", to_string(word)}, {"op", to_string(word.op())}, {"stage", word.stage().value()}};
-  if (is_compute(word.op())) made["micro_batches"] = {word.first().value(), word.last().value()};
+  const Instruction& instruction = slot.instruction;
+  ordered_json made = {{"rank", rank},
+                       {"word", to_string(instruction)},
+                       {"op", to_string(instruction.op())},
+                       {"stage", instruction.stage().value()}};
+  if (is_compute(instruction.op())) made["micro_batches"] = {instruction.first().value(), instruction.last().value()};
   made["begin"] = slot.begin;
   made["end"] = slot.end;
   made["needs"] = needs;
-  if (word.overlaps_next()) made["overlaps_next"] = true;
+  if (instruction.overlaps_next()) made["overlaps_next"] = true;
   return made;
 }
 

@@ -1,5 +1,5 @@
 // A schedule as the papers draw it: one row per rank, every F, B, I and W in its colour with its micro-batch, later
-// stages of a rank lighter, idle time grey, and the figures that it comes to above. Boxes are the words of the
+// stages of a rank lighter, idle time grey, and the figures that it comes to above. Boxes are the instructions of the
 // schedule itself, at the times that simulate() gives them: REDUCE, NORM and messages take none and are not drawn,
 // STEP is a thin box where the update costs something. A pair that may overlap stands in one frame.
 #pragma once
@@ -21,15 +21,15 @@ inline constexpr const char* activation_unit = "micro-batches of a whole rank";
 
 /// "live activations at most 3 3 3 per rank, in micro-batches of a whole rank": Simulation::peak_activations, as the
 /// pictures show them. Where W comes later than I, also the count without a weight share, which is what a schedule's
-/// activation bound is about. Throws PlanError when the schedule deadlocks.
+/// activation bound is about. Throws ScheduleError when the schedule deadlocks.
 std::string live_activations(const Schedule& schedule, Costs costs);
 
-/// For documents and papers. Throws PlanError when the schedule deadlocks, ConfigError for costs of a wrong length and
-/// for a schedule of more than `most_boxes_of_svg` words.
+/// For documents and papers. Throws ScheduleError when the schedule deadlocks, ConfigError for costs of a wrong length and
+/// for a schedule of more than `most_boxes_of_svg` instructions.
 std::string schedule_svg(const Schedule& schedule, const Costs& costs);
 
 /// One page that needs nothing besides itself, for a browser: zoom, pan, and what each box is and waits for. Holds
-/// schedule_json() as it is. Throws like schedule_svg, for more than `most_boxes_of_html` words.
+/// schedule_json() as it is. Throws like schedule_svg, for more than `most_boxes_of_html` instructions.
 std::string schedule_html(const Schedule& schedule, const Costs& costs);
 
 }  // namespace penstock

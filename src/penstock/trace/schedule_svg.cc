@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-/// Wide enough that the shortest word takes its label, within what a page can show.
+/// Wide enough that the shortest instruction takes its label, within what a page can show.
 double width_for(const Simulated& simulated) {
   constexpr double least = 760;
   constexpr double most = 2400;

@@ -55,8 +55,8 @@ StepFigures simulated_figures(const Schedule& schedule, const Costs& costs) {
   for (std::size_t rank = 0; rank < chunks.size(); ++rank)
     figures.live = std::max(figures.live, static_cast<double>(simulation.peak_contexts[rank]) / chunks[rank]);
   for (const Order& order : lowered.orders)
-    figures.messages +=
-        std::count_if(order.begin(), order.end(), [](const Instruction& word) { return is_send(word.op()); });
+    figures.messages += std::count_if(order.begin(), order.end(),
+                                      [](const Instruction& instruction) { return is_send(instruction.op()); });
   return figures;
 }
 

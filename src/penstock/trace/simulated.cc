@@ -75,7 +75,7 @@ std::string told(const Costs& costs) {
 }
 
 std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated) {
-  // Without messages, a word needs the words of other ranks themselves.
+  // Without messages, an instruction needs the instructions of other ranks themselves.
   const Dependencies dependencies(strip(simulated.schedule), links_of(simulated.schedule));
   std::vector<std::size_t> giver(dependencies.event_count());
   std::size_t slot_index = 0;

@@ -1,4 +1,4 @@
-// What a schedule does against costs, told in the words and figures that all its pictures share. Inside this room only.
+// What a schedule does against costs, told in the instructions and figures that all its pictures share. Inside this module only.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-/// A schedule beside its simulation, with the time of every word.
+/// A schedule beside its simulation, with the time of every instruction.
 struct Simulated {
   const Schedule& schedule;  // must outlive this
   Simulation simulation;

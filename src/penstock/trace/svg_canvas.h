@@ -1,4 +1,4 @@
-// The few shapes that a picture is made of, as SVG text. Inside this room only.
+// The few shapes that a picture is made of, as SVG text. Inside this module only.
 #pragma once
 
 #include <string>
@@ -54,13 +54,13 @@ struct Colour {
   friend bool operator==(const Colour&, const Colour&) = default;
 };
 
-/// Numbers are written with at most two decimals, so that a picture of the same step is the same text everywhere.
+/// Numbers are written with at most two decimals, so that a picture of the same step is the same text on every machine.
 class SvgCanvas {
  public:
   void rectangle(const Box& box, const BoxStyle& style);
   void line(Point from, Point to, const LineStyle& style);
   /// `at` is where the baseline begins, or its middle or end. `words` may hold any characters.
-  void text(Point at, std::string_view words, const TextStyle& style);
+  void text(Point at, std::string_view instructions, const TextStyle& style);
 
   /// The whole picture on white.
   std::string page(double width, double height) const;

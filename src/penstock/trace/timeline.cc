@@ -40,13 +40,18 @@ Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId st
   return kind.colour.lightened(lightest * static_cast<double>(chunk) / static_cast<double>(stages.size() - 1));
 }
 
-Piece piece_of(const Instruction& word, const std::vector<StageId>& stages, TimeSpan time) {
-  const Kind& kind = kind_of(word.op());
+Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stages, TimeSpan time) {
+  const Kind& kind = kind_of(instruction.op());
   std::string label;
-  if (is_compute(word.op())) label = std::to_string(word.first().value());
-  if (word.is_fused()) label += say("-", word.last().value());
-  if (is_step_wide(word.op())) label = to_string(word.op());
-  return {time, to_string(word), label, &kind, shade_of(kind, stages, word.stage()), is_step_wide(word.op())};
+  if (is_compute(instruction.op())) label = std::to_string(instruction.first().value());
+  if (instruction.is_fused()) label += say("-", instruction.last().value());
+  if (is_step_wide(instruction.op())) label = to_string(instruction.op());
+  return {time,
+          to_string(instruction),
+          label,
+          &kind,
+          shade_of(kind, stages, instruction.stage()),
+          is_step_wide(instruction.op())};
 }
 
 Row row_of(std::size_t rank, const std::vector<StageId>& stages) {
@@ -119,7 +124,7 @@ class Drawing {
     return (band.title.empty() ? 0 : band_title_height) + row_height_ * static_cast<double>(band.rows.size());
   }
 
-  /// The largest size at which every box of work has room for its label; those that no size helps do not count.
+  /// The largest size at which every box of work has space for its label; those that no size helps do not count.
   double size_for_all_labels() const {
     double size = largest_label;
     for (const Band& band : timeline_.bands)
@@ -162,11 +167,11 @@ class Drawing {
     }
     add("idle", {idle_colour});
     std::string remark = has_shades ? "lighter: a later stage of its rank" : "";
-    if (has_frames()) remark += say(remark.empty() ? "" : "; ", "framed: may overlap");
+    if (has_buffers()) remark += say(remark.empty() ? "" : "; ", "framed: may overlap");
     if (!remark.empty()) canvas_.text({x, y + 10}, remark, {.size = 12, .colour = quiet});
   }
 
-  bool has_frames() const {
+  bool has_buffers() const {
     return std::any_of(timeline_.bands.begin(), timeline_.bands.end(), [](const Band& band) {
       return std::any_of(band.rows.begin(), band.rows.end(), [](const Row& row) { return !row.frames.empty(); });
     });
@@ -235,7 +240,7 @@ class Drawing {
     const double height = row_height_ - 4;
     const double inset = piece.is_thin ? height / 4 : 0;
     const std::string tooltip =
-        say(piece.word, ": ", shortened(piece.time.begin, 3), " to ", shortened(piece.time.end, 3),
+        say(piece.instruction, ": ", shortened(piece.time.begin, 3), " to ", shortened(piece.time.end, 3),
             timeline_.time_unit.empty() ? "" : " ", timeline_.time_unit);
     canvas_.rectangle({{x, y + inset}, width, height - 2 * inset},
                       {.fill = piece.colour.text(), .stroke = width >= 2.5 ? border : "", .tooltip = tooltip});

@@ -1,5 +1,5 @@
 // Rows of coloured boxes over one axis of time, under a title and a legend: the look that all pictures of a step
-// share, be it one that was measured or one that is only planned. Inside this room only.
+// share, be it one that was measured or one that is only planned. Inside this module only.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ std::span<const Kind* const> kinds();
 const Kind& kind_of(Op op);
 extern const Colour idle_colour;
 
-/// The colour of a word of `stage`: a rank's later stages are drawn lighter, so that chunks can be told apart.
+/// The colour of an instruction of `stage`: a rank's later stages are drawn lighter, so that chunks can be told apart.
 Colour shade_of(const Kind& kind, const std::vector<StageId>& stages, StageId stage);
 
 /// Since the band's begin.
@@ -34,15 +34,15 @@ struct TimeSpan {
 /// One box of a row.
 struct Piece {
   TimeSpan time;
-  std::string word;   // for the tooltip
-  std::string label;  // shown where it fits
+  std::string instruction;  // for the tooltip
+  std::string label;        // shown where it fits
   const Kind* kind = nullptr;
   Colour colour;
   bool is_thin = false;  // no work on a micro-batch: it is to stay in the background
 };
 
 /// What `word`, of a rank with these stages, looks like.
-Piece piece_of(const Instruction& word, const std::vector<StageId>& stages, TimeSpan time);
+Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stages, TimeSpan time);
 
 struct Row {
   std::string name;
@@ -57,7 +57,7 @@ Row row_of(std::size_t rank, const std::vector<StageId>& stages);
 
 /// Rows under one title.
 struct Band {
-  std::string title;  // none: no room for it either
+  std::string title;  // none: no space for it either
   double length = 0;
   std::vector<Row> rows;
 };

@@ -1,4 +1,4 @@
-// The door of the room `trace`: what each rank did or would do, where its time went, and pictures of it.
+// The public header of the module `trace`: what each rank did or would do, where its time went, and pictures of it.
 #pragma once
 
 #include "penstock/trace/account.h"

@@ -23,7 +23,7 @@ class ConsoleHook : public Hook {
   ConsoleHook(std::ostream& out, const ConsoleOptions& options) : out_(out), options_(options) {}
 
   // Other hooks write their lines between here and after_step: they find an empty line.
-  void before_step(const Moment&) override {
+  void before_step(const TrainingPosition&) override {
     is_redrawn_ = has_bar_;
     clear();
   }

@@ -24,9 +24,10 @@ void check(const std::vector<Tokens>& prompts, const GenerateOptions& options) {
 }
 
 /// The prompts of one session, on their way.
-class Choir {
+class GenerationBatch {
  public:
-  Choir(Pipeline& pipeline, std::vector<Tokens> prompts, std::uint64_t first_prompt, const GenerateOptions& options)
+  GenerationBatch(Pipeline& pipeline, std::vector<Tokens> prompts, std::uint64_t first_prompt,
+                  const GenerateOptions& options)
       : pipeline_(pipeline), options_(options), first_prompt_(first_prompt), session_(pipeline.open_session()) {
     for (Tokens& prompt : prompts) {
       ends_.push_back(static_cast<std::int64_t>(prompt.size()) + options.tokens);
@@ -100,26 +101,26 @@ Generated generate(Pipeline& pipeline, const std::vector<Tokens>& prompts, const
   const auto begin = std::chrono::steady_clock::now();
   const auto count = static_cast<std::int64_t>(prompts.size());
   const int sessions = static_cast<int>(std::min<std::int64_t>(count, pipeline.options().micro_batches));
-  std::vector<Choir> choirs;
+  std::vector<GenerationBatch> batches;
   for (int i = 0; i < sessions; ++i) {
     const RowRange rows = split(count, {.index = i, .of = sessions});
-    choirs.emplace_back(pipeline, std::vector<Tokens>(prompts.begin() + rows.begin, prompts.begin() + rows.end),
-                        static_cast<std::uint64_t>(rows.begin), options);
+    batches.emplace_back(pipeline, std::vector<Tokens>(prompts.begin() + rows.begin, prompts.begin() + rows.end),
+                         static_cast<std::uint64_t>(rows.begin), options);
   }
-  const auto submit = [](Choir& choir) {
-    if (!choir.is_done()) choir.submit();
+  const auto submit = [](GenerationBatch& batch) {
+    if (!batch.is_done()) batch.submit();
   };
-  std::for_each(choirs.begin(), choirs.end(), submit);
-  // Round after round: while one choir's token is drawn, the others are in the pipeline.
-  while (std::any_of(choirs.begin(), choirs.end(), [](const Choir& choir) { return !choir.is_done(); }))
-    for (Choir& choir : choirs) {
-      if (choir.is_done()) continue;
-      choir.advance();
-      submit(choir);
+  std::for_each(batches.begin(), batches.end(), submit);
+  // Round after round: while one batch's token is drawn, the others are in the pipeline.
+  while (std::any_of(batches.begin(), batches.end(), [](const GenerationBatch& batch) { return !batch.is_done(); }))
+    for (GenerationBatch& batch : batches) {
+      if (batch.is_done()) continue;
+      batch.advance();
+      submit(batch);
     }
 
   Generated generated;
-  for (Choir& choir : choirs) choir.give(generated.sequences);
+  for (GenerationBatch& batch : batches) batch.give(generated.sequences);
   generated.tokens = count * options.tokens;
   generated.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return generated;

@@ -19,7 +19,7 @@ enum class WantsOutputs {
 };
 
 /// Where a training or a test is, before it does the step.
-struct Moment {
+struct TrainingPosition {
   std::int64_t epoch = 0;           // 0-based
   std::int64_t step = 0;            // within the epoch (or the test), 0-based
   std::int64_t steps_in_epoch = 0;  // of this epoch (or test)
@@ -40,7 +40,8 @@ struct StepReport {
   std::optional<double> gradient_norm = {};  // before clipping; none where the pipeline does not clip
   std::optional<bool> update_skipped = {};   // a gradient was not finite; none where precision is not fp16
   // With TrainerOptions::measure, of this process's ranks alone: under threads these are all.
-  std::optional<double> bubble = {};  // idle share of their time, from the first word's begin to the last one's end
+  std::optional<double> bubble =
+      {};  // idle share of their time, from the first instruction's begin to the last one's end
   std::optional<int> peak_activations = {};              // most live micro-batches of a rank so far
   std::optional<std::int64_t> peak_resident_bytes = {};  // of this process so far
 };
@@ -107,15 +108,15 @@ class Hook {
   /// After the last step, also of a training that ends with an error.
   virtual void on_end() {}
 
-  virtual void before_epoch(const Moment&) {}
+  virtual void before_epoch(const TrainingPosition&) {}
   virtual void after_epoch(const EpochReport&) {}
-  virtual void before_step(const Moment&) {}
+  virtual void before_step(const TrainingPosition&) {}
   virtual void after_step(const StepReport&) {}
 
   /// A test is one pass over the test set: after epochs that TrainerOptions tells, and in Trainer::evaluate.
-  virtual void before_test(const Moment&) {}
+  virtual void before_test(const TrainingPosition&) {}
   virtual void after_test(const EvaluationReport&) {}
-  virtual void before_test_step(const Moment&) {}
+  virtual void before_test_step(const TrainingPosition&) {}
   virtual void after_test_step(const TestStepReport&) {}
 
   /// Asked once before each training and each test.

@@ -1,4 +1,4 @@
-// Numbers in lines for people. Inside this room only.
+// Numbers in lines for people. Inside this module only.
 #pragma once
 
 #include <cstdio>

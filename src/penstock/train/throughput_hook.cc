@@ -10,7 +10,7 @@ class ThroughputHook : public Hook {
  public:
   explicit ThroughputHook(std::ostream& out) : out_(out) {}
 
-  void before_epoch(const Moment&) override { samples_ = targets_ = seconds_ = 0; }
+  void before_epoch(const TrainingPosition&) override { samples_ = targets_ = seconds_ = 0; }
 
   void after_step(const StepReport& report) override {
     if (is_first_) {

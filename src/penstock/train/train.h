@@ -1,4 +1,4 @@
-// The door of the room `train`: optimisers, a Trainer that runs the loop for you, and text from language models.
+// The public header of the module `train`: optimisers, a Trainer that runs the loop for you, and text from language models.
 #pragma once
 
 #include "penstock/runtime/profile.h"

@@ -25,7 +25,7 @@ struct Trainer::Pending {
 struct Trainer::Epoch {
   std::int64_t number = 0;
   std::int64_t steps = 0;  // that it is to have
-  const std::function<double(const Moment&)>& rate;
+  const std::function<double(const TrainingPosition&)>& rate;
   EpochReport report = {};  // its loss is a sum until the epoch ends
   double weight = 0;        // of the losses in it
 };
@@ -86,8 +86,8 @@ bool Trainer::keeps_outputs(bool of_training) const {
 }
 
 template <class Report>
-void Trainer::tell_outputs(const StepResult& result, const Report& report,
-                           void (Hook::*told)(const Report&, const BatchOutputs&)) {
+void Trainer::report_outputs(const StepResult& result, const Report& report,
+                             void (Hook::*told)(const Report&, const BatchOutputs&)) {
   const std::optional<BatchOutputs> outputs = result.outputs();
   if (!outputs) return;
   const WantsOutputs least = std::is_same_v<Report, StepReport> ? WantsOutputs::of_all : WantsOutputs::of_tests;
@@ -96,7 +96,7 @@ void Trainer::tell_outputs(const StepResult& result, const Report& report,
 }
 
 // By the number of epochs or steps before it; null where the optimisers keep their own.
-std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits) const {
+std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limits& limits) const {
   if (!options_.learning_rate) return nullptr;
   const LearningRatePlan& plan = *options_.learning_rate;
   const std::int64_t epochs = (limits.steps + limits.per_epoch - 1) / limits.per_epoch;
@@ -105,7 +105,7 @@ std::function<double(const Moment&)> Trainer::learning_rate(const Limits& limits
                                              .total = plan.by_epoch ? epochs : limits.steps,
                                              .unit = plan.by_epoch ? "epochs" : "steps",
                                              .warmup = plan.warmup});
-  return [schedule, by_epoch = plan.by_epoch](const Moment& moment) {
+  return [schedule, by_epoch = plan.by_epoch](const TrainingPosition& moment) {
     return schedule(by_epoch ? moment.epoch : moment.completed);
   };
 }
@@ -114,7 +114,7 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
   Limits limits{train.batches_per_epoch(), 0};
   limits.steps =
       std::min(options_.max_steps.value_or(options_.epochs * limits.per_epoch), options_.epochs * limits.per_epoch);
-  const std::function<double(const Moment&)> rate = learning_rate(limits);
+  const std::function<double(const TrainingPosition&)> rate = learning_rate(limits);
   for (std::int64_t number = 0; completed_ < limits.steps && !stopped_; ++number) {
     Epoch epoch{number, std::min(limits.per_epoch, limits.steps - completed_), rate};
     const Clock::time_point begin = last_report_ = Clock::now();
@@ -130,7 +130,7 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
 
 void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   train.set_epoch(epoch.number);
-  Moment moment{epoch.number, 0, epoch.steps, completed_};
+  TrainingPosition moment{epoch.number, 0, epoch.steps, completed_};
   for (const auto& hook : hooks_) hook->before_epoch(moment);
   epoch.report.epoch = epoch.number;
 
@@ -192,7 +192,7 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   epoch.report.targets += report.targets;
   epoch.report.loss += pending.result.loss_sum();
   epoch.weight += report.weight;
-  if (keeps_outputs(/*of_training=*/true)) tell_outputs(pending.result, report, &Hook::after_batch);
+  if (keeps_outputs(/*of_training=*/true)) report_outputs(pending.result, report, &Hook::after_batch);
   for (const auto& hook : hooks_) hook->after_step(report);
   require<Failure>(!options_.stop_at_invalid_loss || std::isfinite(report.loss), "the loss is ", report.loss,
                    " at epoch ", report.epoch, ", step ", report.step,
@@ -208,7 +208,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   double loss_sum = 0, weight = 0;
   EvaluationReport report;
   report.epoch = epoch;
-  Moment moment{epoch, 0, test.batches_per_epoch(), completed_};
+  TrainingPosition moment{epoch, 0, test.batches_per_epoch(), completed_};
   TestStepReport step{epoch, 0, moment.steps_in_epoch, 0, 0};
   const Clock::time_point begin = Clock::now();
   Clock::time_point last = begin;
@@ -227,7 +227,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
     step.samples = asked.samples;
     step.seconds = seconds_since(last);
     last = Clock::now();
-    if (keeps) tell_outputs(asked.result, step, &Hook::after_test_batch);
+    if (keeps) report_outputs(asked.result, step, &Hook::after_test_batch);
     for (const auto& hook : hooks_) hook->after_test_step(step);
     ++step.step;
   };
@@ -291,7 +291,7 @@ Tensors Trainer::predict(Loader& data, const InferOptions& options) {
 LoaderOptions for_this_process(const Pipeline& pipeline, LoaderOptions options) {
   const World& world = pipeline.world();
   if (static_cast<int>(world.local_ranks().size()) < world.size())
-    options.share = {.index = world.member(world.local_ranks().front()).replica().value(), .of = world.replicas()};
+    options.share = {.index = world.context(world.local_ranks().front()).replica().value(), .of = world.replicas()};
   options.inputs = pipeline.reads_inputs();
   return options;
 }

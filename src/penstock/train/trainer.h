@@ -88,13 +88,13 @@ class Trainer {
     std::int64_t steps = 0;  // over all epochs
   };
   void insert(std::unique_ptr<Hook> hook);
-  std::function<double(const Moment&)> learning_rate(const Limits& limits) const;
+  std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
   /// Whether a hook looks at what this process has of the outputs.
   bool keeps_outputs(bool of_training) const;
   template <class Report>
-  void tell_outputs(const StepResult& result, const Report& report,
-                    void (Hook::*told)(const Report&, const BatchOutputs&));
+  void report_outputs(const StepResult& result, const Report& report,
+                      void (Hook::*told)(const Report&, const BatchOutputs&));
   void run_epoch(Loader& train, Epoch& epoch);
   void require_full(const StepReport& first) const;
   void report(const Pending& pending, Epoch& epoch);

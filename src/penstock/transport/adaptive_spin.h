@@ -1,4 +1,4 @@
-// Whether a wait should spin before it sleeps, judged by measuring. Torch-free.
+// Whether a wait should spin before it sleeps, validated by measuring. Torch-free.
 //
 // Spinning saves the wake-up, some 50 us, as long as nobody else wants the core. Where somebody does, a yield comes
 // back only when the other one's time slice is over: milliseconds later, with the message long there; and the time

@@ -1,4 +1,4 @@
-// Ranks as threads of one process: a message is a pointer that changes hands.
+// Ranks as threads of one process: a message is a pointer that changes handler.
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -17,8 +17,8 @@ struct ThreadWorld {
     for (std::int32_t rank = 0; rank < size; ++rank)
       mailboxes.emplace_back(
           WorldRank(rank),
-          Patience{options.deadline, options.spin ? Patience::spin_on_own_core : std::chrono::nanoseconds(0),
-                   options.stall_limit});
+          WaitPolicy{options.deadline, options.spin ? WaitPolicy::spin_on_own_core : std::chrono::nanoseconds(0),
+                     options.stall_limit});
   }
 
   std::deque<Mailbox<Message>> mailboxes;  // by rank
@@ -72,7 +72,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   void wait_begins(WorldRank peer) override { own_progress().wait_begins(peer); }
   void wait_ends() override { own_progress().wait_ends(); }
   void ask(WorldRank) override {}
-  std::optional<Standing> standing(WorldRank rank) const override { return world_->board[rank.index()].read(); }
+  std::optional<PeerStatus> status(WorldRank rank) const override { return world_->board[rank.index()].read(); }
   bool hears_late() const override { return false; }
 
   Progress& own_progress() { return world_->board[rank_.index()]; }

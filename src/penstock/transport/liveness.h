@@ -20,7 +20,7 @@
 namespace penstock {
 
 /// How a mailbox waits.
-struct Patience {
+struct WaitPolicy {
   /// How long the awaited rank may give no sign of life.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   /// How long to look before sleeping, at most. Longer than zero only where every rank has a core to itself.
@@ -30,12 +30,12 @@ struct Patience {
   /// Whether it looks only while that pays (adaptive_spin.h); false: as long in every wait, which is for comparisons.
   bool adapts = true;
 
-  /// What is awaited is mostly a word of a few milliseconds. To sleep through less than this saves nobody anything, as
+  /// What is awaited is mostly an instruction of a few milliseconds. To sleep through less than this saves nobody anything, as
   /// the core is the rank's own, and being woken up comes on top: of an MLP's step of 24 ms it took 2, all in all.
   static constexpr std::chrono::milliseconds spin_on_own_core{2};
 
   /// How often a waiting rank looks after its peer.
-  std::chrono::nanoseconds look_every() const {
+  std::chrono::nanoseconds poll_every() const {
     return std::min<std::chrono::nanoseconds>(std::chrono::seconds(1),
                                               std::min(deadline, stall_limit.value_or(deadline)) / 4);
   }
@@ -44,12 +44,12 @@ struct Patience {
 /// Watches over one wait of `owner` for a message of `from`. Used by the waiting thread alone.
 class WaitGuard {
  public:
-  WaitGuard(WorldRank owner, WorldRank from, const Patience& patience, PeerWatch& watch)
+  WaitGuard(WorldRank owner, WorldRank from, const WaitPolicy& patience, PeerWatch& watch)
       : owner_(owner),
         from_(from),
         patience_(patience),
         watch_(watch),
-        period_(patience.look_every().count()),
+        period_(patience.poll_every().count()),
         // Late news can be one period old: a peer must have stood still for the limit before the last question.
         late_(watch.hears_late() ? period_ : 0),
         begin_(steady_now_ns()),
@@ -75,7 +75,7 @@ class WaitGuard {
     if (chain.longest_silent(now, floor_, silent) && silent >= deadline)
       fail(" (no sign of life for ", seconds(deadline), " s)");
 
-    const auto& peer = chain.links.front().standing;
+    const auto& peer = chain.links.front().status;
     // What it sent before it left has overtaken the news of its leaving, all but the end of a long message.
     if (peer && is_end(peer->position) && now - std::max(peer->since_ns, begin_) >= std::min(deadline, leaving_ns))
       fail(", and sends nothing any more");
@@ -96,7 +96,7 @@ class WaitGuard {
   static double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
   const WorldRank owner_, from_;
-  const Patience& patience_;
+  const WaitPolicy& patience_;
   PeerWatch& watch_;
   const std::int64_t period_, late_, begin_;
   std::int64_t floor_;  // nothing before this counts against anybody

@@ -33,8 +33,8 @@ namespace penstock {
 template <class Payload>
 class alignas(128) Mailbox {
  public:
-  Mailbox(WorldRank owner, Patience patience)
-      : owner_(owner), patience_(patience), judge_(patience.spin, patience.adapts) {
+  Mailbox(WorldRank owner, WaitPolicy patience)
+      : owner_(owner), patience_(patience), pays_(patience.spin, patience.adapts) {
     require<ConfigError>(patience.deadline.count() > 0, "the transport's deadline is ", patience.deadline.count(),
                          " ns: it must be longer than zero");
   }
@@ -47,12 +47,12 @@ class alignas(128) Mailbox {
     {
       const std::lock_guard lock(mutex_);
       if (reason_ || cancellation(tag)) return;
-      const bool fresh = letters_.try_emplace(address, std::move(payload)).second;
+      const bool fresh = messages_.try_emplace(address, std::move(payload)).second;
       require<InternalError>(fresh, "rank ", from.value(), " sent two messages with one tag to rank ", owner_.value(),
                              " (step ", tag.step, ", stage ", tag.from_stage, " to ", tag.to_stage, ", micro-batch ",
                              tag.micro_batch, ")");
       awaited = awaited_ == address;
-      if (awaited) stirred_.store(true, std::memory_order_release);
+      if (awaited) wake_.store(true, std::memory_order_release);
     }
     if (awaited) arrived_.notify_one();
   }
@@ -65,7 +65,7 @@ class alignas(128) Mailbox {
     std::unique_lock lock(mutex_);
     if (auto letter = pick_up(address, waiting_for)) return std::move(letter.mapped());
     const Waiting waiting(*this, lock, address, watch);
-    if (const std::int64_t begin = steady_now_ns(), allowed = judge_.allowed_ns(begin); allowed > 0) {
+    if (const std::int64_t begin = steady_now_ns(), allowed = pays_.allowed_ns(begin); allowed > 0) {
       lock.unlock();
       spin(begin, allowed, watch);
       lock.lock();
@@ -80,8 +80,8 @@ class alignas(128) Mailbox {
       const std::lock_guard lock(mutex_);
       if (reason_) return false;
       reason_ = reason;
-      letters_.clear();
-      stirred_.store(true, std::memory_order_release);
+      messages_.clear();
+      wake_.store(true, std::memory_order_release);
       is_aborted_.store(true, std::memory_order_release);
     }
     arrived_.notify_one();
@@ -98,9 +98,9 @@ class alignas(128) Mailbox {
       std::erase_if(cancelled_, [&](const auto& old) {
         return old.first.pipeline == step.pipeline && old.first.step + remembered_steps < step.step;
       });
-      std::erase_if(letters_, [&](const auto& letter) { return belongs(letter.first.tag, step); });
+      std::erase_if(messages_, [&](const auto& letter) { return belongs(letter.first.tag, step); });
       if (!awaited_ || !belongs(awaited_->tag, step)) return true;
-      stirred_.store(true, std::memory_order_release);
+      wake_.store(true, std::memory_order_release);
     }
     arrived_.notify_one();
     return true;
@@ -124,7 +124,7 @@ class alignas(128) Mailbox {
     }
   };
   static constexpr std::uint64_t remembered_steps = 1000;
-  using Letters = std::unordered_map<Address, Payload, AddressHash>;
+  using Messages = std::unordered_map<Address, Payload, AddressHash>;
 
   /// The time of one wait: what is awaited is known to `put`, and that this rank waits to its peers.
   class Waiting {
@@ -133,7 +133,7 @@ class alignas(128) Mailbox {
         : mailbox_(mailbox), lock_(lock), watch_(watch) {
       require<InternalError>(!mailbox_.awaited_, "two threads receive for rank ", mailbox_.owner_.value());
       mailbox_.awaited_ = address;
-      mailbox_.stirred_.store(false, std::memory_order_relaxed);
+      mailbox_.wake_.store(false, std::memory_order_relaxed);
       watch_.wait_begins(address.from);
     }
     ~Waiting() {
@@ -150,20 +150,20 @@ class alignas(128) Mailbox {
     PeerWatch& watch_;
   };
 
-  typename Letters::node_type pick_up(const Address& address, std::string_view waiting_for) {
+  typename Messages::node_type pick_up(const Address& address, std::string_view waiting_for) {
     require<WorldAborted>(!reason_, "rank ", owner_.value(), " gave up waiting for ", waiting_for, ": ",
                           reason_.value_or(""));
     if (const auto* cancelled = cancellation(address.tag)) {
       if (cancelled->first.step == StepKey::all) throw PipelineCancelled(cancelled->second);
       throw StepCancelled(cancelled->second);
     }
-    return letters_.extract(address);
+    return messages_.extract(address);
   }
 
   void spin(std::int64_t begin, std::int64_t allowed, PeerWatch& watch) {
     std::int64_t now = begin;
     bool goes_on = true;
-    while (goes_on && !stirred_.load(std::memory_order_acquire) && now - begin < allowed) {
+    while (goes_on && !wake_.load(std::memory_order_acquire) && now - begin < allowed) {
       watch.look();
       const std::int64_t looked = steady_now_ns();  // a look may carry a message, and that is no lateness
 #if defined(__x86_64__)
@@ -171,19 +171,19 @@ class alignas(128) Mailbox {
 #endif
       std::this_thread::yield();  // the awaited rank may have been put on this very core
       now = steady_now_ns();
-      goes_on = judge_.goes_on(now, now - looked);
+      goes_on = pays_.goes_on(now, now - looked);
     }
-    judge_.ended(now - begin, stirred_.load(std::memory_order_acquire));
+    pays_.ended(now - begin, wake_.load(std::memory_order_acquire));
   }
 
   /// Returns, with the lock held, when the awaited message has arrived, or will not: after an abort or a cancellation.
   void sleep(std::unique_lock<std::mutex>& lock, std::string_view waiting_for, PeerWatch& watch) {
     WaitGuard guard(owner_, awaited_->from, patience_, watch);
-    if (!stirred_.load(std::memory_order_relaxed)) watch.sleep_begins();
-    while (!stirred_.load(std::memory_order_relaxed)) {
+    if (!wake_.load(std::memory_order_relaxed)) watch.sleep_begins();
+    while (!wake_.load(std::memory_order_relaxed)) {
       arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_look_ns())),
-                          [&] { return stirred_.load(std::memory_order_relaxed); });
-      if (stirred_.load(std::memory_order_relaxed)) return;
+                          [&] { return wake_.load(std::memory_order_relaxed); });
+      if (wake_.load(std::memory_order_relaxed)) return;
       lock.unlock();
       guard.look(waiting_for);
       lock.lock();
@@ -203,16 +203,16 @@ class alignas(128) Mailbox {
   }
 
   const WorldRank owner_;
-  const Patience patience_;
-  AdaptiveSpin judge_;  // the owner's thread's own
+  const WaitPolicy patience_;
+  AdaptiveSpin pays_;  // the owner's thread's own
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  Letters letters_;                           // guarded by mutex_
+  Messages messages_;                         // guarded by mutex_
   std::optional<Address> awaited_;            // guarded by mutex_
   std::optional<std::string> reason_;         // guarded by mutex_
   std::map<StepKey, std::string> cancelled_;  // guarded by mutex_: with the reasons
   std::atomic<bool> is_aborted_{false};
-  alignas(64) std::atomic<bool> stirred_{false};  // the awaited message is here, or the world is aborted
+  alignas(64) std::atomic<bool> wake_{false};  // the awaited message is here, or the world is aborted
 };
 
 }  // namespace penstock

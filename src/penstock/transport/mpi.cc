@@ -1,10 +1,10 @@
-// Ranks as processes of an MPI job. The endpoint is thin: its courier does the talking.
+// Ranks as processes of an MPI job. The endpoint is thin: its progress_thread does the talking.
 #include <memory>
 #include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/transport/mailbox.h"
-#include "penstock/transport/mpi_courier.h"
+#include "penstock/transport/mpi_progress_thread.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
 
@@ -14,43 +14,45 @@ namespace {
 class MpiEndpoint final : public Transport {
  public:
   explicit MpiEndpoint(const TransportOptions& options)
-      : courier_({.deadline = options.deadline, .stall_limit = options.stall_limit}, options.start_deadline) {}
+      : progress_thread_({.deadline = options.deadline, .stall_limit = options.stall_limit}, options.start_deadline) {}
 
-  WorldRank rank() const override { return courier_.rank(); }
-  int size() const override { return courier_.size(); }
+  WorldRank rank() const override { return progress_thread_.rank(); }
+  int size() const override { return progress_thread_.size(); }
   std::string name() const override { return "mpi"; }
-  bool shares_host(WorldRank other) const override { return courier_.shares_host(other); }
+  bool shares_host(WorldRank other) const override { return progress_thread_.shares_host(other); }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
     check_rank(to);
     Message sent = prepare_for_send(std::move(message));
-    for (Parcel& parcel : sent.parcels)
-      if (parcel.tensor.defined()) parcel.tensor = parcel.tensor.cpu();
+    for (Payload& payload : sent.payloads)
+      if (payload.tensor.defined()) payload.tensor = payload.tensor.cpu();
     sent.sent_ns = steady_now_ns();
     if (to == rank()) {
       sent.arrived_ns = sent.sent_ns;
-      courier_.mailbox().put(to, tag, std::move(sent));
+      progress_thread_.mailbox().put(to, tag, std::move(sent));
     } else {
-      courier_.send(to, {tag, std::move(sent)});
+      progress_thread_.send(to, {tag, std::move(sent)});
     }
-    courier_.progress().move();
+    progress_thread_.progress().move();
   }
 
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     check_rank(from);
-    Message message = courier_.mailbox().take(from, tag, waiting_for, courier_);
-    courier_.progress().move();
+    Message message = progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
+    progress_thread_.progress().move();
     return message;
   }
 
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
-    courier_.shapes().declare(pipeline, shape);
+    progress_thread_.shapes().declare(pipeline, shape);
   }
-  void report_progress(const Position& position) override { courier_.progress().report(position); }
-  void abort(const std::string& reason) noexcept override { courier_.abort(reason); }
-  void cancel(const StepKey& step, const std::string& reason) noexcept override { courier_.cancel(step, reason); }
-  std::optional<std::string> aborted() const override { return courier_.mailbox().aborted(); }
+  void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
+  void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
+  void cancel(const StepKey& step, const std::string& reason) noexcept override {
+    progress_thread_.cancel(step, reason);
+  }
+  std::optional<std::string> aborted() const override { return progress_thread_.mailbox().aborted(); }
 
  private:
   void check_rank(WorldRank rank) const {
@@ -58,7 +60,7 @@ class MpiEndpoint final : public Transport {
                             ": this world has ", size());
   }
 
-  Courier courier_;
+  MpiProgressThread progress_thread_;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Far longer than MPI_Finalize takes when all processes come to it.
-constexpr std::chrono::seconds patience_with_finalize{10};
+constexpr std::chrono::seconds grace_with_finalize{10};
 
 const char* level_name(int level) {
   switch (level) {
@@ -167,7 +167,7 @@ void MpiRuntime::end_process(int status) {
   bool is_stuck = !is_clean;
   if (is_clean && is_ours_) {
     std::unique_lock lock(mutex_);
-    is_stuck = !changed_.wait_for(lock, patience_with_finalize, [&] { return finalized_; });
+    is_stuck = !changed_.wait_for(lock, grace_with_finalize, [&] { return finalized_; });
   }
   roll_call_.leave();
   if (!is_stuck) return;

@@ -30,7 +30,7 @@ inline std::int64_t steady_now_ns() {
 }
 
 /// Where one rank stood when it was last heard of. All times are on the steady clock of the one who asks.
-struct Standing {
+struct PeerStatus {
   Position position;
   std::int64_t since_ns = 0;           // when it began this instruction
   std::int64_t moved_ns = 0;           // when it last got on
@@ -73,32 +73,34 @@ class alignas(128) Progress {
   void wait_ends() noexcept { waits_for_.store(nobody, std::memory_order_relaxed); }
   bool waits() const noexcept { return waits_for_.load(std::memory_order_relaxed) != nobody; }
 
-  Standing read() const noexcept {
-    Standing standing;
-    std::array<std::uint64_t, 4> words{};
+  PeerStatus read() const noexcept {
+    PeerStatus status;
+    std::array<std::uint64_t, 4> instructions{};
     std::uint32_t before = 0;
     do {
       before = version_.load(std::memory_order_acquire);
-      for (std::size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_acquire);
-      standing.since_ns = since_ns_.load(std::memory_order_acquire);
-      standing.position.step = step_.load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < instructions.size(); ++i)
+        instructions[i] = instructions_[i].load(std::memory_order_acquire);
+      status.since_ns = since_ns_.load(std::memory_order_acquire);
+      status.position.step = step_.load(std::memory_order_acquire);
     } while (before % 2 != 0 || before != version_.load(std::memory_order_relaxed));
-    std::memcpy(standing.position.word, words.data(), sizeof(standing.position.word));
-    standing.moved_ns = moved_ns_.load(std::memory_order_relaxed);
-    standing.heard_ns = steady_now_ns();
+    std::memcpy(status.position.instruction, instructions.data(), sizeof(status.position.instruction));
+    status.moved_ns = moved_ns_.load(std::memory_order_relaxed);
+    status.heard_ns = steady_now_ns();
     const std::int32_t peer = waits_for_.load(std::memory_order_relaxed);
-    if (peer != nobody) standing.waits_for = WorldRank(peer);
-    return standing;
+    if (peer != nobody) status.waits_for = WorldRank(peer);
+    return status;
   }
 
  private:
   static constexpr std::int32_t nobody = -1;
-  static_assert(sizeof(Position::word) == 4 * sizeof(std::uint64_t));
+  static_assert(sizeof(Position::instruction) == 4 * sizeof(std::uint64_t));
 
   void write(const Position& position) noexcept {
-    std::array<std::uint64_t, 4> words{};
-    std::memcpy(words.data(), position.word, sizeof(position.word));
-    for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_release);
+    std::array<std::uint64_t, 4> instructions{};
+    std::memcpy(instructions.data(), position.instruction, sizeof(position.instruction));
+    for (std::size_t i = 0; i < instructions.size(); ++i)
+      instructions_[i].store(instructions[i], std::memory_order_release);
   }
 
   std::atomic<std::uint32_t> version_{0};
@@ -106,7 +108,7 @@ class alignas(128) Progress {
   std::atomic<std::int64_t> since_ns_{0};
   std::atomic<std::int64_t> moved_ns_{0};
   std::atomic<std::int64_t> step_{-1};
-  std::array<std::atomic<std::uint64_t>, 4> words_{};
+  std::array<std::atomic<std::uint64_t>, 4> instructions_{};
 };
 
 /// How a waiting rank learns about the others: from a shared board among threads, by asking among processes.
@@ -122,11 +124,11 @@ class PeerWatch {
   /// The waiting thread has looked for long enough: from here to the end of the wait it sleeps.
   virtual void sleep_begins() {}
 
-  /// Asks for news of `peer` and of those it waits for. Returns at once; `standing` knows the answers later.
+  /// Asks for news of `peer` and of those it waits for. Returns at once; `status` knows the answers later.
   virtual void ask(WorldRank peer) = 0;
   /// The latest news of `rank`, if there has been any.
-  virtual std::optional<Standing> standing(WorldRank rank) const = 0;
-  /// Whether `standing` is the answer to an earlier `ask` rather than the present state.
+  virtual std::optional<PeerStatus> status(WorldRank rank) const = 0;
+  /// Whether `status` is the answer to an earlier `ask` rather than the present state.
   virtual bool hears_late() const = 0;
   /// When `rank` last gave a sign of life.
   virtual Contact contact(WorldRank) const { return {}; }
@@ -137,7 +139,7 @@ class PeerWatch {
 struct WaitChain {
   struct Link {
     WorldRank rank;
-    std::optional<Standing> standing;
+    std::optional<PeerStatus> status;
     Contact contact;
   };
   std::vector<Link> links;
@@ -145,10 +147,10 @@ struct WaitChain {
 
   WaitChain(const PeerWatch& watch, WorldRank first) {
     for (WorldRank rank = first;;) {
-      links.push_back({rank, watch.standing(rank), watch.contact(rank)});
-      const auto& standing = links.back().standing;
-      if (!standing || !standing->waits_for) return;
-      rank = *standing->waits_for;
+      links.push_back({rank, watch.status(rank), watch.contact(rank)});
+      const auto& status = links.back().status;
+      if (!status || !status->waits_for) return;
+      rank = *status->waits_for;
       const auto known = [&](const Link& link) { return link.rank == rank; };
       if (std::any_of(links.begin(), links.end(), known)) {
         circle = rank;
@@ -161,7 +163,7 @@ struct WaitChain {
   std::int64_t moved_ns() const {
     std::int64_t latest = 0;
     for (const Link& link : links)
-      if (link.standing) latest = std::max(latest, link.standing->moved_ns);
+      if (link.status) latest = std::max(latest, link.status->moved_ns);
     return latest;
   }
 
@@ -200,26 +202,26 @@ struct WaitChain {
   }
 
   static void describe(const Link& link, std::int64_t now, std::int64_t stale, std::ostream& out) {
-    const auto& [rank, standing, contact] = link;
+    const auto& [rank, status, contact] = link;
     const auto seconds_since = [&](std::int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
     const bool is_silent = contact.unanswered_ns > 0 && now - contact.unanswered_ns > stale;
-    if (standing && !is_silent && now - standing->heard_ns <= stale) {
-      if (is_end(standing->position))
+    if (status && !is_silent && now - status->heard_ns <= stale) {
+      if (is_end(status->position))
         out << ", which has left the world";
       else
-        out << ", which is at " << standing->position.word << in_step(standing->position.step) << " since "
-            << seconds_since(standing->since_ns) << " s";
+        out << ", which is at " << status->position.instruction << in_step(status->position.step) << " since "
+            << seconds_since(status->since_ns) << " s";
       return;
     }
-    const std::int64_t heard = std::max(standing ? standing->heard_ns : 0, contact.heard_ns);
+    const std::int64_t heard = std::max(status ? status->heard_ns : 0, contact.heard_ns);
     if (heard == 0) {
       out << ", which has never answered";
       return;
     }
     const std::int64_t asked = std::max(heard, contact.unanswered_ns);
     out << ", which has given no answer since " << seconds_since(asked) << " s, last ";
-    if (standing && standing->position.step >= contact.step)
-      out << "at " << standing->position.word << in_step(standing->position.step);
+    if (status && status->position.step >= contact.step)
+      out << "at " << status->position.instruction << in_step(status->position.step);
     else if (contact.step >= 0)
       out << "heard of in step " << contact.step;
     else

@@ -33,13 +33,15 @@ struct Tag {
 
 /// Where a rank is: told to peers so that an error can name it.
 struct Position {
-  char word[32] = "start";  // the instruction it is at, e.g. "0F5"; always terminated
-  std::int64_t step = -1;   // of which step; -1 outside of steps
+  char instruction[32] = "start";  // the instruction it is at, e.g. "0F5"; always terminated
+  std::int64_t step = -1;          // of which step; -1 outside of steps
 };
 
 /// The position of a rank that has left its world: it sends nothing any more.
 inline constexpr Position end_position{"end"};
-inline bool is_end(const Position& position) noexcept { return std::string_view(position.word) == end_position.word; }
+inline bool is_end(const Position& position) noexcept {
+  return std::string_view(position.instruction) == end_position.instruction;
+}
 
 /// One step of one pipeline: what can be cancelled without ending the world.
 struct StepKey {

@@ -16,7 +16,7 @@ inline Message text_message(std::string_view text) {
 }
 
 inline std::string text_of(const Message& message) {
-  const torch::Tensor& bytes = message.parcels.at(0).tensor;
+  const torch::Tensor& bytes = message.payloads.at(0).tensor;
   return std::string(static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel()));
 }
 

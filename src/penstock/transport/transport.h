@@ -1,4 +1,4 @@
-// The door of the room `transport`: tensors between the ranks of a world, as threads of one process or as
+// The public header of the module `transport`: tensors between the ranks of a world, as threads of one process or as
 // MPI processes. Every rank holds one endpoint.
 //
 // Promises, held by one conformance suite over every transport:
@@ -28,14 +28,14 @@
 namespace penstock {
 
 /// One value of a message. An undefined tensor is None (an absent value or gradient).
-struct Parcel {
+struct Payload {
   torch::Tensor tensor;
   bool requires_grad = false;  // whether the receiver should expect to send a gradient back
 };
 
 /// What travels over one link for one micro-batch: every boundary value of that link, in a fixed order.
 struct Message {
-  std::vector<Parcel> parcels;
+  std::vector<Payload> payloads;
   std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where that is another host's: unknown here
   std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival: since then it can be received
 
@@ -54,7 +54,7 @@ class Transport {
   /// Whether `rank` shares this rank's host: its steady clock, cores and caches.
   virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
 
-  /// Hands `message` to `to` (which may be the own rank) and returns at once.
+  /// Handler `message` to `to` (which may be the own rank) and returns at once.
   /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided. A
   /// message of a step that was cancelled is dropped.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;

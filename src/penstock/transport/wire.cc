@@ -12,9 +12,9 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint64_t frame_format = 0x324B434F54534E50;  // "PNSTOCK2"
+constexpr std::uint64_t wire_format = 0x324B434F54534E50;  // "PNSTOCK2"
 
-/// What all parcels of a message have in common that goes without headers.
+/// What all payloads of a message have in common that goes without headers.
 struct Headless {
   bool is_headless = false;
   std::int8_t scalar_type = 0;
@@ -24,14 +24,14 @@ struct Headless {
 };
 
 struct Envelope {
-  std::uint64_t format = frame_format;
-  std::int32_t parcels = 0;
+  std::uint64_t format = wire_format;
+  std::int32_t payloads = 0;
   Headless headless;
   std::int64_t sent_ns = 0;
   Tag tag;
 };
 
-struct ParcelHead {
+struct PayloadHeader {
   std::int64_t bytes = 0;
   std::int32_t dimensions = 0;
   std::int16_t scalar_type = 0;
@@ -39,21 +39,21 @@ struct ParcelHead {
   bool requires_grad = false;
 };
 
-static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<ParcelHead>);
+static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<PayloadHeader>);
 
-/// Walks over a frame, forwards only.
+/// Walks over a buffer, forwards only.
 class Cursor {
  public:
-  explicit Cursor(const Frame& frame) : frame_(frame) {}
+  explicit Cursor(const WireBuffer& buffer) : buffer_(buffer) {}
 
   std::byte* advance(std::size_t bytes) {
-    require<TransportError>(bytes <= frame_.size() - at_, "a message ends after ", frame_.size(),
+    require<TransportError>(bytes <= buffer_.size() - at_, "a message ends after ", buffer_.size(),
                             " bytes, before its contents do: do all ranks run the same build?");
-    std::byte* here = frame_.data() + at_;
+    std::byte* here = buffer_.data() + at_;
     at_ += bytes;
     return here;
   }
-  void pad() { at_ = std::min(Frame::padded(at_), frame_.size()); }
+  void pad() { at_ = std::min(WireBuffer::padded(at_), buffer_.size()); }
 
   template <class T>
   void write(const T* values, std::size_t count) {
@@ -65,7 +65,7 @@ class Cursor {
   }
 
  private:
-  const Frame& frame_;
+  const WireBuffer& buffer_;
   std::size_t at_ = 0;
 };
 
@@ -75,7 +75,7 @@ bool is_dense(const torch::Tensor& tensor) { return tensor.numel() == 0 || tenso
 bool keeps_much_alive(const torch::Tensor& tensor) { return tensor.storage().nbytes() > 2 * tensor.nbytes() + 4096; }
 
 bool is_aligned(const torch::Tensor& tensor) {
-  return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % Frame::unit == 0;
+  return tensor.numel() == 0 || reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % WireBuffer::unit == 0;
 }
 
 std::vector<std::int64_t> strides_of(const Headless& headless, const std::vector<std::int64_t>& shape) {
@@ -85,10 +85,10 @@ std::vector<std::int64_t> strides_of(const Headless& headless, const std::vector
 }
 
 /// What the tensor is, where no more has to be told than this.
-Headless headless_of(const Parcel& parcel, const std::vector<std::int64_t>& shape) {
-  const torch::Tensor& tensor = parcel.tensor;
+Headless headless_of(const Payload& payload, const std::vector<std::int64_t>& shape) {
+  const torch::Tensor& tensor = payload.tensor;
   if (!tensor.defined() || tensor.sizes() != at::IntArrayRef(shape)) return {};
-  Headless headless{true, static_cast<std::int8_t>(tensor.scalar_type()), parcel.requires_grad, false};
+  Headless headless{true, static_cast<std::int8_t>(tensor.scalar_type()), payload.requires_grad, false};
   if (tensor.strides() == at::IntArrayRef(strides_of(headless, shape))) return headless;
   headless.channels_last = shape.size() == 4;
   return headless.channels_last && tensor.strides() == at::IntArrayRef(strides_of(headless, shape)) ? headless
@@ -96,18 +96,18 @@ Headless headless_of(const Parcel& parcel, const std::vector<std::int64_t>& shap
 }
 
 Headless headless_of(const Message& message, const Encoding& encoding) {
-  if (!encoding.shape || message.parcels.empty()) return {};
-  const Headless first = headless_of(message.parcels.front(), *encoding.shape);
-  for (const Parcel& parcel : message.parcels)
-    if (headless_of(parcel, *encoding.shape) != first) return {};
+  if (!encoding.shape || message.payloads.empty()) return {};
+  const Headless first = headless_of(message.payloads.front(), *encoding.shape);
+  for (const Payload& payload : message.payloads)
+    if (headless_of(payload, *encoding.shape) != first) return {};
   return first;
 }
 
-std::size_t frame_bytes(const Message& message, const Encoding& encoding) {
+std::size_t buffer_bytes(const Message& message, const Encoding& encoding) {
   std::size_t bodies = 0;
-  for (const Parcel& parcel : message.parcels)
-    if (parcel.tensor.defined()) bodies += Frame::padded(parcel.tensor.nbytes());
-  return Frame::padded(sizeof(Envelope) + header_bytes(message, encoding)) + bodies;
+  for (const Payload& payload : message.payloads)
+    if (payload.tensor.defined()) bodies += WireBuffer::padded(payload.tensor.nbytes());
+  return WireBuffer::padded(sizeof(Envelope) + header_bytes(message, encoding)) + bodies;
 }
 
 }  // namespace
@@ -123,32 +123,32 @@ torch::Tensor prepare_for_send(const torch::Tensor& tensor) {
 }
 
 Message prepare_for_send(Message message) {
-  for (Parcel& parcel : message.parcels) parcel.tensor = prepare_for_send(parcel.tensor);
+  for (Payload& payload : message.payloads) payload.tensor = prepare_for_send(payload.tensor);
   return message;
 }
 
 std::size_t header_bytes(const Message& message, const Encoding& encoding) {
   if (headless_of(message, encoding).is_headless) return 0;
   std::size_t bytes = 0;
-  for (const Parcel& parcel : message.parcels) {
-    bytes += sizeof(ParcelHead);
-    if (parcel.tensor.defined()) bytes += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(parcel.tensor.dim());
+  for (const Payload& payload : message.payloads) {
+    bytes += sizeof(PayloadHeader);
+    if (payload.tensor.defined()) bytes += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(payload.tensor.dim());
   }
   return bytes;
 }
 
-Frame encode(const Tag& tag, const Message& message, const Encoding& encoding) {
-  Frame frame(frame_bytes(message, encoding), encoding.pool);
-  Cursor cursor(frame);
+WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding) {
+  WireBuffer buffer(buffer_bytes(message, encoding), encoding.pool);
+  Cursor cursor(buffer);
   Envelope envelope;
-  envelope.parcels = static_cast<std::int32_t>(message.parcels.size());
+  envelope.payloads = static_cast<std::int32_t>(message.payloads.size());
   envelope.headless = headless_of(message, encoding);
   envelope.sent_ns = message.sent_ns;
   envelope.tag = tag;
   cursor.write(&envelope, 1);
-  for (const auto& [tensor, requires_grad] : message.parcels) {
+  for (const auto& [tensor, requires_grad] : message.payloads) {
     if (envelope.headless.is_headless) break;
-    ParcelHead head;
+    PayloadHeader head;
     head.requires_grad = requires_grad;
     head.defined = tensor.defined();
     if (head.defined) {
@@ -162,26 +162,26 @@ Frame encode(const Tag& tag, const Message& message, const Encoding& encoding) {
     cursor.write(tensor.strides().data(), tensor.strides().size());
   }
   cursor.pad();
-  for (const Parcel& parcel : message.parcels) {
-    if (!parcel.tensor.defined()) continue;
-    cursor.write(static_cast<const std::byte*>(parcel.tensor.const_data_ptr()), parcel.tensor.nbytes());
+  for (const Payload& payload : message.payloads) {
+    if (!payload.tensor.defined()) continue;
+    cursor.write(static_cast<const std::byte*>(payload.tensor.const_data_ptr()), payload.tensor.nbytes());
     cursor.pad();
   }
-  return frame;
+  return buffer;
 }
 
-Letter decode(Frame frame, const KnownShapes* known) {
-  const auto shared = std::make_shared<const Frame>(std::move(frame));
+EncodedMessage decode(WireBuffer buffer, const KnownShapes* known) {
+  const auto shared = std::make_shared<const WireBuffer>(std::move(buffer));
   Cursor cursor(*shared);
   Envelope envelope;
   cursor.read(&envelope, 1);
-  require<TransportError>(envelope.format == frame_format, "a message is of format ", envelope.format,
-                          ", this rank reads ", frame_format, ": do all ranks run the same build?");
+  require<TransportError>(envelope.format == wire_format, "a message is of format ", envelope.format,
+                          ", this rank reads ", wire_format, ": do all ranks run the same build?");
   struct Head {
-    ParcelHead fixed;
+    PayloadHeader fixed;
     std::vector<std::int64_t> sizes, strides;
   };
-  std::vector<Head> heads(static_cast<std::size_t>(envelope.parcels));
+  std::vector<Head> heads(static_cast<std::size_t>(envelope.payloads));
   const Headless& headless = envelope.headless;
   if (headless.is_headless) {
     const auto shape = known ? known->of(envelope.tag) : std::nullopt;
@@ -189,9 +189,9 @@ Letter decode(Frame frame, const KnownShapes* known) {
                             "not know: declare one boundary shape on all ranks");
     const std::int64_t numbers = c10::multiply_integers(*shape);
     const auto type = static_cast<torch::ScalarType>(headless.scalar_type);
-    const ParcelHead fixed{numbers * static_cast<std::int64_t>(c10::elementSize(type)),
-                           static_cast<std::int32_t>(shape->size()), headless.scalar_type, true,
-                           headless.requires_grad};
+    const PayloadHeader fixed{numbers * static_cast<std::int64_t>(c10::elementSize(type)),
+                              static_cast<std::int32_t>(shape->size()), headless.scalar_type, true,
+                              headless.requires_grad};
     heads.assign(heads.size(), Head{fixed, *shape, strides_of(headless, *shape)});
   }
   for (Head& head : heads) {
@@ -203,18 +203,18 @@ Letter decode(Frame frame, const KnownShapes* known) {
     cursor.read(head.strides.data(), head.strides.size());
   }
   cursor.pad();
-  Letter letter{envelope.tag, {}};
+  EncodedMessage letter{envelope.tag, {}};
   letter.message.sent_ns = envelope.sent_ns;
   for (const Head& head : heads) {
-    Parcel parcel{{}, head.fixed.requires_grad};
+    Payload payload{{}, head.fixed.requires_grad};
     if (head.fixed.defined) {
       const auto type = static_cast<torch::ScalarType>(head.fixed.scalar_type);
       std::byte* bytes = cursor.advance(static_cast<std::size_t>(head.fixed.bytes));
-      parcel.tensor = torch::from_blob(
+      payload.tensor = torch::from_blob(
           bytes, head.sizes, head.strides, [shared](void*) {}, type);
       cursor.pad();
     }
-    letter.message.parcels.push_back(std::move(parcel));
+    letter.message.payloads.push_back(std::move(payload));
   }
   return letter;
 }

@@ -28,7 +28,7 @@ struct GptOptions {
 ///   norm head
 ///
 /// Weights start as GPT-2's do: normal with deviation 0.02, the projections into the residual stream with
-/// 0.02 / sqrt(2 * layers); biases at 0. No layer has a stage: the partitioner cuts it, or annotate block().
+/// 0.02 / sqrt(2 * layers); biases at 0. No layer has a stage: the partitioner partitions it, or annotate block().
 /// In an inference session (Pipeline::open_session) each call goes on where the one before it stopped.
 class Gpt : public Cell {
  public:

@@ -16,7 +16,7 @@ struct MlpOptions {
 };
 
 /// Flattens [n, ...] to [n, inputs]; a Linear and a ReLU per hidden width ("layer1", "relu1", ...); a last Linear.
-/// Logits [n, classes] come out. No layer has a stage: the partitioner cuts it.
+/// Logits [n, classes] come out. No layer has a stage: the partitioner partitions it.
 class Mlp : public Cell {
  public:
   explicit Mlp(const MlpOptions& options);

@@ -1,4 +1,4 @@
-// The door of the room `zoo`: ready models.
+// The public header of the module `zoo`: ready models.
 #pragma once
 
 #include "penstock/zoo/gpt.h"

@@ -1,0 +1,167 @@
+#include "penstock/cli/launcher_arguments.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+HostSlots parse_host(std::string_view argument, std::string_view all) {
+  const std::size_t colon = argument.find(':');
+  HostSlots host{std::string(argument.substr(0, colon)), 1};
+  require<ConfigError>(!host.name.empty(), "hosts '", all, "': a name is missing; write hosts as a:2,b:2");
+  if (colon == argument.npos) return host;
+  const std::string_view number = argument.substr(colon + 1);
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), host.slots);
+  require<ConfigError>(error == std::errc{} && end == number.data() + number.size() && host.slots >= 1, "hosts '", all,
+                       "': '", number, "' is no number of ranks for ", host.name, "; write hosts as a:2,b:2");
+  return host;
+}
+
+int slots_of(const std::vector<HostSlots>& hosts) {
+  int slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  return slots;
+}
+
+bool is_srun(const LaunchSettings& settings) { return std::filesystem::path(settings.launcher).filename() == "srun"; }
+
+std::string joined(const std::vector<HostSlots>& hosts, bool with_slots) {
+  std::string text;
+  for (const HostSlots& host : hosts) {
+    text += (text.empty() ? "" : ",") + host.name;
+    if (with_slots) text += ":" + std::to_string(host.slots);
+  }
+  return text;
+}
+
+/// What a rank is bound to: its equal share of the cores where they suffice. Of other hosts the cores are not known.
+Arguments binding(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  if (settings.bind != "auto") return {"--bind-to", settings.bind};
+  if (!settings.hosts.empty() || machine.confined || is_crowded(settings, machine)) return {"--bind-to", "none"};
+  const int share = machine.cores / rank_count(settings);
+  return {"--map-by", "slot:PE=" + std::to_string(share), "--bind-to", "core"};
+}
+
+Arguments mpirun_arguments(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  Arguments arguments{settings.launcher, "-n", std::to_string(rank_count(settings))};
+  const auto add = [&](const Arguments& more) { arguments.insert(arguments.end(), more.begin(), more.end()); };
+  if (!settings.hosts.empty()) add({"--host", joined(settings.hosts, true)});
+  if (is_crowded(settings, machine)) add({"--oversubscribe"});
+  add(binding(settings, machine));
+  // On one machine messages go through memory, and no rank has to listen on the network.
+  if (settings.hosts.empty() && !machine.btl_chosen) add({"--mca", "btl", "self,vader"});
+  return arguments;
+}
+
+Arguments srun_arguments(const LaunchSettings& settings) {
+  Arguments arguments{settings.launcher, "--ntasks=" + std::to_string(rank_count(settings)), "--mpi=pmix",
+                      "--kill-on-bad-exit=1", "--quit-on-interrupt"};
+  if (!settings.hosts.empty()) {
+    const int slots = settings.hosts.front().slots;
+    for (const HostSlots& host : settings.hosts)
+      require<ConfigError>(host.slots == slots, "srun gives every host as many ranks, but ",
+                           settings.hosts.front().name, " is to take ", slots, " and ", host.name, " ", host.slots);
+    arguments.push_back("--nodelist=" + joined(settings.hosts, false));
+    arguments.push_back("--ntasks-per-node=" + std::to_string(slots));
+  }
+  if (settings.bind != "auto") arguments.push_back("--cpu-bind=" + settings.bind);
+  return arguments;
+}
+
+}  // namespace
+
+LaunchingMachine this_machine() {
+  LaunchingMachine machine;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::set<std::string> cores;
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (!CPU_ISSET(cpu, &allowed)) continue;
+      std::ifstream file(say("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
+      std::string siblings;
+      cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
+    }
+    machine.confined = CPU_COUNT(&allowed) < ::sysconf(_SC_NPROCESSORS_ONLN);
+  }
+  machine.cores = std::max(1, static_cast<int>(cores.size()));
+
+  const auto is_one = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value && std::string_view(value) == "1";
+  };
+  machine.root = ::geteuid() == 0;
+  machine.root_may = is_one("OMPI_ALLOW_RUN_AS_ROOT") && is_one("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
+  machine.btl_chosen = std::getenv("OMPI_MCA_btl") != nullptr;
+  return machine;
+}
+
+std::vector<HostSlots> parse_hosts(std::string_view text) {
+  std::vector<HostSlots> hosts;
+  for (std::string_view rest = text;;) {
+    const std::size_t comma = rest.find(',');
+    const HostSlots host = parse_host(rest.substr(0, comma), text);
+    const auto same =
+        std::find_if(hosts.begin(), hosts.end(), [&](const HostSlots& one) { return one.name == host.name; });
+    if (same == hosts.end())
+      hosts.push_back(host);
+    else
+      same->slots += host.slots;
+    if (comma == rest.npos) return hosts;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+int rank_count(const LaunchSettings& settings) {
+  if (settings.ranks != 0) {
+    require<ConfigError>(settings.ranks > 0, "-n ", settings.ranks, ", but a job has at least 1 rank");
+    return settings.ranks;
+  }
+  require<ConfigError>(!settings.hosts.empty(),
+                       "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)");
+  return slots_of(settings.hosts);
+}
+
+bool is_crowded(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  return rank_count(settings) > (settings.hosts.empty() ? machine.cores : slots_of(settings.hosts));
+}
+
+void require_root_may(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  require<ConfigError>(is_srun(settings) || !machine.root || machine.root_may,
+                       "Open MPI does not start programs as root unless told twice: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
+}
+
+std::vector<std::string> launcher_arguments(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  return is_srun(settings) ? srun_arguments(settings) : mpirun_arguments(settings, machine);
+}
+
+std::string as_shell_line(const std::vector<std::string>& arguments) {
+  constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  std::string line;
+  for (const std::string& argument : arguments) {
+    if (!line.empty()) line += ' ';
+    if (!argument.empty() && argument.find_first_not_of(plain) == argument.npos) {
+      line += argument;
+      continue;
+    }
+    line += '\'';
+    for (const char letter : argument) line += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+    line += '\'';
+  }
+  return line;
+}
+
+}  // namespace penstock

@@ -1,0 +1,64 @@
+// The program `penstock-runtime`: the verbs that need LibTorch. `penstock` becomes it (runtime_program.h).
+#include <cstdlib>
+
+#include <c10/util/Exception.h>
+
+#include "penstock/base/log.h"
+#include "penstock/cli/config_file.h"
+#include "penstock/cli/exit_codes.h"
+#include "penstock/cli/known_verbs.h"
+#include "penstock/cli/rank_error.h"
+#include "penstock/cli/runtime_verbs.h"
+#include "penstock/runtime/reason.h"
+
+namespace penstock {
+namespace {
+
+int run(const CommandLine& line) {
+  set_log_level(LogLevel::info);
+  CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
+  // A flag that is given twice counts the last time: scripts append to a line that works.
+  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  int exit_code = 0;
+  add_train(program, exit_code);
+  add_evaluate(program, exit_code);
+  add_infer(program, exit_code);
+  add_bench(program, exit_code);
+  add_profile(program, exit_code);
+  add_doctor(program, exit_code);
+  ConfiguredLine configured(line);
+  CommandLine arguments = line;
+  const auto before = [&] {
+    require_known_verb(program, line);
+    configured.read_file(program);
+    arguments = configured.arguments();
+  };
+  const auto print_error_with_place = [&](ExitCode exit, const std::string& message) {
+    return complain_as_rank(exit, configured.place_of(message) + message);
+  };
+  const int code = run_program(program, arguments, before, print_error_with_place);
+  return code == 0 ? exit_code : code;
+}
+
+}  // namespace
+
+int run_verb(const std::function<int()>& verb) {
+  try {
+    return verb();
+  } catch (const c10::Error& error) {
+    throw Failure(reason_of(error));
+  }
+}
+
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  const int code = penstock::run({argc, argv});
+  // After a failure a rank may still be inside code that never returns: nothing that it uses may be torn down.
+  if (code == static_cast<int>(penstock::ExitCode::failed)) {
+    std::cout.flush();
+    std::cerr.flush();
+    std::_Exit(code);
+  }
+  return code;
+}

@@ -1,0 +1,154 @@
+#include "penstock/plan/stage_partitioner.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/partition.h"
+
+namespace penstock {
+namespace {
+
+constexpr double forbidden = std::numeric_limits<double>::infinity();
+
+Stages stages_of(const Partition& partition) {
+  Stages stages;
+  for (std::size_t layer = 0; layer < partition.size(); ++layer) {
+    const auto at = static_cast<int>(layer);
+    if (layer == 0 || partition[layer] != partition[layer - 1]) stages.push_back({at, at});
+    stages.back().end = at + 1;
+  }
+  return stages;
+}
+
+FoundPartition found(std::optional<FoundPartition> partition) {
+  require<InternalError>(partition.has_value(), "no partition was found where one is known");
+  return *std::move(partition);
+}
+
+}  // namespace
+
+std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedule) {
+  std::vector<StagePartition> partitions;
+  if (auto partition = fastest(schedule)) partitions.push_back(*std::move(partition));
+  auto [fixed, is_new] = fixed_.try_emplace(schedule.stage_count());
+  if (is_new) {
+    std::vector<LayerSize> layers;
+    for (const LayerCost& layer : costs_.layers)
+      layers.push_back({layer.name, static_cast<std::int64_t>(layer.parameter_bytes)});
+    fixed->second = {
+        {PartitionKind::uniform, true, stages_of(partition_uniformly(layers, schedule.stage_count()))},
+        {PartitionKind::parameters, true, stages_of(partition_by_parameters(layers, schedule.stage_count()))}};
+  }
+  for (const StagePartition& partition : fixed->second)
+    if (std::none_of(partitions.begin(), partitions.end(),
+                     [&](const StagePartition& other) { return other.stages == partition.stages; }))
+      partitions.push_back(partition);
+  return partitions;
+}
+
+StagePartition StagePartitioner::smallest(const Schedule& schedule) {
+  const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
+  const RankCost bytes = [&](Rank rank, std::span<const LayerRange> stages) {
+    return memory_bytes(sums_, live[rank.index()], stages);
+  };
+  FoundPartition best = found(cheapest_partition({.layers = sums_.layers(),
+                                                  .rank_of_stage = schedule.rank_of_stage,
+                                                  .cost = bytes,
+                                                  .least = bytes,
+                                                  .share = [&](LayerRange s) { return sums_.parameter_bytes(s); }}));
+  return {PartitionKind::memory, best.exact, std::move(best.stages)};
+}
+
+/// Without what these costs do not tell apart: fewer paces are searched.
+StagePartitioner::Pace StagePartitioner::pace_of(const Schedule& schedule) const {
+  GradientInstructions instructions;
+  if (sums_.has_fused() || sums_.has_backward()) instructions = gradient_instructions(schedule);
+  if (!sums_.has_fused()) instructions.fused = 0;
+  if (!sums_.has_backward() && !sums_.has_fused()) instructions.unsplit = 0;
+  return {schedule.rank_of_stage, instructions};
+}
+
+double StagePartitioner::rank_time(const Pace& pace, Rank rank, std::span<const LayerRange> stages) const {
+  const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
+  const auto is_elsewhere = [&](std::size_t s) { return s < rank_of_stage.size() && rank_of_stage[s] != rank; };
+  double time = 0;
+  std::size_t s = 0;
+  for (const LayerRange& stage : stages) {
+    while (rank_of_stage[s] != rank) ++s;
+    time += sums_.work_and_update(stage, pace.instructions);
+    if (s > 0 && is_elsewhere(s - 1)) time += sums_.message(stage.begin);
+    if (is_elsewhere(s + 1)) time += sums_.message(stage.end);
+    ++s;
+  }
+  return time;
+}
+
+FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vector<LiveContexts>* live,
+                                               const std::vector<Stages>& known) const {
+  const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
+  const auto fits = [&](Rank rank, std::span<const LayerRange> stages) {
+    return !live || memory_bytes(sums_, (*live)[rank.index()], stages) <= *costs_.memory_cap_bytes;
+  };
+  const auto work = [&](std::span<const LayerRange> stages) {
+    double sum = 0;
+    for (const LayerRange& stage : stages) sum += sums_.work_and_update(stage, pace.instructions);
+    return sum;
+  };
+  PartitionProblem problem{
+      .layers = sums_.layers(),
+      .rank_of_stage = rank_of_stage,
+      .cost =
+          [&](Rank rank, std::span<const LayerRange> stages) {
+            return fits(rank, stages) ? rank_time(pace, rank, stages) : forbidden;
+          },
+      .least = [&](Rank rank,
+                   std::span<const LayerRange> stages) { return fits(rank, stages) ? work(stages) : forbidden; },
+      .share = [&](LayerRange range) { return sums_.work_and_update(range, pace.instructions); }};
+  FoundPartition fast = found(cheapest_partition(problem, known));
+  const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;
+  if (ranks == rank_of_stage.size()) return fast;
+
+  // Among the partitions with ranks that fast, the one whose slowest stage is the fastest.
+  const auto slowest = [&](std::span<const LayerRange> stages) {
+    double time = 0;
+    for (const LayerRange& stage : stages) time = std::max(time, sums_.work(stage, pace.instructions));
+    return time;
+  };
+  const auto chunks = static_cast<double>(rank_of_stage.size()) / static_cast<double>(ranks);
+  const RankCost of_ranks = problem.cost;
+  problem.cost = [&](Rank rank, std::span<const LayerRange> stages) {
+    return of_ranks(rank, stages) <= fast.cost ? slowest(stages) : forbidden;
+  };
+  problem.least = [&](Rank rank, std::span<const LayerRange> stages) {
+    return fits(rank, stages) && work(stages) <= fast.cost ? slowest(stages) : forbidden;
+  };
+  problem.share = [&](LayerRange range) { return sums_.work(range, pace.instructions) / chunks; };
+  FoundPartition even = found(cheapest_partition(problem, {fast.stages}));
+  return {std::move(even.stages), fast.cost, fast.exact && even.exact};
+}
+
+const FoundPartition& StagePartitioner::fastest_without_cap(const Pace& pace) {
+  const auto known = fastest_.find(pace);
+  if (known != fastest_.end()) return known->second;
+  return fastest_.emplace(pace, fastest_where(pace, nullptr, {})).first->second;
+}
+
+std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule) {
+  const Pace pace = pace_of(schedule);
+  const FoundPartition& free = fastest_without_cap(pace);
+  if (!costs_.memory_cap_bytes) return StagePartition{PartitionKind::time, free.exact, free.stages};
+  const auto needs = [&](const Stages& stages) {
+    const std::vector<double> bytes = memory_bytes(sums_, schedule, stages);
+    return *std::max_element(bytes.begin(), bytes.end());
+  };
+  if (needs(free.stages) <= *costs_.memory_cap_bytes)
+    return StagePartition{PartitionKind::time, free.exact, free.stages};
+  const StagePartition least = smallest(schedule);
+  if (needs(least.stages) > *costs_.memory_cap_bytes) return std::nullopt;
+  const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
+  const FoundPartition within = fastest_where(pace, &live, {least.stages});
+  return StagePartition{PartitionKind::time, within.exact, within.stages};
+}
+
+}  // namespace penstock

@@ -1,0 +1,165 @@
+#include "penstock/runtime/schedule_cache.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+/// The part of `schedule` that concerns the first `micro_batches`. What depends on fewer micro-batches cannot wait for
+/// more than before, so a schedule that is live stays live.
+Schedule restricted(const Schedule& schedule, int micro_batches) {
+  Schedule part = schedule;
+  part.micro_batches = micro_batches;
+  const MicroBatch last(micro_batches - 1);
+  for (Order& order : part.orders) {
+    std::erase_if(order, [&](const Instruction& i) { return is_compute(i.op()) && i.first() > last; });
+    for (Instruction& i : order)
+      if (i.last() > last) i = Instruction::fused_weight_grad(i.stage(), i.first(), last);
+  }
+  return part;
+}
+
+/// The same placement, forward instructions only, in the order of the training schedule's forward instructions.
+Schedule forward_part(const Schedule& schedule) {
+  Schedule part = schedule;
+  part.name = "forward-only";
+  for (Order& order : part.orders) {
+    std::erase_if(order, [](const Instruction& i) { return i.op() != Op::forward; });
+    // Without the other half of its pair an F is a plain one.
+    for (Instruction& i : order) i = Instruction::compute(Op::forward, i.stage(), i.micro_batch());
+  }
+  return part;
+}
+
+bool names_a_file(const std::string& schedule) { return schedule.find_first_of("./") != std::string::npos; }
+
+}  // namespace
+
+CompiledSchedule::CompiledSchedule(Schedule lowered, Links links)
+    : schedule(std::move(lowered)), dependencies(schedule, std::move(links)) {
+  for (const Order& order : schedule.orders) programs.emplace_back(order, dependencies);
+}
+
+ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request) {
+  const PipelineOptions& options = request.options;
+  const int wanted = options.micro_batches;
+  require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
+  tuning_.costs = options.costs.value_or(tuning_.costs);
+  tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
+  if (options.custom) {
+    source_ = options.custom->name.empty() ? "custom" : options.custom->name;
+    take(*options.custom, say("the schedule '", source_, "'"));
+  } else if (names_a_file(options.schedule)) {
+    source_ = options.schedule;
+    take(load_schedule(source_), say("schedule file '", source_, "'"));
+  } else {
+    source_ = options.schedule.empty() ? std::string(default_schedule(options.chunks)) : options.schedule;
+    generator_ = &find_generator(source_);
+    instructions_ = generate(source_, shape(wanted), tuning_);
+  }
+  require<ScheduleError>(!instructions_.is_forward_only(), "schedule '", source_,
+                         "' has no backward instructions: it cannot train");
+  training_ = compute_instructions(wanted);
+}
+
+void ScheduleCache::take(const Schedule& given, const std::string& what) {
+  instructions_ = strip(given);
+  const int ranks = instructions_.rank_count();
+  const int wanted = request_.options.micro_batches;
+  const int chunks = request_.options.chunks;
+  require<ConfigError>(ranks == request_.ranks, what, " is for ", ranks, " ranks, but the pipeline has ",
+                       request_.ranks, " stages: ask for ", ranks, " stages, or take another one");
+  require<ConfigError>(instructions_.micro_batches == wanted, what, " is for ", instructions_.micro_batches,
+                       " micro-batches, but the pipeline is asked for ", wanted, ": ask for ",
+                       instructions_.micro_batches, ", or take another one");
+  require<ConfigError>(chunks == 0 || chunks * ranks == instructions_.stage_count(), what, " has ",
+                       instructions_.stage_count(), " stages on ", ranks, " ranks, but the pipeline is asked for ",
+                       chunks, " chunks on each: leave the chunks out");
+  validate(instructions_).require_ok(instructions_);
+}
+
+ScheduleShape ScheduleCache::shape(int micro_batches) const {
+  int chunks = request_.options.chunks;
+  if (chunks == 0) chunks = generator_ ? generator_->default_chunks : instructions_.stage_count() / request_.ranks;
+  return {.ranks = request_.ranks, .micro_batches = micro_batches, .chunks = chunks};
+}
+
+Schedule ScheduleCache::compute_instructions(int micro_batches) const {
+  Schedule instructions = instructions_;
+  if (micro_batches != instructions_.micro_batches)
+    instructions =
+        generator_ ? generate(source_, shape(micro_batches), tuning_) : restricted(instructions_, micro_batches);
+  if (!is_fused()) return instructions;
+  FuseOptions fusing;
+  if (const auto limit = request_.options.memory_limit) {
+    require_within_limit(instructions, *limit, smallest_fuse_limit(instructions));
+    fusing.activation_limit = activation_limit(instructions, *limit);
+  }
+  return fuse_w(instructions, fusing);
+}
+
+// Its messages in place, proven, within the generator's promise (which fused W's do not keep) and the user's limit.
+std::shared_ptr<CompiledSchedule> ScheduleCache::proven(Schedule lowered) const {
+  const bool is_promised = generator_ && !is_fused();
+  ValidateOptions options{.links = links_, .activation_bound = std::nullopt};
+  if (is_promised) options.activation_bound = generator_->activation_bound(shape(lowered.micro_batches), tuning_);
+  const Validation verdict = validate(lowered, options);
+  verdict.require_ok(lowered);
+  if (request_.options.memory_limit && !(is_promised && generator_->fits_limit))
+    require_within_limit(lowered, *request_.options.memory_limit, verdict.peak_activations);
+  auto plan = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
+  plan->peak_activations = verdict.peak_activations;
+  return plan;
+}
+
+std::shared_ptr<const CompiledSchedule> ScheduleCache::for_training(int micro_batches, StepPart part) {
+  auto& plan = known_[{part, micro_batches}];
+  if (plan) return plan;
+  if (part != StepPart::whole) return plan = part_of(*for_training(micro_batches), part);
+  return plan = micro_batches > 0 ? training_plan(micro_batches) : plan_without_samples();
+}
+
+std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSchedule& whole, StepPart part) const {
+  const auto belongs = [part](Op op) {
+    if (part == StepPart::reduce) return op == Op::reduce;
+    return part == StepPart::update ? op == Op::norm || op == Op::step : !is_step_wide(op);
+  };
+  Schedule instructions = whole.schedule;
+  for (Order& order : instructions.orders) std::erase_if(order, [&](const Instruction& i) { return !belongs(i.op()); });
+  auto plan = std::make_shared<CompiledSchedule>(std::move(instructions), links_);
+  plan->peak_activations = whole.peak_activations;
+  return plan;
+}
+
+std::shared_ptr<const CompiledSchedule> ScheduleCache::training_plan(int micro_batches) const {
+  const PipelineOptions& options = request_.options;
+  return proven(lower(compute_instructions(micro_batches), links_,
+                      {.reduce = reduce_,
+                       .norm = options.clip_norm.has_value() || options.precision == Precision::fp16,
+                       .step = true}));
+}
+
+// A replica whose share is empty still takes part in what belongs to the whole step.
+std::shared_ptr<const CompiledSchedule> ScheduleCache::plan_without_samples() {
+  Schedule tail = for_training(1)->schedule;
+  tail.micro_batches = 0;
+  for (Order& order : tail.orders) std::erase_if(order, [](const Instruction& i) { return !is_step_wide(i.op()); });
+  auto plan = std::make_shared<CompiledSchedule>(std::move(tail), links_);
+  plan->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
+  return plan;
+}
+
+std::shared_ptr<const CompiledSchedule> ScheduleCache::for_forward(int micro_batches) {
+  auto& plan = known_forward_[micro_batches];
+  if (plan) return plan;
+  const Schedule compute_instructions = forward_part(restricted(training_, micro_batches));
+  Schedule lowered = lower(compute_instructions, links_, {.reduce = false, .step = false});
+  if (micro_batches > 0) validate(lowered, {.links = links_, .activation_bound = std::nullopt}).require_ok(lowered);
+  auto made = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
+  made->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
+  return plan = std::move(made);
+}
+
+}  // namespace penstock

@@ -1,0 +1,136 @@
+#include "penstock/schedule/validate.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/replay.h"
+#include "penstock/schedule/timeline_grid.h"
+#include "penstock/schedule/violation.h"
+
+namespace penstock {
+namespace {
+
+Validation fail(std::string reason, std::optional<GridCell> cell) {
+  return {.ok = false, .reason = std::move(reason), .cell = cell, .peak_activations = {}};
+}
+Validation fail(Violation fault) { return fail(std::move(fault.reason), fault.cell); }
+
+/// The instruction that gives `event`, as a cell; none when no instruction of `schedule` does.
+std::optional<GridCell> giver(const Schedule& schedule, const Dependencies& dependencies, std::size_t event) {
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k) {
+      bool gives = false;
+      dependencies.for_each_given(schedule.orders[rank][k],
+                                  [&](const Event& given) { gives = gives || dependencies.index(given) == event; });
+      if (gives) return GridCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)};
+    }
+  return std::nullopt;
+}
+
+/// The instruction that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
+std::optional<GridCell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress,
+                                 std::size_t event) {
+  const std::optional<GridCell> cell = giver(schedule, dependencies, event);
+  if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
+  const Instruction& instruction = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
+  if (!is_receive(instruction.op())) return cell;
+  std::size_t sent = event;
+  dependencies.for_each_predecessor(instruction, [&](const Event& needed) { sent = dependencies.index(needed); });
+  return giver(schedule, dependencies, sent);
+}
+
+/// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock, and its cell is
+/// on it.
+Violation deadlock(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress) {
+  const auto instruction_at = [&](const GridCell& cell) {
+    return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
+  };
+  std::size_t rank = 0;
+  while (static_cast<std::size_t>(progress.reached[rank]) == schedule.orders[rank].size()) ++rank;
+
+  constexpr std::size_t told = 6;
+  std::vector<bool> seen(schedule.orders.size(), false);
+  GridCell stuck{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
+  std::string reason = say("deadlock: rank ", rank, " is at ", instruction_at(stuck));
+  for (std::size_t told_ranks = 0; !seen[rank]; ++told_ranks) {
+    seen[rank] = true;
+    const std::optional<GridCell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
+    if (!needed) return {reason + ", which needs what no instruction gives", stuck};
+    stuck = {needed->rank, progress.reached[needed->rank.index()]};
+    if (needed->rank.index() == rank)
+      return {reason + say(", which needs ", instruction_at(*needed), ", later on that rank"), stuck};
+    if (told_ranks < told)
+      reason += say(", which needs ", instruction_at(*needed), " of rank ", needed->rank.value(), ", which is at ",
+                    instruction_at(stuck));
+    else if (told_ranks == told)
+      reason += ", and so on";
+    rank = needed->rank.index();
+  }
+  return {reason, stuck};
+}
+
+struct Activations {
+  std::vector<int> peak;  // per rank
+  std::optional<Violation> exceeded;
+};
+
+/// Counted along each rank's order: how long an instruction takes does not matter.
+Activations count_activations(const Schedule& schedule, const std::optional<std::vector<int>>& bound) {
+  const bool forward_only = schedule.is_forward_only();
+  Activations result;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
+    const Order& order = schedule.orders[rank];
+    int live = 0;
+    int peak = 0;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      const Instruction& instruction = order[k];
+      if (instruction.op() == Op::backward) --live;
+      if (instruction.op() == Op::weight_grad) live -= instruction.micro_batch_count();
+      if (instruction.op() != Op::forward) continue;
+      peak = std::max(peak, ++live);
+      if (bound && live > (*bound)[rank] && !result.exceeded)
+        result.exceeded = Violation{say(to_string(instruction), " makes rank ", rank, " hold ", live,
+                                        " live micro-batches, its bound is ", (*bound)[rank]),
+                                    GridCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)}};
+      if (forward_only) --live;
+    }
+    result.peak.push_back(peak);
+  }
+  return result;
+}
+
+Validation validate_with(const Schedule& schedule, const Dependencies& dependencies, const ValidateOptions& options) {
+  if (auto fault = find_incomplete(schedule, dependencies)) return fail(*std::move(fault));
+  if (auto fault = find_disorder(schedule)) return fail(*std::move(fault));
+  const auto run = [](Rank, int, const Instruction&, double) { return 0.0; };
+  const Reach progress = replay(schedule, dependencies, 0, run);
+  if (!progress.finished) return fail(deadlock(schedule, dependencies, progress));
+  if (options.activation_bound && options.activation_bound->size() != schedule.orders.size())
+    return fail(say("the activation bound is given for ", options.activation_bound->size(), " ranks, there are ",
+                    schedule.orders.size()),
+                {});
+  Activations activations = count_activations(schedule, options.activation_bound);
+  if (activations.exceeded) return fail(*std::move(activations.exceeded));
+  return {.ok = true, .reason = {}, .cell = {}, .peak_activations = std::move(activations.peak)};
+}
+
+}  // namespace
+
+Validation validate(const Schedule& schedule, const ValidateOptions& options) {
+  if (auto fault = find_misplaced(schedule)) return fail(*std::move(fault));
+  try {
+    return validate_with(schedule, Dependencies(schedule, options.links ? *options.links : links_of(schedule)),
+                         options);
+  } catch (const ScheduleError& error) {  // links that no model can have
+    return fail(error.what(), {});
+  }
+}
+
+void Validation::require_ok(const Schedule& schedule) const {
+  if (ok) return;
+  constexpr int columns = 24;
+  throw ScheduleError(reason + "\n" + board(schedule, {.marked = cell, .max_columns = columns}));
+}
+
+}  // namespace penstock

@@ -1,0 +1,296 @@
+#include "penstock/schedule/violation.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+GridCell cell(std::size_t rank, std::size_t position) {
+  return {Rank(static_cast<std::int32_t>(rank)), static_cast<int>(position)};
+}
+
+GridCell end_of(const Schedule& schedule, StageId stage) {
+  const std::size_t rank = schedule.rank_of(stage).index();
+  return cell(rank, schedule.orders[rank].size());
+}
+
+/// `check(instruction, cell)` for every instruction until it returns a fault.
+template <class Check>
+std::optional<Violation> first_violation(const Schedule& schedule, Check&& check) {
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k)
+      if (std::optional<Violation> fault = check(schedule.orders[rank][k], cell(rank, k))) return fault;
+  return std::nullopt;
+}
+
+std::optional<Violation> bad_header(const Schedule& schedule) {
+  const int stages = schedule.stage_count();
+  if (schedule.micro_batches < 1) return Violation{say("m = ", schedule.micro_batches, ": at least 1 is needed"), {}};
+  if (stages < 1 || stages > max_stages)
+    return Violation{say("there are ", stages, " stages: 1..", max_stages, " are possible"), {}};
+  for (StageId s(0); s.value() < stages; s = s.next())
+    if (schedule.rank_of(s).value() < 0 || schedule.rank_of(s).value() >= schedule.rank_count())
+      return Violation{say("stage ", s.value(), " is given to rank ", schedule.rank_of(s).value(), ", but there are ",
+                           schedule.rank_count(), " ranks"),
+                       {}};
+  return std::nullopt;
+}
+
+std::optional<std::string> misplaced(const Schedule& schedule, const Instruction& instruction, Rank rank) {
+  const int stages = schedule.stage_count();
+  const int m = schedule.micro_batches;
+  if (instruction.stage().value() >= stages)
+    return say(to_string(instruction), " names stage ", instruction.stage().value(), ", but the stages are 0..",
+               stages - 1);
+  if (schedule.rank_of(instruction.stage()) != rank)
+    return say(to_string(instruction), " is on rank ", rank.value(), ", but stage ", instruction.stage().value(),
+               " belongs to rank ", schedule.rank_of(instruction.stage()).value());
+  if (instruction.first().value() < 0 || instruction.first() > instruction.last() || instruction.last().value() >= m)
+    return say(to_string(instruction), " names a micro-batch that is not there: they are 0..", m - 1);
+  if (!is_send(instruction.op()) && !is_receive(instruction.op())) return std::nullopt;
+  if (instruction.peer().value() >= stages || !faces_peer(instruction))
+    return say(to_string(instruction), " has no stage at its other end: stage ", instruction.stage().value(), " of ",
+               stages);
+  if (schedule.rank_of(instruction.peer()) == rank)
+    return say(to_string(instruction), " is a message within rank ", rank.value(), ": stages ",
+               instruction.stage().value(), " and ", instruction.peer().value(),
+               " are both there and hand over without one");
+  return std::nullopt;
+}
+
+/// An overlap pair is F, then B or I, with nothing but messages between.
+std::optional<Violation> broken_pair(const Order& order, std::size_t rank) {
+  const Instruction* half = nullptr;
+  const auto fault = [&](const auto&... parts) {
+    return Violation{say(to_string(*half), parts...), cell(rank, static_cast<std::size_t>(half - order.data()))};
+  };
+  for (const Instruction& instruction : order) {
+    if (instruction.overlaps_next()) {
+      if (half) return fault(" overlaps with ", to_string(instruction), ", which begins another pair");
+      half = &instruction;
+      if (instruction.op() != Op::forward) return fault(" is the first half of an overlap: that must be F");
+    } else if (half && !is_send(instruction.op()) && !is_receive(instruction.op())) {
+      if (instruction.op() != Op::backward && instruction.op() != Op::input_grad)
+        return fault(" overlaps with ", to_string(instruction), ": the other half must be B or I");
+      half = nullptr;
+    }
+  }
+  if (half) return fault(" overlaps with nothing");
+  return std::nullopt;
+}
+
+/// A schedule with fewer instructions than this share of its F's has no gap to name, but another header than it should.
+constexpr std::int64_t few_instructions = 8;
+
+std::string stands_twice(const Instruction& instruction) { return say(to_string(instruction), " stands there twice"); }
+
+// What has been seen of one micro-batch on one stage, or on one link between ranks.
+constexpr std::uint8_t seen_f = 1, seen_b = 2, seen_i = 4, seen_w = 8;
+
+std::uint8_t bit_of(Op op) {
+  switch (op) {
+    case Op::forward:
+    case Op::send_forward: return seen_f;
+    case Op::backward:
+    case Op::recv_forward: return seen_b;
+    case Op::input_grad:
+    case Op::send_backward: return seen_i;
+    default: return seen_w;
+  }
+}
+
+/// Marks a compute instruction; tells when it, or what it is a part of, has been marked before.
+std::optional<std::string> mark(std::uint8_t& seen, const Instruction& instruction, MicroBatch micro_batch) {
+  const std::uint8_t bit = bit_of(instruction.op());
+  if (seen & bit)
+    return instruction.is_fused() ? say(to_string(instruction), " repeats the W of micro-batch ", micro_batch.value())
+                                  : stands_twice(instruction);
+  const std::uint8_t parts = seen_i | seen_w;
+  const std::int32_t stage = instruction.stage().value();
+  if (((bit & parts) && (seen & seen_b)) || (bit == seen_b && (seen & parts)))
+    return say(to_string(instruction), ": B of stage ", stage, ", micro-batch ", micro_batch.value(),
+               " stands there whole and in parts (B = I + W)");
+  seen |= bit;
+  return std::nullopt;
+}
+
+std::optional<Violation> missing_compute(const Schedule& schedule, const std::vector<std::uint8_t>& seen) {
+  const bool forward_only = schedule.is_forward_only();
+  const auto m = static_cast<std::size_t>(schedule.micro_batches);
+  for (StageId s(0); s.value() < schedule.stage_count(); s = s.next())
+    for (MicroBatch i(0); i.value() < schedule.micro_batches; i = i.next()) {
+      const std::uint8_t bits = seen[s.index() * m + i.index()];
+      const auto lacks = [&](Op op) {
+        const std::string instruction = to_string(Instruction::compute(op, s, i));
+        return Violation{say(instruction, " is missing on rank ", schedule.rank_of(s).value()), end_of(schedule, s)};
+      };
+      if (!(bits & seen_f)) return lacks(Op::forward);
+      if (forward_only || (bits & seen_b)) continue;
+      if (!(bits & (seen_i | seen_w))) return lacks(Op::backward);
+      if (!(bits & seen_i)) return lacks(Op::input_grad);
+      if (!(bits & seen_w)) return lacks(Op::weight_grad);
+    }
+  return std::nullopt;
+}
+
+std::optional<Violation> missing_messages(const Schedule& schedule, const Dependencies& dependencies,
+                                          const std::vector<std::uint8_t>& seen) {
+  const auto m = static_cast<std::size_t>(schedule.micro_batches);
+  const bool forward_only = schedule.is_forward_only();
+  for (std::size_t lane = 0; lane < dependencies.lane_count(); ++lane) {
+    const Link& link = dependencies.link_of_lane(lane);
+    for (MicroBatch i(0); i.value() < schedule.micro_batches; i = i.next()) {
+      const std::uint8_t bits = seen[lane * m + i.index()];
+      const auto lacks = [&](Op op, StageId at, StageId peer) {
+        return Violation{say(to_string(Instruction::message(op, at, peer, i)), " is missing on rank ",
+                             schedule.rank_of(at).value(), ": link ", to_string(link), " needs it"),
+                         end_of(schedule, at)};
+      };
+      if (!(bits & seen_f)) return lacks(Op::send_forward, link.from, link.to);
+      if (!(bits & seen_b)) return lacks(Op::recv_forward, link.to, link.from);
+      if (forward_only || !link.gradient) continue;
+      if (!(bits & seen_i)) return lacks(Op::send_backward, link.to, link.from);
+      if (!(bits & seen_w)) return lacks(Op::recv_backward, link.from, link.to);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Too few messages to serve all links: told without a table of links times micro-batches, which could be huge.
+std::optional<Violation> too_few_messages(const Schedule& schedule, const Dependencies& dependencies) {
+  std::vector<std::int64_t> sent(dependencies.lane_count(), 0);
+  const auto unserved = [&](const Instruction& instruction, const GridCell&) -> std::optional<Violation> {
+    if (instruction.op() != Op::send_forward) return std::nullopt;
+    if (const auto lane = dependencies.lane(instruction.stage(), instruction.peer())) ++sent[*lane];
+    return std::nullopt;
+  };
+  first_violation(schedule, unserved);
+  for (std::size_t lane = 0; lane < sent.size(); ++lane) {
+    if (sent[lane] >= schedule.micro_batches) continue;
+    const Link& link = dependencies.link_of_lane(lane);
+    // A link that is nearly served has its gap named below, by micro-batch.
+    if (sent[lane] > 0 && schedule.micro_batches / sent[lane] < 8) continue;
+    return Violation{say("link ", to_string(link), " from rank ", schedule.rank_of(link.from).value(), " to rank ",
+                         schedule.rank_of(link.to).value(), " has ", sent[lane], " SEND_F for ", schedule.micro_batches,
+                         " micro-batches"),
+                     end_of(schedule, link.from)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Violation> find_misplaced(const Schedule& schedule) {
+  if (auto fault = bad_header(schedule)) return fault;
+  std::int64_t forwards = 0;
+  auto fault =
+      first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
+        forwards += instruction.op() == Op::forward;
+        if (auto reason = misplaced(schedule, instruction, at.rank)) return Violation{*reason, at};
+        return std::nullopt;
+      });
+  if (fault) return fault;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    if (auto pair = broken_pair(schedule.orders[rank], rank)) return pair;
+  const std::int64_t needed = std::int64_t{schedule.stage_count()} * schedule.micro_batches;
+  const auto instructions = static_cast<std::int64_t>(schedule.instruction_count());
+  if (instructions < needed / few_instructions)
+    return Violation{say("incomplete: ", schedule.stage_count(), " stages x ", schedule.micro_batches,
+                         " micro-batches need ", needed, " F, there are ", forwards),
+                     {}};
+  return std::nullopt;
+}
+
+std::optional<Violation> find_incomplete(const Schedule& schedule, const Dependencies& dependencies) {
+  const bool lowered = schedule.is_lowered();
+  const bool forward_only = schedule.is_forward_only();
+  if (lowered)
+    if (auto fault = too_few_messages(schedule, dependencies)) return fault;
+  const auto m = static_cast<std::size_t>(schedule.micro_batches);
+  std::vector<std::uint8_t> computed(static_cast<std::size_t>(schedule.stage_count()) * m, 0);
+  std::vector<std::uint8_t> carried(lowered ? dependencies.lane_count() * m : 0, 0);
+  std::vector<std::uint8_t> ended(static_cast<std::size_t>(schedule.stage_count()), 0);
+
+  const auto note = [&](const Instruction& instruction) -> std::optional<std::string> {
+    const Op op = instruction.op();
+    if (is_compute(op)) {
+      for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+        if (auto reason = mark(computed[instruction.stage().index() * m + i.index()], instruction, i)) return reason;
+      return std::nullopt;
+    }
+    if (is_step_wide(op)) {
+      const auto bit = static_cast<std::uint8_t>(1u << (static_cast<unsigned>(op) - static_cast<unsigned>(Op::reduce)));
+      if (ended[instruction.stage().index()] & bit) return stands_twice(instruction);
+      if (forward_only) return say(to_string(instruction), " has no gradients to work on: there is no B");
+      ended[instruction.stage().index()] |= bit;
+      return std::nullopt;
+    }
+    const bool at_producer = op == Op::send_forward || op == Op::recv_backward;
+    const StageId from = at_producer ? instruction.stage() : instruction.peer();
+    const StageId to = at_producer ? instruction.peer() : instruction.stage();
+    const auto lane = dependencies.lane(from, to);
+    if (!lane) return say(to_string(instruction), " goes along ", from.value(), ">", to.value(), ", which is no link");
+    const bool gradient = op == Op::send_backward || op == Op::recv_backward;
+    if (gradient && !dependencies.link_of_lane(*lane).gradient)
+      return say(to_string(instruction), " carries a gradient along ", from.value(), ">", to.value(),
+                 ", which has none");
+    std::uint8_t& seen = carried[*lane * m + instruction.micro_batch().index()];
+    if (seen & bit_of(op)) return stands_twice(instruction);
+    seen |= bit_of(op);
+    return std::nullopt;
+  };
+
+  auto fault =
+      first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
+        if (auto reason = note(instruction)) return Violation{*reason, at};
+        return std::nullopt;
+      });
+  if (fault) return fault;
+  if (auto missing = missing_compute(schedule, computed)) return missing;
+  return lowered ? missing_messages(schedule, dependencies, carried) : std::nullopt;
+}
+
+bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
+  if (schedule.is_lowered() && too_few_messages(schedule, dependencies)) return false;
+  std::int64_t needs = 0;
+  const auto stray =
+      first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
+        if (is_step_wide(instruction.op())) needs += schedule.micro_batches;
+        if (instruction.op() == Op::weight_grad) needs += instruction.micro_batch_count();
+        if (!is_send(instruction.op()) && !is_receive(instruction.op())) return std::nullopt;
+        const bool at_producer = instruction.op() == Op::send_forward || instruction.op() == Op::recv_backward;
+        const bool known = dependencies
+                               .lane(at_producer ? instruction.stage() : instruction.peer(),
+                                     at_producer ? instruction.peer() : instruction.stage())
+                               .has_value();
+        return known ? std::nullopt : std::optional(Violation{"stray", at});
+      });
+  return !stray && needs <= 4 * static_cast<std::int64_t>(schedule.instruction_count());
+}
+
+std::optional<Violation> find_disorder(const Schedule& schedule) {
+  struct Last {
+    std::int32_t forward = -1;
+    std::int32_t weight = -1;
+  };
+  std::vector<Last> last(static_cast<std::size_t>(schedule.stage_count()));
+  return first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
+    const bool weight = instruction.op() == Op::backward || instruction.op() == Op::weight_grad;
+    if (!weight && instruction.op() != Op::forward) return std::nullopt;
+    Last& of_stage = last[instruction.stage().index()];
+    std::int32_t& before = weight ? of_stage.weight : of_stage.forward;
+    if (instruction.first().value() < before)
+      return Violation{
+          say(to_string(instruction), " comes after micro-batch ", before, ": ",
+              weight ? "weight gradients must accumulate" : "F must run", " in ascending order on every stage"),
+          at};
+    before = instruction.last().value();
+    return std::nullopt;
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+// What the progress threads of two MPI processes tell each other, and its form on the wire. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/tag.h"
+#include "penstock/transport/wire_buffer.h"
+
+namespace penstock::control_messages {
+
+/// What a buffer is; travels as the MPI tag.
+enum MessageKind { kind_message = 1, kind_question, kind_answer, kind_abort, kind_cancel };
+
+struct Question {
+  std::uint64_t inquiry = 0;
+};
+
+/// Times are ages: clocks of two hosts cannot be compared.
+struct Answer {
+  std::uint64_t inquiry = 0;
+  Position position;
+  std::int64_t since_age_ns = 0;
+  std::int64_t moved_age_ns = 0;
+  std::int32_t waits_for = -1;
+};
+
+template <class T>
+WireBuffer buffer_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  WireBuffer buffer(sizeof(T));
+  std::memcpy(buffer.data(), &value, sizeof(T));
+  return buffer;
+}
+
+template <class T>
+T value_of(const WireBuffer& buffer) {
+  require<TransportError>(buffer.size() >= sizeof(T), "a buffer of ", buffer.size(), " bytes where ", sizeof(T),
+                          " were expected: do all ranks run the same build?");
+  T value;
+  std::memcpy(&value, buffer.data(), sizeof(T));
+  return value;
+}
+
+inline WireBuffer buffer_of(const std::string& text) {
+  WireBuffer buffer(text.size() + 1);
+  std::memcpy(buffer.data(), text.c_str(), text.size() + 1);
+  return buffer;
+}
+
+inline WireBuffer buffer_of(const StepKey& step, const std::string& text) {
+  WireBuffer buffer(sizeof(step) + text.size() + 1);
+  std::memcpy(buffer.data(), &step, sizeof(step));
+  std::memcpy(buffer.data() + sizeof(step), text.c_str(), text.size() + 1);
+  return buffer;
+}
+
+}  // namespace penstock::control_messages

@@ -1,0 +1,487 @@
+#include "penstock/transport/mpi_progress_thread.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/transport/control_messages.h"
+#include "penstock/transport/host_id.h"
+
+namespace penstock {
+namespace {
+
+using namespace control_messages;
+
+/// How long to look without sleeping after something happened, while the own rank sleeps: about as long as it takes to
+/// carry a megabyte there and an answer back. Where ranks share cores this takes time from the others.
+constexpr std::int64_t look_on_own_core_ns = 200'000, look_on_shared_core_ns = 20'000;
+/// Then pauses grow with the time that nothing has happened: what they add to a wait is a small part of it.
+constexpr std::int64_t idle_per_pause = 16;
+/// A poll takes 30 us from what computes on this core. The pauses, shortest and longest:
+struct Pauses {
+  std::int64_t shortest_ns = 0, longest_ns = 0;
+};
+/// While the own rank sleeps, its core is free and a message is urgent.
+constexpr Pauses pauses_urgent{20'000, 200'000};
+/// A long message on its way may need both ends for every part of it.
+constexpr Pauses pauses_under_way{250'000, 500'000};
+/// A rank that computes looks itself when it asks for a letter; a short one is there then.
+constexpr Pauses pauses_idle{2'000'000, 2'000'000};
+constexpr std::size_t long_message = 256 << 10;  // bytes
+constexpr std::chrono::milliseconds flush_time{500};
+/// How long a process that only heard of a failure leaves the one that failed for its own message: the end of the first
+/// process makes the launcher end all others.
+constexpr std::chrono::milliseconds time_for_the_cause{300};
+
+}  // namespace
+
+MpiProgressThread::MpiProgressThread(WaitPolicy patience, std::chrono::milliseconds start_deadline)
+    : patience_(patience) {
+  comm_ = mpi_.open(start_deadline);
+  set_up(start_deadline);
+  number_ = mpi_.add_world([this] { process_ends(); });
+  thread_ = std::thread([this] { run(); });
+}
+
+MpiProgressThread::~MpiProgressThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+  mpi_.close_world(number_, closed_);
+}
+
+// The process ends with this world in the midst of its work: exit() was called.
+void MpiProgressThread::process_ends() {
+  abort(say("rank ", rank_.value(), " ended its process by exit() while its world was open (at ",
+            progress_.read().position.instruction, ")"));
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, 2 * flush_time, [&] { return has_ended_; });
+}
+
+void MpiProgressThread::send(WorldRank to, EncodedMessage letter) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back({to, std::move(letter)});
+  }
+  if (!poll_by_rank()) wake_.notify_one();
+}
+
+bool MpiProgressThread::poll_by_rank() {
+  const std::unique_lock lock(calls_, std::try_to_lock);
+  if (!lock.owns_lock() || mailbox_->aborted()) return false;
+  try {
+    turn();
+  } catch (const std::exception& error) {
+    abort_with(error);
+  }
+  return true;
+}
+
+void MpiProgressThread::look() { poll_by_rank(); }
+
+void MpiProgressThread::ask(WorldRank peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    ask_ = peer;
+  }
+  wake_.notify_one();
+}
+
+std::optional<PeerStatus> MpiProgressThread::status(WorldRank rank) const {
+  if (rank == rank_) return progress_.read();
+  const std::lock_guard lock(mutex_);
+  return statuses_[rank.index()];
+}
+
+void MpiProgressThread::sleep_begins() {
+  rank_sleeps_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    looking_out_ = true;
+  }
+  wake_.notify_one();
+}
+
+void MpiProgressThread::wait_ends() {
+  rank_sleeps_ = false;
+  progress_.wait_ends();
+}
+
+void MpiProgressThread::abort(const std::string& reason) noexcept {
+  if (!mailbox_->abort(reason)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    report_abort_ = true;
+  }
+  wake_.notify_one();
+}
+
+void MpiProgressThread::cancel(const StepKey& step, const std::string& reason) noexcept {
+  if (!mailbox_->cancel(step, reason)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    cancellations_.push_back({step, reason});
+  }
+  wake_.notify_one();
+}
+
+Contact MpiProgressThread::contact(WorldRank rank) const {
+  const std::lock_guard lock(mutex_);
+  return contacts_[rank.index()];
+}
+
+void MpiProgressThread::abort_with(const std::exception& error) {
+  abort(say("rank ", rank_.value(), ": ", error.what()));
+}
+
+void MpiProgressThread::run() {
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // a pause of 20 us would otherwise last 70
+  try {
+    serve();
+    if (!mailbox_->aborted()) close();
+  } catch (const std::exception& error) {
+    abort_with(error);
+  }
+  if (mailbox_->aborted()) spread_abort();
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+  }
+  wake_.notify_all();
+}
+
+void MpiProgressThread::set_up(std::chrono::milliseconds start_deadline) {
+  const std::uint64_t own_host = host_id();
+  MPI_Request hosts_known = MPI_REQUEST_NULL;
+  {
+    const std::lock_guard lock(calls_);
+    check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check_mpi(MPI_Type_contiguous(static_cast<int>(WireBuffer::unit), MPI_BYTE, &block_), "MPI_Type_contiguous");
+    check_mpi(MPI_Type_commit(&block_), "MPI_Type_commit");
+    int rank = 0;
+    check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    rank_ = WorldRank(rank);
+    hosts_.resize(static_cast<std::size_t>(size_));
+    check_mpi(MPI_Iallgather(&own_host, 1, MPI_UINT64_T, hosts_.data(), 1, MPI_UINT64_T, comm_, &hosts_known),
+              "MPI_Iallgather");
+  }
+  mpi_.finish_start(hosts_known, start_deadline);
+  const bool own_core = std::count(hosts_.begin(), hosts_.end(), own_host) <= std::thread::hardware_concurrency();
+  look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
+  if (own_core) patience_.spin = WaitPolicy::spin_on_own_core;
+  mailbox_.emplace(rank_, patience_);
+  statuses_.resize(static_cast<std::size_t>(size_));
+  contacts_.resize(static_cast<std::size_t>(size_));
+}
+
+void MpiProgressThread::serve() {
+  const auto is_over = [this] {
+    const std::scoped_lock lock(calls_, mutex_);
+    return closing_ && queue_.empty() && cancellations_.empty() && sending_.empty() && arriving_.empty();
+  };
+  while (!mailbox_->aborted() && !is_over()) rest(pace_of_round());
+}
+
+MpiProgressThread::Pace MpiProgressThread::pace_of_round() {
+  const std::lock_guard lock(calls_);
+  if (turn()) return Pace::busy;
+  const auto is_long = [](const Transfer& transfer) { return transfer.buffer.size() >= long_message; };
+  const bool is_under_way = std::any_of(sending_.begin(), sending_.end(), is_long) ||
+                            std::any_of(arriving_.begin(), arriving_.end(), is_long);
+  return is_under_way ? Pace::under_way : Pace::idle;
+}
+
+void MpiProgressThread::close() {
+  // From here on nothing of ours is under way, and our rank's thread makes no call; but others may still work, and ask
+  // where we stand.
+  progress_.report(end_position);
+  rank_sleeps_ = true;
+  wait_for_all(/*asks=*/true);
+  if (mailbox_->aborted()) return;
+  // Nobody asks any more. What was asked and answered until now reaches its end before the communicator does.
+  finish_sending(flush_time);
+  wait_for_all(/*asks=*/false);
+  if (mailbox_->aborted()) return;
+  const std::lock_guard lock(calls_);
+  receive_arrived();
+  abandon_transfers();
+  MPI_Type_free(&block_);
+  MPI_Comm_free(&comm_);
+  closed_ = true;
+}
+
+// Until every rank has come to the same place, or the world is aborted.
+void MpiProgressThread::wait_for_all(bool asks) {
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  {
+    const std::lock_guard lock(calls_);
+    check_mpi(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
+  }
+  // Every rank looks after the next one, so that a stopped rank is noticed by one that is done.
+  const WorldRank next((rank_.value() + 1) % size_);
+  std::int64_t begin = steady_now_ns();
+  std::int64_t asked = begin;
+  while (!mailbox_->aborted()) {
+    const Pace pace = pace_of_round();
+    {
+      const std::lock_guard lock(calls_);
+      int done = 0;
+      check_mpi(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done) return;
+    }
+    const std::int64_t now = steady_now_ns();
+    if (now - asked > patience_.poll_every().count()) {
+      if (now - asked > 3 * patience_.poll_every().count()) begin = now;  // this process itself was stopped
+      const std::int64_t unanswered = contact(next).unanswered_ns;
+      const std::int64_t silent = asks ? (unanswered == 0 ? 0 : now - std::max(begin, unanswered)) : now - begin;
+      require<TransportError>(silent < (patience_.deadline + 2 * flush_time).count(), "all work is done here, but ",
+                              WaitChain(*this, next).text(patience_.poll_every() * 2));
+      if (asks) {
+        const std::lock_guard lock(calls_);
+        inquire(next);
+      }
+      asked = now;
+    }
+    rest(pace);
+  }
+}
+
+void MpiProgressThread::finish_sending(std::chrono::nanoseconds at_most) {
+  for (const std::int64_t end = steady_now_ns() + at_most.count(); steady_now_ns() < end;) {
+    const Pace pace = pace_of_round();
+    {
+      const std::lock_guard lock(calls_);
+      if (sending_.empty()) return;
+    }
+    rest(pace);
+  }
+}
+
+void MpiProgressThread::spread_abort() {
+  bool is_own = false;
+  {
+    const std::scoped_lock lock(calls_, mutex_);
+    queue_.clear();
+    cancellations_.clear();
+    is_own = report_abort_;
+  }
+  if (is_own) {
+    try {
+      const std::string reason = mailbox_->aborted().value_or("");
+      const std::lock_guard lock(calls_);
+      for (std::int32_t to = 0; to < size_; ++to)
+        if (WorldRank(to) != rank_) begin_send(WorldRank(to), kind_abort, buffer_of(reason));
+    } catch (const std::exception& error) {
+      warn(say("rank ", rank_.value(), " could not tell the other ranks that it failed: ", error.what()));
+    }
+  }
+  // Messages of before go on meanwhile, ours and those of others: their requests come to an end.
+  const std::int64_t end = steady_now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
+  try {
+    const auto is_told = [&] {
+      const std::lock_guard lock(calls_);
+      return is_own && sending_.empty() && arriving_.empty();
+    };
+    while (!is_told() && steady_now_ns() < end) rest(pace_of_round());
+  } catch (const std::exception&) {
+    // The world has failed already: this adds nothing.
+  }
+  const std::lock_guard lock(calls_);
+  abandon_transfers();
+}
+
+// What MPI could not finish, because a rank no longer answers: cancelled where MPI can do that, and given up.
+void MpiProgressThread::abandon_transfers() {
+  for (auto* transfers : {&sending_, &arriving_})
+    for (Transfer& transfer : std::exchange(*transfers, {})) {
+      int done = 0;
+      if (MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) continue;
+      MPI_Cancel(&transfer.request);
+      MPI_Request_free(&transfer.request);
+      // MPI may still touch its buffer, which is left to the process.
+      static_cast<void>(new WireBuffer(std::move(transfer.buffer)));
+    }
+}
+
+bool MpiProgressThread::turn() {
+  bool busy = send_queued();
+  busy = receive_arrived() || busy;
+  return finish_transfers() || busy;
+}
+
+bool MpiProgressThread::send_queued() {
+  std::deque<SendRequest> queue;
+  std::deque<Cancellation> cancellations;
+  std::optional<WorldRank> peer;
+  {
+    const std::lock_guard lock(mutex_);
+    queue.swap(queue_);
+    cancellations.swap(cancellations_);
+    peer = std::exchange(ask_, std::nullopt);
+  }
+  for (const auto& [to, letter] : queue)
+    begin_send(to, kind_message, encode(letter.tag, letter.message, {buffers_, shapes_.of(letter.tag)}));
+  for (const Cancellation& cancellation : cancellations)
+    for (std::int32_t to = 0; to < size_; ++to)
+      if (WorldRank(to) != rank_)
+        begin_send(WorldRank(to), kind_cancel, buffer_of(cancellation.step, cancellation.reason));
+  if (peer) inquire(*peer);
+  return !queue.empty() || !cancellations.empty();
+}
+
+void MpiProgressThread::begin_send(WorldRank to, int kind, WireBuffer buffer) {
+  const std::size_t blocks = buffer.size() / WireBuffer::unit;
+  require<TransportError>(blocks <= std::numeric_limits<int>::max(), "a message of ", buffer.size(), " bytes to rank ",
+                          to.value(), " is too long for MPI: use smaller micro-batches");
+  Transfer& transfer = sending_.emplace_back(Transfer{std::move(buffer), to});
+  check_mpi(
+      MPI_Isend(transfer.buffer.data(), static_cast<int>(blocks), block_, to.value(), kind, comm_, &transfer.request),
+      "MPI_Isend");
+}
+
+bool MpiProgressThread::receive_arrived() {
+  bool any = false;
+  for (int found = 1; found;) {
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check_mpi(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &handle, &status), "MPI_Improbe");
+    if (!found) break;
+    any = true;
+    int blocks = 0;
+    check_mpi(MPI_Get_count(&status, block_, &blocks), "MPI_Get_count");
+    Transfer transfer{WireBuffer(static_cast<std::size_t>(blocks) * WireBuffer::unit, buffers_),
+                      WorldRank(status.MPI_SOURCE)};
+    if (status.MPI_TAG == kind_message) {
+      // Large ones take a while: others must not wait behind them.
+      check_mpi(MPI_Imrecv(transfer.buffer.data(), blocks, block_, &handle, &transfer.request), "MPI_Imrecv");
+      arriving_.push_back(std::move(transfer));
+    } else {
+      check_mpi(MPI_Mrecv(transfer.buffer.data(), blocks, block_, &handle, MPI_STATUS_IGNORE), "MPI_Mrecv");
+      received(transfer.peer, status.MPI_TAG, std::move(transfer.buffer));
+    }
+  }
+  return any;
+}
+
+bool MpiProgressThread::finish_transfers() {
+  bool any = false;
+  const auto done = [&](Transfer& transfer) {
+    int flag = 0;
+    check_mpi(MPI_Test(&transfer.request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    any = any || flag;
+    return flag != 0;
+  };
+  std::erase_if(sending_, done);
+  const auto first_done =
+      std::stable_partition(arriving_.begin(), arriving_.end(), [&](Transfer& transfer) { return !done(transfer); });
+  // Out of the list first: what one of them says may end in an exception.
+  std::vector<Transfer> arrived(std::make_move_iterator(first_done), std::make_move_iterator(arriving_.end()));
+  arriving_.erase(first_done, arriving_.end());
+  for (Transfer& transfer : arrived) received(transfer.peer, kind_message, std::move(transfer.buffer));
+  return any;
+}
+
+void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
+  switch (kind) {
+    case kind_message: {
+      EncodedMessage letter = decode(std::move(buffer), &shapes_);
+      letter.message.arrived_ns = steady_now_ns();
+      if (!shares_host(from)) letter.message.sent_ns = 0;  // of another clock
+      heard_of(from, &letter.tag);
+      mailbox_->put(from, letter.tag, std::move(letter.message));
+      break;
+    }
+    case kind_question:
+      heard_of(from, nullptr);
+      answer(from, buffer);
+      break;
+    case kind_answer: answered(from, buffer); break;
+    case kind_cancel:
+      mailbox_->cancel(value_of<StepKey>(buffer), reinterpret_cast<const char*>(buffer.data()) + sizeof(StepKey));
+      break;
+    default: mailbox_->abort(std::string(reinterpret_cast<const char*>(buffer.data())));
+  }
+}
+
+void MpiProgressThread::heard_of(WorldRank peer, const Tag* tag) {
+  const std::lock_guard lock(mutex_);
+  Contact& contact = contacts_[peer.index()];
+  contact.heard_ns = steady_now_ns();
+  if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
+  if (const auto step = tag ? step_of(*tag) : std::nullopt)
+    contact.step = std::max(contact.step, static_cast<std::int64_t>(step->step));
+}
+
+void MpiProgressThread::inquire(WorldRank peer) {
+  ++inquiry_;
+  inquired_.clear();
+  question(peer);
+}
+
+void MpiProgressThread::question(WorldRank peer) {
+  inquired_.push_back(peer);
+  if (peer != rank_) {
+    const std::lock_guard lock(mutex_);
+    Contact& contact = contacts_[peer.index()];
+    if (contact.unanswered_ns == 0) contact.unanswered_ns = steady_now_ns();
+  }
+  if (peer != rank_) begin_send(peer, kind_question, buffer_of(Question{inquiry_}));
+}
+
+void MpiProgressThread::answer(WorldRank to, const WireBuffer& asked) {
+  const PeerStatus own = progress_.read();
+  Answer news;
+  news.inquiry = value_of<Question>(asked).inquiry;
+  news.position = own.position;
+  news.since_age_ns = own.heard_ns - own.since_ns;
+  news.moved_age_ns = own.heard_ns - own.moved_ns;
+  if (own.waits_for) news.waits_for = own.waits_for->value();
+  begin_send(to, kind_answer, buffer_of(news));
+}
+
+void MpiProgressThread::answered(WorldRank from, const WireBuffer& buffer) {
+  const auto news = value_of<Answer>(buffer);
+  PeerStatus status{news.position, 0, 0, steady_now_ns(), std::nullopt};
+  status.since_ns = status.heard_ns - news.since_age_ns;
+  status.moved_ns = status.heard_ns - news.moved_age_ns;
+  if (news.waits_for >= 0) status.waits_for = WorldRank(news.waits_for);
+  {
+    const std::lock_guard lock(mutex_);
+    statuses_[from.index()] = status;
+    contacts_[from.index()].heard_ns = status.heard_ns;
+    contacts_[from.index()].unanswered_ns = 0;
+  }
+  // Along the chain of waits, each rank once; what belongs to an older inquiry is news, but no more.
+  const bool current = news.inquiry == inquiry_ && status.waits_for && status.waits_for->value() < size_;
+  if (current && std::find(inquired_.begin(), inquired_.end(), *status.waits_for) == inquired_.end())
+    question(*status.waits_for);
+}
+
+void MpiProgressThread::rest(Pace pace) {
+  const std::int64_t now = steady_now_ns();
+  if (pace == Pace::busy) {
+    busy_ns_ = now;
+    return;
+  }
+  const std::int64_t idle_ns = now - busy_ns_;
+  if (rank_sleeps_ && idle_ns < look_ns_) return;
+
+  const Pauses pauses = rank_sleeps_ ? pauses_urgent : pace == Pace::under_way ? pauses_under_way : pauses_idle;
+  const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
+  std::unique_lock lock(mutex_);
+  const auto has_work = [&] { return !queue_.empty() || !cancellations_.empty() || ask_ || looking_out_; };
+  if (wake_.wait_for(lock, pause, has_work)) busy_ns_ = steady_now_ns();
+  looking_out_ = false;
+}
+
+}  // namespace penstock

@@ -1,0 +1,84 @@
+#include "penstock/transport/wire_buffer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+/// Sizes that differ by less than an eighth share a capacity.
+std::size_t capacity_for(std::size_t bytes) {
+  const std::size_t step = std::max(WireBuffer::unit, std::bit_floor(bytes) / 8);
+  return (bytes + step - 1) / step * step;
+}
+
+std::byte* allocate(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(WireBuffer::unit, bytes));
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+WireBuffer::WireBuffer(std::size_t bytes, std::shared_ptr<WireBufferPool> pool)
+    : size_(std::max(padded(bytes), unit)), memory_(nullptr, Release{}) {
+  const std::size_t capacity = capacity_for(size_);
+  std::byte* memory = pool ? pool->take(capacity) : allocate(capacity);
+  memory_ = {memory, Release{std::move(pool), capacity}};
+  std::memset(memory + bytes, 0, size_ - bytes);
+}
+
+void WireBuffer::Release::operator()(std::byte* memory) const noexcept {
+  if (pool)
+    pool->give_back(memory, capacity);
+  else
+    std::free(memory);
+}
+
+WireBufferPool::~WireBufferPool() { free_down_to(0); }
+
+std::size_t WireBufferPool::free_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return free_bytes_;
+}
+
+std::byte* WireBufferPool::take(std::size_t capacity) {
+  {
+    const std::lock_guard lock(mutex_);
+    used_bytes_ += capacity;
+    most_used_bytes_ = std::max(most_used_bytes_, used_bytes_);
+    if (const auto found = free_.find(capacity); found != free_.end() && !found->second.empty()) {
+      std::byte* memory = found->second.back();
+      found->second.pop_back();
+      free_bytes_ -= capacity;
+      return memory;
+    }
+    free_down_to(most_used_bytes_ - used_bytes_);  // other sizes make space for this one
+  }
+  return allocate(capacity);
+}
+
+void WireBufferPool::give_back(std::byte* memory, std::size_t capacity) noexcept {
+  const std::lock_guard lock(mutex_);
+  used_bytes_ -= capacity;
+  try {
+    free_[capacity].push_back(memory);
+    free_bytes_ += capacity;
+  } catch (const std::bad_alloc&) {
+    std::free(memory);
+  }
+}
+
+void WireBufferPool::free_down_to(std::size_t bytes) {
+  for (auto& [capacity, buffers] : free_)
+    while (free_bytes_ > bytes && !buffers.empty()) {
+      std::free(buffers.back());
+      buffers.pop_back();
+      free_bytes_ -= capacity;
+    }
+}
+
+}  // namespace penstock

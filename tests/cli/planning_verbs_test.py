@@ -1,0 +1,528 @@
+"""The verbs that need no LibTorch, as their user sees them: standard output, standard error, exit code.
+
+Usage: planning_verbs_test.py PENSTOCK TESTS, with the program and the folder of the tests' files.
+"""
+
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+PROGRAM = ""
+TESTS = ""
+
+BOARD = """\
+rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3
+rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .
+"""
+
+SCHED = """\
+penstock schedule 1
+name 1f1b
+ranks 2
+stages 2
+micro_batches 2
+rank_of_stage 0 1
+rank 0: 0F0 0F1 0B0 0B1
+rank 1: 1F0 1B0 1F1 1B1
+"""
+
+# Rank 0 wants B0 before it hands over F1, and rank 1 wants F1 first.
+DEADLOCK = SCHED.replace("0F0 0F1 0B0 0B1", "0F0 0B0 0F1 0B1").replace("1F0 1B0 1F1 1B1", "1F0 1F1 1B0 1B1")
+
+SHAPE = ["--stages", "2", "--micro-batches", "4"]
+
+
+class PlanningVerbs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_program(self, *instructions, program=None, **how):
+        done = subprocess.run([program or PROGRAM, *instructions], cwd=self.folder, text=True,
+                              stdout=how.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, timeout=60, **how)
+        return done.returncode, done.stdout, done.stderr
+
+    def output_of(self, *instructions):
+        code, out, err = self.run_program(*instructions)
+        self.assertEqual((code, err), (0, ""), instructions)
+        return out
+
+    def complaint_of(self, *instructions, code=2):
+        """The one line on standard error, without the program's name."""
+        got, out, err = self.run_program(*instructions)
+        self.assertEqual((got, out), (code, ""), (instructions, err))
+        self.assertTrue(err.startswith("penstock: ") and err.endswith("\n"), err)
+        self.assertEqual(err.count("\n"), 1, err)
+        return err[len("penstock: "):-1]
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(text)
+        return name
+
+    def read(self, name):
+        with open(os.path.join(self.folder, name)) as file:
+            return file.read()
+
+    # The program
+
+    def test_never_sees_libtorch(self):
+        libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+        for heavy in ("libtorch", "libc10", "libmkl", "libmpi"):
+            self.assertNotIn(heavy, libraries)
+
+    def test_help_lists_every_verb(self):
+        out = self.output_of("--help")
+        verbs = [line.split()[0] for line in out.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
+        self.assertEqual(verbs, ["train", "evaluate", "infer", "bench", "schedule", "simulate", "plan", "trace", "launch",
+                                 "doctor"])
+
+    def test_help_of_each_verb_has_an_example(self):
+        for verb in (["schedule"], ["schedule", "show"], ["schedule", "check"], ["schedule", "convert"],
+                     ["schedule", "table"], ["simulate"], ["trace"], ["trace", "report"], ["trace", "svg"]):
+            self.assertIn("Example:\n  penstock " + " ".join(verb[:1]), self.output_of(*verb, "--help"))
+
+    def test_examples_of_help_run(self):
+        self.write("my.sched", SCHED)
+        self.write("1f1b_order.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+        shutil.copy(os.path.join(TESTS, "trace/goldens/trace.json"), self.folder)
+        for verb in (["schedule", "show"], ["schedule", "check"], ["schedule", "convert"], ["schedule", "table"],
+                     ["simulate"], ["trace", "report"], ["trace", "svg"]):
+            example = self.output_of(*verb, "--help").split("Example:\n")[1].split()
+            self.output_of(*example[1:])
+
+    def test_version(self):
+        self.assertRegex(self.output_of("--version"), r"^penstock \d+\.\d+\.\d+\n$")
+
+    def test_missing_and_unknown_verbs(self):
+        self.assertEqual(self.complaint_of(), "which verb? 'penstock' has train, evaluate, infer, bench, schedule, "
+                                              "simulate, plan, trace, launch, doctor; 'penstock --help' tells what they do")
+        self.assertEqual(self.complaint_of("simulte"), "unknown verb 'simulte': did you mean 'penstock simulate'? "
+                                                       "The verbs are train, evaluate, infer, bench, schedule, simulate, plan, "
+                                                       "trace, launch, doctor")
+        self.assertEqual(self.complaint_of("schedule", "chek"), "unknown verb 'chek': did you mean 'penstock schedule "
+                                                                "check'? The verbs are show, convert, check, table")
+
+    def test_flags_that_are_none(self):
+        self.assertIn("unknown flag '--stages': flags stand behind a verb", self.complaint_of("--stages=2"))
+        for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"), (["simulate"], "--stagse", "--stages"),
+                                   (["plan"], "--cots", "--costs"), (["trace", "report"], "--jsn", "--json"),
+                                   (["schedule", "table"], "--chunk", "--chunks")):
+            self.assertEqual(self.complaint_of(*verb, wrong, "2"),
+                             f"unknown flag '{wrong}': did you mean '{right}'? 'penstock {' '.join(verb)} --help' "
+                             "lists all flags")
+        self.assertEqual(self.complaint_of("simulate", "gpipe", "--stages", "two"),
+                         "Could not convert: --stages = two")
+
+    def test_a_full_disk_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            code, _, err = self.run_program("schedule", "show", "gpipe", *SHAPE, stdout=full)
+        self.assertEqual((code, err), (1, "penstock: standard output cannot be written\n"))
+
+    # the way to the runtime program
+
+    def installed_copy(self):
+        os.makedirs(os.path.join(self.folder, "usr/bin"))
+        return shutil.copy(PROGRAM, os.path.join(self.folder, "usr/bin/penstock"))
+
+    def test_a_build_without_libtorch_says_so(self):
+        program = self.installed_copy()
+        for verb in ("train", "evaluate", "infer", "bench", "doctor"):
+            code, out, err = self.run_program(verb, "--help", program=program)
+            self.assertEqual((code, out), (2, ""))
+            self.assertEqual(err, "penstock: this build has no LibTorch (PENSTOCK_TORCH=OFF): the verb '" + verb +
+                             "' is not in it (there is no " + os.path.realpath(self.folder) +
+                             "/usr/libexec/penstock/penstock-runtime)\n")
+
+    def test_the_runtime_program_takes_over_with_the_same_command_line(self):
+        program = self.installed_copy()
+        os.makedirs(os.path.join(self.folder, "usr/libexec/penstock"))
+        # A runtime program that shows the files it is given: here "train", which is empty, and its own command line.
+        shutil.copy(shutil.which("cat"), os.path.join(self.folder, "usr/libexec/penstock/penstock-runtime"))
+        self.write("train", "")
+        code, out, err = self.run_program("train", "/proc/self/cmdline", program=program)
+        self.assertEqual((code, out, err), (0, program + "\0train\0/proc/self/cmdline\0", ""))
+
+    def test_a_runtime_program_that_does_not_start_is_a_failure(self):
+        program = self.installed_copy()
+        os.makedirs(os.path.join(self.folder, "usr/libexec/penstock"))
+        self.write("usr/libexec/penstock/penstock-runtime", "not a program")
+        code, _, err = self.run_program("doctor", program=program)
+        self.assertEqual(code, 1)
+        self.assertIn("penstock-runtime: cannot be started: Permission denied", err)
+
+    # schedule
+
+    def test_show(self):
+        self.assertEqual(self.output_of("schedule", "show", "--schedule", "1f1b", *SHAPE), BOARD)
+        self.assertEqual(self.output_of("schedule", "show", "1f1b", *SHAPE), BOARD)
+
+    def test_convert(self):
+        shape = ["--stages", "2", "--micro-batches", "2"]
+        self.assertEqual(self.output_of("schedule", "convert", "1f1b", *shape), SCHED)
+        self.assertEqual(self.output_of("schedule", "convert", "1f1b", *shape, "--format", "csv-comms"),
+                         "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                         "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n")
+        lowered = self.output_of("schedule", "convert", "1f1b", *shape, "--lowered")
+        self.assertIn("rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP", lowered)
+
+    def test_forms_read_each_other(self):
+        for form in ("sched", "csv"):
+            name = "order." + form
+            self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", form, "--output", name),
+                             "")
+            self.assertEqual(self.output_of("schedule", "show", name), BOARD)
+
+    def test_check(self):
+        self.assertEqual(self.output_of("schedule", "check", "--schedule", "1f1b", *SHAPE),
+                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions with messages and step; "
+                         "live activations at most 2 1 per rank, in micro-batches of a whole rank\n")
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
+        self.assertEqual(self.output_of("schedule", "check", "x.sched"),
+                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions; live activations at most 2 1 per "
+                         "rank, in micro-batches of a whole rank\n")
+
+    def test_check_show_and_simulate_count_live_activations_alike(self):
+        # A chunk's micro-batch is half of one here: check said 6 6 6 where the picture said 3.
+        zb_v = ("zb-v", "--stages", "3", "--micro-batches", "6")
+        self.assertIn("; live activations at most 3 3 3 per rank, in micro-batches of a whole rank\n",
+                      self.output_of("schedule", "check", *zb_v))
+        self.assertIn("; at most 3 live activations on a rank, in micro-batches of a whole rank<",
+                      self.output_of("schedule", "show", *zb_v, "--format", "svg"))
+        self.assertEqual([line.split()[-1] for line in self.output_of("simulate", *zb_v).splitlines()[2:5]],
+                         ["3.00"] * 3)
+
+    def test_check_tells_what_was_normalised(self):
+        self.write("backwards.csv", "0F0,0F1,0B1,0B0\n")
+        out = self.output_of("schedule", "check", "backwards.csv")
+        self.assertRegex(out, r"^ok: backwards, 1 ranks, .*\nnote: .*")
+
+    def test_check_shows_the_board_of_a_deadlock(self):
+        self.write("stuck.sched", DEADLOCK)
+        code, out, err = self.run_program("schedule", "check", "stuck.sched")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("deadlock", err.splitlines()[0])
+        self.assertRegex(err, r"rank 0 \| .*>0B0<")
+
+    def test_a_file_and_flags_that_contradict_it(self):
+        self.write("x.sched", SCHED)
+        self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--stages", "3"),
+                         "x.sched has 2 pipeline ranks, but --stages says 3: leave --stages out or give 2")
+        self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--micro-batches", "3"),
+                         "x.sched has 2 micro-batches, but --micro-batches says 3: leave --micro-batches out or give 2")
+        self.assertEqual(self.complaint_of("schedule", "show", "x.sched", "--chunks", "2"),
+                         "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each: leave --chunks out")
+        self.output_of("schedule", "show", "x.sched", "--stages", "2", "--micro-batches", "2", "--chunks", "1")
+
+    def test_schedules_that_are_not_there(self):
+        self.assertEqual(self.complaint_of("schedule", "show", *SHAPE), "which schedule? Give --schedule NAME or FILE")
+        self.assertTrue(self.complaint_of("schedule", "show", "gpip", *SHAPE)
+                        .startswith("no schedule is called 'gpip': there are "))
+        self.assertEqual(self.complaint_of("schedule", "show", "./gpipe"),
+                         "./gpipe: cannot be opened; a schedule file is expected there")
+        self.write("x.sched", SCHED.replace("0F1", "0Q1"))
+        self.assertTrue(self.complaint_of("schedule", "show", "x.sched").startswith("x.sched: line 7, column 14: "))
+
+    def test_shapes_that_cannot_be(self):
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe"),
+                         "schedule 'gpipe' needs --stages P and --micro-batches M: both are missing")
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", "--stages", "2"),
+                         "schedule 'gpipe' needs --stages P and --micro-batches M: --micro-batches is missing")
+        self.assertIn("0 micro-batches", self.complaint_of("simulate", "gpipe", "--stages", "2", "--micro-batches", "0"))
+        self.assertIn("-1 ranks", self.complaint_of("schedule", "check", "gpipe", "--stages", "-1", "--micro-batches",
+                                                    "2"))
+        self.assertIn("chunk", self.complaint_of("schedule", "check", "gpipe", *SHAPE, "--chunks", "2"))
+
+    def test_formats_and_outputs_that_cannot_be(self):
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--format", "png"),
+                         "--format: png not in {board,csv,csv-comms,sched,svg,html,json}")
+        self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--output", "no/such/file"),
+                         "no/such/file: there is no such folder; make it first")
+
+    def test_pictures(self):
+        svg = self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1,2")
+        self.assertTrue(xml.etree.ElementTree.fromstring(svg).tag.endswith("svg"))
+        self.assertIn("<title>1F0: 1 to 3</title>", svg)
+        self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", "svg", "--cost-f", "1,2",
+                                        "--output", "x.svg"), "")
+        self.assertEqual(self.read("x.svg"), svg)
+        page = self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "html")
+        data = page.split('id="schedule">')[1].split("</script>")[0]
+        self.assertEqual(json.loads(data), json.loads(self.output_of("schedule", "show", "1f1b", *SHAPE, "--format",
+                                                                     "json")))
+
+    def test_pictures_of_the_documentation_are_what_is_drawn(self):
+        folder = os.path.join(TESTS, "../docs/pictures")
+        with open(os.path.join(folder, "README.md")) as file:
+            commands = [line.split() for line in file if line.startswith("    penstock ")]
+        drawn = [os.path.basename(command[-1]) for command in commands]
+        self.assertEqual(sorted(drawn), sorted(name for name in os.listdir(folder) if name.endswith(".svg")))
+        for command, name in zip(commands, drawn):
+            with open(os.path.join(folder, name)) as file:
+                self.assertEqual(self.output_of(*command[1:-2]), file.read(), "run it again: " + " ".join(command))
+
+    def test_drawings_and_figures_of_the_documentation_are_what_is_printed(self):
+        with open(os.path.join(TESTS, "../docs/schedules.md")) as file:
+            lines = file.read().splitlines()
+        generators = set()
+        for place, line in enumerate(lines):
+            if not line.startswith("    $ penstock "):
+                continue
+            told = [further[4:] for further in itertools.takewhile(lambda text: text.startswith("    "),
+                                                                   lines[place + 1:])]
+            command = line[len("    $ penstock "):].split()
+            self.assertEqual(self.output_of(*command).splitlines(), told, "run it again: " + line.strip())
+            if command[:2] == ["schedule", "show"]:
+                generators.add(command[2])
+        table = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8")
+        self.assertEqual(generators, {row.split()[0] for row in table.splitlines()[1:]}, "each has its drawing")
+
+    def test_foreign_schedules_are_drawn(self):
+        folder = os.path.join(TESTS, "schedule/torch_csv")
+        for name in sorted(os.listdir(folder)):
+            made = json.loads(self.output_of("schedule", "show", os.path.join(folder, name), "--format", "json"))
+            svg = self.output_of("schedule", "show", os.path.join(folder, name), "--format", "svg")
+            boxes = [slot for slot in made["slots"] if slot["end"] > slot["begin"]]
+            self.assertEqual(svg.count("<title>"), len(boxes), name)
+
+    def test_json_begins_with_its_form(self):
+        made = json.loads(self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "json", "--cost-update", "1"))
+        self.assertEqual(list(made.items())[:3], [("format", "penstock schedule"), ("version", 1), ("name", "1f1b")])
+        self.assertEqual(made["makespan"], 16)
+        self.assertEqual(made["slots"][-1], {"rank": 1, "word": "1STEP", "op": "STEP", "stage": 1, "begin": 13,
+                                             "end": 14, "needs": [10, 12, 14, 16]})
+
+    def test_a_schedule_that_cannot_run_is_not_drawn_in_time(self):
+        self.write("stuck.sched", DEADLOCK)
+        for form in ("svg", "html", "json"):
+            code, out, err = self.run_program("schedule", "show", "stuck.sched", "--format", form)
+            self.assertEqual((code, out), (2, ""))
+            self.assertRegex(err, r"rank 0 \| .*>0B0<")
+        self.assertIn("0B0", self.output_of("schedule", "show", "stuck.sched"), "the board shows how far it gets")
+
+    def test_memory_limit(self):
+        self.assertIn("ok: ", self.output_of("schedule", "check", "gpipe", *SHAPE))
+        self.assertIn("ok: ", self.output_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", "1"))
+        self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
+        for instructions in (["schedule", "check"], ["simulate"], ["schedule", "show", "--format", "svg"]):
+            for schedule in (["gpipe", *SHAPE], ["gpipe.sched"]):
+                code, out, err = self.run_program(*instructions, *schedule, "--memory-limit", "1.5")
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn("holds 4 there: give a limit of 2 or more", err.splitlines()[0])
+            self.output_of(*instructions, "gpipe.sched", "--memory-limit", "2")
+        for bad in ("0", "-1", "nan", "inf"):
+            self.assertTrue(self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad)
+                            .endswith("it is a positive multiple of 1F1B's activations"))
+
+    def test_fused_weight_gradients(self):
+        self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))
+        self.assertIn("rank 0: 0F0 0F1 0I0 0F2 0I1 0W0-1 ", self.output_of("schedule", "convert", "1f1b", *SHAPE,
+                                                                           "--fuse-w=2"))
+        self.assertIn("live activations at most 3 2.5 per rank, in micro-batches of a whole rank; counted in full until "
+                      "W: 4 4\n", self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w"))
+        self.assertIn("; counted in full until W: 3 3\n", self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w",
+                                                                         "--memory-limit", "1.5"))
+        for bad in ("x", "-1", "0", "2x"):
+            self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
+                             ": give a number of micro-batches >= 1, or --fuse-w alone for all")
+
+    def test_a_lowered_file_is_fused_too(self):
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
+        wanted = self.output_of("schedule", "convert", "1f1b", *SHAPE, "--fuse-w=2", "--lowered")
+        self.assertEqual(self.output_of("schedule", "convert", "x.sched", "--fuse-w=2"), wanted)
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", "csv-comms", "--output", "x.csv")
+        fused = self.output_of("schedule", "convert", "x.csv", "--fuse-w=2")
+        self.assertIn(" 0W0-1 ", fused)
+        self.assertNotIn("STEP", fused, "nor has the file one")
+
+    def test_a_fused_file_keeps_its_skip_links_and_what_ends_its_step(self):
+        skip = "".join(("penstock schedule 1\nname skip\nranks 3\nstages 3\nmicro_batches 1\nrank_of_stage 0 1 2\n",
+                        "rank 0: 0F0 0SEND_F0 0SEND_F0>2 0RECV_B0 0RECV_B0<2 0B0 0REDUCE 0NORM 0STEP\n",
+                        "rank 1: 1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1REDUCE 1NORM 1STEP\n",
+                        "rank 2: 2RECV_F0<0 2RECV_F0 2F0 2B0 2SEND_B0>0 2SEND_B0 2REDUCE 2NORM 2STEP\n"))
+        self.write("skip.sched", skip)
+        fused = self.output_of("schedule", "convert", "skip.sched", "--fuse-w")
+        instructions = sorted(fused.replace(":", "").split())
+        expected = sorted(skip.replace(":", "").replace("B0 0REDUCE", "I0 0W0 0REDUCE").replace(" 1B0 ", " 1I0 1W0 ")
+                          .replace(" 2B0 ", " 2I0 2W0 ").split())
+        self.assertEqual(instructions, expected)
+        self.write("stuck.sched", skip.replace("0SEND_F0>2 0RECV_B0", "0RECV_B0 0SEND_F0>2").replace(
+            "1F0 1SEND_F0 1RECV_B0 1B0", "1RECV_B0 1F0 1B0 1SEND_F0"))
+        code, _, err = self.run_program("schedule", "check", "stuck.sched", "--fuse-w")
+        self.assertEqual(code, 2, "what its messages do wrong is not covered up")
+        self.assertIn("deadlock", err.splitlines()[0])
+
+    def test_costs_that_do_not_fit_are_refused_before_anything_is_made(self):
+        told = "there are 3 costs for F and 2 stages: give one for all or one for each"
+        self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
+        for schedule in (["gpipe", *SHAPE], ["zb-auto", *SHAPE], ["gpipe.sched"]):
+            for instructions in (["schedule", "show"], ["schedule", "check"], ["simulate"]):
+                self.assertEqual(self.complaint_of(*instructions, *schedule, "--cost-f", "1,2,3"), told)
+
+    def test_table(self):
+        out = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--format", "markdown")
+        self.assertIn("| 1f1b | 1 | (p-1)(F+I+W) | 27.3 % | 27.3 % | min(m, p) | 4 | 2(p-1)m | 48 |\n", out)
+        board = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--chunks", "2")
+        self.assertEqual(len(board.splitlines()), len(out.splitlines()) - 1, "one line less: the rule of Markdown")
+        self.assertEqual(self.complaint_of("schedule", "table", "--stages", "4"), "--micro-batches is required")
+
+    def test_nothing_half_written_is_left(self):
+        self.write("x.sched", "before")
+
+        def short_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+
+        code, _, err = self.run_program("schedule", "convert", "gpipe", *SHAPE, "--output", "x.sched",
+                                        preexec_fn=short_files)
+        self.assertEqual((code, err), (1, "penstock: x.sched: cannot be written: File too large\n"))
+        self.assertEqual(os.listdir(self.folder), ["x.sched"])
+        self.assertEqual(self.read("x.sched"), "before")
+
+    # simulate
+
+    def test_simulate_as_a_table(self):
+        self.assertEqual(self.output_of("simulate", "1f1b", *SHAPE),
+                         "1f1b: 2 ranks, 2 stages, 4 micro-batches\n"
+                         "rank    busy   idle  peak activations\n"
+                         "   0  12.000  3.000              2.00\n"
+                         "   1  12.000  3.000              1.00\n"
+                         "makespan 15.000, bubble 20.00 %; span 15.000, bubble 20.00 %\n")
+
+    def test_simulate_as_json(self):
+        instructions = ["simulate", "--schedule", "gpipe", "--stages", "4", "--micro-batches", "8", "--cost-f", "18.522",
+                 "--cost-i", "18.086", "--cost-w", "9.337", "--cost-comm", "0.601"]
+        code, out, err = self.run_program(*instructions, "--json", "-")
+        self.assertEqual(code, 0)
+        self.assertIn("makespan", err, "people read on beside it")
+        figures = json.loads(out)
+        self.assertEqual(list(figures), ["schedule", "ranks", "stages", "micro_batches", "makespan", "span",
+                                         "bubble_makespan", "bubble_span", "peak_activations", "peak_contexts", "busy"])
+        # (m + p - 1)(F + I + W) and p - 1 messages each way.
+        self.assertAlmostEqual(figures["makespan"], 11 * (18.522 + 18.086 + 9.337) + 6 * 0.601)
+        self.assertEqual(figures["peak_activations"], [8, 8, 8, 8])
+        self.assertEqual((figures["schedule"], figures["ranks"], figures["stages"], figures["micro_batches"]),
+                         ("gpipe", 4, 4, 8))
+        table = self.output_of(*instructions, "--json", "figures.json")
+        self.assertIn("makespan", table)
+        self.assertEqual(json.loads(self.read("figures.json")), figures)
+
+    def test_simulate_with_a_cost_per_stage(self):
+        out = self.output_of("simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-f", "1,10",
+                             "--cost-update", "100")
+        self.assertIn("makespan 115.000", out)
+
+    def test_simulate_with_a_file_of_costs(self):
+        costs = {"penstock_costs": 1, "forward": [1, 10], "input_grad": [1], "weight_grad": [1], "update": [100]}
+        self.write("costs.json", json.dumps(costs))
+        instructions = ["simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-file", "costs.json"]
+        self.assertIn("makespan 115.000", self.output_of(*instructions))
+        self.assertIn("makespan 106.000", self.output_of(*instructions, "--cost-f", "1"), "a flag goes before the file")
+        self.assertEqual(self.complaint_of("simulate", "1f1b", "--stages", "3", *instructions[4:]),
+                         "there are 2 costs for F and 3 stages: give one for all or one for each")
+        self.write("costs.json", "{}")
+        self.assertEqual(self.complaint_of(*instructions),
+                         "costs.json: the cost file must say \"penstock_costs\": 1 in its one object: "
+                         "docs/schedule_format.md tells the form of costs per stage")
+        self.assertEqual(self.complaint_of(*instructions[:-1], "none.json"),
+                         "none.json: cannot be opened: No such file or directory")
+
+    def test_simulate_reads_files_and_chunks(self):
+        file = os.path.join(TESTS, "schedule/torch_csv/zbv_p4_m8_v2_compute.csv")
+        code, out, _ = self.run_program("simulate", "--schedule", file, "--chunks", "2", "--json", "-", "--cost-f",
+                                        "1,1,1,1,1,1,1,2")
+        figures = json.loads(out)
+        self.assertEqual((code, figures["ranks"], figures["stages"]), (0, 4, 8))
+        self.assertEqual(figures["busy"], [56, 48, 48, 48])
+        self.assertEqual(figures["peak_activations"], [4, 4, 4, 4], "in micro-batches of both chunks")
+
+    def test_simulate_refuses_costs(self):
+        self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-f", "1,x"),
+                         "--cost-f 1,x: cost 2 is 'x', which is no finite number >= 0; write costs as 1.5 or 1,2,1.5")
+        self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-i", "-1")[:31],
+                         "--cost-i -1: cost 1 is '-1', wh")
+        self.assertIn("3 costs for W and 2 stages", self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-w", "1,2,3"))
+        self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-comm", "1,2"),
+                         "--cost-comm 1,2: there are 2 costs, and all messages take the same: give 1")
+
+    def test_simulate_shows_the_board_of_a_deadlock(self):
+        self.write("stuck.sched", DEADLOCK)
+        code, out, err = self.run_program("simulate", "stuck.sched")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn(">0B0<", err)
+
+    # trace
+
+    def test_trace_report(self):
+        out = self.output_of("trace", "report", os.path.join(TESTS, "trace/goldens/trace.json"))
+        self.assertRegex(out, r"^rank  stages  compute .*\n   0       0 .*\n   1       1 .*\n")
+        self.assertRegex(out, r"step 2: measured [0-9.]+ ms, predicted [0-9.]+ ms \(simulated again with the "
+                              r"times of this run's own instructions\)\nbubble: measured .* \(makespan\);")
+        self.assertRegex(out, r"\n(What would help most: .* would save .*|Nothing was found .*)\.\n$")
+
+    def json_report_of(self, *instructions):
+        """The report on standard output; what is for people stands beside it."""
+        code, out, err = self.run_program("trace", "report", *instructions, "--json", "-")
+        self.assertEqual((code, err[:4]), (0, "rank"), err)
+        return json.loads(out)
+
+    def test_trace_report_as_json(self):
+        golden = os.path.join(TESTS, "trace/goldens/trace.json")
+        report = self.json_report_of(golden)
+        self.assertEqual(report["step"], 2)
+        self.assertEqual([rank["stages"] for rank in report["ranks"]], [[0], [1]])
+        for rank in report["ranks"]:
+            parts = sum(value for name, value in rank.items() if name not in ("stages", "total"))
+            self.assertAlmostEqual(parts, rank["total"])
+        saved = [recommendation["saved"] for recommendation in report["advice"]["remedies"]]
+        self.assertEqual(saved, sorted(saved, reverse=True))
+        self.assertEqual(self.output_of("trace", "report", golden, "--json", "report.json"),
+                         self.output_of("trace", "report", golden))
+        self.assertEqual(json.loads(self.read("report.json")), report)
+
+    def test_trace_report_with_costs(self):
+        layers = [{"name": name, "forward": 1, "input_grad": 1, "weight_grad": 1, "activation_bytes": 0,
+                   "parameter_bytes": 0, "boundary_bytes": 0} for name in ("a", "b", "c")]
+        costs = {"penstock_layer_costs": 1, "time_unit": "ms", "ranks": 2, "samples": 4, "micro_batch_size": 1,
+                 "link": {"bytes_per_unit": 0, "latency": 0}, "layers": layers}
+        golden = os.path.join(TESTS, "trace/goldens/trace.json")
+        self.write("costs.json", json.dumps(costs))
+        self.assertRegex(self.complaint_of("trace", "report", golden, "--costs", "costs.json"),
+                         "the trace does not say which layers its stages have")
+        with open(golden) as file:
+            trace = json.load(file)
+        trace["penstock"]["settings"]["layers"] = "a;b,c"
+        self.write("named.json", json.dumps(trace))
+        report = self.json_report_of("named.json", "--costs", "costs.json")
+        kinds = {recommendation["kind"] for recommendation in report["advice"]["remedies"]}
+        self.assertNotIn("even_cut", kinds)
+        trace["penstock"]["settings"]["layer_costs"] = json.dumps(costs, indent=2)
+        self.write("told.json", json.dumps(trace))
+        self.assertEqual(self.json_report_of("told.json"), report)
+
+    def test_trace_svg(self):
+        golden = os.path.join(TESTS, "trace/goldens/trace.json")
+        self.assertEqual(self.output_of("trace", "svg", golden, "--output", "step.svg"), "")
+        self.assertEqual(self.read("step.svg"), self.output_of("trace", "svg", golden))
+        self.assertTrue(xml.etree.ElementTree.fromstring(self.read("step.svg")).tag.endswith("svg"))
+
+    def test_trace_refuses_files(self):
+        self.assertEqual(self.complaint_of("trace", "report"), "trace is required")
+        self.assertEqual(self.complaint_of("trace", "report", "none.json"),
+                         "none.json: cannot be opened: No such file or directory")
+        self.write("other.json", "{}")
+        self.assertEqual(self.complaint_of("trace", "svg", "other.json"),
+                         "other.json: the trace has no penstock: this is no trace that Penstock wrote")
+
+
+if __name__ == "__main__":
+    PROGRAM, TESTS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    unittest.main(argv=sys.argv[:1], verbosity=2)

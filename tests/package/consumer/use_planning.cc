@@ -1,0 +1,20 @@
+// A program that asks about schedules and needs no tensor: does 1F1B take as long as GPipe, and hold less?
+#include <iostream>
+
+#include <penstock/schedule/schedule.h>
+
+namespace ps = penstock;
+
+int main() {
+  const ps::ScheduleShape shape{.ranks = 4, .micro_batches = 8};
+  const ps::Schedule gpipe = ps::lower(ps::generate("gpipe", shape));
+  const ps::Schedule early = ps::lower(ps::generate("1f1b", shape));
+  const ps::Validation verdict = ps::validate(early);
+  verdict.require_ok(early);
+  std::cout << ps::board(early);
+  const double difference =
+      ps::simulate(gpipe, ps::Costs::unit()).makespan - ps::simulate(early, ps::Costs::unit()).makespan;
+  const int held = verdict.peak_activations.at(0);
+  std::cout << "rank 0 holds " << held << " micro-batches, the step is " << difference << " shorter\n";
+  return difference == 0 && held == 4 ? 0 : 1;
+}

@@ -1,0 +1,262 @@
+// One harm at a time, done to schedules that work: validate() rejects exactly what the plain interpreter rejects, and
+// names the right cell. Right is
+//   an instruction that is gone         the end of the list where it is missing, and the instruction
+//   an instruction that is there twice  the later of the two
+//   an instruction on another rank      that instruction
+//   a message that was changed  that instruction, or the later of two where it now repeats another
+//   two instructions that swapped      the first instruction that is out of the ascending order; in a deadlock an instruction that its rank
+//                               stands at and that waits, by way of the others, for itself
+//   an overlap mark, set        that instruction, or the first half of the pair that it stands in; nothing where a B or I of
+//                               no pair comes after an F
+//   an overlap mark, cleared    nothing: what was a pair are two instructions like others
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "penstock/schedule/text.h"
+#include "tests/schedule/plain_interpreter.h"
+#include "tests/schedule/random_schedule.h"
+
+namespace penstock {
+namespace {
+
+struct Working {
+  Schedule schedule;
+  Links links;
+};
+
+Instruction without_mark(const Instruction& instruction) {
+  return Instruction::compute(instruction.op(), instruction.stage(), instruction.micro_batch());
+}
+
+/// Any other harm than one to their marks may tear a pair apart, too: for those, all instructions are instructions like others.
+Schedule unpaired(Schedule schedule) {
+  for (Order& order : schedule.orders)
+    for (Instruction& instruction : order)
+      if (instruction.overlaps_next()) instruction = without_mark(instruction);
+  return schedule;
+}
+
+Working any_generated() {
+  const Generator& generator = generators()[*rc::gen::inRange<std::size_t>(0, generators().size())];
+  const ScheduleShape shape{.ranks = *rc::gen::inRange(2, 5),
+                            .micro_batches = *rc::gen::inRange(2, 6),
+                            .chunks = *rc::gen::inRange(generator.min_chunks, std::min(generator.max_chunks, 3) + 1)};
+  const Schedule schedule = unpaired(generate(generator.name, shape));
+  return {schedule, chain(schedule.stage_count())};
+}
+
+/// A random schedule, or a generator's; of two ranks and two micro-batches or more, so that there is what to harm.
+Working any_working(bool lowered) {
+  const int stages = *rc::gen::inRange(2, 6);
+  const Links links = any_links(stages);
+  Working working{working_schedule(stages, links), links};
+  const std::set<Rank> used(working.schedule.rank_of_stage.begin(), working.schedule.rank_of_stage.end());
+  if (working.schedule.micro_batches < 2 || used.size() < 2 || *rc::gen::arbitrary<bool>()) working = any_generated();
+  if (lowered)
+    working.schedule = lower(working.schedule, working.links,
+                             {.reduce = *rc::gen::arbitrary<bool>(), .norm = *rc::gen::arbitrary<bool>()});
+  return working;
+}
+
+/// Any instruction of any rank; `which` says of what kind.
+template <class Which>
+GridCell any_cell(const Schedule& schedule, Which&& which) {
+  std::vector<GridCell> cells;
+  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
+    for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k)
+      if (which(schedule.orders[rank][k]))
+        cells.push_back({Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)});
+  return cells[*rc::gen::inRange<std::size_t>(0, cells.size())];
+}
+
+Order& order_at(Schedule& schedule, const GridCell& cell) { return schedule.orders[cell.rank.index()]; }
+Order::iterator instruction_at(Schedule& schedule, const GridCell& cell) {
+  return order_at(schedule, cell).begin() + cell.position;
+}
+
+/// The verdict, which the interpreter shares.
+Validation validated(const Working& working) {
+  const Validation verdict = validate(working.schedule, {.links = working.links, .activation_bound = {}});
+  RC_LOG() << write_schedule(working.schedule) << verdict.reason;
+  RC_ASSERT(verdict.ok == Interpreter(working.schedule, working.links).works());
+  return verdict;
+}
+
+void assert_names(const Validation& verdict, const GridCell& cell) {
+  RC_ASSERT(!verdict.ok);
+  RC_ASSERT(verdict.cell.has_value());
+  RC_ASSERT(verdict.cell->rank == cell.rank);
+  RC_ASSERT(verdict.cell->position == cell.position);
+}
+
+bool is_message(const Instruction& instruction) { return is_send(instruction.op()) || is_receive(instruction.op()); }
+
+TEST(ValidateProof, names_where_a_dropped_word_is_missing) {
+  EXPECT_TRUE(rc::check("drop", [] {
+    Working working = any_working(*rc::gen::arbitrary<bool>());
+    const GridCell cell =
+        any_cell(working.schedule, [](const Instruction& instruction) { return !is_step_wide(instruction.op()); });
+    const Instruction instruction = *instruction_at(working.schedule, cell);
+    order_at(working.schedule, cell).erase(instruction_at(working.schedule, cell));
+    const Validation verdict = validated(working);
+    assert_names(verdict, {cell.rank, static_cast<int>(order_at(working.schedule, cell).size())});
+    const Instruction named = is_message(instruction)
+                                  ? instruction
+                                  : Instruction::compute(instruction.op(), instruction.stage(), instruction.first());
+    RC_ASSERT(verdict.reason.starts_with(to_string(named) + " is missing"));
+  }));
+}
+
+TEST(ValidateProof, names_the_later_of_a_word_that_is_there_twice) {
+  EXPECT_TRUE(rc::check("duplicate", [] {
+    Working working = any_working(*rc::gen::arbitrary<bool>());
+    const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
+    const Instruction instruction = *instruction_at(working.schedule, cell);
+    Order& order = order_at(working.schedule, cell);
+    const int place = *rc::gen::inRange(0, static_cast<int>(order.size()) + 1);
+    order.insert(order.begin() + place, instruction);
+    assert_names(validated(working), {cell.rank, place > cell.position ? place : cell.position + 1});
+  }));
+}
+
+TEST(ValidateProof, names_the_word_on_a_rank_that_is_not_its_own) {
+  EXPECT_TRUE(rc::check("move", [] {
+    Working working = any_working(*rc::gen::arbitrary<bool>());
+    const auto ranks = static_cast<std::int32_t>(working.schedule.orders.size());
+    const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
+    const Instruction instruction = *instruction_at(working.schedule, cell);
+    order_at(working.schedule, cell).erase(instruction_at(working.schedule, cell));
+    const Rank rank((cell.rank.value() + *rc::gen::inRange(1, ranks)) % ranks);
+    Order& order = working.schedule.orders[rank.index()];
+    const int place = *rc::gen::inRange(0, static_cast<int>(order.size()) + 1);
+    order.insert(order.begin() + place, instruction);
+    assert_names(validated(working), {rank, place});
+  }));
+}
+
+TEST(ValidateProof, names_a_message_whose_other_end_does_not_know_it) {
+  EXPECT_TRUE(rc::check("break a pair", [] {
+    Working working = any_working(true);
+    const GridCell cell = any_cell(working.schedule, is_message);
+    const Instruction instruction = *instruction_at(working.schedule, cell);
+    std::vector<Instruction> others;
+    for (MicroBatch i(0); i.value() < working.schedule.micro_batches; i = i.next())
+      others.push_back(Instruction::message(instruction.op(), instruction.stage(), instruction.peer(), i));
+    for (StageId peer(0); peer.value() < working.schedule.stage_count(); peer = peer.next())
+      others.push_back(Instruction::message(instruction.op(), instruction.stage(), peer, instruction.micro_batch()));
+    std::erase_if(others, [&](const Instruction& other) { return other == instruction || !faces_peer(other); });
+    const Instruction broken = *rc::gen::elementOf(others);
+    Order& order = order_at(working.schedule, cell);
+    const auto twin = static_cast<int>(std::find(order.begin(), order.end(), broken) - order.begin());
+    *instruction_at(working.schedule, cell) = broken;
+    const bool repeats = twin < static_cast<int>(order.size());
+    assert_names(validated(working), {cell.rank, repeats ? std::max(twin, cell.position) : cell.position});
+  }));
+}
+
+/// After two instructions of one rank have swapped.
+void expect_judged_alike(const Working& working) {
+  Interpreter interpreter(working.schedule, working.links);
+  const Validation verdict = validate(working.schedule, {.links = working.links, .activation_bound = {}});
+  ASSERT_EQ(verdict.ok, interpreter.works()) << write_schedule(working.schedule) << verdict.reason;
+  if (verdict.ok) return;
+  ASSERT_TRUE(verdict.cell.has_value()) << verdict.reason;
+  if (const auto disorder = interpreter.first_disorder()) {
+    ASSERT_EQ(verdict.cell->rank, disorder->rank) << verdict.reason;
+    ASSERT_EQ(verdict.cell->position, disorder->position) << verdict.reason;
+  } else {
+    ASSERT_TRUE(interpreter.waits_for_itself(*verdict.cell)) << write_schedule(working.schedule) << verdict.reason;
+  }
+}
+
+TEST(ValidateProof, names_what_a_swap_brings_to_a_stop) {
+  EXPECT_TRUE(rc::check("swap", [] {
+    Working working = any_working(*rc::gen::arbitrary<bool>());
+    const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
+    Order& order = order_at(working.schedule, cell);
+    std::swap(*instruction_at(working.schedule, cell), order[*rc::gen::inRange<std::size_t>(0, order.size())]);
+    expect_judged_alike(working);
+    RC_ASSERT(!testing::Test::HasFatalFailure());
+  }));
+}
+
+TEST(ValidateProof, agrees_on_every_swap_in_small_schedules) {
+  for (const Generator& generator : generators())
+    for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 2); ++v) {
+      const ScheduleShape shape{.ranks = 3, .micro_batches = 3, .chunks = v};
+      Working working{unpaired(lower(generate(generator.name, shape))), chain(3 * v)};
+      for (Order& order : working.schedule.orders)
+        for (std::size_t a = 0; a < order.size(); ++a)
+          for (std::size_t b = 0; b < a; ++b) {
+            std::swap(order[a], order[b]);
+            expect_judged_alike(working);
+            if (HasFatalFailure()) return;
+            std::swap(order[a], order[b]);
+          }
+    }
+}
+
+/// The instruction that marking the one at `cell` harms; none where that makes a pair.
+std::optional<GridCell> harmed_by_mark(const Order& order, const GridCell& cell) {
+  const auto at = static_cast<std::size_t>(cell.position);
+  for (std::size_t k = at; k-- > 0;) {  // behind the first half of a pair: its other half, or a message between
+    if (order[k].overlaps_next()) return GridCell{cell.rank, static_cast<int>(k)};
+    if (!is_message(order[k])) break;
+  }
+  std::size_t next = at + 1;
+  while (next < order.size() && is_message(order[next])) ++next;
+  const bool is_pair = order[at].op() == Op::forward && next < order.size() &&
+                       (order[next].op() == Op::backward || order[next].op() == Op::input_grad);
+  return is_pair ? std::nullopt : std::optional(cell);
+}
+
+/// After one mark of `working`, at `cell`, is set where there was none and else cleared.
+void expect_judged_alike_but_for_one_mark(Working working, const GridCell& cell) {
+  Instruction& instruction = *instruction_at(working.schedule, cell);
+  const bool clears = instruction.overlaps_next();
+  const auto harmed = clears ? std::nullopt : harmed_by_mark(order_at(working.schedule, cell), cell);
+  instruction = clears ? without_mark(instruction) : instruction.overlapping_next();
+  const Validation verdict = validate(working.schedule, {.links = working.links, .activation_bound = {}});
+  const std::string about = say(to_string(instruction), " of rank ", cell.rank.value(), ": ", verdict.reason);
+  ASSERT_EQ(verdict.ok, Interpreter(working.schedule, working.links).works()) << about;
+  ASSERT_EQ(verdict.ok, !harmed) << about;
+  if (!harmed) return;
+  ASSERT_TRUE(verdict.cell.has_value()) << about;
+  ASSERT_EQ(verdict.cell->rank, harmed->rank) << about;
+  ASSERT_EQ(verdict.cell->position, harmed->position) << about;
+}
+
+TEST(ValidateProof, names_the_word_whose_mark_begins_no_pair) {
+  EXPECT_TRUE(rc::check("mark", [] {
+    Working working = any_working(false);
+    overlap_some(working.schedule);
+    if (*rc::gen::arbitrary<bool>()) working.schedule = lower(working.schedule, working.links);
+    const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
+    RC_LOG() << write_schedule(working.schedule);
+    expect_judged_alike_but_for_one_mark(working, cell);
+    RC_ASSERT(!testing::Test::HasFatalFailure());
+  }));
+}
+
+/// Generated ones, and torch's.
+std::vector<Schedule> schedules_with_pairs() {
+  std::vector<Schedule> schedules{load_schedule(FIXTURES "/torch_csv/dualpipev_p4_m8_v2_compute.csv")};
+  for (const int m : {4, 7}) schedules.push_back(generate("dualpipe-v", {.ranks = 3, .micro_batches = m, .chunks = 2}));
+  return schedules;
+}
+
+TEST(ValidateProof, agrees_on_every_mark_of_schedules_with_pairs) {
+  for (const Schedule& instructions : schedules_with_pairs())
+    for (const Schedule& schedule : {instructions, lower(instructions)}) {
+      ASSERT_NE(schedule, unpaired(schedule)) << schedule.name;
+      for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
+        for (int k = 0; k < static_cast<int>(schedule.orders[rank.index()].size()); ++k) {
+          expect_judged_alike_but_for_one_mark({schedule, chain(schedule.stage_count())}, {rank, k});
+          if (HasFatalFailure()) return;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace penstock

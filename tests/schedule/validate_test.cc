@@ -1,0 +1,210 @@
+#include "penstock/schedule/validate.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/lower.h"
+#include "penstock/schedule/text.h"
+
+namespace penstock {
+namespace {
+
+/// Two stages on two ranks, two micro-batches.
+Schedule lists(const std::string& first, const std::string& second) {
+  return read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\nrank 0:" +
+                       first + "\nrank 1:" + second + "\n");
+}
+
+const std::string good = " 1F0 1B0 1F1 1B1";
+
+struct Finding {
+  Schedule schedule;
+  const char* reason;
+  std::optional<GridCell> cell;
+};
+
+void expect(const Finding& finding, const ValidateOptions& options = {}) {
+  const Validation verdict = validate(finding.schedule, options);
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_EQ(verdict.reason, finding.reason);
+  ASSERT_EQ(verdict.cell.has_value(), finding.cell.has_value()) << verdict.reason;
+  if (!verdict.cell) return;
+  EXPECT_EQ(verdict.cell->rank, finding.cell->rank) << verdict.reason;
+  EXPECT_EQ(verdict.cell->position, finding.cell->position) << verdict.reason;
+}
+
+GridCell cell(int rank, int position) { return {Rank(rank), position}; }
+
+TEST(Validator, accepts_what_works_and_counts_what_it_holds) {
+  const Validation verdict = validate(lists(" 0F0 0F1 0B0 0B1", good));
+  EXPECT_TRUE(verdict.ok);
+  EXPECT_EQ(verdict.reason, "");
+  EXPECT_EQ(verdict.peak_activations, (std::vector<int>{2, 1}));
+  EXPECT_NO_THROW(verdict.require_ok({}));
+}
+
+TEST(Validator, a_split_backward_holds_its_micro_batch_until_W) {
+  EXPECT_EQ(validate(lists(" 0F0 0F1 0I0 0I1 0W0-1", " 1F0 1I0 1F1 1I1 1W0 1W1")).peak_activations,
+            (std::vector<int>{2, 2}));
+}
+
+TEST(Validator, nothing_stays_alive_without_a_backward) {
+  EXPECT_EQ(validate(generate("forward-only", {.ranks = 2, .micro_batches = 3})).peak_activations,
+            (std::vector<int>{1, 1}));
+}
+
+TEST(Validator, complete) {
+  expect({lists(" 0F0 0B0 0B1", good), "0F1 is missing on rank 0", cell(0, 3)});
+  expect({lists(" 0F0 0F1 0B0", good), "0B1 is missing on rank 0", cell(0, 3)});
+  expect({lists(" 0F0 0F1 0B0 0I1", good), "0W1 is missing on rank 0", cell(0, 4)});
+  expect({lists(" 0F0 0F1 0B0 0W1", good), "0I1 is missing on rank 0", cell(0, 4)});
+  expect({lists(" 0F0 0F1", good), "0B0 is missing on rank 0", cell(0, 2)});  // "or nowhere": rank 1 has them
+  expect({lists(" 0F0 0F1 0B0 0B1 0B1", good), "0B1 stands there twice", cell(0, 4)});
+  expect({lists(" 0F0 0F1 0F1 0B0 0B1", good), "0F1 stands there twice", cell(0, 2)});
+  expect({lists(" 0F0 0F1 0B0 0I1 0W0-1", good),
+          "0W0-1: B of stage 0, micro-batch 0 stands there whole and in parts (B = I + W)", cell(0, 4)});
+  expect({lists(" 0F0 0F1 0I0 0W0 0B1 0B0", good),
+          "0B0: B of stage 0, micro-batch 0 stands there whole and in parts (B = I + W)", cell(0, 5)});
+  expect({lists(" 0F0 0F1 0I0 0I1 0W0 0W0-1", good), "0W0-1 repeats the W of micro-batch 0", cell(0, 5)});
+  expect({lists(" 0F0 0F1 0B0 0B1 1F0", good), "1F0 is on rank 0, but stage 1 belongs to rank 1", cell(0, 4)});
+}
+
+TEST(Validator, the_end_of_a_step_comes_once_and_has_gradients) {
+  expect({lists(" 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0STEP 0STEP",
+                " 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"),
+          "0STEP stands there twice", cell(0, 9)});
+  expect({lists(" 0F0 0SEND_F0 0F1 0SEND_F1 0STEP", " 1RECV_F0 1F0 1RECV_F1 1F1"),
+          "0STEP has no gradients to work on: there is no B", cell(0, 4)});
+}
+
+TEST(Validator, words_that_name_what_is_not_there) {
+  Schedule schedule = lists(" 0F0 0F1 0B0 0B1", good);
+  schedule.orders[1][2] = parse_instruction("2F1");
+  expect({schedule, "2F1 names stage 2, but the stages are 0..1", cell(1, 2)});
+  schedule.orders[1][2] = parse_instruction("1F2");
+  expect({schedule, "1F2 names a micro-batch that is not there: they are 0..1", cell(1, 2)});
+  schedule.orders[1][2] = Instruction::message(Op::send_forward, StageId(1), StageId(0), MicroBatch(0));
+  expect({schedule, "1SEND_F0>0 has no stage at its other end: stage 1 of 2", cell(1, 2)});
+  schedule.rank_of_stage[1] = Rank(2);
+  expect({schedule, "stage 1 is given to rank 2, but there are 2 ranks", {}});
+  schedule.micro_batches = 0;
+  expect({schedule, "m = 0: at least 1 is needed", {}});
+  expect({Schedule{"", 1, {}, {}}, "there are 0 stages: 1..65536 are possible", {}});
+}
+
+TEST(Validator, ordered) {
+  expect({lists(" 0F1 0F0 0B0 0B1", good),
+          "0F0 comes after micro-batch 1: F must run in ascending order on every stage", cell(0, 1)});
+  expect({lists(" 0F0 0F1 0B1 0B0", " 1F0 1F1 1B0 1B1"),
+          "0B0 comes after micro-batch 1: weight gradients must accumulate in ascending order on every stage",
+          cell(0, 3)});
+  expect({lists(" 0F0 0F1 0I1 0I0 0W1 0W0", " 1F0 1F1 1B0 1B1"),
+          "0W0 comes after micro-batch 1: weight gradients must accumulate in ascending order on every stage",
+          cell(0, 5)});
+  EXPECT_TRUE(validate(lists(" 0F0 0F1 0I1 0I0 0W0 0W1", " 1F0 1F1 1B0 1B1")).ok);  // I has no order of its own
+}
+
+TEST(Validator, paired) {
+  const std::string receiver = " 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1";
+  const std::string sender = " 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1";
+  EXPECT_EQ(validate(lists(sender, receiver)).reason, "");
+  expect({lists(" 0F0 0SEND_F0 0F1 0RECV_B0 0B0 0RECV_B1 0B1", receiver),
+          "0SEND_F1 is missing on rank 0: link 0>1 needs it", cell(0, 7)});
+  expect({lists(sender, " 1RECV_F0 1F0 1F1 1B0 1SEND_B0 1B1 1SEND_B1"),
+          "1RECV_F1 is missing on rank 1: link 0>1 needs it", cell(1, 7)});
+  expect({lists(sender, " 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1B1 1SEND_B1"),
+          "1SEND_B0 is missing on rank 1: link 0>1 needs it", cell(1, 7)});
+  expect({lists(sender, receiver + " 1SEND_B0"), "1SEND_B0 stands there twice", cell(1, 8)});
+  // A schedule that steps but never sends is not one for a single rank.
+  expect({lists(" 0F0 0F1 0B0 0B1 0STEP", good), "link 0>1 from rank 0 to rank 1 has 0 SEND_F for 2 micro-batches",
+          cell(0, 5)});
+}
+
+TEST(Validator, messages_keep_to_the_links_of_the_model) {
+  const Schedule lowered = lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}));
+  const auto along = [](Links links) { return ValidateOptions{.links = std::move(links), .activation_bound = {}}; };
+  Links skips = chain(3);
+  skips.push_back({StageId(0), StageId(2)});
+  expect({lowered, "link 0>2 from rank 0 to rank 2 has 0 SEND_F for 1 micro-batches", cell(0, 5)}, along(skips));
+  expect({lowered, "1SEND_F0 goes along 1>2, which is no link", cell(1, 2)}, along({{StageId(0), StageId(1)}}));
+  expect({lowered, "1RECV_B0 carries a gradient along 1>2, which has none", cell(1, 3)},
+         along({{StageId(0), StageId(1)}, {StageId(1), StageId(2), false}}));
+  expect({lowered, "link 2>1 does not go forward: values go from an earlier stage to a later one", {}},
+         along({{StageId(2), StageId(1)}}));
+
+  Schedule v =
+      lower(read_schedule("penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 1\nrank_of_stage 0 0\n"
+                          "rank 0: 0F0 1F0 1B0 0B0\n"));
+  v.orders[0].insert(v.orders[0].begin() + 1, parse_instruction("0SEND_F0"));
+  expect(
+      {v, "0SEND_F0 is a message within rank 0: stages 0 and 1 are both there and hand over without one", cell(0, 1)});
+}
+
+TEST(Validator, live) {
+  expect({lists(" 0F0 0B0 0F1 0B1", " 1F0 1F1 1B0 1B1"),
+          "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1F1, which needs 0F1 of rank 0, which is "
+          "at 0B0",
+          cell(0, 1)});
+  expect({lists(" 0F0 0F1 0B0 0B1", " 1B0 1F0 1F1 1B1"),
+          "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1B0, which needs 1F0, later on that rank",
+          cell(1, 0)});
+  // A message is on its way only once its sender comes to it, and is there only where it was asked for.
+  expect({lists(" 0F0 0F1 0SEND_F0 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+                " 1F0 1RECV_F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"),
+          "deadlock: rank 0 is at 0B0, which needs 1SEND_B0 of rank 1, which is at 1F0, which needs 1RECV_F0, later on "
+          "that rank",
+          cell(1, 0)});
+}
+
+TEST(Validator, a_receive_posts_and_lets_its_rank_go_on) {
+  EXPECT_EQ(validate(lists(" 0F0 0SEND_F0 0RECV_B0 0RECV_B1 0F1 0SEND_F1 0B0 0B1",
+                           " 1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1"))
+                .reason,
+            "");
+}
+
+TEST(Validator, bounded) {
+  const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 4});
+  const auto bound = [](std::vector<int> ranks) { return ValidateOptions{.links = {}, .activation_bound = ranks}; };
+  EXPECT_TRUE(validate(schedule, bound({3, 2, 1})).ok);
+  expect({schedule, "1F1 makes rank 1 hold 2 live micro-batches, its bound is 1", cell(1, 1)}, bound({3, 1, 1}));
+  expect({schedule, "the activation bound is given for 2 ranks, there are 3", {}}, bound({3, 2}));
+}
+
+TEST(Validator, broken_overlap_pairs) {
+  Schedule schedule = lists(" 0F0 0F1 0B0 0B1", good);
+  Order& order = schedule.orders[0];
+  order[1] = order[1].overlapping_next();
+  EXPECT_TRUE(validate(schedule).ok);
+  order[0] = order[0].overlapping_next();
+  expect({schedule, "0F0 overlaps with 0F1, which begins another pair", cell(0, 0)});
+  order = {order[0], parse_instruction("0F1"), order[2], order[3]};
+  expect({schedule, "0F0 overlaps with 0F1: the other half must be B or I", cell(0, 0)});
+  order = {parse_instruction("0F0"), parse_instruction("0F1"), parse_instruction("0B0"),
+           parse_instruction("0B1").overlapping_next()};
+  expect({schedule, "0B1 is the first half of an overlap: that must be F", cell(0, 3)});
+}
+
+TEST(Validator, a_header_that_promises_too_much_costs_nothing) {
+  Schedule schedule = lists(" 0F0 0F1 0B0 0B1", good);
+  schedule.micro_batches = 2147483647;
+  expect({schedule, "incomplete: 2 stages x 2147483647 micro-batches need 4294967294 F, there are 4", {}});
+}
+
+TEST(Validation, shows_the_board_with_the_offending_cell) {
+  const Schedule bad = lists(" 0F0 0B0 0F1 0B1", " 1F0 1F1 1B0 1B1");
+  try {
+    validate(bad).require_ok(bad);
+    FAIL() << "accepted";
+  } catch (const ScheduleError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1F1, which needs 0F1 of rank 0, "
+              "which is at 0B0\n"
+              "rank 0 |  0F0    .     |   >0B0<  0F1   0B1\n"
+              "rank 1 |   .    1F0    |    1F1   1B0   1B1\n");
+  }
+}
+
+}  // namespace
+}  // namespace penstock
