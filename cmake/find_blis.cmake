@@ -1,4 +1,4 @@
-# BLIS: products of few rows without a copy of the weights (runtime/no_pack_linear.h). Sets PENSTOCK_FOUND_BLIS and
+# BLIS: products of few rows without a copy of the weights (kernels/no_pack_linear.h). Sets PENSTOCK_FOUND_BLIS and
 # makes the target penstock::blis. The archive, because the shared library bears the names of BLAS and would answer
 # LibTorch's own calls of them.
 find_path(PENSTOCK_BLIS_HEADERS blis.h PATH_SUFFIXES blis-serial blis)

@@ -31,7 +31,7 @@ void show(const ps::Schedule& schedule) {
   std::cout << schedule.name << ": makespan " << simulation.makespan << ", bubble " << std::fixed
             << std::setprecision(1) << 100 * simulation.bubble_makespan << " %, micro-batches that each rank holds ";
   for (const int peak : simulation.peak_contexts) std::cout << peak << " ";
-  std::cout << "\n" << ps::board(schedule) << "\n" << std::defaultfloat << std::setprecision(9);
+  std::cout << "\n" << ps::timeline_grid(schedule) << "\n" << std::defaultfloat << std::setprecision(9);
 }
 
 std::vector<double> train(ps::World& world, const ps::Schedule& schedule) {
@@ -73,7 +73,7 @@ int main(int argc, char** argv) try {
   };
   std::iter_swap(instruction("0F3"), instruction("0I3"));
   std::cout << "\nwith 0F3 and 0I3 swapped: " << ps::validate(swapped).reason << "\n"
-            << ps::board(swapped, {.marked = ps::validate(swapped).cell});
+            << ps::timeline_grid(swapped, {.marked = ps::validate(swapped).cell});
   return equal ? 0 : 1;
 } catch (const std::exception& error) {
   return failed(error);

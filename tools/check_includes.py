@@ -5,6 +5,7 @@
 
 Fails, with one line per finding, when
   * a module includes a module that the table does not allow, or one that stands below it in the table;
+  * units (a header with the source file of its name) include each other in a circle;
   * a file that should be free of LibTorch reaches LibTorch, through however many of our own headers;
   * an included header of ours does not exist;
   * two headers define a class of the same name: the linker keeps one of the two, and who meant the other gets it too;
@@ -29,17 +30,17 @@ CLASS = re.compile(r"^(?:template <.*> )?(?:class|struct|union|enum(?: class| st
 class Module:
     """One row of the table."""
 
-    def __init__(self, name, may_include, public header, torch_free):
+    def __init__(self, name, may_include, header, torch_free):
         self.name = name
         self.may_include = may_include
-        self.public header = public header
+        self.header = header
         self.torch_free = torch_free
 
     def is_torch_free(self, file):
         return self.torch_free == ["all"] or file in self.torch_free
 
 
-def read_rooms(page):
+def read_modules(page):
     """The rows below the line of HEADINGS, by module, in their order."""
 
     def cells(line):
@@ -55,8 +56,8 @@ def read_rooms(page):
         elif cells(line) == HEADINGS:
             inside = True
         elif inside and not set(line) <= set("|- "):
-            name, _, may_include, public header, torch_free = cells(line)
-            modules[name] = Module(name, names(may_include), None if public header == "-" else public header, names(torch_free))
+            name, _, may_include, header, torch_free = cells(line)
+            modules[name] = Module(name, names(may_include), None if header == "-" else header, names(torch_free))
     return modules
 
 
@@ -75,6 +76,32 @@ def ours(include):
     """The path below src/penstock of an included header of ours, else None."""
     first, _, rest = include.partition("/")
     return rest if first == PROJECT else None
+
+
+def unit(file):
+    """A header and the source file of its name are one unit."""
+    return file.rpartition(".")[0]
+
+
+def check_cycles(includes):
+    """One finding for each set of units that reach each other."""
+    reached = {unit(file): set() for file in includes}
+    for file, found in includes.items():
+        reached[unit(file)] |= {unit(ours(name)) for _, name in found if ours(name) in includes} - {unit(file)}
+    direct = {name: set(others) for name, others in reached.items()}
+    seen = set()
+    for name in sorted(direct):
+        below, todo = set(), [name]
+        while todo:
+            for other in direct[todo.pop()] - below:
+                below.add(other)
+                todo.append(other)
+        reached[name] = below
+    for name in sorted(reached):
+        circle = sorted(other for other in reached[name] if name in reached[other])
+        if circle and name not in seen:
+            seen.update(circle)
+            yield "units include each other in a circle: " + ", ".join(circle)
 
 
 def way_to_torch(file, includes):
@@ -102,8 +129,8 @@ def check_table(modules, root):
         for file in module.torch_free:
             if file != "all" and not (root / module.name / file).is_file():
                 yield f"docs/architecture.md: '{module.name}' has no file '{file}'"
-        if module.public header and not (root / module.name / module.public header).is_file():
-            yield f"docs/architecture.md: '{module.name}' has no public header '{module.public header}'"
+        if module.header and not (root / module.name / module.header).is_file():
+            yield f"docs/architecture.md: '{module.name}' has no public header '{module.header}'"
     folders = {path.name for path in root.iterdir() if path.is_dir()}
     for name in sorted(folders - set(names)):
         yield f"{name}/: a module without a row in docs/architecture.md"
@@ -115,8 +142,8 @@ def check_umbrella(modules, includes):
     umbrella = f"{PROJECT}.h"
     shown = {ours(include) for _, include in includes.get(umbrella, [])}
     for module in modules.values():
-        if module.public header and f"{module.name}/{module.public header}" not in shown:
-            yield f"{umbrella}: does not include the public header {module.name}/{module.public header}"
+        if module.header and f"{module.name}/{module.header}" not in shown:
+            yield f"{umbrella}: does not include the public header {module.name}/{module.header}"
 
 
 def check_names(file):
@@ -157,11 +184,12 @@ def check_includes(file, module, includes):
 
 def check(project):
     root = project / "src" / PROJECT
-    modules = read_rooms(project / "docs" / "architecture.md")
+    modules = read_modules(project / "docs" / "architecture.md")
     if not modules:
         return ["docs/architecture.md: no table with the columns " + " | ".join(HEADINGS)]
     includes = read_includes(root)
-    findings = [*check_table(modules, root), *check_umbrella(modules, includes), *check_classes(root)]
+    findings = [*check_table(modules, root), *check_umbrella(modules, includes), *check_classes(root),
+                *check_cycles(includes)]
     for file in includes:
         findings += check_names(file)
         lines = len((root / file).read_text().splitlines())

@@ -7,9 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <penstock/autotune/autotune.h>
 #include <penstock/base/median.h>
 #include <penstock/penstock.h>
-#include <penstock/runtime/profile.h>
 #include <torch/torch.h>
 
 namespace {
@@ -197,7 +197,8 @@ class Grid {
   }
 
   std::unique_ptr<ps::Pipeline> make(const ps::PipelineOptions& options) {
-    auto pipeline = std::make_unique<ps::Pipeline>(world_, *network_, workload_.loss, options);
+    auto pipeline = std::make_unique<ps::Pipeline>(world_, *network_, workload_.loss,
+                                                   ps::autotune(world_, *network_, workload_.loss, options));
     pipeline->optimize_with(optimizer_);
     return pipeline;
   }

@@ -50,24 +50,26 @@ std::int64_t rounds_per_ms() {
 /// A world of two threads, as open_threads makes it, with nothing in its messages.
 struct World {
   struct Watch final : ps::PeerWatch {
-    Watch(World& all, int rank) : world(all), own(all.board[static_cast<std::size_t>(rank)]) {}
+    Watch(World& all, int rank) : world(all), own(all.positions[static_cast<std::size_t>(rank)]) {}
     void wait_begins(ps::WorldRank peer) override { own.wait_begins(peer); }
     void wait_ends() override { own.wait_ends(); }
     void ask(ps::WorldRank) override {}
-    std::optional<ps::PeerStatus> status(ps::WorldRank rank) const override { return world.board[rank.index()].read(); }
+    std::optional<ps::PeerStatus> status(ps::WorldRank rank) const override {
+      return world.positions[rank.index()].read();
+    }
     bool hears_late() const override { return false; }
     World& world;
     ps::Progress& own;
   };
 
-  explicit World(const ps::WaitPolicy& patience) : board(ranks) {
+  explicit World(const ps::WaitPolicy& patience) : positions(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       mailboxes.emplace_back(ps::WorldRank(rank), patience);
       watches.emplace_back(*this, rank);
     }
   }
 
-  std::vector<ps::Progress> board;
+  std::vector<ps::Progress> positions;
   std::deque<ps::Mailbox<std::int64_t>> mailboxes;  // of when a message was put there
   std::deque<Watch> watches;
 };
@@ -82,7 +84,7 @@ struct Handler {
   std::vector<double> hand_overs = {};  // us from a message being there to the waiting rank running again
 
   void begin(const ps::Instruction& instruction) {
-    world.board[static_cast<std::size_t>(rank)].report(ps::position_of(instruction));
+    world.positions[static_cast<std::size_t>(rank)].report(ps::position_of(instruction));
   }
 
   ps::Tag tag_of(const ps::Instruction& instruction) const {

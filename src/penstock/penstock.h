@@ -1,11 +1,14 @@
 // Everything that a program on Penstock needs: the public headers of the modules.
 #pragma once
 
+#include "penstock/autotune/autotune.h"
 #include "penstock/base/base.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/data/data.h"
 #include "penstock/data/dataset.h"
 #include "penstock/data/find_data.h"
+#include "penstock/kernels/kernels.h"
+#include "penstock/layers/precision.h"
 #include "penstock/model/model.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/pipeline.h"
@@ -13,4 +16,5 @@
 #include "penstock/trace/trace.h"
 #include "penstock/train/train.h"
 #include "penstock/transport/transport.h"
+#include "penstock/world/world.h"
 #include "penstock/zoo/zoo.h"

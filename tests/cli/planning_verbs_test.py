@@ -18,7 +18,7 @@ import xml.etree.ElementTree
 PROGRAM = ""
 TESTS = ""
 
-BOARD = """\
+GRID = """\
 rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3
 rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .
 """
@@ -162,8 +162,8 @@ class PlanningVerbs(unittest.TestCase):
     # schedule
 
     def test_show(self):
-        self.assertEqual(self.output_of("schedule", "show", "--schedule", "1f1b", *SHAPE), BOARD)
-        self.assertEqual(self.output_of("schedule", "show", "1f1b", *SHAPE), BOARD)
+        self.assertEqual(self.output_of("schedule", "show", "--schedule", "1f1b", *SHAPE), GRID)
+        self.assertEqual(self.output_of("schedule", "show", "1f1b", *SHAPE), GRID)
 
     def test_convert(self):
         shape = ["--stages", "2", "--micro-batches", "2"]
@@ -179,7 +179,7 @@ class PlanningVerbs(unittest.TestCase):
             name = "order." + form
             self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", form, "--output", name),
                              "")
-            self.assertEqual(self.output_of("schedule", "show", name), BOARD)
+            self.assertEqual(self.output_of("schedule", "show", name), GRID)
 
     def test_check(self):
         self.assertEqual(self.output_of("schedule", "check", "--schedule", "1f1b", *SHAPE),
@@ -243,7 +243,7 @@ class PlanningVerbs(unittest.TestCase):
 
     def test_formats_and_outputs_that_cannot_be(self):
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--format", "png"),
-                         "--format: png not in {board,csv,csv-comms,sched,svg,html,json}")
+                         "--format: png not in {grid,csv,csv-comms,sched,svg,html,json}")
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--output", "no/such/file"),
                          "no/such/file: there is no such folder; make it first")
 
@@ -306,7 +306,7 @@ class PlanningVerbs(unittest.TestCase):
             code, out, err = self.run_program("schedule", "show", "stuck.sched", "--format", form)
             self.assertEqual((code, out), (2, ""))
             self.assertRegex(err, r"rank 0 \| .*>0B0<")
-        self.assertIn("0B0", self.output_of("schedule", "show", "stuck.sched"), "the board shows how far it gets")
+        self.assertIn("0B0", self.output_of("schedule", "show", "stuck.sched"), "the grid shows how far it gets")
 
     def test_memory_limit(self):
         self.assertIn("ok: ", self.output_of("schedule", "check", "gpipe", *SHAPE))
@@ -370,8 +370,8 @@ class PlanningVerbs(unittest.TestCase):
     def test_table(self):
         out = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--format", "markdown")
         self.assertIn("| 1f1b | 1 | (p-1)(F+I+W) | 27.3 % | 27.3 % | min(m, p) | 4 | 2(p-1)m | 48 |\n", out)
-        board = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--chunks", "2")
-        self.assertEqual(len(board.splitlines()), len(out.splitlines()) - 1, "one line less: the rule of Markdown")
+        grid = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--chunks", "2")
+        self.assertEqual(len(grid.splitlines()), len(out.splitlines()) - 1, "one line less: the rule of Markdown")
         self.assertEqual(self.complaint_of("schedule", "table", "--stages", "4"), "--micro-batches is required")
 
     def test_nothing_half_written_is_left(self):

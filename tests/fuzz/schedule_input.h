@@ -14,7 +14,7 @@ inline void use_schedule(const Schedule& schedule) {
   require<InternalError>(read_schedule(write_schedule(schedule)) == schedule, "the text form does not read back");
   const Validation verdict = validate(schedule);
   require<InternalError>(verdict.ok == verdict.reason.empty(), "a verdict without a reason");
-  board(schedule, {.marked = verdict.cell, .max_columns = 40});
+  timeline_grid(schedule, {.marked = verdict.cell, .max_columns = 40});
   try {
     simulate(schedule, {.forward = {1}, .input_grad = {2}, .weight_grad = {1}, .update = {0}, .message = 0.5});
   } catch (const ScheduleError&) {

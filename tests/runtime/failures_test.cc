@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/runtime/gather.h"
+#include "penstock/world/gather.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 

@@ -1,4 +1,4 @@
-#include "penstock/schedule/fill_gaps.h"
+#include "penstock/schedule/generators/fill_gaps.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -26,7 +26,7 @@ GapProblem two_stages() {
 }
 
 TEST(FillGaps, a_gap_as_long_as_w_is_filled) {
-  EXPECT_EQ(board(filled(two_stages(), {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
+  EXPECT_EQ(timeline_grid(filled(two_stages(), {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
             "rank 0 | 0F0 0F1  .  0I0 0F2 0I1 0W0 0I2 0W1 0W2\n"
             "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2\n");
 }
@@ -34,7 +34,7 @@ TEST(FillGaps, a_gap_as_long_as_w_is_filled) {
 TEST(FillGaps, a_forward_that_finds_no_memory_waits_for_a_w) {
   GapProblem problem = two_stages();
   problem.cap.limit = 2;
-  EXPECT_EQ(board(filled(problem, {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
+  EXPECT_EQ(timeline_grid(filled(problem, {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
             "rank 0 | 0F0 0F1  .  0I0 0W0 0F2 0I1 0W1 0I2 0W2\n"
             "rank 1 |  .  1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2\n");
 }

@@ -32,13 +32,13 @@ std::string lists(const Schedule& schedule) {
 }
 
 TEST(Fuse, the_whole_step) {
-  EXPECT_EQ(board(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 4}))),
+  EXPECT_EQ(timeline_grid(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 4}))),
             "rank 0 |  0F0   0F1    .    0I0   0F2   0I1   0F3   0I2    .    0I3  0W0-3\n"
             "rank 1 |   .    1F0   1I0   1F1   1I1   1F2   1I2   1F3   1I3  1W0-3   .\n");
 }
 
 TEST(Fuse, in_groups_of_two_each_behind_the_I_of_its_last) {
-  EXPECT_EQ(board(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 5}), {.group = 2})),
+  EXPECT_EQ(timeline_grid(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 5}), {.group = 2})),
             "rank 0 |  0F0   0F1    .    0I0   0F2   0I1  0W0-1  0F3   0I2   0F4   0I3  0W2-3   .    0I4   0W4\n"
             "rank 1 |   .    1F0   1I0   1F1   1I1  1W0-1  1F2   1I2   1F3   1I3  1W2-3  1F4   1I4   1W4    .\n");
 }

@@ -12,25 +12,25 @@ namespace penstock {
 namespace {
 
 TEST(Generate, interleaved) {
-  EXPECT_EQ(board(generate("interleaved", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
+  EXPECT_EQ(timeline_grid(generate("interleaved", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
             "rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1  .  2B2  .  2B3 0B2 0B3\n"
             "rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .\n");
 }
 
 TEST(Generate, interleaved_without_phases_where_the_groups_are_uneven) {
-  EXPECT_EQ(board(generate("interleaved", {.ranks = 2, .micro_batches = 3, .chunks = 2})),
+  EXPECT_EQ(timeline_grid(generate("interleaved", {.ranks = 2, .micro_batches = 3, .chunks = 2})),
             "rank 0 | 0F0 0F1 0F2 2F0 2F1  .  2B0 2F2 2B1  .  2B2 0B0 0B1 0B2\n"
             "rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .\n");
 }
 
 TEST(Generate, looped_bfs) {
-  EXPECT_EQ(board(generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
+  EXPECT_EQ(timeline_grid(generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
             "rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3  .   .  2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3\n"
             "rank 1 |  .  1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3  .\n");
 }
 
 TEST(Generate, forward_only_over_several_chunks) {
-  EXPECT_EQ(board(generate("forward-only", {.ranks = 2, .micro_batches = 5, .chunks = 2})),
+  EXPECT_EQ(timeline_grid(generate("forward-only", {.ranks = 2, .micro_batches = 5, .chunks = 2})),
             "rank 0 | 0F0 0F1 2F0 2F1 0F2 0F3 0F4 2F2 2F3 2F4  .\n"
             "rank 1 |  .  1F0 1F1 3F0 3F1 1F2 1F3 1F4 3F2 3F3 3F4\n");
 }

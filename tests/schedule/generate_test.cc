@@ -14,22 +14,22 @@ namespace penstock {
 namespace {
 
 TEST(Generate, sequential) {
-  EXPECT_EQ(board(generate("sequential", {.ranks = 2, .micro_batches = 2})),
+  EXPECT_EQ(timeline_grid(generate("sequential", {.ranks = 2, .micro_batches = 2})),
             "rank 0 | 0F0  .   .  0B0 0F1  .   .  0B1\n"
             "rank 1 |  .  1F0 1B0  .   .  1F1 1B1  .\n");
 }
 
 TEST(Generate, gpipe) {
-  EXPECT_EQ(board(generate("gpipe", {.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(timeline_grid(generate("gpipe", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1 0F2 0F3  .   .  0B0 0B1 0B2 0B3\n"
             "rank 1 |  .  1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3  .\n");
 }
 
 TEST(Generate, one_f_one_b) {
-  EXPECT_EQ(board(generate("1f1b", {.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(timeline_grid(generate("1f1b", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3\n"
             "rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .\n");
-  EXPECT_EQ(board(generate("1f1b", {.ranks = 4, .micro_batches = 2})),
+  EXPECT_EQ(timeline_grid(generate("1f1b", {.ranks = 4, .micro_batches = 2})),
             "rank 0 | 0F0 0F1  .   .   .   .   .  0B0  .  0B1\n"
             "rank 1 |  .  1F0 1F1  .   .   .  1B0  .  1B1  .\n"
             "rank 2 |  .   .  2F0 2F1  .  2B0  .  2B1  .   .\n"
@@ -37,7 +37,7 @@ TEST(Generate, one_f_one_b) {
 }
 
 TEST(Generate, forward_only) {
-  EXPECT_EQ(board(generate("forward-only", {.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(timeline_grid(generate("forward-only", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1 0F2 0F3  .\n"
             "rank 1 |  .  1F0 1F1 1F2 1F3\n");
 }

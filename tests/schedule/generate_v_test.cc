@@ -36,28 +36,28 @@ double bubble(std::string_view name, const ScheduleShape& shape, const Costs& co
 }
 
 TEST(GenerateV, zb_v) {
-  EXPECT_EQ("\n" + board(generate("zb-v", shape_of(2, 4))), R"(
+  EXPECT_EQ("\n" + timeline_grid(generate("zb-v", shape_of(2, 4))), R"(
 rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 3W2 0I1 0W1 3F3 3I3 3W3 0I2 0W2 0I3 0W3  .
 rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 1I1 1W1 2F3 2I2 2W2 1I2 2I3 1I3 1W2 2W3 1W3
 )");
 }
 
 TEST(GenerateV, v_half) {
-  EXPECT_EQ("\n" + board(generate("v-half", shape_of(2, 4))), R"(
+  EXPECT_EQ("\n" + timeline_grid(generate("v-half", shape_of(2, 4))), R"(
 rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 0F3 3I2 0I1 0W1 3W2 3F3 3I3 0I2 0W2 0I3 3W3 0W3  .
 rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 1F3 2F3 2I2 1I2 2I3 1I3 2W2 1W2 2W3 1W3
 )");
 }
 
 TEST(GenerateV, v_min) {
-  EXPECT_EQ("\n" + board(generate("v-min", shape_of(2, 4))), R"(
+  EXPECT_EQ("\n" + timeline_grid(generate("v-min", shape_of(2, 4))), R"(
 rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0I0 0W0 3I1 3W1 0F3 0I1 0W1 3F2 3I2 3W2  .  0I2 0W2 3F3 3I3 3W3  .  0I3 0W3
 rank 1 |  .  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 1F3 2I2 1I2 2F3 2W2 1W2  .  2I3 1I3 2W3 1W3
 )");
 }
 
 TEST(GenerateV, dualpipe_v) {
-  EXPECT_EQ("\n" + board(generate("dualpipe-v", shape_of(2, 4))), R"(
+  EXPECT_EQ("\n" + timeline_grid(generate("dualpipe-v", shape_of(2, 4))), R"(
 rank 0 | 0F0  0F1  0F2  3F0  3I0  3W0  3F1  0F3+ 3B1  3F2+ 0B0  3B2  3F3+ 0B1  3B3  0I2  0W2  0I3  0W3
 rank 1 |  .   1F0  2F0  1F1  2F1  1F2  2B0  2F2+ 1B0  1F3+ 2B1  2F3+ 1B1  2B2  1B2  2I3  1I3  2W3  1W3
 )");
@@ -68,7 +68,7 @@ TEST(GenerateV, zb_v_and_dualpipe_v_are_those_of_torch) {
     std::ifstream stream(say(FIXTURES "/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
     const CsvSchedule csv = read_torch_csv(std::string{std::istreambuf_iterator<char>(stream), {}});
     const Schedule ours = generate(name, shape_of(4, 8));
-    EXPECT_EQ(ours.orders, csv.schedule.orders) << name << "\n" << board(ours) << board(csv.schedule);
+    EXPECT_EQ(ours.orders, csv.schedule.orders) << name << "\n" << timeline_grid(ours) << timeline_grid(csv.schedule);
     EXPECT_EQ(ours.rank_of_stage, csv.schedule.rank_of_stage);
   }
 }

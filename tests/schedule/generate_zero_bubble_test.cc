@@ -25,35 +25,36 @@ double idle_time(const Schedule& schedule, const Costs& costs) {
 }
 
 TEST(GenerateZeroBubble, early_one_f_one_b) {
-  EXPECT_EQ(board(generate("1f1b-early", {.ranks = 2, .micro_batches = 4})),
+  EXPECT_EQ(timeline_grid(generate("1f1b-early", {.ranks = 2, .micro_batches = 4})),
             "rank 0 | 0F0 0F1  .  0I0 0W0 0F2 0I1 0W1 0F3 0I2 0W2  .  0I3 0W3\n"
             "rank 1 |  .  1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2 1F3 1I3 1W3  .\n");
 }
 
 TEST(GenerateZeroBubble, zb_h1) {
-  EXPECT_EQ(board(generate("zb-h1", {.ranks = 3, .micro_batches = 4})),
+  EXPECT_EQ(timeline_grid(generate("zb-h1", {.ranks = 3, .micro_batches = 4})),
             "rank 0 | 0F0 0F1 0F2  .   .  0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3\n"
             "rank 1 |  .  1F0 1F1  .  1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3\n"
             "rank 2 |  .   .  2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2W2 2W3\n");
 }
 
 TEST(GenerateZeroBubble, zb_h2) {
-  EXPECT_EQ(board(generate("zb-h2", {.ranks = 3, .micro_batches = 6})),
+  EXPECT_EQ(timeline_grid(generate("zb-h2", {.ranks = 3, .micro_batches = 6})),
             "rank 0 | 0F0 0F1 0F2 0F3 0F4 0I0 0W0 0F5 0I1 0W1 0I2 0W2 0I3 0W3 0I4 0W4 0I5 0W5  .   .\n"
             "rank 1 |  .  1F0 1F1 1F2 1I0 1F3 1I1 1F4 1I2 1W0 1F5 1I3 1W1 1I4 1W2 1I5 1W3 1W4 1W5  .\n"
             "rank 2 |  .   .  2F0 2I0 2F1 2I1 2F2 2I2 2F3 2I3 2F4 2I4 2W0 2F5 2I5 2W1 2W2 2W3 2W4 2W5\n");
 }
 
 TEST(GenerateZeroBubble, zb_auto) {
-  EXPECT_EQ(board(generate("zb-auto", {.ranks = 2, .micro_batches = 4}, {.costs = {}, .memory_limit = 2})),
+  EXPECT_EQ(timeline_grid(generate("zb-auto", {.ranks = 2, .micro_batches = 4}, {.costs = {}, .memory_limit = 2})),
             "rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .\n"
             "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3\n");
 }
 
 TEST(GenerateZeroBubble, without_neighbours_the_words_are_split_all_the_same) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2", "zb-auto"}) {
-    EXPECT_EQ(board(generate(name, {.ranks = 1, .micro_batches = 2})), "rank 0 | 0F0 0I0 0W0 0F1 0I1 0W1\n") << name;
-    EXPECT_EQ(board(generate(name, {.ranks = 2, .micro_batches = 1})),
+    EXPECT_EQ(timeline_grid(generate(name, {.ranks = 1, .micro_batches = 2})), "rank 0 | 0F0 0I0 0W0 0F1 0I1 0W1\n")
+        << name;
+    EXPECT_EQ(timeline_grid(generate(name, {.ranks = 2, .micro_batches = 1})),
               "rank 0 | 0F0  .   .  0I0 0W0\n"
               "rank 1 |  .  1F0 1I0 1W0  .\n")
         << name;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/instruction_text.h"
 #include "penstock/schedule/text.h"
 
 namespace penstock {

@@ -58,7 +58,7 @@ TEST(Validator, words_in_any_order_are_judged_without_harm) {
     const Schedule schedule = any_instructions();
     const Validation verdict = validate(schedule);
     RC_ASSERT(verdict.ok == verdict.reason.empty());
-    board(schedule, {.marked = verdict.cell, .max_columns = *rc::gen::inRange(0, 9)});
+    timeline_grid(schedule, {.marked = verdict.cell, .max_columns = *rc::gen::inRange(0, 9)});
   }));
 }
 

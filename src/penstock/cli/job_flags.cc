@@ -8,12 +8,12 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
-#include "penstock/runtime/profile.h"
 #include "penstock/train/optimizers.h"
 #include "penstock/transport/launch_environment.h"
 
@@ -329,8 +329,11 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   return options;
 }
 
-void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
-  if (flags.schedule != "auto") return;
+void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
+  if (flags.schedule != "auto") {
+    options = autotune(world, network, loss_of(flags.network), options);
+    return;
+  }
   AutoChoice choice =
       choose_by_profile(world, network, loss_of(flags.network), options, {.optimizer = make_optimizer(flags)});
   options = std::move(choice.options);

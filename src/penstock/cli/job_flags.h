@@ -77,9 +77,9 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
 void check_batch_size(const JobFlags& flags);
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
-/// Where the schedule is "auto": measures, decides, and writes what came of it into flags and options, whose sample and
-/// sample_targets are there. Collective. Otherwise nothing.
-void obey_auto(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
+/// autotune() on the options' sample and sample_targets; what the schedule "auto" came to is written into the flags too.
+/// Collective.
+void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
 OptimizerFactory make_optimizer(const JobFlags& flags);
 
 /// Throws ConfigError where --batch-size gives no replica a sample for each of its micro-batches. (A short last batch of

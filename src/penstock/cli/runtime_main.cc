@@ -9,7 +9,7 @@
 #include "penstock/cli/known_verbs.h"
 #include "penstock/cli/rank_error.h"
 #include "penstock/cli/runtime_verbs.h"
-#include "penstock/runtime/reason.h"
+#include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {

@@ -43,7 +43,7 @@ class ScheduleArgument {
   std::string fuse_w_;  // empty: not; "all", or how many micro-batches
 };
 
-/// The schedule as it will run: validated, and with its messages and the optimiser's step. Throws ScheduleError with the board
+/// The schedule as it will run: validated, and with its messages and the optimiser's step. Throws ScheduleError with the grid
 /// and the offending instruction.
 Schedule ready_to_run(const NamedSchedule& named);
 

@@ -103,7 +103,7 @@ int bench_step(BenchFlags& flags) {
   options.sample = {batch.inputs};
   options.sample_targets = batch.targets;
   options.count_bytes = flags.memory;
-  obey_auto(flags.job, world, *model, options);
+  decide_by_measuring(flags.job, world, *model, options);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   pipeline.optimize_with(optimizer);
@@ -138,7 +138,7 @@ int bench_step(BenchFlags& flags) {
 
 struct ScheduleFlags {
   BenchFlags bench;
-  std::string format = "board";
+  std::string format = "grid";
   std::string output = "-";
 };
 
@@ -232,8 +232,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   in_theme(*all, "Output");
   all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
   all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that do not count")->capture_default_str();
-  all->add_option("--format", schedules->format, "board or markdown")
-      ->check(CLI::IsMember({"board", "markdown"}))
+  all->add_option("--format", schedules->format, "grid or markdown")
+      ->check(CLI::IsMember({"grid", "markdown"}))
       ->capture_default_str();
   all->add_option("--output", schedules->output, "where to write; - is standard output")->capture_default_str();
   all->footer("Example:\n  penstock bench schedules --hidden 512x15 --batch-size 256 --micro-batches 8 --stages 2");

@@ -1,6 +1,7 @@
 // `penstock plan --profile`: the layers of a network measured, and the plan that follows.
 #include <CLI/CLI.hpp>
 
+#include "penstock/autotune/profile.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
@@ -9,7 +10,6 @@
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
-#include "penstock/runtime/profile.h"
 
 namespace penstock {
 namespace {

@@ -27,9 +27,9 @@ struct Drawing {
     schedule.add_to(verb);
     verb.add_option(
             "--format", format,
-            "board, sched, csv (compute instructions), csv-comms (with messages), or, with times by costs: svg, html, "
+            "grid, sched, csv (compute instructions), csv-comms (with messages), or, with times by costs: svg, html, "
             "json")
-        ->check(CLI::IsMember({"board", "csv", "csv-comms", "sched", "svg", "html", "json"}))
+        ->check(CLI::IsMember({"grid", "csv", "csv-comms", "sched", "svg", "html", "json"}))
         ->type_name("FORMAT")
         ->capture_default_str();
     add_output(verb, output);
@@ -45,7 +45,7 @@ struct Drawing {
     if (format == "json") return schedule_json(ready_to_run(named), costs);
     Schedule drawn = named.schedule;
     if ((is_lowered || format == "csv-comms") && !drawn.is_lowered()) drawn = lower(drawn);
-    if (format == "board") return board(drawn);
+    if (format == "grid") return timeline_grid(drawn);
     if (format == "sched") return write_schedule(drawn);
     return write_torch_csv(drawn, {.messages = format == "csv-comms"});
   }
@@ -91,15 +91,15 @@ void check(const Checking& wanted) {
 /// The flags of `table`.
 struct Table {
   TableShape shape;
-  std::string format = "board";
+  std::string format = "grid";
   std::string output = "-";
 
   void add_to(CLI::App& verb) {
     verb.add_option("--stages", shape.ranks, "p, pipeline ranks")->type_name("P")->required();
     verb.add_option("--micro-batches", shape.micro_batches, "m, micro-batches per step")->type_name("M")->required();
     verb.add_option("--chunks", shape.chunks, "v, stages per rank, for schedules that take so many")->type_name("V");
-    verb.add_option("--format", format, "board or markdown")
-        ->check(CLI::IsMember({"board", "markdown"}))
+    verb.add_option("--format", format, "grid or markdown")
+        ->check(CLI::IsMember({"grid", "markdown"}))
         ->type_name("FORMAT")
         ->capture_default_str();
     add_output(verb, output);
@@ -116,7 +116,7 @@ struct Table {
 void add_schedule_verb(CLI::App& program) {
   CLI::App* verb = program.add_subcommand("schedule", "show, check or convert who computes what in which order");
   verb->footer("Example:\n  penstock schedule show --schedule 1f1b --stages 2 --micro-batches 4");
-  add_drawing_verb(*verb, "show", "draw a schedule", "board",
+  add_drawing_verb(*verb, "show", "draw a schedule", "grid",
                    "Example:\n  penstock schedule show --schedule 1f1b --stages 4 --micro-batches 8 --format svg "
                    "--output 1f1b.svg");
   add_drawing_verb(*verb, "convert", "write a schedule in another form", "sched",

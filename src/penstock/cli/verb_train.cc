@@ -113,7 +113,7 @@ void show_parameters(const TrainFlags& flags, Pipeline& pipeline) {
 
 void show_report(std::ostream& out, const Pipeline& pipeline, const Trace& trace) {
   out << "\nschedule " << pipeline.options().schedule << ", a column per unit of time:\n"
-      << board(pipeline.schedule()) << "\nwhere a step's time went:\n"
+      << timeline_grid(pipeline.schedule()) << "\nwhere a step's time went:\n"
       << to_table(account(trace)) << advise(trace).sentence << "\n";
 }
 
@@ -158,7 +158,7 @@ int train(TrainFlags flags) {
     options.sample = {sample.inputs};
     options.sample_targets = sample.targets;
   }
-  obey_auto(flags.job, world, *model, options);
+  decide_by_measuring(flags.job, world, *model, options);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
   require_plan_fits(flags.job, pipeline);
   if (!flags.weights.empty()) pipeline.load_state(weights.state);

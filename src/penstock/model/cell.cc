@@ -5,7 +5,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/utf8.h"
-#include "penstock/model/graph.h"
 
 namespace penstock {
 namespace {

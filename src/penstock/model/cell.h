@@ -82,7 +82,7 @@ class Cell {
   void add(const std::string& name, Cell& inner);
 
  private:
-  friend class Tracer;
+  friend class GraphTracer;
   struct Found {
     std::string path;
     const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage

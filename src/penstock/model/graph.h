@@ -4,11 +4,10 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "penstock/model/cell.h"
+#include "penstock/model/layer_record.h"
 
 namespace penstock {
 
@@ -56,65 +55,6 @@ struct TraceSample {
   Tensors inputs = {};
   /// The dimension of each input along which samples lie; none: there is none. Dimension 0 where nothing is said.
   std::vector<std::optional<int>> samples_along = {};
-};
-
-struct TracedShape;
-class TracedShapes;
-
-/// Runs `network.forward` once on symbolic values. Throws ScheduleError for contradicting annotations, a network that
-/// mixes real and symbolic values, or one that returns nothing.
-Graph trace_graph(Cell& network, int inputs = 1, const TraceSample& sample = {});
-
-/// Collects the nodes while forward runs; lives only that long.
-class Tracer {
- public:
-  Tracer(const Cell& root, int inputs, const TraceSample& sample = {});
-  ~Tracer();
-  Tracer(const Tracer&) = delete;
-  Tracer& operator=(const Tracer&) = delete;
-
-  /// The one of this thread's trace; null where nothing is traced.
-  static Tracer* running();
-
-  Values inputs();
-  Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments);
-  Values add_function(const std::string& name, const TensorFunction& function, const Values& arguments, int outputs);
-  /// Runs the forward of `cell`, whose stage its functions inherit.
-  Values run_cell(Cell& cell, const Values& inputs);
-  Graph finish(const Values& outputs);
-
-  /// "layer1", for messages about `value`.
-  std::string name_of(const Value& value) const { return graph_.name_of(value.ref_); }
-  /// Throws ScheduleError where it is not known.
-  TracedShape shape_of(const Value& value);
-  /// The tracer of symbolic `values`, or none where all are real. Throws ScheduleError when they are mixed.
-  static Tracer* of(const std::string& user, const Values& values);
-  /// The tracer of any symbolic value among `values`.
-  static Tracer* among(const Values& values);
-
- private:
-  Values add(Node node, const Values& arguments);
-  std::string unique_name(const std::string& wanted);
-  const Cell::Found& find(const LayerRecord& layer, const std::string& user) const;
-  /// Names those that no node uses, not even as the owner of a tied parameter.
-  void find_uncalled();
-  /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
-  void spread_parameters();
-
-  /// A call of a Cell whose forward runs.
-  struct RunningCell {
-    const Cell* cell = nullptr;
-    int call = 0;  // its number
-  };
-  int running_block() const;
-
-  Graph graph_;
-  std::unique_ptr<TracedShapes> shapes_;
-  Cell::Contents contents_;
-  std::vector<RunningCell> running_;  // from the network inwards
-  int cell_calls_ = 0;
-  std::set<const LayerRecord*> called_;
-  std::map<std::string, int> uses_;  // of a name; the first uses of the layers' own names are reserved
 };
 
 }  // namespace penstock

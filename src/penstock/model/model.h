@@ -23,4 +23,5 @@
 #include "penstock/model/sequence_memory.h"
 #include "penstock/model/sequential.h"
 #include "penstock/model/stages.h"
+#include "penstock/model/trace_graph.h"
 #include "penstock/model/value.h"

@@ -1,7 +1,6 @@
 #include "penstock/model/parameter.h"
 
 #include "penstock/base/error.h"
-#include "penstock/model/graph.h"
 
 namespace penstock {
 namespace {

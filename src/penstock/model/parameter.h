@@ -1,7 +1,7 @@
 // A trained tensor of one's own, outside of any layer.
 #pragma once
 
-#include "penstock/model/layer.h"
+#include "penstock/model/layer_record.h"
 
 namespace penstock {
 

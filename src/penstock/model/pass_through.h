@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "penstock/model/stages.h"
+#include "penstock/base/ids.h"
+#include "penstock/model/graph.h"
 
 namespace penstock {
 

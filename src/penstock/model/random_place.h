@@ -38,6 +38,11 @@ struct RandomPlace {
   static std::uint64_t next_draw();
 };
 
+/// What the random numbers of a whole batch have in common. `draw` counts the draws of one call.
+std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw);
+/// What the running call's generators start from: differs between micro-batches.
+std::uint64_t seed_of_call(const RandomPlace& place);
+
 /// Sets RandomPlace::current(), and the generator that LibTorch draws from on this thread, while it lives. `place` must
 /// outlive it and may change: begin_call() before every call.
 class RandomPlaceGuard {

@@ -4,17 +4,6 @@
 
 namespace penstock {
 
-// FNV-1a over the call's name, the step and the seed.
-std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw) {
-  std::uint64_t hash = 14695981039346656037ull;
-  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
-  for (const char letter : place.call) mix(static_cast<unsigned char>(letter));
-  for (const std::uint64_t number : {place.step, place.seed})
-    for (int shift = 0; shift < 64; shift += 8) mix(number >> shift & 0xff);
-  if (draw > 0) mix(draw);
-  return hash;
-}
-
 namespace {
 
 /// The samples that `like` holds along `dimension`; the check needs to know the micro-batch's.

@@ -13,11 +13,6 @@
 
 namespace penstock {
 
-/// What the random numbers of a whole batch have in common. `draw` counts the draws of one call.
-std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw);
-/// What the running call's generators start from: differs between micro-batches.
-std::uint64_t seed_of_call(const RandomPlace& place);
-
 /// Where a tensor's samples are.
 struct SampleDimension {
   std::int64_t dimension = 0;

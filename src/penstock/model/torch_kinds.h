@@ -1,7 +1,7 @@
 // The modules of torch that can be called with tensors alone. Inside this module only.
 #pragma once
 
-#include "penstock/model/layer_list.h"
+#include "penstock/model/callable_kind.h"
 
 namespace penstock {
 

@@ -11,11 +11,6 @@
 
 namespace penstock {
 
-struct TracedShape {
-  Sizes sizes;
-  torch::ScalarType type = torch::ScalarType::Float;
-};
-
 class TracedShapes {
  public:
   /// Of the graph's inputs; none: nothing is known.

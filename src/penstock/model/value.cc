@@ -1,9 +1,41 @@
 #include "penstock/model/value.h"
 
+#include <algorithm>
+
 #include "penstock/base/error.h"
-#include "penstock/model/graph.h"
 
 namespace penstock {
+namespace {
+
+thread_local Tracer* tracer_of_thread = nullptr;
+
+}  // namespace
+
+Tracer* Tracer::running() { return tracer_of_thread; }
+
+void Tracer::set_running(Tracer* tracer) { tracer_of_thread = tracer; }
+
+Tracer* Tracer::among(const Values& values) {
+  const auto symbolic = std::find_if(values.begin(), values.end(), [](const Value& v) { return v.is_symbolic(); });
+  return symbolic == values.end() ? nullptr : symbolic->tracer_;
+}
+
+Tracer* Tracer::of(const std::string& user, const Values& values) {
+  Tracer* tracer = among(values);
+  if (!tracer) return nullptr;
+  std::string traced;
+  bool has_real = false;
+  for (const Value& value : values) {
+    if (!value.is_symbolic())
+      has_real = true;
+    else if (traced.empty())
+      traced = tracer->name_of(value);
+  }
+  require<ScheduleError>(!has_real, "'", user, "' takes '", traced,
+                         "', which is traced, together with a real tensor: make the tensor a parameter of a layer, or "
+                         "make it inside penstock::apply");
+  return tracer;
+}
 
 const torch::Tensor& Value::tensor() const {
   if (is_symbolic())

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ using Tensors = std::vector<torch::Tensor>;
 using TensorFunction = std::function<Tensors(const Tensors&)>;
 
 class Tracer;
+class Cell;
+struct LayerRecord;
 
 /// Where a value comes from: output `output` of node `node`, or graph input number `output` when node is -1.
 struct ValueRef {
@@ -96,6 +99,44 @@ class Value {
   torch::Tensor tensor_;
   Tracer* tracer_ = nullptr;
   ValueRef ref_;
+};
+
+struct TracedShape {
+  Sizes sizes;
+  torch::ScalarType type = torch::ScalarType::Float;
+};
+
+/// What symbolic values belong to while a network's forward runs on them: it notes every call as a node of a graph.
+/// model/trace_graph.h implements it. At most one exists on a thread, and only as long as forward runs.
+class Tracer {
+ public:
+  virtual ~Tracer() = default;
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  /// This thread's; null where nothing is traced.
+  static Tracer* running();
+  /// The tracer of symbolic `values`, or null where all are real. Throws ScheduleError when they are mixed, naming
+  /// `user`.
+  static Tracer* of(const std::string& user, const Values& values);
+  /// The tracer of any symbolic value among `values`, or null.
+  static Tracer* among(const Values& values);
+
+  virtual Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments) = 0;
+  virtual Values add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
+                              int outputs) = 0;
+  /// Runs the forward of `cell`, whose stage its functions inherit.
+  virtual Values run_cell(Cell& cell, const Values& inputs) = 0;
+  /// "layer1", for messages about `value`.
+  virtual std::string name_of(const Value& value) const = 0;
+  /// Throws ScheduleError where it is not known.
+  virtual TracedShape shape_of(const Value& value) = 0;
+
+ protected:
+  Tracer() = default;
+  static void set_running(Tracer* tracer);
+  Value symbol(ValueRef ref) { return Value(*this, ref); }
+  static ValueRef ref_of(const Value& symbol) { return symbol.ref_; }
 };
 
 /// Any tensor code as one node of the graph: sizes and data-dependent control flow may live inside `function`.

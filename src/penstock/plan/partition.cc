@@ -105,4 +105,14 @@ Partition partition_uniformly(const std::vector<LayerSize>& layers, int stages) 
   return partition;
 }
 
+const char* to_string(PartitionKind kind) {
+  switch (kind) {
+    case PartitionKind::time: return "time";
+    case PartitionKind::uniform: return "uniform";
+    case PartitionKind::parameters: return "parameters";
+    case PartitionKind::memory: return "memory";
+  }
+  return "";
+}
+
 }  // namespace penstock

@@ -35,4 +35,15 @@ Partition partition_uniformly(const std::vector<LayerSize>& layers, int stages);
 /// the layers when a layer is not there, the layers do not ascend or are not S - 1.
 Partition partition_layers(std::string_view partition, const std::vector<LayerSize>& layers, int stages);
 
+/// How the layers of a candidate were partitioned.
+enum class PartitionKind {
+  time,        // the slowest rank as fast as can be, within the memory cap; then the slowest stage
+  uniform,     // as many layers for each stage
+  parameters,  // the largest stage as small as can be, counted in parameter bytes
+  memory,      // the fullest rank as empty as can be: where none of the others fits
+};
+
+/// "time", "uniform", "parameters", "memory".
+const char* to_string(PartitionKind kind);
+
 }  // namespace penstock

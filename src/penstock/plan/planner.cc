@@ -244,16 +244,6 @@ Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
 
 }  // namespace
 
-const char* to_string(PartitionKind kind) {
-  switch (kind) {
-    case PartitionKind::time: return "time";
-    case PartitionKind::uniform: return "uniform";
-    case PartitionKind::parameters: return "parameters";
-    case PartitionKind::memory: return "memory";
-  }
-  return "";
-}
-
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints) {
   const std::string costs_fingerprint = fingerprint(costs);  // refuses costs that no file could hold
   const auto layers = static_cast<std::int64_t>(costs.layers.size());

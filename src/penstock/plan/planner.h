@@ -7,23 +7,13 @@
 #include <vector>
 
 #include "penstock/plan/layer_costs.h"
+#include "penstock/plan/partition.h"
 #include "penstock/plan/plan_file.h"
 
 namespace penstock {
 
 /// Per rank, in what is tried; and where small stages are timed.
 inline constexpr int most_chunks = 4;
-
-/// How the layers of a candidate were partitioned.
-enum class PartitionKind {
-  time,        // the slowest rank as fast as can be, within the memory cap; then the slowest stage
-  uniform,     // as many layers for each stage
-  parameters,  // the largest stage as small as can be, counted in parameter bytes
-  memory,      // the fullest rank as empty as can be: where none of the others fits
-};
-
-/// "time", "uniform", "parameters", "memory".
-const char* to_string(PartitionKind kind);
 
 /// One schedule against the costs, with the best partition for it.
 struct Candidate {

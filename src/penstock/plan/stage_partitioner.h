@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "penstock/plan/layer_sums.h"
-#include "penstock/plan/planner.h"
+#include "penstock/plan/partition.h"
+#include "penstock/plan/partition_search.h"
 
 namespace penstock {
 

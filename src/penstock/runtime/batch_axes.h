@@ -8,8 +8,8 @@
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/value.h"
+#include "penstock/runtime/metric.h"
 #include "penstock/runtime/options.h"
-#include "penstock/runtime/result.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/model/value.h"
-#include "penstock/runtime/rank_context.h"
+#include "penstock/world/rank_context.h"
 
 namespace penstock {
 

@@ -4,8 +4,8 @@
 
 #include <torch/version.h>
 
+#include "penstock/kernels/kernel_selection.h"
 #include "penstock/base/error.h"
-#include "penstock/runtime/decide.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/schedule/schedule.h"
 
@@ -46,7 +46,7 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"precision", name_of(options.precision)},
           {"loss scaling", say(options.loss_scaling.initial, " for ", options.loss_scaling.growth_steps)},
           {"compared batches", say(options.compare_batches)},
-          {"kernels", kernels_of(options)->fingerprint()},
+          {"kernels", kernels_from(options.kernels, options.kernel_selection)->fingerprint()},
           {"device", options.device},
           {"seed", say(options.seed)},
           {"threads per rank", say(parts.world.threads())}};

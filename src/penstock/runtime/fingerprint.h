@@ -5,8 +5,8 @@
 #include "penstock/model/stages.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/options.h"
-#include "penstock/runtime/preflight.h"
-#include "penstock/runtime/world.h"
+#include "penstock/world/preflight.h"
+#include "penstock/world/world.h"
 
 namespace penstock {
 

@@ -18,11 +18,6 @@ std::int64_t bytes_in(const torch::Tensor& tensor) {
   return static_cast<std::int64_t>(std::min(tensor.nbytes(), tensor.storage().nbytes()));
 }
 
-struct Unseen : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
-  bool memoryProfilingEnabled() const override { return false; }
-};
-
 }  // namespace
 
 class HeldBytes::Reporter : public c10::MemoryReportingInfoBase {
@@ -52,8 +47,6 @@ HeldBytes::Watch::~Watch() {
   guard_.reset();
   if (bytes_) bytes_->leaving_.clear();
 }
-
-HeldBytes::Apart::Apart() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Unseen>()) {}
 
 // A block that is known already was given back by another thread: this one did not see it.
 void HeldBytes::allocated(const void* block, std::int64_t bytes) {

@@ -52,8 +52,8 @@ class HeldBytes {
     auto key() const { return std::pair{stage, micro_batch}; }
   };
 
-  /// While it lives, what this thread allocates and gives back is seen. One at a time, around an instruction. With null it does
-  /// nothing.
+  /// While it lives, what this thread allocates and gives back is seen. One at a time, around an
+  /// instruction. With null it does nothing.
   class Watch {
    public:
     explicit Watch(HeldBytes* bytes);
@@ -64,15 +64,6 @@ class HeldBytes {
    private:
     HeldBytes* bytes_;
     std::optional<c10::DebugInfoGuard> guard_;
-  };
-
-  /// While it lives, what this thread allocates is nobody's activation: it outlives the micro-batch.
-  class Apart {
-   public:
-    Apart();
-
-   private:
-    c10::DebugInfoGuard guard_;
   };
 
   /// At the end of F, within its Watch. `from_others` says of each of activations.received whether it came from another

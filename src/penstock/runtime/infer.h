@@ -6,14 +6,11 @@
 #include <optional>
 
 #include "penstock/model/value.h"
+#include "penstock/runtime/replica_input.h"
 
 namespace penstock {
 
-/// What the replicas of a pipeline do with the rows of an inference.
-enum class ReplicaInput {
-  share,  // each computes its share of them, and the whole is put together
-  each    // each computes all of them; a process gets what its own replica made, under threads what replica 0 made
-};
+struct SessionState;
 
 /// Sequences that go on from one inference call to the next: while a session is open, the layers that remember
 /// (SequenceMemory) keep their keys and values on their ranks. Copies are the same session; when the last one goes, its
@@ -27,9 +24,8 @@ class InferenceSession {
  private:
   friend class Pipeline;
   friend class Inferences;
-  struct State;
-  explicit InferenceSession(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  std::shared_ptr<State> state_;
+  explicit InferenceSession(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
+  std::shared_ptr<SessionState> state_;
 };
 
 struct InferOptions {

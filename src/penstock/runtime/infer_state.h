@@ -12,7 +12,7 @@
 
 #include "penstock/base/ids.h"
 #include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/infer.h"
+#include "penstock/runtime/session_state.h"
 
 namespace penstock {
 
@@ -59,20 +59,6 @@ struct Inference {
   ReplicaInput replicas = ReplicaInput::share;
   std::optional<std::uint64_t> session;
   std::shared_ptr<InferState> state;
-};
-
-struct InferenceSession::State {
-  std::uint64_t id = 0;
-  std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none: there was none yet
-  ReplicaInput replicas = ReplicaInput::share;      // as those calls had it
-  int micro_batches = 0;
-  const Inferences* pipeline = nullptr;       // of the pipeline it was opened in: to compare
-  std::function<void(std::uint64_t)> forget;  // frees the memory on this process's ranks
-
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State();
 };
 
 }  // namespace penstock

@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-std::shared_ptr<InferenceSession::State> Inferences::open_session(const PostToRunners& post) {
-  auto session = std::make_shared<InferenceSession::State>();
+std::shared_ptr<SessionState> Inferences::open_session(const PostToRunners& post) {
+  auto session = std::make_shared<SessionState>();
   session->id = next_session_++;
   session->pipeline = this;
   session->forget = [post](std::uint64_t id) { post([id](RankRunner& runner) { runner.forget_session(id); }); };
@@ -58,7 +58,7 @@ std::int64_t Inferences::rows_of(const Tensors& inputs) const {
 }
 
 // Every call of a session must find its rows where the call before left them.
-void Inferences::join_session(InferenceSession::State& session, std::int64_t rows, const InferOptions& options) const {
+void Inferences::join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const {
   require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
   if (!session.rows) {
     session.rows = rows;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "penstock/runtime/rank_runner.h"
-#include "penstock/runtime/world.h"
+#include "penstock/world/world.h"
 
 namespace penstock {
 
@@ -27,7 +27,7 @@ class Inferences {
   /// `world` must outlive it.
   Inferences(const World& world, const Setting& setting) : world_(world), setting_(setting) {}
 
-  std::shared_ptr<InferenceSession::State> open_session(const PostToRunners& post);
+  std::shared_ptr<SessionState> open_session(const PostToRunners& post);
 
   /// The job of step `step`, all but its plans and its state. Throws ConfigError for what cannot be.
   StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options, const PostToRunners& post);
@@ -42,7 +42,7 @@ class Inferences {
 
  private:
   std::int64_t rows_of(const Tensors& inputs) const;
-  void join_session(InferenceSession::State& session, std::int64_t rows, const InferOptions& options) const;
+  void join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const;
   InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options,
                                         const PostToRunners& post) const;
   std::size_t most_under_way();
@@ -52,7 +52,7 @@ class Inferences {
   Setting setting_;
   /// Since the last finish(). With the outputs' state where this process has to receive them.
   std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> under_way_;
-  std::vector<std::weak_ptr<InferenceSession::State>> sessions_;
+  std::vector<std::weak_ptr<SessionState>> sessions_;
   std::uint64_t next_session_ = 0;
 };
 

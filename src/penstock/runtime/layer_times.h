@@ -25,7 +25,7 @@ struct TimedSteps {
   double instruction_overhead = 0;  // what a B takes besides its layers, mean over stages
   double update_per_byte = 0;       // of parameters, in the STEP
   double step = 0;                  // median makespan
-  std::int64_t cache_bytes = 0;     // that a rank has (runtime/cache_share.h); 0 on devices
+  std::int64_t cache_bytes = 0;     // that a rank has (world/cache_share.h); 0 on devices
 };
 
 /// Figure by figure, of runs of one network's layers.

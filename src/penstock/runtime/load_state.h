@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "penstock/runtime/gather.h"
-#include "penstock/runtime/rank_context.h"
 #include "penstock/runtime/stage.h"
+#include "penstock/world/gather.h"
+#include "penstock/world/rank_context.h"
 
 namespace penstock {
 

@@ -1,39 +1,19 @@
-// Settings of a world and of a pipeline.
+// Settings of a pipeline.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "penstock/kernels/kernels.h"
+#include "penstock/layers/precision.h"
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/loss.h"
 #include "penstock/schedule/costs.h"
 #include "penstock/schedule/order.h"
 
 namespace penstock {
-
-enum class TransportKind {
-  automatic,  // MPI where mpirun started this process, threads otherwise
-  threads,
-  mpi
-};
-
-struct WorldOptions {
-  int stages = 1;    // pipeline ranks p
-  int replicas = 0;  // d; 0: 1 for threads, the number of processes / stages under MPI
-  TransportKind transport = TransportKind::automatic;
-  int threads = 1;  // intra-op threads per rank; changes bits, so it is fixed and recorded
-  /// A process that gives no sign of life for so long has failed: it died, was stopped, or cannot be reached. One that
-  /// lives gives signs of life by itself, however long a layer, a hook or an evaluation takes.
-  std::chrono::milliseconds deadline = std::chrono::seconds(60);
-  /// A rank that others wait for and that makes no progress for so long has failed, alive or not: begin an instruction,
-  /// send, receive. None: instructions, hooks and whatever else may take as long as they like.
-  std::optional<std::chrono::milliseconds> stall_limit = std::nullopt;
-  /// Under MPI: how long the processes may take until all of them have come to the world.
-  std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
-};
 
 /// How the gradients of weights gather over the micro-batches of a step. The last bits depend on how many micro-batches
 /// go into one product.
@@ -43,25 +23,12 @@ enum class WeightGradients {
   fused       // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
-/// What layers compute in. Parameters, gradients, the loss and the optimiser are fp32 either way.
-enum class Precision {
-  fp32,
-  bf16,  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
-  fp16   // the same, with the loss scaled so that small gradients do not vanish (LossScaling)
-};
-
 /// Precision::fp16 multiplies the loss with a scale before the backward pass, and divides the gradients by it before
 /// they are clipped and applied. Where a gradient is not finite, on any rank, the update is left out everywhere and the
 /// scale is halved; after `growth_steps` updates in a row it is doubled.
 struct LossScaling {
   double initial = 65536;  // a power of two, so that scaling changes no digit
   int growth_steps = 2000;
-};
-
-/// Which code computes a layer's products where there is a choice. The last bits depend on it.
-enum class Kernels {
-  fixed,  // LibTorch's: nothing is measured
-  tuned   // whatever is the fastest for a layer's shape on this machine, measured on the first process for all
 };
 
 struct PipelineOptions {

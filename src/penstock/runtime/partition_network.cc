@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/trace_graph.h"
 #include "penstock/plan/partition.h"
 
 namespace penstock {
@@ -73,6 +74,9 @@ StagedGraph partition_network(Cell& network, const PipelineOptions& options, int
   LayerSizes sizes(options.seed);
   std::vector<StageId> stage_of_node =
       assign_stages(graph, stages, {.parameters = std::ref(sizes), .partition = [&](const Graph& whole) {
+                                      require<ConfigError>(options.partition != "time",
+                                                           "partition 'time' is found by measuring: give the options "
+                                                           "to autotune() first");
                                       std::vector<LayerSize> layers;
                                       for (const Node& node : whole.nodes) layers.push_back({node.name, sizes(node)});
                                       return partition_layers(options.partition, layers, stages);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "penstock/runtime/resident_memory.h"
+#include "penstock/world/resident_memory.h"
 
 namespace penstock {
 
-Pipeline::Peak peak_of(WorldRank rank, const RankRunner& runner) {
-  Pipeline::Peak peak;
+RankPeak peak_of(WorldRank rank, const RankRunner& runner) {
+  RankPeak peak;
   peak.rank = rank;
   peak.measured = runner.peak_activations();
   peak.predicted = runner.predicted_activations();
@@ -20,18 +20,18 @@ Pipeline::Peak peak_of(WorldRank rank, const RankRunner& runner) {
   return peak;
 }
 
-std::vector<Pipeline::Peak> gather_peaks(const RankContext& context, const GatherTag& tag, const Pipeline::Peak& own) {
+std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& tag, const RankPeak& own) {
   const torch::Tensor numbers =
       torch::tensor({std::int64_t{own.measured}, std::int64_t{own.predicted}, own.measured_bytes, own.predicted_bytes,
                      own.resident_bytes, own.peak_resident_bytes},
                     torch::kInt64);
-  std::vector<Pipeline::Peak> peaks;
+  std::vector<RankPeak> peaks;
   for (const auto& [rank, tensor] : gather_tensors(context, tag, {{std::to_string(own.rank.value()), numbers}})) {
     const auto told = tensor.accessor<std::int64_t, 1>();
     peaks.push_back({WorldRank(std::stoi(rank)), static_cast<int>(told[0]), static_cast<int>(told[1]), told[2], told[3],
                      told[4], told[5]});
   }
-  std::ranges::sort(peaks, {}, [](const Pipeline::Peak& peak) { return peak.rank.value(); });
+  std::ranges::sort(peaks, {}, [](const RankPeak& peak) { return peak.rank.value(); });
   return peaks;
 }
 

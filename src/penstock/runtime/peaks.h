@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "penstock/runtime/gather.h"
-#include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/rank_peak.h"
 #include "penstock/runtime/rank_runner.h"
+#include "penstock/world/gather.h"
 
 namespace penstock {
 
-Pipeline::Peak peak_of(WorldRank rank, const RankRunner& runner);
+RankPeak peak_of(WorldRank rank, const RankRunner& runner);
 
 /// Called on every rank's thread with its own. Rank 0 gets all, by world rank; the others nothing.
-std::vector<Pipeline::Peak> gather_peaks(const RankContext& context, const GatherTag& tag, const Pipeline::Peak& own);
+std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& tag, const RankPeak& own);
 
 }  // namespace penstock

@@ -6,22 +6,20 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
-#include "penstock/runtime/agreement.h"
-#include "penstock/runtime/autocast.h"
-#include "penstock/runtime/decide.h"
-#include "penstock/runtime/device.h"
 #include "penstock/runtime/fingerprint.h"
-#include "penstock/runtime/gather.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/peaks.h"
-#include "penstock/runtime/preflight.h"
-#include "penstock/runtime/profile.h"
 #include "penstock/runtime/recovered_state.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/world/agreement.h"
+#include "penstock/world/device.h"
+#include "penstock/world/gather.h"
+#include "penstock/world/preflight.h"
 
 namespace penstock {
 
@@ -35,8 +33,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         axes_{{"inputs", options.input_layout}, {"targets", options.target_layout}, {"outputs", options.output_layout}},
         id_(world.next_pipeline()),
         schedules_({.options = options, .ranks = world.stages()}),
-        staged_(partition_network(network, decided(network), schedules_.training().stage_count())),
+        staged_(partition_network(network, options_, schedules_.training().stage_count())),
         runners_(world.local_ranks().size()) {
+    keep_shapes_alone(options_.sample);
     options_.schedule = schedules_.source();
     options_.device = resolved_device(options_.device);
     require_layouts(options_, staged_.graph.inputs);
@@ -48,7 +47,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                          "th step: give a positive number, or 0 for never");
     if (world.is_main())
       for (const std::string& warning : staged_.warnings) warn(warning);
-    const std::shared_ptr<const KernelSelection> kernels = kernels_of(options_);
+    const std::shared_ptr<const KernelSelection> kernels = kernels_from(options_.kernels, options_.kernel_selection);
     std::vector<bool> node_trains;
     world_.run_on_local_ranks([&](const RankContext& context) {
       auto& runner = runner_of(context);
@@ -182,7 +181,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return InferResult(job->state, job->inference->state);
   }
 
-  std::shared_ptr<InferenceSession::State> open_session() { return inferences_->open_session(post_while_alive()); }
+  std::shared_ptr<SessionState> open_session() { return inferences_->open_session(post_while_alive()); }
 
   /// Waits for everything submitted; throws what made it fail.
   void drain() {
@@ -357,12 +356,6 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
 
-  /// The options, with what is to be measured decided. Once world_, id_ and schedules_ are there.
-  const PipelineOptions& decided(Cell& network) {
-    decide_by_measuring({world_, id_, network, schedules_.training()}, options_);
-    return options_;
-  }
-
   BatchLayout layout_of(std::int64_t samples) const {
     return BatchLayout({.samples = samples, .replicas = world_.replicas(), .micro_batches = options_.micro_batches});
   }
@@ -423,9 +416,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 };
 
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
-    : impl_(options.schedule == "auto"
-                ? std::make_shared<Impl>(world, network, loss, choose_by_profile(world, network, loss, options).options)
-                : std::make_shared<Impl>(world, network, loss, options)) {}
+    : impl_(std::make_shared<Impl>(world, network, loss, options)) {}
 
 Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
     : Pipeline(world, *from_sequential(network), std::move(loss), options) {}

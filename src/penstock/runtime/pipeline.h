@@ -25,9 +25,10 @@
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
 #include "penstock/runtime/parameter_groups.h"
+#include "penstock/runtime/rank_peak.h"
 #include "penstock/runtime/result.h"
-#include "penstock/runtime/world.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/world/world.h"
 
 namespace penstock {
 
@@ -169,19 +170,7 @@ class Pipeline {
   void freeze(const std::string& name);
   void unfreeze(const std::string& name);
 
-  struct Peak {
-    WorldRank rank;
-    int measured = 0;   // most live micro-batches since the pipeline was made
-    int predicted = 0;  // as validate() counted them, for the same steps
-    /// Most bytes that they held, but for the first training step: by a counter of what is allocated and given back,
-    /// and predicted from one micro-batch's (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
-    std::int64_t measured_bytes = 0;
-    std::int64_t predicted_bytes = 0;
-    /// Physical memory of the process that holds the rank, now and at its most: of all ranks in it together, with all
-    /// that they have and the libraries.
-    std::int64_t resident_bytes = 0;
-    std::int64_t peak_resident_bytes = 0;
-  };
+  using Peak = RankPeak;
   /// Of this process's ranks. Waits for what was submitted.
   std::vector<Peak> peak_activations();
   /// Of all ranks, on the main process; empty on the others. Collective; waits for what was submitted.

@@ -1,11 +1,11 @@
 // What a Pipeline's layers take, in place.
 #include "penstock/base/error.h"
-#include "penstock/runtime/agreement.h"
-#include "penstock/runtime/cache_share.h"
-#include "penstock/runtime/gather.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/rank_runner.h"
 #include "penstock/runtime/time_layers.h"
+#include "penstock/world/agreement.h"
+#include "penstock/world/cache_share.h"
+#include "penstock/world/gather.h"
 
 namespace penstock {
 

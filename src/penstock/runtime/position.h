@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "penstock/schedule/instruction_text.h"
+#include "penstock/schedule/instruction.h"
 #include "penstock/transport/tag.h"
 
 namespace penstock {

@@ -1,4 +1,5 @@
 // What a rank takes from the batch that its process was given.
+#include "penstock/layers/uncounted.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/rank_runner.h"
 
@@ -13,7 +14,7 @@ torch::Tensor RankRunner::rows_of_batch(BatchPart part, std::size_t index, RowRa
   const RowsUse use{setting_.device, job_->training};
   if (!some.is_same(all)) return usable_rows(some, use);
   const auto [known, is_new] = whole_.try_emplace({part, index});
-  const HeldBytes::Apart of_no_micro_batch;
+  const Uncounted of_no_micro_batch;
   if (is_new) known->second = usable_rows(all, use);
   return known->second;
 }

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/failures.h"
 #include "penstock/runtime/rank_runner.h"
-#include "penstock/runtime/reason.h"
+#include "penstock/world/failures.h"
+#include "penstock/world/reason.h"
 
 namespace penstock {
 

@@ -34,7 +34,7 @@ void RankRunner::reduce(Stage& stage) {
   send_uses(tie_route(job_->step), stage);
   std::vector<std::size_t> untied;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (!parameters[i].uses.is_tied()) untied.push_back(i);
+    if (!parameters[i].all_uses.is_tied()) untied.push_back(i);
   sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));  // local_gradients() may have summed the uses
   ties_pending_ = true;
 }
@@ -48,7 +48,7 @@ void RankRunner::finish_ties() {
     Tensors totals = sum_tied(route, *stage);
     std::vector<std::size_t> owned_here;
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].uses.is_tied() && parameters[i].uses.owner() == stage->id()) owned_here.push_back(i);
+      if (parameters[i].all_uses.is_tied() && parameters[i].all_uses.owner() == stage->id()) owned_here.push_back(i);
     if (owned_here.empty()) continue;
     sum_replicas(*stage, Traffic::ties, owned_here, totals);
     for (const std::size_t i : owned_here) gradients_[stage->id()][i] = totals[i];
@@ -64,7 +64,7 @@ void RankRunner::share_buffers() {
   for (const auto& stage : stages_) {
     Tensors buffers;
     for (const Stage::Held& held : stage->state())
-      if (held.uses.list.empty()) buffers.push_back(held.value);
+      if (held.all_uses.list.empty()) buffers.push_back(held.value);
     ReplicaGroup group = replica_group(*stage, Traffic::control, job_->step);
     group.tag.micro_batch = -2;  // -1 is synchronise()'s, whose rounds are counted apart
     copy_from_first(group, buffers, "the buffers of replica 0");

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
-#include "penstock/runtime/autocast.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
 

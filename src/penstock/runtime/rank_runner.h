@@ -19,13 +19,13 @@
 #include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/loss_scaler.h"
 #include "penstock/runtime/optimizer.h"
-#include "penstock/runtime/rank_context.h"
 #include "penstock/runtime/reduce.h"
 #include "penstock/runtime/result.h"
 #include "penstock/runtime/schedule_cache.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/step_state.h"
 #include "penstock/runtime/tied_gradients.h"
+#include "penstock/world/rank_context.h"
 
 namespace penstock {
 

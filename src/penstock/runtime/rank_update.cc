@@ -26,10 +26,11 @@ void RankRunner::measure_norm() {
   for (const auto& stage : stages_) {
     const Tensors& gradients = gradients_of(*stage);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const ParameterUses& uses = stage->gradients().parameters()[i].uses;
-      if (!gradients[i].defined() || uses.owner() != stage->id()) continue;
+      const ParameterUses& all_uses = stage->gradients().parameters()[i].all_uses;
+      if (!gradients[i].defined() || all_uses.owner() != stage->id()) continue;
       const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
-      squares.insert(squares.end(), {static_cast<double>(uses.list.front().node), static_cast<double>(i), norm * norm});
+      squares.insert(squares.end(),
+                     {static_cast<double>(all_uses.list.front().node), static_cast<double>(i), norm * norm});
     }
   }
   const auto stages = static_cast<std::int32_t>(staged_.parts.size());

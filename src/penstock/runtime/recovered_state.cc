@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/reason.h"
+#include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& c
   if (context.replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
     for (const Stage::Held& held : stage->state())
-      if (held.uses.list.empty() || held.uses.owner() == stage->id()) own.emplace_back(held.name, held.value);
+      if (held.all_uses.list.empty() || held.all_uses.owner() == stage->id()) own.emplace_back(held.name, held.value);
   return own;
 }
 

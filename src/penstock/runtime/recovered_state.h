@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "penstock/runtime/gather.h"
-#include "penstock/runtime/rank_context.h"
 #include "penstock/runtime/rank_runner.h"
+#include "penstock/world/gather.h"
+#include "penstock/world/rank_context.h"
 
 namespace penstock {
 

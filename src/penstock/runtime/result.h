@@ -8,21 +8,10 @@
 
 #include "penstock/base/split.h"
 #include "penstock/base/tensor.h"
-#include "penstock/model/batch_function.h"
+#include "penstock/runtime/batch_outputs.h"
+#include "penstock/runtime/metric.h"
 
 namespace penstock {
-
-/// A number counted over samples, next to the loss: `count` gives the sum over one micro-batch's samples, from
-/// (outputs, targets) or the outputs alone; of each the first tensor or all (model/batch_function.h).
-struct Metric {
-  std::string name;
-  BatchFunction<double> count;
-};
-
-/// Samples whose largest logit is the target's. Output [n, classes, ...], target [n, ...].
-extern const Metric correct;
-/// The same with the classes along another dimension of the output: 2 for tokens, [n, T, V].
-Metric correct_along(int class_dimension);
 
 /// What the ranks of this process did in a training step.
 struct StepUse {
@@ -30,13 +19,6 @@ struct StepUse {
   /// Under threads, where all ranks are here: the bubble of the makespan.
   double idle = 0;
   int peak_activations = 0;  // most live micro-batches of a rank, since the pipeline was made
-};
-
-/// What the network made of a batch, next to the targets, for the rows that this process has.
-struct BatchOutputs {
-  std::vector<torch::Tensor> outputs;  // all that the network returns, as the loss saw it; on the CPU, without a graph
-  std::vector<torch::Tensor> targets;  // as they were passed: of these rows, or whole
-  RowRange rows;                       // of the whole batch; under threads all of them
 };
 
 struct StepOptions {

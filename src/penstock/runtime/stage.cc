@@ -6,9 +6,10 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/runtime/fast_layers.h"
-#include "penstock/runtime/reason.h"
+#include "penstock/layers/fast_layers.h"
+#include "penstock/layers/split_layers.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {
@@ -59,7 +60,7 @@ void Stage::attach(Call& call) {
   for (auto& item : call.layer->module->named_parameters()) {
     if (!item.value().requires_grad()) continue;
     const std::string name = owner_of(*call.node, item.key()).full_name();
-    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->uses});
+    gradients_.add_use({name, item.value(), std::ranges::find(state_, name, &Held::name)->all_uses});
   }
   call.split.reset();
   if (auto split = split_layer({call.node->name, *call.layer, setting_.kernels}, gradients_)) {

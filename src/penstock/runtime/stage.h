@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
+#include "penstock/layers/gradients.h"
+#include "penstock/layers/layer_clock.h"
+#include "penstock/layers/recompute.h"
+#include "penstock/layers/split_layer.h"
 #include "penstock/model/stages.h"
-#include "penstock/runtime/gradients.h"
-#include "penstock/runtime/layer_clock.h"
-#include "penstock/runtime/recompute.h"
-#include "penstock/runtime/split_layer.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
@@ -59,7 +59,7 @@ class Stage {
   struct Held {
     std::string name;
     torch::Tensor value;
-    ParameterUses uses;  // of a parameter, on all stages; empty for a buffer
+    ParameterUses all_uses;  // of a parameter, on all stages; empty for a buffer
   };
   /// Parameters, frozen ones too, and buffers, each once.
   const std::vector<Held>& state() const { return state_; }

@@ -12,8 +12,8 @@
 
 #include "penstock/base/ids.h"
 #include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/failures.h"
-#include "penstock/runtime/result.h"
+#include "penstock/runtime/batch_outputs.h"
+#include "penstock/world/failures.h"
 
 namespace penstock {
 

@@ -45,8 +45,8 @@ template <class Items>
 std::vector<std::size_t> shared(const Items& items, StageId owner, StageId user) {
   std::map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const ParameterUses& uses = items[i].uses;
-    if (!uses.list.empty() && uses.owner() == owner && uses.are_on(user)) by_name[items[i].name] = i;
+    const ParameterUses& all_uses = items[i].all_uses;
+    if (!all_uses.list.empty() && all_uses.owner() == owner && all_uses.are_on(user)) by_name[items[i].name] = i;
   }
   std::vector<std::size_t> indices;
   for (const auto& [name, index] : by_name) indices.push_back(index);
@@ -58,12 +58,12 @@ template <class Items>
 std::set<StageId> partners(const Items& items, StageId stage, bool is_owner) {
   std::set<StageId> found;
   for (const auto& item : items) {
-    if (item.uses.list.empty()) continue;
-    const StageId owner = item.uses.owner();
+    if (item.all_uses.list.empty()) continue;
+    const StageId owner = item.all_uses.owner();
     if ((owner == stage) != is_owner) continue;
     found.insert(owner);
     if (is_owner)
-      for (const ParameterUse& use : item.uses.list) found.insert(use.stage);
+      for (const ParameterUse& use : item.all_uses.list) found.insert(use.stage);
   }
   found.erase(stage);
   return found;
@@ -90,15 +90,15 @@ Tensors sum_tied(const TieRoute& route, const Stage& stage) {
     const Message message = receive(route, {user, stage.id(), uses}, "the gradients of tied parameters");
     auto payload = message.payloads.begin();
     for (std::size_t i : shared(parameters, stage.id(), user))
-      for (const ParameterUse& use : parameters[i].uses.list)
+      for (const ParameterUse& use : parameters[i].all_uses.list)
         if (use.stage == user) gathered[{i, user}].push_back(here((payload++)->tensor, parameters[i].value));
   }
   Tensors sums(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].uses.is_tied() || parameters[i].uses.owner() != stage.id()) continue;
+    if (!parameters[i].all_uses.is_tied() || parameters[i].all_uses.owner() != stage.id()) continue;
     for (std::size_t use : parameters[i].uses) gathered[{i, stage.id()}].push_back(gradients.of_use(use));
     std::map<StageId, std::size_t> next;
-    for (const ParameterUse& use : parameters[i].uses.list) {
+    for (const ParameterUse& use : parameters[i].all_uses.list) {
       const torch::Tensor& one = gathered[{i, use.stage}][next[use.stage]++];
       if (!one.defined()) continue;
       sums[i] = sums[i].defined() ? sums[i].add_(one) : one.clone();

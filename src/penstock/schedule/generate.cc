@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/placement.h"
+#include "penstock/schedule/generators/generators.h"
 
 namespace penstock {
 namespace {
@@ -69,35 +69,5 @@ Schedule generate(std::string_view name, const ScheduleShape& shape, const Tunin
 }
 
 std::string_view default_schedule(int chunks) { return chunks > 1 ? "interleaved" : "1f1b"; }
-
-Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {
-  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
-  for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)
-    schedule.rank_of_stage.push_back(Rank(stage % shape.ranks));
-  schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
-  return schedule;
-}
-
-Schedule placed_in_v(std::string_view name, const ScheduleShape& shape) {
-  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
-  for (int rank = 0; rank < shape.ranks; ++rank) schedule.rank_of_stage.push_back(Rank(rank));
-  for (int rank = shape.ranks - 1; rank >= 0; --rank) schedule.rank_of_stage.push_back(Rank(rank));
-  schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
-  return schedule;
-}
-
-std::vector<int> for_every_rank(const ScheduleShape& shape, int bound) {
-  return std::vector<int>(static_cast<std::size_t>(shape.ranks), bound);
-}
-
-std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
-  std::vector<int> bound;
-  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
-  return bound;
-}
-
-double fill_and_drain(const ScheduleShape& shape, const Costs& costs) {
-  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
-}
 
 }  // namespace penstock

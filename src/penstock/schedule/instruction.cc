@@ -2,8 +2,6 @@
 
 #include <charconv>
 
-#include "penstock/schedule/instruction_text.h"
-
 namespace penstock {
 
 const char* to_string(Op op) {

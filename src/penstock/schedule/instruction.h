@@ -3,8 +3,11 @@
 // torch.distributed.pipelining uses, plus fused W, named skip links, NORM and STEP (docs/schedule_format.md).
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "penstock/base/ids.h"
 
@@ -110,5 +113,16 @@ constexpr bool faces_peer(const Instruction& instruction) {
 std::string to_string(const Instruction& instruction);
 /// The letters of the instruction: "F", "RECV_F", "STEP".
 const char* to_string(Op op);
+
+/// The letters of one instruction, ended by zeros.
+struct InstructionText {
+  std::array<char, 32> letters{};  // the longest, 65534SEND_F2147483647>65535, has 27
+  std::size_t length = 0;
+
+  std::string_view view() const { return {letters.data(), length}; }
+};
+
+/// What to_string(instruction) says.
+InstructionText instruction_text(const Instruction& instruction) noexcept;
 
 }  // namespace penstock

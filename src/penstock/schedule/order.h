@@ -39,4 +39,10 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
+/// An instruction of the schedule, by position.
+struct GridCell {
+  Rank rank;
+  int position = 0;  // within the rank's order; its size means "missing at the end"
+};
+
 }  // namespace penstock

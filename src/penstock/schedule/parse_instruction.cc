@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "penstock/base/error.h"
-#include "penstock/schedule/text.h"
 
 namespace penstock {
 namespace {
@@ -137,13 +136,6 @@ std::optional<std::string> out_of_range(const Instruction& instruction, std::siz
     return say(to_string(instruction), " names micro-batch ", instruction.last().value(), ", but there are ",
                micro_batches, " micro-batches");
   return std::nullopt;
-}
-
-Instruction parse_instruction(std::string_view instruction) {
-  const ParsedInstruction parsed = try_parse_instruction(instruction);
-  require<DataError>(parsed.instruction.has_value(), quoted(instruction), ", column ", parsed.at + 1, ": ",
-                     parsed.error);
-  return *parsed.instruction;
 }
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
 // Runs a schedule without doing anything: every rank takes its instructions in order, each as soon as what it needs has
-// happened. The one loop behind validate, simulate and board. Inside this module only.
+// happened. The one loop behind validate, simulate and grid. Inside this module only.
 //
 // As every rank keeps its order, the times that come out do not depend on which rank is looked at first: no queue of
 // events by time is needed, and the whole is linear in the instructions and what they need.

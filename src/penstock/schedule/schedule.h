@@ -3,7 +3,7 @@
 //
 //   Schedule plan = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
 //   validate(plan).require_ok();
-//   std::cout << board(plan);
+//   std::cout << timeline_grid(plan);
 //
 // Everything here is a plain value; functions are pure and may be called from any thread.
 #pragma once

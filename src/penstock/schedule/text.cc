@@ -220,4 +220,11 @@ std::string write_schedule(const Schedule& schedule) {
 
 Schedule read_schedule(std::string_view text) { return ScheduleReader(text).read(); }
 
+Instruction parse_instruction(std::string_view instruction) {
+  const ParsedInstruction parsed = try_parse_instruction(instruction);
+  require<DataError>(parsed.instruction.has_value(), quoted(instruction), ", column ", parsed.at + 1, ": ",
+                     parsed.error);
+  return *parsed.instruction;
+}
+
 }  // namespace penstock

@@ -122,7 +122,7 @@ std::string centred(const std::string& text, std::size_t width) {
 
 }  // namespace
 
-std::string board(const Schedule& schedule, const GridOptions& options) {
+std::string timeline_grid(const Schedule& schedule, const GridOptions& options) {
   const Layout layout = Placer(schedule, options.marked).place();
   const Window window = window_of(layout, options);
   const auto columns = static_cast<std::size_t>(window.end - window.begin);

@@ -4,12 +4,12 @@
 #include <optional>
 #include <string>
 
-#include "penstock/schedule/validate.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 
 struct GridOptions {
-  std::optional<GridCell> marked;  // drawn as >0B2<, the rest of the board stays readable
+  std::optional<GridCell> marked;  // drawn as >0B2<, the rest of the grid stays readable
   int max_columns = 0;             // 0: all; otherwise longer rows are cut with "..."
 };
 
@@ -19,6 +19,6 @@ struct GridOptions {
 ///   rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .
 ///
 /// Messages are not drawn. A schedule that deadlocks is drawn as far as it gets, then each rank's rest in order.
-std::string board(const Schedule& schedule, const GridOptions& options = {});
+std::string timeline_grid(const Schedule& schedule, const GridOptions& options = {});
 
 }  // namespace penstock

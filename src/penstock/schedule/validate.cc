@@ -130,7 +130,7 @@ Validation validate(const Schedule& schedule, const ValidateOptions& options) {
 void Validation::require_ok(const Schedule& schedule) const {
   if (ok) return;
   constexpr int columns = 24;
-  throw ScheduleError(reason + "\n" + board(schedule, {.marked = cell, .max_columns = columns}));
+  throw ScheduleError(reason + "\n" + timeline_grid(schedule, {.marked = cell, .max_columns = columns}));
 }
 
 }  // namespace penstock

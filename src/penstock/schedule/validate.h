@@ -16,19 +16,13 @@ struct ValidateOptions {
   std::optional<std::vector<int>> activation_bound;
 };
 
-/// An instruction of the schedule, by position.
-struct GridCell {
-  Rank rank;
-  int position = 0;  // within the rank's order; its size means "missing at the end"
-};
-
 struct Validation {
   bool ok = false;
   std::string reason;                 // one line, empty when ok; names the instruction, the rank and what it needs
   std::optional<GridCell> cell;       // the offending instruction
   std::vector<int> peak_activations;  // most live micro-batch contexts per rank, valid when ok
 
-  /// Throws ScheduleError with the reason and the board, the offending cell marked, unless ok.
+  /// Throws ScheduleError with the reason and the grid, the offending cell marked, unless ok.
   void require_ok(const Schedule& schedule) const;
 };
 

@@ -1,11 +1,12 @@
 // What is wrong with a schedule before it is even run: instructions out of place, missing, or there twice. Inside this module
-// only: validate reports it, simulate and board keep clear of what they could not run.
+// only: validate reports it, simulate and grid keep clear of what they could not run.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "penstock/schedule/validate.h"
+#include "penstock/schedule/dependencies.h"
+#include "penstock/schedule/order.h"
 
 namespace penstock {
 

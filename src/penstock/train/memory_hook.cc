@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <ostream>
 
-#include "penstock/runtime/resident_memory.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/line_format.h"
 #include "penstock/train/trainer.h"
+#include "penstock/world/resident_memory.h"
 
 namespace penstock {
 

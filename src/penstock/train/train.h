@@ -1,7 +1,6 @@
 // The public header of the module `train`: optimisers, a Trainer that runs the loop for you, and text from language models.
 #pragma once
 
-#include "penstock/runtime/profile.h"
 #include "penstock/train/generate.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/hooks.h"

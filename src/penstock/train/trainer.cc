@@ -5,7 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/resident_memory.h"
+#include "penstock/world/resident_memory.h"
 
 namespace penstock {
 namespace {

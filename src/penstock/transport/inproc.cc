@@ -13,7 +13,7 @@ namespace penstock {
 namespace {
 
 struct ThreadWorld {
-  ThreadWorld(int size, const TransportOptions& options) : board(static_cast<std::size_t>(size)) {
+  ThreadWorld(int size, const TransportOptions& options) : positions(static_cast<std::size_t>(size)) {
     for (std::int32_t rank = 0; rank < size; ++rank)
       mailboxes.emplace_back(
           WorldRank(rank),
@@ -22,7 +22,7 @@ struct ThreadWorld {
   }
 
   std::deque<Mailbox<Message>> mailboxes;  // by rank
-  std::vector<Progress> board;             // by rank
+  std::vector<Progress> positions;         // by rank
   std::mutex aborting;                     // so that every mailbox hears the same first reason
 };
 
@@ -30,7 +30,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
  public:
   ThreadEndpoint(std::shared_ptr<ThreadWorld> world, WorldRank rank) : world_(std::move(world)), rank_(rank) {}
 
-  ~ThreadEndpoint() override { world_->board[rank_.index()].report(end_position); }
+  ~ThreadEndpoint() override { world_->positions[rank_.index()].report(end_position); }
 
   WorldRank rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_->mailboxes.size()); }
@@ -72,10 +72,10 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   void wait_begins(WorldRank peer) override { own_progress().wait_begins(peer); }
   void wait_ends() override { own_progress().wait_ends(); }
   void ask(WorldRank) override {}
-  std::optional<PeerStatus> status(WorldRank rank) const override { return world_->board[rank.index()].read(); }
+  std::optional<PeerStatus> status(WorldRank rank) const override { return world_->positions[rank.index()].read(); }
   bool hears_late() const override { return false; }
 
-  Progress& own_progress() { return world_->board[rank_.index()]; }
+  Progress& own_progress() { return world_->positions[rank_.index()]; }
   void check_rank(WorldRank rank) const {
     require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
                             ": this world has ", size());

@@ -111,7 +111,7 @@ class alignas(128) Progress {
   std::array<std::atomic<std::uint64_t>, 4> instructions_{};
 };
 
-/// How a waiting rank learns about the others: from a shared board among threads, by asking among processes.
+/// How a waiting rank learns about the others: from a shared table among threads, by asking among processes.
 class PeerWatch {
  public:
   virtual ~PeerWatch() = default;

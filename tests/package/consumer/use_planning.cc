@@ -11,7 +11,7 @@ int main() {
   const ps::Schedule early = ps::lower(ps::generate("1f1b", shape));
   const ps::Validation verdict = ps::validate(early);
   verdict.require_ok(early);
-  std::cout << ps::board(early);
+  std::cout << ps::timeline_grid(early);
   const double difference =
       ps::simulate(gpipe, ps::Costs::unit()).makespan - ps::simulate(early, ps::Costs::unit()).makespan;
   const int held = verdict.peak_activations.at(0);

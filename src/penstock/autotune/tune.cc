@@ -1,0 +1,188 @@
+#include "penstock/autotune/tune.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include "penstock/autotune/sample_walk.h"
+#include "penstock/kernels/no_pack_linear.h"
+#include "penstock/layers/split_layers.h"
+
+namespace penstock {
+namespace {
+
+constexpr int tuning_runs = 3;
+constexpr int most_rounds = 20;  // for layers that take little time
+constexpr double enough_ms = 50;
+constexpr double hopeless = 2;  // times as slow as the best: no need to look again
+
+double milliseconds(const std::function<void()>& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// One convolution of the network, with what its products take.
+class TimedConvolution {
+ public:
+  TimedConvolution(const torch::nn::Conv2dImpl& module, const ConvolutionShape& shape, const torch::Tensor& x,
+            const TuneOptions& options)
+      : shape_(shape) {
+    const auto arranged = [&](const torch::Tensor& tensor) {
+      return tensor.detach().to(options.compute_type).contiguous(at::MemoryFormat::ChannelsLast);
+    };
+    x_ = arranged(x);
+    weight_ = arranged(module.weight);
+    if (module.bias.defined()) bias_ = module.bias.detach().to(options.compute_type);
+    dy_ = arranged(torch::ones_like(library_forward(x_)));
+    const std::int64_t pixels = dy_.numel() / dy_.size(1);
+    int stack = 1;
+    if (options.fuses_weights)
+      stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
+    stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
+    stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);
+    sum_ = torch::zeros(as_kernel_positions(weight_).sizes(), torch::kFloat32);
+  }
+
+  ConvolutionKernel fastest(Product product) const {
+    ConvolutionKernel best = ConvolutionKernel::library;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto kernel :
+         {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
+      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // there is none
+      double own = milliseconds([&] { run(product, kernel); });
+      for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
+        own = std::min(own, milliseconds([&] { run(product, kernel); }));
+      if (own >= least) continue;
+      least = own;
+      best = kernel;
+    }
+    return best;
+  }
+
+ private:
+  torch::Tensor library_forward(const torch::Tensor& x) const {
+    const auto [stride, padding, dilation] = sides();
+    return at::convolution(x, weight_, bias_, stride, padding, dilation, /*transposed=*/false, {0, 0}, /*groups=*/1);
+  }
+
+  void library_backward(const torch::Tensor& x, const torch::Tensor& dy, std::array<bool, 3> wanted) const {
+    const auto [stride, padding, dilation] = sides();
+    at::convolution_backward(dy, x, weight_, at::OptionalIntArrayRef(), stride, padding, dilation,
+                             /*transposed=*/false, {0, 0}, /*groups=*/1, wanted);
+  }
+
+  std::array<std::vector<std::int64_t>, 3> sides() const {
+    const auto both = [](const Extent& extent) { return std::vector<std::int64_t>{extent.height, extent.width}; };
+    return {both(shape_.moves.stride), both(shape_.moves.padding), both(shape_.moves.dilation)};
+  }
+
+  void run(Product product, ConvolutionKernel kernel) const {
+    const bool is_library = kernel == ConvolutionKernel::library;
+    switch (product) {
+      case Product::forward:
+        if (is_library)
+          library_forward(x_);
+        else
+          convolve(x_, weight_, bias_, shape_.moves, kernel);
+        return;
+      case Product::input_grad:
+        if (is_library)
+          library_backward(x_, dy_, {true, false, false});
+        else
+          convolution_input_gradient(dy_, weight_, shape_.image, shape_.moves);
+        return;
+      case Product::weight_grad: {
+        torch::Tensor sum = sum_;
+        if (is_library)
+          library_backward(stacked(stacked_x_), stacked(stacked_dy_), {false, true, false});
+        else
+          add_convolution_weight_gradient(sum, /*is_first=*/false, {stacked_x_, stacked_dy_}, shape_.moves, kernel);
+        return;
+      }
+    }
+  }
+
+  ConvolutionShape shape_;
+  torch::Tensor x_, weight_, bias_, dy_, sum_;
+  Tensors stacked_x_, stacked_dy_;
+};
+
+/// Of F and I together: a kernel has its own order in memory for both.
+LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& input, const TuneOptions& options) {
+  const auto typed = [&](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.detach().to(options.compute_type) : tensor;
+  };
+  const WeightAndBias parameters{typed(module.weight), typed(module.bias)};
+  std::vector<LinearKernel> kernels{LinearKernel::library};
+  if (module.bias.defined()) kernels.push_back(LinearKernel::bias_apart);
+  if (has_no_pack_linear() && options.compute_type == torch::kFloat32) kernels.push_back(LinearKernel::no_pack);
+
+  struct Timed {
+    LinearKernel kernel;
+    torch::Tensor x, dy;
+    double least = std::numeric_limits<double>::infinity();
+  };
+  std::vector<Timed> all;
+  for (const LinearKernel kernel : kernels) {
+    const auto arranged = [&](const torch::Tensor& tensor) {
+      return kernel == LinearKernel::no_pack ? feature_by_feature(tensor) : tensor.contiguous();
+    };
+    const torch::Tensor x = arranged(typed(input));
+    all.push_back({kernel, x, arranged(torch::ones_like(run_linear(kernel, x, parameters)))});
+  }
+  // Round and round, so that what slows the machine down for a while hits all of them.
+  double spent = 0;
+  for (int round = 0; round <= tuning_runs || (round < most_rounds && spent < enough_ms); ++round)
+    for (Timed& one : all) {
+      const double own = milliseconds([&] {
+        run_linear(one.kernel, one.x, parameters);
+        linear_input_gradient(one.kernel, one.dy, parameters.weight);
+      });
+      one.least = std::min(one.least, own);
+      spent += own;
+    }
+  return std::ranges::min_element(all, {}, &Timed::least)->kernel;
+}
+
+}  // namespace
+
+KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
+                     const std::function<void(const Node&)>& at) {
+  const torch::NoGradGuard no_grad;
+  KernelSelection selection = KernelSelection::tuned();
+  std::set<ConvolutionShape> seen;
+  std::set<LinearShape> seen_linears;
+  walk_sample(graph, sample, Kernels::tuned, [&](const SampleCall& call) {
+    at(call.node);
+    if (!call.layer) return call.node.function(call.inputs);
+    const torch::Tensor& x = call.inputs.front();
+    const auto* module = dynamic_cast<const torch::nn::Conv2dImpl*>(call.layer->module.get());
+    const std::optional<ConvolutionShape> shape = module && x.dim() == 4 ? tunable_shape(*module, x) : std::nullopt;
+    if (shape && seen.insert(*shape).second) {
+      const TimedConvolution convolution(*module, *shape, x, options);
+      for (const Product product : {Product::forward, Product::input_grad, Product::weight_grad})
+        selection.choose(*shape, product, convolution.fastest(product));
+    }
+    if (const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(call.layer->module.get());
+        linear && x.numel() > 0 && seen_linears.insert({linear->weight.size(1), linear->weight.size(0)}).second)
+      selection.choose({linear->weight.size(1), linear->weight.size(0)}, fastest(*linear, x, options));
+    return call.layer->forward(call.inputs);
+  });
+  return selection;
+}
+
+KernelSelection agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options) {
+  return KernelSelection::from_text(agreement.on(Topic::kernels, [&](const RankContext& context) {
+    return tune(agreement.graph, agreement.sample, options,
+                [&](const Node& node) { report_progress_of(context, "tune " + node.name); })
+        .to_text();
+  }));
+}
+
+}  // namespace penstock

@@ -1,0 +1,61 @@
+#include "penstock/kernels/gelu.h"
+
+#include <bit>
+#include <cstdint>
+
+// The compiler makes vectors of these loops, once for each kind of processor; the loader picks.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define PENSTOCK_FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define PENSTOCK_FOR_EACH_PROCESSOR
+#endif
+
+namespace penstock {
+namespace {
+
+constexpr float slope = 1.5957691216F;  // 2 sqrt(2 / pi)
+constexpr float cubic = 0.044715F * slope;
+
+/// e^x for |x| <= 87: 2^n e^r with |r| <= ln(2) / 2, and the series of e^r to its sixth power.
+inline __attribute__((always_inline)) float exponential(float x) {
+  constexpr float round = 12582912.0F;  // 1.5 * 2^23: what is added to it loses its fraction
+  const float n = (x * 1.44269504089F + round) - round;
+  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  float series = 1.0F / 720;
+  series = series * r + 1.0F / 120;
+  series = series * r + 1.0F / 24;
+  series = series * r + 1.0F / 6;
+  series = series * r + 0.5F;
+  series = series * r + 1;
+  series = series * r + 1;
+  const auto exponent = static_cast<std::int32_t>(n);
+  return series * std::bit_cast<float>((exponent + 127) << 23);
+}
+
+/// 1 / (1 + e^-z).
+inline __attribute__((always_inline)) float logistic(float z) {
+  constexpr float limit = 87;
+  float x = -z;
+  x = x < limit ? x : limit;
+  x = x > -limit ? x : -limit;
+  return 1 / (1 + exponential(x));
+}
+
+}  // namespace
+
+PENSTOCK_FOR_EACH_PROCESSOR void gelu_forward(const float* x, float* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float v = x[i];
+    y[i] = v * logistic(v * (slope + cubic * v * v));
+  }
+}
+
+PENSTOCK_FOR_EACH_PROCESSOR void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float v = x[i], square = v * v;
+    const float s = logistic(v * (slope + cubic * square));
+    dx[i] = dy[i] * (s + v * s * (1 - s) * (slope + 3 * cubic * square));
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,240 @@
+#include "penstock/kernels/gemm_convolution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/Dispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include "penstock/base/error.h"
+#include "penstock/kernels/add_product.h"
+
+namespace penstock {
+namespace {
+
+/// Every step-th pixel of a rectangle.
+struct Grid {
+  std::int64_t top = 0, left = 0;
+  Extent size, step;
+
+  bool covers(const torch::Tensor& image) const {
+    return top == 0 && left == 0 && size.height == image.size(1) && size.width == image.size(2) && step == Extent{1, 1};
+  }
+  std::int64_t pixels() const { return size.height * size.width; }
+};
+
+/// One place of the window: the output pixels for which it lies inside the image, and the pixels it sees there.
+struct Tap {
+  std::int64_t row = 0, column = 0;
+  Grid out, in;
+};
+
+/// Output positions [first, end) along one side for which `offset` lies inside.
+struct Run {
+  std::int64_t first = 0, end = 0;
+};
+
+Run inside(std::int64_t image, std::int64_t outputs, std::int64_t stride, std::int64_t offset) {
+  const std::int64_t first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+  const std::int64_t end = image > offset ? std::min(outputs, (image - 1 - offset) / stride + 1) : 0;
+  return {first, std::max(first, end)};
+}
+
+std::vector<Tap> live_positions(const Extent& image, const ConvolutionGeometry& moves) {
+  const Extent out = moves.output_of(image);
+  std::vector<Tap> kernel_positions;
+  for (std::int64_t a = 0; a < moves.kernel.height; ++a)
+    for (std::int64_t b = 0; b < moves.kernel.width; ++b) {
+      const std::int64_t down = a * moves.dilation.height - moves.padding.height;
+      const std::int64_t right = b * moves.dilation.width - moves.padding.width;
+      const Run rows = inside(image.height, out.height, moves.stride.height, down);
+      const Run columns = inside(image.width, out.width, moves.stride.width, right);
+      const Extent size{rows.end - rows.first, columns.end - columns.first};
+      if (size.height == 0 || size.width == 0) continue;
+      kernel_positions.push_back(
+          {a,
+           b,
+           {rows.first, columns.first, size, {1, 1}},
+           {rows.first * moves.stride.height + down, columns.first * moves.stride.width + right, size, moves.stride}});
+    }
+  return kernel_positions;
+}
+
+torch::Tensor channels_inside(const torch::Tensor& image) {
+  const torch::Tensor pixels = image.permute({0, 2, 3, 1});
+  require<InternalError>(pixels.is_contiguous(), "a convolution by products wants images in channels-last order");
+  return pixels;
+}
+
+Extent extent_of(const torch::Tensor& pixels) { return {pixels.size(1), pixels.size(2)}; }
+
+/// Calls `at(pixel of the image, number among the grid's pixels)` for the left end of each row of the grid.
+template <class At>
+void for_each_row(const torch::Tensor& image, const Grid& grid, At&& at) {
+  std::int64_t number = 0;
+  for (std::int64_t n = 0; n < image.size(0); ++n)
+    for (std::int64_t y = 0; y < grid.size.height; ++y, number += grid.size.width)
+      at((n * image.size(1) + grid.top + y * grid.step.height) * image.size(2) + grid.left, number);
+}
+
+/// The grid's pixels of all images, one below the other: [n * pixels, channels].
+torch::Tensor gathered(const torch::Tensor& image, const Grid& grid) {
+  const std::int64_t channels = image.size(3);
+  if (grid.covers(image)) return image.view({-1, channels});
+  torch::Tensor rows = torch::empty({image.size(0) * grid.pixels(), channels}, image.options());
+  const std::size_t bytes = static_cast<std::size_t>(channels) * image.element_size();
+  const auto* from = static_cast<const char*>(image.const_data_ptr());
+  auto* to = static_cast<char*>(rows.mutable_data_ptr());
+  for_each_row(image, grid, [&](std::int64_t pixel, std::int64_t number) {
+    for (std::int64_t x = 0; x < grid.size.width; ++x)
+      std::memcpy(to + static_cast<std::size_t>(number + x) * bytes,
+                  from + static_cast<std::size_t>(pixel + x * grid.step.width) * bytes, bytes);
+  });
+  return rows;
+}
+
+/// Adds rows [n * pixels, channels] to the grid's pixels.
+void scatter_add(torch::Tensor& image, const Grid& grid, const torch::Tensor& rows) {
+  const std::int64_t channels = image.size(3);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, image.scalar_type(), "scatter_add", [&] {
+    const auto* from = rows.const_data_ptr<scalar_t>();
+    auto* to = image.mutable_data_ptr<scalar_t>();
+    for_each_row(image, grid, [&](std::int64_t pixel, std::int64_t number) {
+      for (std::int64_t x = 0; x < grid.size.width; ++x) {
+        scalar_t* sum = to + (pixel + x * grid.step.width) * channels;
+        const scalar_t* term = from + (number + x) * channels;
+        for (std::int64_t c = 0; c < channels; ++c) sum[c] += term[c];
+      }
+    });
+  });
+}
+
+/// Adds products to an image, each over a grid of it.
+class Accumulator {
+ public:
+  Accumulator(at::IntArrayRef sizes, const at::TensorOptions& options) : image_(torch::empty(sizes, options)) {}
+
+  void add(const Grid& grid, const torch::Tensor& a, const torch::Tensor& b) {
+    if (!grid.covers(image_)) {
+      if (!is_written_) image_.zero_();
+      scatter_add(image_, grid, torch::mm(a, b));
+    } else {
+      torch::Tensor all = image_.view({-1, image_.size(3)});
+      if (is_written_)
+        all.addmm_(a, b);
+      else
+        at::mm_out(all, a, b);
+    }
+    is_written_ = true;
+  }
+
+  /// Channels first to the eye, channels last in memory.
+  torch::Tensor finish() {
+    if (!is_written_) image_.zero_();
+    return image_.permute({0, 3, 1, 2});
+  }
+
+ private:
+  torch::Tensor image_;
+  bool is_written_ = false;
+};
+
+/// The kernel_positions that reach every pixel first: they need no zeros to add to.
+std::vector<Tap> full_ones_first(std::vector<Tap> kernel_positions, const torch::Tensor& target, Grid Tap::*grid) {
+  std::stable_partition(kernel_positions.begin(), kernel_positions.end(),
+                        [&](const Tap& tap) { return (tap.*grid).covers(target); });
+  return kernel_positions;
+}
+
+/// Rows of kh*kw*in values, one for each output pixel; zeros where the window leaves the image.
+torch::Tensor columns_of(const torch::Tensor& x, const ConvolutionGeometry& moves) {
+  const Extent out = moves.output_of(extent_of(x));
+  const std::int64_t channels = x.size(3), places = moves.kernel.height * moves.kernel.width;
+  const std::vector<Tap> kernel_positions = live_positions(extent_of(x), moves);
+  if (places == 1 && kernel_positions.size() == 1 && kernel_positions.front().out.size == out)
+    return gathered(x, kernel_positions.front().in);
+  bool is_padded = kernel_positions.size() < static_cast<std::size_t>(places);
+  for (const Tap& tap : kernel_positions) is_padded |= tap.out.size != out;
+  const std::vector<std::int64_t> sizes{x.size(0) * out.height * out.width, places * channels};
+  torch::Tensor rows = is_padded ? torch::zeros(sizes, x.options()) : torch::empty(sizes, x.options());
+  const std::size_t bytes = static_cast<std::size_t>(channels) * x.element_size();
+  const auto* from = static_cast<const char*>(x.const_data_ptr());
+  auto* to = static_cast<char*>(rows.mutable_data_ptr());
+  for (std::int64_t n = 0; n < x.size(0); ++n)
+    for (const Tap& tap : kernel_positions)
+      for (std::int64_t i = 0; i < tap.out.size.height; ++i)
+        for (std::int64_t j = 0; j < tap.out.size.width; ++j) {
+          const std::int64_t pixel =
+              (n * x.size(1) + tap.in.top + i * tap.in.step.height) * x.size(2) + tap.in.left + j * tap.in.step.width;
+          const std::int64_t row = (n * out.height + tap.out.top + i) * out.width + tap.out.left + j;
+          std::memcpy(to + static_cast<std::size_t>(row * places + tap.row * moves.kernel.width + tap.column) * bytes,
+                      from + static_cast<std::size_t>(pixel) * bytes, bytes);
+        }
+  return rows;
+}
+
+torch::Tensor tap_of(const torch::Tensor& kernel_positions, const Tap& tap) {
+  return kernel_positions.select(1, tap.row).select(1, tap.column);
+}
+
+torch::Tensor below_each_other(const std::vector<torch::Tensor>& images) {
+  if (images.size() == 1) return channels_inside(images.front());
+  std::vector<torch::Tensor> all;
+  for (const torch::Tensor& image : images) all.push_back(channels_inside(image));
+  return torch::cat(all);
+}
+
+}  // namespace
+
+Extent ConvolutionGeometry::output_of(const Extent& image) const {
+  const auto side = [](std::int64_t pixels, std::int64_t window, std::int64_t moved, std::int64_t border,
+                       std::int64_t spread) { return (pixels + 2 * border - spread * (window - 1) - 1) / moved + 1; };
+  return {side(image.height, kernel.height, stride.height, padding.height, dilation.height),
+          side(image.width, kernel.width, stride.width, padding.width, dilation.width)};
+}
+
+torch::Tensor as_kernel_positions(const torch::Tensor& weight) { return weight.permute({0, 2, 3, 1}).contiguous(); }
+
+torch::Tensor convolve(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                       const ConvolutionGeometry& moves, ConvolutionKernel kernel) {
+  const torch::Tensor image = channels_inside(x), kernel_positions = as_kernel_positions(weight);
+  const Extent out = moves.output_of(extent_of(image));
+  const std::int64_t channels = kernel_positions.size(0);
+  if (kernel == ConvolutionKernel::columns) {
+    const torch::Tensor rows = columns_of(image, moves), matrix = kernel_positions.view({channels, -1}).t();
+    const torch::Tensor y = bias.defined() ? torch::addmm(bias, rows, matrix) : torch::mm(rows, matrix);
+    return y.view({image.size(0), out.height, out.width, channels}).permute({0, 3, 1, 2});
+  }
+  Accumulator y({image.size(0), out.height, out.width, channels}, image.options());
+  const torch::Tensor target = torch::empty({0, out.height, out.width, 0});
+  for (const Tap& tap : full_ones_first(live_positions(extent_of(image), moves), target, &Tap::out))
+    y.add(tap.out, gathered(image, tap.in), tap_of(kernel_positions, tap).t());
+  torch::Tensor whole = y.finish();
+  return bias.defined() ? whole.add_(bias.view({1, -1, 1, 1})) : whole;
+}
+
+torch::Tensor convolution_input_gradient(const torch::Tensor& dy, const torch::Tensor& weight, const Extent& image,
+                                         const ConvolutionGeometry& moves) {
+  const torch::Tensor gradient = channels_inside(dy), kernel_positions = as_kernel_positions(weight);
+  Accumulator dx({gradient.size(0), image.height, image.width, kernel_positions.size(3)}, gradient.options());
+  const torch::Tensor target = torch::empty({0, image.height, image.width, 0});
+  for (const Tap& tap : full_ones_first(live_positions(image, moves), target, &Tap::in))
+    dx.add(tap.in, gathered(gradient, tap.out), tap_of(kernel_positions, tap));
+  return dx.finish();
+}
+
+void add_convolution_weight_gradient(torch::Tensor& sum, bool is_first, const WeightProduct& product,
+                                     const ConvolutionGeometry& moves, ConvolutionKernel kernel) {
+  const torch::Tensor x = below_each_other(product.x), dy = below_each_other(product.dy);
+  const std::int64_t channels = sum.size(0);
+  if (kernel == ConvolutionKernel::columns)
+    return add_product_to(sum.view({channels, -1}), is_first, dy.view({-1, channels}).t(), columns_of(x, moves));
+  const std::vector<Tap> kernel_positions = live_positions(extent_of(x), moves);
+  if (is_first && kernel_positions.size() < static_cast<std::size_t>(moves.kernel.height * moves.kernel.width))
+    sum.zero_();
+  for (const Tap& tap : kernel_positions)
+    add_product_to(tap_of(sum, tap), is_first, gathered(dy, tap.out).t(), gathered(x, tap.in));
+}
+
+}  // namespace penstock

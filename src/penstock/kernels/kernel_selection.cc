@@ -1,0 +1,115 @@
+#include "penstock/kernels/kernel_selection.h"
+
+#include <algorithm>
+#include <array>
+#include <iomanip>
+#include <sstream>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::array<const char*, 3> product_names{"forward", "input_grad", "weight_grad"};
+constexpr std::array<const char*, 3> convolution_names{"library", "columns", "taps"};
+constexpr std::array<const char*, 3> linear_names{"library", "bias_apart", "streamed"};
+
+template <class Choice, std::size_t N>
+Choice named(const std::array<const char*, N>& names, const std::string& name) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return static_cast<Choice>(i);
+  throw DataError(
+      say("a selection of kernels names '", name, "', which there is not: let --kernels tuned measure anew"));
+}
+
+/// Every number of a shape, in one order.
+template <class Shape, class Visit>
+void each_number(Shape& shape, Visit&& visit) {
+  visit(shape.in);
+  visit(shape.out);
+  for (auto* extent :
+       {&shape.image, &shape.moves.kernel, &shape.moves.stride, &shape.moves.padding, &shape.moves.dilation}) {
+    visit(extent->height);
+    visit(extent->width);
+  }
+}
+
+}  // namespace
+
+KernelSelection KernelSelection::tuned() {
+  KernelSelection selection;
+  selection.is_tuned_ = true;
+  return selection;
+}
+
+void KernelSelection::choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel) {
+  convolutions_[{shape, product}] = kernel;
+}
+
+ConvolutionKernel KernelSelection::kernel_for(const ConvolutionShape& shape, Product product) const {
+  const auto found = convolutions_.find({shape, product});
+  return found == convolutions_.end() ? ConvolutionKernel::library : found->second;
+}
+
+LinearKernel KernelSelection::kernel_for(const LinearShape& shape) const {
+  const auto found = linears_.find(shape);
+  return found == linears_.end() ? LinearKernel::library : found->second;
+}
+
+bool KernelSelection::has(LinearKernel kernel) const {
+  return std::ranges::any_of(linears_, [&](const auto& choice) { return choice.second == kernel; });
+}
+
+std::string KernelSelection::to_text() const {
+  if (!is_tuned_) return "fixed\n";
+  std::ostringstream text;
+  text << "tuned\n";
+  for (const auto& [shape, kernel] : linears_)
+    text << "linear " << shape.in << " " << shape.out << " " << linear_names[static_cast<std::size_t>(kernel)] << "\n";
+  for (const auto& [key, kernel] : convolutions_) {
+    text << "convolution ";
+    each_number(key.first, [&](const std::int64_t& number) { text << number << " "; });
+    text << product_names[static_cast<std::size_t>(key.second)] << " "
+         << convolution_names[static_cast<std::size_t>(kernel)] << "\n";
+  }
+  return text.str();
+}
+
+KernelSelection KernelSelection::from_text(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  std::string first;
+  std::getline(lines, first);
+  if (first == "fixed") return fixed();
+  require<DataError>(first == "tuned", "a selection of kernels begins with '", first, "'");
+  KernelSelection selection = tuned();
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream instructions(line);
+    std::string layer, product, kernel;
+    instructions >> layer;
+    if (layer == "linear") {
+      LinearShape shape;
+      instructions >> shape.in >> shape.out >> kernel;
+      selection.choose(shape, named<LinearKernel>(linear_names, kernel));
+      continue;
+    }
+    ConvolutionShape shape;
+    each_number(shape, [&](std::int64_t& number) { instructions >> number; });
+    instructions >> product >> kernel;
+    require<DataError>(layer == "convolution" && !instructions.fail(), "a selection of kernels has the line '", line,
+                       "'");
+    selection.choose(shape, named<Product>(product_names, product),
+                     named<ConvolutionKernel>(convolution_names, kernel));
+  }
+  return selection;
+}
+
+std::string KernelSelection::fingerprint() const {
+  if (!is_tuned_) return "fixed";
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char letter : to_text()) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  std::ostringstream digits;
+  digits << std::hex << std::setw(16) << std::setfill('0') << hash;
+  return digits.str();
+}
+
+}  // namespace penstock

@@ -1,0 +1,119 @@
+#include "penstock/layers/split_layer.h"
+
+#include <torch/autograd.h>
+
+#include "penstock/base/error.h"
+#include "penstock/layers/autocast.h"
+#include "penstock/layers/uncounted.h"
+
+namespace penstock {
+namespace {
+
+struct SplitNode : torch::autograd::Function<SplitNode> {
+  /// The weight is an argument so that the output wants a gradient even where the input does not.
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input,
+                               const torch::Tensor&, const Saved& kept) {
+    context->saved_data["kept"] = c10::IValue::make_capsule(kept);
+    const torch::Tensor used = kept->layer->as_computed(input);
+    // Detached: W must not keep alive the graph that led here.
+    kept->input = used.detach();
+    kept->version = used._version();
+    kept->input_type = input.scalar_type();
+    return kept->layer->run(used);
+  }
+
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
+    auto kept = c10::static_intrusive_pointer_cast<SavedForWeights>(context->saved_data["kept"].toCapsule());
+    Tensors gradients(3);
+    if (!output_gradients.front().defined()) return gradients;
+    kept->output_gradient = kept->layer->arranged(output_gradients.front());
+    if (context->needs_input_grad(0)) gradients.front() = kept->layer->input_gradient(*kept);
+    if (kept->weights_now) kept->layer->weight_gradients({&kept, 1});
+    return gradients;
+  }
+};
+
+std::size_t use_of(const Gradients& gradients, const torch::Tensor& parameter) {
+  const auto use = gradients.use_of(parameter);
+  require<InternalError>(use.has_value(), "a layer's weight is not among its stage's parameters");
+  return *use;
+}
+
+}  // namespace
+
+SplitLayer::SplitLayer(LayerCall call, WeightAndBias parameters, Gradients& gradients)
+    : call_(std::move(call)),
+      parameters_(std::move(parameters)),
+      gradients_(gradients),
+      weight_use_(use_of(gradients, parameters_.weight)) {
+  if (parameters_.bias.defined()) bias_use_ = gradients.use_of(parameters_.bias);
+}
+
+torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Saved& kept) const {
+  kept->layer = this;
+  return SplitNode::apply(input, weight(), kept);
+}
+
+torch::Tensor SplitLayer::input_gradient(const SavedForWeights& kept) const {
+  require_unchanged(kept);
+  const torch::Tensor gradient = input_gradient_of(kept);
+  return gradient.defined() ? gradient.to(kept.input_type) : gradient;
+}
+
+torch::Tensor SplitLayer::as_computed(const torch::Tensor& input) const {
+  const Autocast autocast = Autocast::current(input.device().type());
+  const bool casts = autocast.enabled && follows_autocast() && input.scalar_type() == torch::kFloat32;
+  return arranged(casts ? input.to(autocast.type) : input);
+}
+
+torch::Tensor SplitLayer::run(const torch::Tensor& input) const {
+  // Without autocast an input of another type is an error, as torch has it.
+  const bool is_cast = Autocast::current(input.device().type()).enabled;
+  const WeightAndBias& parameters = is_cast ? parameters_for(input) : parameters_;
+  const bool is_plain = parameters.weight.is_same(weight()) && !has_own_kernel(input);
+  return is_plain ? call_.layer.forward({input}).front() : compute(input, parameters);
+}
+
+// What a training step cast may be older than the last update: cast anew.
+torch::Tensor SplitLayer::run_without_graph(const torch::Tensor& input) const {
+  const torch::Tensor used = as_computed(input);
+  if (!has_own_kernel(used)) return call_.layer.forward({input}).front();
+  if (!follows_autocast() || used.scalar_type() == weight().scalar_type()) return compute(used, parameters_);
+  const auto cast = [&](const torch::Tensor& value) { return value.defined() ? value.to(used.scalar_type()) : value; };
+  return compute(used, {cast(parameters_.weight), cast(parameters_.bias)});
+}
+
+const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) const {
+  const c10::ScalarType type = tensor.scalar_type();
+  if (!follows_autocast() || type == weight().scalar_type()) return parameters_;
+  if (cast_in_step_ != gradients_.step() || !cast_.weight.defined() || cast_.weight.scalar_type() != type) {
+    const Uncounted of_no_micro_batch;
+    const auto cast = [type](const torch::Tensor& value) { return value.defined() ? value.detach().to(type) : value; };
+    cast_ = {cast(parameters_.weight), cast(parameters_.bias)};
+    cast_in_step_ = gradients_.step();
+  }
+  return cast_;
+}
+
+void SplitLayer::weight_gradients(std::span<const Saved> kept) const {
+  const torch::NoGradGuard no_grad;
+  Tensors inputs, output_gradients;
+  for (const Saved& one : kept) {
+    if (!one->output_gradient.defined()) continue;
+    require_unchanged(*one);
+    inputs.push_back(std::move(one->input));
+    output_gradients.push_back(std::move(one->output_gradient));
+    one->clear();
+  }
+  if (!inputs.empty()) add_weight_gradients(inputs, output_gradients);
+}
+
+void SplitLayer::require_unchanged(const SavedForWeights& kept) const {
+  const auto version = static_cast<std::int64_t>(kept.input._version());
+  require<ScheduleError>(version == kept.version, "the input of layer '", call_.name,
+                         "' was changed in place after the ", "layer had used it (version ", kept.version, ", then ",
+                         version,
+                         "), and its backward pass needs it as it was: use a layer that does not work in place");
+}
+
+}  // namespace penstock

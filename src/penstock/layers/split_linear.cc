@@ -1,0 +1,85 @@
+// y = x w^T + b with x [..., in], w [out, in], y [..., out]:
+//   I  dx = dy w
+//   W  dw = dy^T x, db = sum of dy's rows
+#include <torch/nn/modules/linear.h>
+
+#include "penstock/kernels/no_pack_linear.h"
+#include "penstock/layers/split_layers.h"
+
+namespace penstock {
+namespace {
+
+/// stacked(), of rows in the order in memory that they have.
+torch::Tensor stacked_rows(Tensors rows) {
+  if (rows.size() == 1 || rows.front().is_contiguous()) return stacked(rows);
+  for (torch::Tensor& some : rows) some = some.t();
+  return torch::cat(rows, 1).t();
+}
+
+class SplitLinear : public SplitLayer {
+ public:
+  SplitLinear(const LayerCall& call, const torch::nn::LinearImpl& module, Gradients& gradients)
+      : SplitLayer(call, {module.weight, module.bias}, gradients) {}
+
+ private:
+  /// What the selection says, where x can be computed so.
+  LinearKernel kernel_for(const torch::Tensor& x) const {
+    if (!x.device().is_cpu() || x.numel() == 0) return LinearKernel::library;
+    const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
+    const bool can = kernel == LinearKernel::no_pack ? x.scalar_type() == torch::kFloat32 : bias().defined();
+    return can ? kernel : LinearKernel::library;
+  }
+
+  bool has_own_kernel(const torch::Tensor& x) const override { return kernel_for(x) != LinearKernel::library; }
+
+  torch::Tensor arranged(const torch::Tensor& tensor) const override {
+    return kernel_for(tensor) == LinearKernel::no_pack ? feature_by_feature(tensor) : tensor;
+  }
+
+  torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
+    return run_linear(kernel_for(x), x, parameters);
+  }
+
+  torch::Tensor input_gradient_of(const SavedForWeights& kept) const override {
+    const torch::Tensor& dy = kept.output_gradient;
+    return linear_input_gradient(kernel_for(dy), dy, parameters_for(dy).weight);
+  }
+
+  void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
+    Tensors x, dy;
+    for (const torch::Tensor& input : inputs) x.push_back(input.reshape({-1, weight().size(1)}));
+    for (const torch::Tensor& gradient : output_gradients) dy.push_back(gradient.reshape({-1, weight().size(0)}));
+    for_each_stack(x.size(), x.front().size(0), [&](std::size_t begin, std::size_t end) {
+      const auto some = [&](const Tensors& all) {
+        return stacked_rows(
+            Tensors(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)));
+      };
+      const torch::Tensor rows = some(dy);
+      gradients().add_product(weight_use(), rows.t(), some(x));
+      if (bias_use())
+        gradients().add(*bias_use(), rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, weight().scalar_type()));
+    });
+  }
+};
+
+}  // namespace
+
+torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters) {
+  const auto& [weight, bias] = parameters;
+  if (kernel == LinearKernel::no_pack) return no_pack_linear(x, weight, bias);
+  if (kernel == LinearKernel::library) return torch::linear(x, weight, bias);
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return torch::mm(x.reshape({-1, weight.size(1)}), weight.t()).add_(bias).view(sizes);
+}
+
+torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
+  return kernel == LinearKernel::no_pack ? no_pack_input_gradient(dy, weight) : dy.matmul(weight);
+}
+
+std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {
+  const auto* module = splittable<torch::nn::LinearImpl>(call);
+  return module ? std::make_unique<SplitLinear>(call, *module, gradients) : nullptr;
+}
+
+}  // namespace penstock

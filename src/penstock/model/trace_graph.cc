@@ -1,0 +1,204 @@
+#include "penstock/model/trace_graph.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
+#include "penstock/model/traced_shapes.h"
+
+namespace penstock {
+
+/// Collects the nodes while forward runs; lives only that long.
+class GraphTracer final : public Tracer {
+ public:
+  GraphTracer(const Cell& root, int inputs, const TraceSample& sample = {});
+  ~GraphTracer() override;
+
+  Values inputs();
+  Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments) override;
+  Values add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
+                      int outputs) override;
+  Values run_cell(Cell& cell, const Values& inputs) override;
+  std::string name_of(const Value& value) const override { return graph_.name_of(ref_of(value)); }
+  TracedShape shape_of(const Value& value) override { return shapes_.of(graph_, ref_of(value)); }
+  Graph finish(const Values& outputs);
+
+ private:
+  Values add(Node node, const Values& arguments);
+  std::string unique_name(const std::string& wanted);
+  const Cell::Found& find(const LayerRecord& layer, const std::string& user) const;
+  /// Names those that no node uses, not even as the owner of a tied parameter.
+  void find_uncalled();
+  /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
+  void spread_parameters();
+
+  /// A call of a Cell whose forward runs.
+  struct RunningCell {
+    const Cell* cell = nullptr;
+    int call = 0;  // its number
+  };
+  int running_block() const;
+
+  Graph graph_;
+  TracedShapes shapes_;
+  Cell::Contents contents_;
+  std::vector<RunningCell> running_;  // from the network inwards
+  int cell_calls_ = 0;
+  std::set<const LayerRecord*> called_;
+  std::map<std::string, int> uses_;  // of a name; the first uses of the layers' own names are reserved
+};
+
+Graph trace_graph(Cell& network, int inputs, const TraceSample& sample) {
+  GraphTracer tracer(network, inputs, sample);
+  return tracer.finish(network(tracer.inputs()));
+}
+
+GraphTracer::GraphTracer(const Cell& root, int inputs, const TraceSample& sample) : shapes_(sample) {
+  require<ScheduleError>(inputs >= 1, "a network takes at least one input, not ", inputs);
+  require<ScheduleError>(!running(), "a network is traced while another one is: forward cannot make a pipeline");
+  graph_.inputs = inputs;
+  root.find_inside({}, contents_);
+  for (const auto& [layer, found] : contents_.layers) uses_[found.path] = 1;
+  set_running(this);
+}
+
+GraphTracer::~GraphTracer() { set_running(nullptr); }
+
+Values GraphTracer::inputs() {
+  Values values;
+  for (int i = 0; i < graph_.inputs; ++i) values.push_back(symbol({-1, i}));
+  return values;
+}
+
+Values GraphTracer::add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments) {
+  const Cell::Found& found = find(*layer, "the network");
+  Node node;
+  node.name = called_.insert(layer.get()).second || layer->is_parameter ? found.path : unique_name(found.path);
+  node.layer = layer;
+  node.layer_path = found.path;
+  node.outputs = layer->factory.outputs;
+  node.stage = layer->stage.value();
+  if (!node.stage && found.from_cell && !layer->is_parameter) node.stage = found.from_cell->value();
+  node.recompute = found.recompute;
+  for (const auto& [name, to] : layer->ties) {
+    const ParameterOfLayer owner = owner_of(to.layer, to.name);
+    const bool taken = owner.layer == layer || std::any_of(node.ties.begin(), node.ties.end(), [&](const auto& tie) {
+                         return tie.second.layer == owner.layer && tie.second.name == owner.name;
+                       });
+    require<ScheduleError>(!taken, "layer '", found.path, "' would have '", owner.layer->path, ".", owner.name,
+                           "' twice: two parameters of one layer cannot be tied");
+    node.ties[name] = {owner.layer, find(*owner.layer, say("'", found.path, ".", name, "'")).path, owner.name};
+  }
+  return add(std::move(node), arguments);
+}
+
+const Cell::Found& GraphTracer::find(const LayerRecord& layer, const std::string& user) const {
+  const auto found = contents_.layers.find(&layer);
+  require<ScheduleError>(found != contents_.layers.end(), "layer '", layer.name, "' is used by ", user,
+                         " but belongs to a Cell that was never added: call add(name, cell)");
+  return found->second;
+}
+
+Values GraphTracer::add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
+                                 int outputs) {
+  require<ScheduleError>(is_plain_text(name), "'", printable(name), "' cannot name a function: a name is UTF-8 text ",
+                         "without newlines and other control characters");
+  Node node;
+  node.name = unique_name(name);
+  node.function = function;
+  node.outputs = outputs;
+  const auto around = contents_.cells.find(running_.empty() ? nullptr : running_.back().cell);
+  if (around != contents_.cells.end()) {
+    if (around->second.from_cell) node.stage = around->second.from_cell->value();
+    node.recompute = around->second.recompute;
+  }
+  return add(std::move(node), arguments);
+}
+
+Values GraphTracer::run_cell(Cell& cell, const Values& inputs) {
+  running_.push_back({&cell, ++cell_calls_});
+  Values outputs = cell.forward_many(inputs);
+  running_.pop_back();
+  return outputs;
+}
+
+int GraphTracer::running_block() const {
+  if (running_.size() < 2) return 0;
+  for (auto running = running_.rbegin(); running != running_.rend() - 1; ++running)
+    if (running->cell->recompute.value()) return running->call;
+  return running_[1].call;
+}
+
+Values GraphTracer::add(Node node, const Values& arguments) {
+  for (const Value& argument : arguments) node.inputs.push_back(ref_of(argument));
+  node.block = running_block();
+  const int index = static_cast<int>(graph_.nodes.size());
+  Values results;
+  for (int i = 0; i < node.outputs; ++i) results.push_back(symbol({index, i}));
+  graph_.nodes.push_back(std::move(node));
+  return results;
+}
+
+Graph GraphTracer::finish(const Values& outputs) {
+  require<ScheduleError>(!outputs.empty(), "the network returns nothing: return at least one value");
+  for (const Value& output : outputs) {
+    require<ScheduleError>(output.is_symbolic(), "the network returns a tensor that does not depend on its input");
+    graph_.outputs.push_back(ref_of(output));
+  }
+  find_uncalled();
+  spread_parameters();
+  return std::move(graph_);
+}
+
+void GraphTracer::find_uncalled() {
+  std::set<const LayerRecord*> used = called_;
+  for (const Node& node : graph_.nodes)
+    for (const auto& [name, owner] : node.ties) used.insert(owner.layer.get());
+  for (const auto& [layer, found] : contents_.layers)
+    if (!used.contains(layer)) graph_.uncalled.push_back(found.path);
+  std::sort(graph_.uncalled.begin(), graph_.uncalled.end());  // the map is ordered by address
+}
+
+void GraphTracer::spread_parameters() {
+  std::vector<Node> nodes;
+  std::vector<int> new_index(graph_.nodes.size(), -1);
+  std::set<const LayerRecord*> used;
+  const auto moved = [&](const ValueRef& value, const Node* user) -> ValueRef {
+    if (value.is_graph_input()) return value;
+    const auto index = static_cast<std::size_t>(value.node);
+    if (!graph_.nodes[index].is_parameter()) return {new_index[index], value.output};
+    Node use = graph_.nodes[index];
+    if (!used.insert(use.layer.get()).second) use.name = unique_name(use.layer_path);
+    // It does not stand between the calls of a block that is recomputed as one.
+    if (user) {
+      use.recompute = user->recompute;
+      use.block = user->block;
+    }
+    nodes.push_back(std::move(use));
+    return {static_cast<int>(nodes.size()) - 1, 0};
+  };
+  for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+    if (graph_.nodes[n].is_parameter()) continue;
+    Node node = graph_.nodes[n];
+    for (ValueRef& input : node.inputs) input = moved(input, &node);
+    new_index[n] = static_cast<int>(nodes.size());
+    nodes.push_back(std::move(node));
+  }
+  for (ValueRef& output : graph_.outputs) output = moved(output, nullptr);
+  graph_.nodes = std::move(nodes);
+}
+
+std::string GraphTracer::unique_name(const std::string& wanted) {
+  int& uses = uses_[wanted];
+  std::string name = wanted;
+  while (++uses > 1) {
+    name = say(wanted, "_", uses);
+    if (uses_.try_emplace(name, 1).second) break;
+  }
+  return name;
+}
+
+}  // namespace penstock

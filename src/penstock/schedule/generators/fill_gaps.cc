@@ -1,0 +1,157 @@
+#include "penstock/schedule/generators/fill_gaps.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "penstock/schedule/generators/placement.h"
+
+namespace penstock {
+namespace {
+
+/// Where one stage has got to.
+struct StageState {
+  double clock = 0;
+  double first_begin = 0;
+  double idle = 0;       // since first_begin
+  double allowance = 0;  // on top of the policy's: how much less than the busiest stage this one has to do
+  double held = 0;       // the most so far, as the cap counts
+  int f = 0;             // instructions of each kind that have run
+  int i = 0;
+  int w = 0;
+};
+
+/// Rounding must not tell a gap from a W of the same length.
+constexpr double rounding = 1e-9;
+
+class Filling {
+ public:
+  Filling(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders)
+      : problem_(problem), policy_(policy), orders_(orders), stages_(problem.stages.size()) {
+    const std::size_t instructions = stages_.size() * static_cast<std::size_t>(problem.micro_batches);
+    forward_ends_.resize(instructions);
+    input_grad_ends_.resize(instructions);
+    double busiest = 0;
+    for (const StageCosts& costs : problem.stages) busiest = std::max(busiest, costs.busy());
+    for (std::size_t s = 0; s < stages_.size(); ++s)
+      stages_[s].allowance = problem.micro_batches * (busiest - problem.stages[s].busy());
+  }
+
+  GapOutcome run() {
+    for (std::size_t s = stages_.size(); s > 0; --s) runnable_.push_back(s - 1);
+    while (!runnable_.empty()) {
+      const std::size_t s = runnable_.back();
+      runnable_.pop_back();
+      advance(s);
+    }
+    GapOutcome outcome;
+    for (const StageState& stage : stages_) {
+      outcome.span = std::max(outcome.span, stage.clock - stage.first_begin);
+      outcome.makespan = std::max(outcome.makespan, stage.clock);
+      outcome.held = std::max(outcome.held, stage.held);
+    }
+    return outcome;
+  }
+
+ private:
+  /// Runs the instructions of stage `s` until one needs what no other stage has done yet.
+  void advance(std::size_t s) {
+    StageState& stage = stages_[s];
+    while (stage.i < problem_.micro_batches) {
+      const bool forward_next = stage.f < problem_.micro_batches && stage.f < stage.i + policy_.warm_up[s];
+      if (!is_known(s, forward_next)) return;
+      const double gap = ready(s, forward_next) - stage.clock;
+      if (stage.f == 0) {
+        stage.clock = stage.first_begin = std::max(0.0, ready(s, forward_next));
+      } else if (stage.w < stage.i && ((forward_next && !has_room(stage)) || is_filled(s, gap))) {
+        run_weight_grad(s);
+        continue;
+      } else if (gap > 0) {
+        stage.idle += gap;
+        stage.clock += gap;
+      }
+      if (forward_next)
+        run_forward(s);
+      else
+        run_input_grad(s);
+    }
+    while (stage.w < problem_.micro_batches) run_weight_grad(s);
+  }
+
+  bool is_filled(std::size_t s, double gap) const {
+    const StageState& stage = stages_[s];
+    const double w = problem_.stages[s].weight_grad;
+    if (gap <= rounding * w) return false;
+    if (gap >= w * (1 - rounding)) return true;
+    if (stage.f < problem_.micro_batches) return stage.idle + gap > policy_.idle_on_the_way + stage.allowance;
+    if (stage.i < problem_.micro_batches - policy_.punctual) return true;
+    return stage.idle + gap > policy_.idle_at_the_end + stage.allowance;
+  }
+
+  /// What the stage holds, with one more forward.
+  double held_with_next(const StageState& stage) const {
+    return stage.f + 1 - stage.i + problem_.cap.weight_share * (stage.i - stage.w);
+  }
+
+  bool has_room(const StageState& stage) const { return held_with_next(stage) <= problem_.cap.limit + rounding; }
+
+  bool is_known(std::size_t s, bool forward_next) const {
+    const StageState& stage = stages_[s];
+    if (forward_next) return s == 0 || stages_[s - 1].f > stage.f;
+    return s + 1 == stages_.size() || stages_[s + 1].i > stage.i;
+  }
+
+  double ready(std::size_t s, bool forward_next) const {
+    const StageState& stage = stages_[s];
+    if (forward_next) return s == 0 ? 0 : forward_ends_[cell(s - 1, stage.f)] + problem_.message;
+    if (s + 1 == stages_.size()) return forward_ends_[cell(s, stage.i)];
+    return input_grad_ends_[cell(s + 1, stage.i)] + problem_.message;
+  }
+
+  void run_forward(std::size_t s) {
+    StageState& stage = stages_[s];
+    write(s, Op::forward, stage.f);
+    stage.held = std::max(stage.held, held_with_next(stage));
+    stage.clock += problem_.stages[s].forward;
+    forward_ends_[cell(s, stage.f++)] = stage.clock;
+    if (s + 1 < stages_.size()) runnable_.push_back(s + 1);
+  }
+
+  void run_input_grad(std::size_t s) {
+    StageState& stage = stages_[s];
+    write(s, Op::input_grad, stage.i);
+    stage.clock += problem_.stages[s].input_grad;
+    input_grad_ends_[cell(s, stage.i++)] = stage.clock;
+    if (s > 0) runnable_.push_back(s - 1);
+  }
+
+  void run_weight_grad(std::size_t s) {
+    StageState& stage = stages_[s];
+    write(s, Op::weight_grad, stage.w++);
+    stage.clock += problem_.stages[s].weight_grad;
+  }
+
+  void write(std::size_t s, Op op, int micro_batch) {
+    if (orders_)
+      (*orders_)[s].push_back(Instruction::compute(op, StageId(static_cast<std::int32_t>(s)), MicroBatch(micro_batch)));
+  }
+
+  std::size_t cell(std::size_t s, int micro_batch) const {
+    return s * static_cast<std::size_t>(problem_.micro_batches) + static_cast<std::size_t>(micro_batch);
+  }
+
+  const GapProblem& problem_;
+  const GapPolicy& policy_;
+  std::vector<Order>* orders_;
+  std::vector<StageState> stages_;
+  std::vector<double> forward_ends_;     // by stage and micro-batch
+  std::vector<double> input_grad_ends_;  // the same
+  std::vector<std::size_t> runnable_;
+};
+
+}  // namespace
+
+GapOutcome fill_gaps(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders) {
+  return Filling(problem, policy, orders).run();
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+// Inference and evaluation: every micro-batch goes forward, nothing comes back (m = 4, p = 2):
+//
+//   rank 0 | 0F0 0F1 0F2 0F3  .
+//   rank 1 |  .  1F0 1F1 1F2 1F3
+//
+// Makespan (m + p - 1) F; nothing is kept, so one micro-batch is alive per rank. With several stages per rank the
+// micro-batches go round in groups of p, so that few boundary values wait for their next round; the last group takes
+// what is left along, so that it is no smaller (m = 5, p = 2, v = 2):
+//
+//   rank 0 | 0F0 0F1 2F0 2F1 0F2 0F3 0F4 2F2 2F3 2F4  .
+//   rank 1 |  .  1F0 1F1 3F0 3F1 1F2 1F3 1F4 3F2 3F3 3F4
+#include "penstock/schedule/generators/placement.h"
+
+namespace penstock {
+
+namespace {
+
+Schedule forward_only(const ScheduleShape& shape, const Tuning&) {
+  Schedule schedule = placed_in_turns(forward_only_generator.name, shape);
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    Order& order = schedule.orders[static_cast<std::size_t>(rank)];
+    order.reserve(static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));
+    for (int begin = 0, end = 0; begin < shape.micro_batches; begin = end) {
+      end = shape.micro_batches - begin < 2 * shape.ranks ? shape.micro_batches : begin + shape.ranks;
+      for (int chunk = 0; chunk < shape.chunks; ++chunk)
+        for (MicroBatch i(begin); i.value() < end; i = i.next())
+          order.push_back(forward(StageId(chunk * shape.ranks + rank), i));
+    }
+  }
+  return schedule;
+}
+
+std::vector<int> hold_one(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
+
+double bubble_time(const ScheduleShape& shape, const Costs& costs) { return (shape.ranks - 1) * costs.forward.front(); }
+
+}  // namespace
+
+constinit const Generator forward_only_generator{
+    .name = "forward-only",
+    .summary = "inference and evaluation: no backward",
+    .generate = forward_only,
+    .activation_bound = hold_one,
+    .max_chunks = 64,
+    .bubble_time = bubble_time,
+    .bubble_formula = "(p-1)F/v",
+    .memory_formula = "1/v",
+    .message_formula = "(pv-1)m",
+};
+
+}  // namespace penstock

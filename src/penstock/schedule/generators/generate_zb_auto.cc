@@ -1,0 +1,121 @@
+// ZB-1p, ZB-2p and what lies between (Zero Bubble Pipeline Parallelism: Qi et al., arXiv 2401.10241, section 3.1): the
+// schedule that fits the costs of the stages and a limit on memory. Limit 1 is 1F1B's memory, 2 twice as much. With
+// costs that are all the same and limit 2 (m = 4, p = 2):
+//
+//   rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
+//   rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
+//
+// It is the best of many schedules: the one with the shortest span, then makespan, then the least memory. Each is made
+// by running all stages against the clock (fill_gaps.h): some forwards for the warm-up, then I and F in turns, W where
+// a rank would idle, where memory is short, and at the end. What is tried stands in gap_policies.h. 1f1b-early, zb-h1
+// and zb-h2 compete too, where the limit admits them, so that none of these is better. At limit 1 it is just as fast as
+// ZB-H1 in all cases of the paper, and of the same order for m >= p where all instructions cost the same.
+//
+// Memory: a micro-batch counts 1 until its I and Costs::weight_share from there to its W. Counted in full, no schedule
+// would reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one and its last gradient takes
+// (p - 1)(I + C) to come back, so that with n micro-batches alive some rank idles for at least
+// (p - 1)(F + I + 2C) - (n - 1)W.
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/schedule/generators/alternating_order.h"
+#include "penstock/schedule/generators/fill_gaps.h"
+#include "penstock/schedule/generators/gap_policies.h"
+#include "penstock/schedule/generators/placement.h"
+#include "penstock/schedule/simulate.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr double noise = 1e-9;  // what sums of times and shares may be off
+
+ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
+  return {.limit = std::max(1.0, tuning.memory_limit * std::min(shape.micro_batches, shape.ranks)),
+          .weight_share = tuning.costs.weight_share};
+}
+
+GapProblem problem_of(const ScheduleShape& shape, const Tuning& tuning) {
+  const Costs& costs = tuning.costs;
+  GapProblem problem{
+      .stages = {}, .message = costs.message, .micro_batches = shape.micro_batches, .cap = cap_of(shape, tuning)};
+  const auto at = [](const std::vector<double>& given, int s) {
+    return given[given.size() == 1 ? 0 : static_cast<std::size_t>(s)];
+  };
+  for (int s = 0; s < shape.ranks; ++s)
+    problem.stages.push_back({.forward = at(costs.forward, s) + costs.overhead,
+                              .input_grad = at(costs.input_grad, s) + costs.overhead,
+                              .weight_grad = at(costs.weight_grad, s) + costs.overhead});
+  return problem;
+}
+
+/// Orders that are there without a search, as far as the cap admits them. The first one always fits.
+std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tuning) {
+  const double limit = cap_of(shape, tuning).limit + noise;
+  Schedule early = placed_in_turns(zb_auto_generator.name, shape);
+  for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
+    const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), std::floor(limit)));
+    early.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
+  }
+  std::vector<Schedule> schedules{std::move(early)};
+  for (const Generator* generator : {&zb_h1_generator, &zb_h2_generator})
+    if (generator->activation_bound(shape, tuning).front() <= limit)
+      schedules.push_back(generator->generate(shape, tuning));
+  return schedules;
+}
+
+bool is_better(const GapOutcome& a, const GapOutcome& b) {
+  const double tolerance = noise * b.span;
+  if (std::abs(a.span - b.span) > tolerance) return a.span < b.span;
+  if (std::abs(a.makespan - b.makespan) > tolerance) return a.makespan < b.makespan;
+  return a.held < b.held - noise;
+}
+
+Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
+  std::vector<Schedule> others = ready_made(shape, tuning);
+  std::vector<Simulation> runs;
+  for (const Schedule& other : others) runs.push_back(simulate(other, tuning.costs));  // refuses costs that are none
+
+  const GapProblem problem = problem_of(shape, tuning);
+  const std::vector<GapPolicy> policies = gap_policies(problem);
+  const GapPolicy* winner = &policies.front();
+  GapOutcome best = fill_gaps(problem, *winner);
+  for (const GapPolicy& policy : policies) {
+    const GapOutcome outcome = fill_gaps(problem, policy);
+    if (!is_better(outcome, best)) continue;
+    best = outcome;
+    winner = &policy;
+  }
+
+  Schedule schedule = placed_in_turns(zb_auto_generator.name, shape);
+  fill_gaps(problem, *winner, &schedule.orders);
+  for (std::size_t other = 0; other < others.size(); ++other) {
+    const GapOutcome outcome{.span = runs[other].span, .makespan = runs[other].makespan, .held = best.held};
+    if (!is_better(outcome, best)) continue;
+    best = outcome;
+    schedule.orders = std::move(others[other].orders);
+  }
+  return schedule;
+}
+
+/// A rank that holds the most has just run F: one micro-batch at least counts in full.
+std::vector<int> hold_what_the_limit_admits(const ScheduleShape& shape, const Tuning& tuning) {
+  const ActivationCap cap = cap_of(shape, tuning);
+  const int m = shape.micro_batches;
+  const double others = cap.weight_share > 0 ? std::floor((cap.limit - 1) / cap.weight_share + noise) : m;
+  return for_every_rank(shape, static_cast<int>(std::min<double>(m, 1 + others)));
+}
+
+}  // namespace
+
+constinit const Generator zb_auto_generator{
+    .name = "zb-auto",
+    .summary = "fits costs and a memory limit: ZB-1p, ZB-2p (Qi et al., arXiv 2401.10241)",
+    .generate = zb_auto,
+    .activation_bound = hold_what_the_limit_admits,
+    .fits_limit = true,
+    .memory_formula = "limit min(m, p)",
+    .message_formula = "2(p-1)m",
+};
+
+}  // namespace penstock

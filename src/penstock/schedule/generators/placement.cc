@@ -1,0 +1,37 @@
+#include "penstock/schedule/generators/placement.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {
+  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
+  for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)
+    schedule.rank_of_stage.push_back(Rank(stage % shape.ranks));
+  schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
+  return schedule;
+}
+
+Schedule placed_in_v(std::string_view name, const ScheduleShape& shape) {
+  Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
+  for (int rank = 0; rank < shape.ranks; ++rank) schedule.rank_of_stage.push_back(Rank(rank));
+  for (int rank = shape.ranks - 1; rank >= 0; --rank) schedule.rank_of_stage.push_back(Rank(rank));
+  schedule.orders.resize(static_cast<std::size_t>(shape.ranks));
+  return schedule;
+}
+
+std::vector<int> for_every_rank(const ScheduleShape& shape, int bound) {
+  return std::vector<int>(static_cast<std::size_t>(shape.ranks), bound);
+}
+
+std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
+  std::vector<int> bound;
+  for (int rank = 0; rank < shape.ranks; ++rank) bound.push_back(std::min(shape.micro_batches, shape.ranks - rank));
+  return bound;
+}
+
+double fill_and_drain(const ScheduleShape& shape, const Costs& costs) {
+  return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
+}
+
+}  // namespace penstock

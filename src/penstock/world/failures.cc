@@ -1,0 +1,77 @@
+#include "penstock/world/failures.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/base/log.h"
+#include "penstock/world/reason.h"
+
+namespace penstock {
+namespace {
+
+// A program may live with failing steps for long.
+constexpr std::size_t most_failures = 100;
+
+}  // namespace
+
+Failures::Failure& Failures::find(const std::exception_ptr& error) {
+  std::string reason = reason_of(error);
+  const auto same = [&](const Failure& failure) { return failure.reason == reason; };
+  const auto found = std::find_if(all_.begin(), all_.end(), same);
+  if (found != all_.end()) return *found;
+  if (all_.size() >= most_failures) {
+    const auto old = std::find_if(all_.begin(), all_.end(), [](const Failure& failure) { return failure.told; });
+    all_.erase(old == all_.end() ? all_.begin() + 1 : old);
+  }
+  return all_.emplace_back(Failure{std::move(reason), error});
+}
+
+void Failures::add(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  find(error);
+}
+
+void Failures::told(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  find(error).told = true;
+}
+
+bool Failures::is_told(const std::exception_ptr& error) const {
+  const std::string reason = reason_of(error);
+  const std::lock_guard lock(mutex_);
+  return std::any_of(all_.begin(), all_.end(),
+                     [&](const Failure& failure) { return failure.told && failure.reason == reason; });
+}
+
+std::exception_ptr Failures::untold() const {
+  const std::lock_guard lock(mutex_);
+  for (const Failure& failure : all_)
+    if (!failure.told) return failure.error;
+  return nullptr;
+}
+
+std::string Failures::newest() const {
+  const std::lock_guard lock(mutex_);
+  return all_.empty() ? std::string() : all_.back().reason;
+}
+
+bool Failures::is_newest_misuse() const {
+  const std::lock_guard lock(mutex_);
+  if (all_.empty()) return false;
+  try {
+    std::rethrow_exception(all_.back().error);
+  } catch (const Misuse&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void Failures::log_untold(const std::string& where) {
+  const std::lock_guard lock(mutex_);
+  for (Failure& failure : all_)
+    if (!failure.told && !std::exchange(failure.logged, true))
+      log(LogLevel::error, say(where, " a failure that nobody has been told: ", failure.reason));
+}
+
+}  // namespace penstock

@@ -1,0 +1,327 @@
+#include "penstock/world/world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <future>
+#include <thread>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/launch_environment.h"
+#include "penstock/world/reason.h"
+#include "penstock/world/worker.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::chrono::seconds grace_after_failure{2};
+constexpr std::int64_t most_threads = 1024;
+/// In tags, for what belongs to no pipeline.
+constexpr std::uint32_t pipeline_of_world = 0xffffffff;
+
+std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
+std::string processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
+
+void check(const WorldOptions& options) {
+  require<ConfigError>(options.stages >= 1, "stages = ", options.stages, ", but a pipeline has at least 1");
+  require<ConfigError>(options.replicas >= 0, "replicas = ", options.replicas, ", but there is at least 1");
+  require<ConfigError>(options.threads >= 1, "threads = ", options.threads, ", but a rank has at least 1");
+  require<ConfigError>(options.deadline.count() > 0, "the deadline is ", options.deadline.count(),
+                       " ms, but it must be above 0");
+  require<ConfigError>(!options.stall_limit || options.stall_limit->count() > 0, "the stall limit is ",
+                       options.stall_limit.value_or(std::chrono::milliseconds(0)).count(),
+                       " ms, but it must be above 0: leave it out for none");
+  require<ConfigError>(options.start_deadline.count() > 0, "the start deadline is ", options.start_deadline.count(),
+                       " ms, but it must be above 0");
+}
+
+/// How many replicas `count` processes make; the count must fit.
+int replicas_of(int count, const WorldOptions& options) {
+  if (options.replicas > 0) {
+    const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
+    require<ConfigError>(wanted == count, processes(count), " for ", plural(options.stages, "stage"), " x ",
+                         plural(options.replicas, "replica"), ": start ", wanted, " (mpirun -n ", wanted, ")");
+    return options.replicas;
+  }
+  require<ConfigError>(count % options.stages == 0 && count > 0, processes(count), count == 1 ? " does" : " do",
+                       " not divide into ", plural(options.stages, "stage"), ": start a multiple of ", options.stages,
+                       " (mpirun -n ", options.stages, ")");
+  return count / options.stages;
+}
+
+TransportOptions transport_options(const WorldOptions& options) {
+  TransportOptions transport;
+  transport.deadline = options.deadline;
+  transport.stall_limit = options.stall_limit;
+  transport.start_deadline = options.start_deadline;
+  return transport;
+}
+
+std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
+  check(options);
+  const LaunchedAs launched = launched_as();
+  const bool several = launched.size > 1;
+  require<ConfigError>(launched.kind != LaunchedAs::Kind::torchrun || !several, "this is process ", launched.rank,
+                       " of ", launched.size, " started by ", launched.by,
+                       ", and nothing joins them: start them with mpirun instead");
+  const bool by_mpi = launched.kind == LaunchedAs::Kind::mpi;
+  require<ConfigError>(!(by_mpi && several && options.transport == TransportKind::threads), "this is process ",
+                       launched.rank, " of ", launched.size, " started by ", launched.by,
+                       ", but the transport is threads: ", launched.size,
+                       " whole jobs would run side by side; use the mpi transport or start one process");
+  const bool mpi = options.transport == TransportKind::mpi || (options.transport == TransportKind::automatic && by_mpi);
+  TransportOptions transport = transport_options(options);
+  std::vector<std::unique_ptr<Transport>> endpoints;
+  if (mpi) {
+    if (by_mpi) replicas_of(launched.size, options);  // before MPI starts, so that a wrong count ends at once
+    endpoints.push_back(open_mpi(transport));
+    return endpoints;
+  }
+  const std::int64_t wanted = std::int64_t{options.stages} * std::max(options.replicas, 1);
+  require<ConfigError>(wanted <= most_threads, "stages x replicas = ", wanted, ", but a process holds at most ",
+                       most_threads, " ranks as threads: take fewer, or start processes with mpirun");
+  const int ranks = static_cast<int>(wanted);
+  transport.spin = static_cast<unsigned>(ranks * options.threads) <= std::thread::hardware_concurrency();
+  return open_threads(ranks, transport);
+}
+
+}  // namespace
+
+struct World::State {
+  WorldOptions options;
+  int replicas = 1;
+  int size = 1;
+  std::vector<WorldRank> local_ranks;
+  std::vector<std::shared_ptr<Transport>> endpoints;  // beside local_ranks
+  std::vector<std::unique_ptr<Worker>> workers;       // beside local_ranks
+  std::uint32_t pipelines = 0;
+  std::uint64_t finishes = 0;
+  const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
+  const long process = getpid();
+  const int exceptions = std::uncaught_exceptions();    // an exception may be under way where the world is made
+  std::vector<std::shared_ptr<Transport>> rescue = {};  // beside local_ranks, once the world has failed
+
+  bool is_alone() const { return static_cast<int>(local_ranks.size()) == size; }
+  std::optional<std::string> failed() const {
+    for (const auto& endpoint : endpoints)
+      if (auto reason = endpoint->aborted()) return reason;
+    return std::nullopt;
+  }
+
+  std::size_t local_index(WorldRank rank) const {
+    const auto found = std::find(local_ranks.begin(), local_ranks.end(), rank);
+    require<InternalError>(found != local_ranks.end(), "rank ", rank.value(), " is not in this process");
+    return static_cast<std::size_t>(found - local_ranks.begin());
+  }
+};
+
+World::World(const WorldOptions& options) : World(open_endpoints(options), options) {}
+
+World::World(int, char**, const WorldOptions& options) : World(options) {}
+
+World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options)
+    : state_(std::make_unique<State>()) {
+  check(options);
+  require<ConfigError>(!endpoints.empty(), "a world needs at least one endpoint");
+  state_->options = options;
+  for (auto& endpoint : endpoints) state_->endpoints.push_back(std::move(endpoint));
+  state_->size = state_->endpoints.front()->size();
+  state_->replicas = replicas_of(state_->size, options);
+  for (const auto& endpoint : state_->endpoints) {
+    state_->local_ranks.push_back(endpoint->rank());
+    state_->workers.push_back(std::make_unique<Worker>(options.threads));
+  }
+}
+
+World::~World() {
+  if (getpid() != state_->process) {
+    static_cast<void>(state_.release());  // threads are not copied by fork(): there is nobody to wait for
+    return;
+  }
+  const bool leaves = std::uncaught_exceptions() > state_->exceptions;
+  if (!leaves) state_->failures->log_untold("the world ends with");
+  if (!state_->is_alone() && !failed()) {
+    if ((leaves && !state_->failures->is_newest_misuse()) || state_->failures->untold())
+      for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
+  }
+  if (!failed()) return;
+  for (const auto& worker : state_->workers) worker->abandon(grace_after_failure);
+}
+
+// Another failure of this world, where there was one: most likely it is what is under way.
+std::string World::reason_to_leave(const char* what) const {
+  const std::string known = state_->failures->newest();
+  return !known.empty() ? known
+                        : say("rank ", local_ranks().front().value(), " left its ", what,
+                              " by an exception, which it tells itself");
+}
+
+void World::leave_pipeline(std::uint32_t pipeline) const noexcept {
+  if (state_->is_alone() || failed() || state_->failures->is_newest_misuse()) return;
+  const std::string reason = reason_to_leave("pipeline");
+  for (const auto& endpoint : state_->endpoints) endpoint->cancel({pipeline, StepKey::all}, reason);
+}
+
+void World::fail(const std::string& reason) const noexcept {
+  if (getpid() != state_->process) return;
+  const std::string by = state_->is_alone() ? std::string("the program") : say("rank ", local_ranks().front().value());
+  for (const auto& endpoint : state_->endpoints) endpoint->abort(say(by, " failed: ", reason));
+}
+
+void World::fail_by(const std::exception_ptr& error) const noexcept {
+  if (state_->is_alone()) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const RankFailure&) {  // a rank's, who has told everybody
+  } catch (const TransportError&) {
+  } catch (...) {
+    fail(reason_of(error));
+  }
+}
+
+void World::finish() {
+  require_own_process();
+  const bool at_rest = wait_for_workers();
+  if (const auto untold = state_->failures->untold()) {
+    state_->failures->told(untold);
+    std::rethrow_exception(untold);
+  }
+  if (const auto reason = failed()) {
+    const auto failure = std::make_exception_ptr(RankFailure(*reason));
+    if (state_->failures->is_told(failure) && at_rest) return;
+    state_->failures->told(failure);
+    std::rethrow_exception(failure);
+  }
+  if (state_->is_alone()) return;
+  const std::uint64_t round = ++state_->finishes;
+  run_on_local_ranks([&](const RankContext& context) {
+    const auto tag = [&](std::int32_t rank, bool back) {
+      return Tag{pipeline_of_world, Traffic::control, round, rank, back, 0};
+    };
+    Transport& endpoint = *context.endpoint;
+    endpoint.report_progress({"finish"});
+    if (context.rank == WorldRank(0)) {
+      for (std::int32_t other = 1; other < size(); ++other)
+        endpoint.receive(WorldRank(other), tag(other, false), "the end of its work");
+      for (std::int32_t other = 1; other < size(); ++other) endpoint.send(WorldRank(other), tag(other, true), {});
+    } else {
+      endpoint.send(WorldRank(0), tag(context.rank.value(), false), {});
+      endpoint.receive(WorldRank(0), tag(context.rank.value(), true), "the end of all work");
+    }
+  });
+}
+
+bool World::wait_for_workers() const {
+  std::vector<std::future<void>> rests;
+  for (WorldRank rank : local_ranks()) {
+    auto promise = std::make_shared<std::promise<void>>();
+    rests.push_back(promise->get_future());
+    post(rank, [promise] { promise->set_value(); });
+  }
+  // A rank that hangs after a failure is not waited for; before one, a step may take as long as it likes.
+  std::chrono::milliseconds patience = grace_after_failure;
+  constexpr std::chrono::milliseconds glance{20};
+  for (auto& rest : rests)
+    while (rest.wait_for(glance) != std::future_status::ready) {
+      if (failed() && patience.count() <= 0) return false;
+      if (failed()) patience -= glance;
+    }
+  return true;
+}
+
+std::vector<RankContext> World::rescued_members() const {
+  require_own_process();
+  require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"),
+                       "; a rank of this process is still inside its instruction: its parameters cannot be read");
+  if (state_->rescue.empty()) {
+    std::vector<std::unique_ptr<Transport>> fresh;
+    if (state_->is_alone())
+      fresh = open_threads(size(), transport_options(state_->options));
+    else
+      fresh.push_back(open_mpi(transport_options(state_->options)));
+    for (auto& endpoint : fresh) state_->rescue.push_back(std::move(endpoint));
+  }
+  std::vector<RankContext> members;
+  for (std::size_t i = 0; i < state_->rescue.size(); ++i) {
+    members.push_back(context(state_->local_ranks[i]));
+    members.back().endpoint = state_->rescue[i];
+  }
+  return members;
+}
+
+std::optional<std::string> World::failed() const { return state_->failed(); }
+const std::shared_ptr<Failures>& World::failures() const { return state_->failures; }
+
+void World::require_own_process() const {
+  require<ConfigError>(getpid() == state_->process, "this world belongs to process ", state_->process,
+                       ", of which this is a child made by fork(): a child has no ranks; make its own world after "
+                       "fork()");
+}
+
+int World::stages() const { return state_->options.stages; }
+int World::replicas() const { return state_->replicas; }
+int World::size() const { return state_->size; }
+int World::threads() const { return state_->options.threads; }
+int World::rank() const { return local_ranks().front().value(); }
+int World::stage_rank() const { return stage_rank_of(local_ranks().front()); }
+int World::replica() const { return replica_of(local_ranks().front()); }
+std::string World::transport() const { return state_->endpoints.front()->name(); }
+bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0); }
+bool World::speaks() const { return is_main() || logs_every_rank(); }
+
+std::string World::describe() const {
+  return say(plural(size(), "rank"), " = ", plural(stages(), "stage"), " x ", plural(replicas(), "replica"), ", ",
+             transport(), ", ", plural(threads(), "thread"), " per rank");
+}
+
+const std::vector<WorldRank>& World::local_ranks() const { return state_->local_ranks; }
+
+RankContext World::context(WorldRank local) const {
+  const std::size_t index = state_->local_index(local);
+  return {local,
+          stages(),
+          replicas(),
+          index == 0,
+          static_cast<int>(state_->local_ranks.size()) == size(),
+          state_->endpoints[index]};
+}
+
+void World::post(WorldRank local, std::function<void()> job) const {
+  require_own_process();
+  state_->workers[state_->local_index(local)]->post(std::move(job));
+}
+
+void World::run_on_local_ranks(const std::function<void(const RankContext&)>& job) const {
+  std::vector<std::future<void>> done;
+  for (WorldRank rank : local_ranks()) {
+    auto promise = std::make_shared<std::promise<void>>();
+    done.push_back(promise->get_future());
+    post(rank, [context = context(rank), promise, &job] {
+      try {
+        job(context);
+        promise->set_value();
+      } catch (...) {
+        context.endpoint->abort(reason_of(std::current_exception()));
+        promise->set_exception(std::current_exception());
+      }
+    });
+  }
+  // Ranks that only hear of a failure throw TransportError: what caused it comes first.
+  std::exception_ptr cause, echo;
+  for (auto& each : done) {
+    try {
+      each.get();
+    } catch (const TransportError&) {
+      if (!echo) echo = std::current_exception();
+    } catch (...) {
+      if (!cause) cause = std::current_exception();
+    }
+  }
+  if (cause) std::rethrow_exception(cause);
+  if (echo) std::rethrow_exception(echo);
+}
+
+std::uint32_t World::next_pipeline() { return state_->pipelines++; }
+
+}  // namespace penstock

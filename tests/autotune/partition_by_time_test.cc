@@ -1,0 +1,82 @@
+// Layers whose times are known, and the partition that comes of them.
+#include "penstock/autotune/partition_by_time.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/autotune/autotune.h"
+#include "penstock/base/error.h"
+#include "penstock/runtime/pipeline.h"
+#include "tests/autotune/slow_chain.h"
+#include "tests/base/error_text.h"
+
+namespace penstock::test {
+namespace {
+
+const std::vector<Rank> two_ranks{Rank(0), Rank(1)};
+
+TEST(FastestPartition, the_slowest_rank_is_as_fast_as_can_be) {
+  SlowChain chain({{}, {}, {}, {}, {}});
+  const Graph graph = trace_graph(chain);
+  EXPECT_EQ(fastest_partition(graph, {1, 1, 1, 1, 4}, two_ranks), "e");
+  EXPECT_EQ(fastest_partition(graph, {4, 1, 1, 1, 1}, two_ranks), "b");
+  EXPECT_EQ(fastest_partition(graph, {2, 2, 2, 2, 2}, {Rank(0), Rank(1), Rank(2), Rank(3), Rank(4)}), "b,c,d,e");
+  // Two stages per rank, there and back again: rank 0 has the first and the last.
+  EXPECT_EQ(fastest_partition(graph, {1, 4, 4, 1, 6}, {Rank(0), Rank(1), Rank(1), Rank(0)}).size(), 5U);
+}
+
+TEST(FastestPartition, layers_that_are_too_few) {
+  SlowChain chain({Waits{}});
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { fastest_partition(trace_graph(chain), {1}, two_ranks); }),
+                   "1 layers", "2 stages"));
+}
+
+TEST(MeasuredTimes, are_those_of_the_layers) {
+  SlowChain chain({{}, {20}, {}});
+  const std::vector<double> seconds =
+      measured_times(trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const KernelSelection>());
+  ASSERT_EQ(seconds.size(), 3U);
+  EXPECT_GE(seconds[1], 0.02);
+}
+
+// What is measured leads to the partition, on every rank, and the numbers do not depend on it.
+TEST(PartitionByTime, goes_by_the_measured_times) {
+  const torch::Tensor x = torch::randn({8, 4}), target = torch::randn({8, 4});
+  for (const bool slow_first : {true, false}) {
+    SlowChain chain(slow_first ? std::vector<Waits>{{60}, {}, {}, {}} : std::vector<Waits>{{}, {}, {}, {60}});
+    World world({.stages = 2, .replicas = 2});
+    Pipeline pipeline(world, chain, squared_error,
+                      autotune(world, chain, squared_error, {.micro_batches = 2, .partition = "time"}, x, {}));
+    EXPECT_EQ(pipeline.options().partition, slow_first ? "b" : "d");
+  }
+  std::vector<double> losses;
+  for (const std::string partition : {"time", "uniform"}) {
+    SlowChain chain({{}, {}, {}});
+    World world({.stages = 2});
+    Pipeline pipeline(world, chain, squared_error,
+                      autotune(world, chain, squared_error, {.micro_batches = 2, .partition = partition}, x, {}));
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    pipeline.train_step(x, target).wait();
+    losses.push_back(pipeline.train_step(x, target).loss());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(PartitionByTime, needs_a_sample_unless_layers_are_annotated) {
+  SlowChain chain({{}, {}});
+  World world({.stages = 2});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, {.partition = "time"}); }),
+                   "partition 'time'", "autotune()"));
+  const PipelineOptions by_time{.partition = "time"};
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, chain, squared_error, by_time); }),
+                   "PipelineOptions::sample", "0 tensors", "takes 1"));
+  SlowChain annotated({{}, {}});
+  annotated.layers[0].pipeline_stage = 0;
+  annotated.layers[1].pipeline_stage = 1;
+  World another({.stages = 2});
+  Pipeline pipeline(another, annotated, squared_error, autotune(another, annotated, squared_error, by_time));
+  EXPECT_EQ(pipeline.describe_stages().size(), 2U);
+}
+
+}  // namespace
+}  // namespace penstock::test

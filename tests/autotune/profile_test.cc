@@ -1,0 +1,139 @@
+// Layers timed where they run, and what the schedule "auto" makes of it. Layers that wait are slow for certain.
+#include "penstock/autotune/autotune.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/world/cache_share.h"
+#include "tests/autotune/slow_chain.h"
+#include "tests/base/error_text.h"
+
+namespace penstock::test {
+namespace {
+
+PipelineOptions options_with_sample(int micro_batches) {
+  PipelineOptions options{.micro_batches = micro_batches, .schedule = "auto"};
+  options.weight_gradients = WeightGradients::automatic;
+  options.sample = {torch::randn({8, 4})};
+  options.sample_targets = torch::randn({8, 4});
+  return options;
+}
+
+TEST(TimeLayers, tells_forward_from_backward_of_each) {
+  SlowChain chain({{0, 0}, {30, 0}, {0, 60}, {0, 0}});
+  World world({.stages = 2});
+  Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .partition = "c"});
+  pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const TimedSteps steps = pipeline.time_layers({torch::randn({4, 4})}, torch::randn({4, 4}), 2);
+  ASSERT_EQ(steps.layers.size(), 4U);
+  EXPECT_GE(steps.layers[1].forward, 30);
+  EXPECT_LT(steps.layers[1].backward, 30);
+  EXPECT_GE(steps.layers[2].backward, 60);
+  EXPECT_LT(steps.layers[2].forward, 60);
+  EXPECT_LT(steps.layers[0].forward + steps.layers[0].backward, 30);
+  EXPECT_EQ(steps.layers[0].parameter_bytes, 16);
+  EXPECT_EQ(steps.layers[0].output_bytes, 32);
+}
+
+TEST(TimedSteps, are_what_their_text_says) {
+  TimedSteps steps{{{"block 1", 0.1, 1.0 / 3, 2, 40, 50}}, 0.25, 0.5, 1e-9, 12, 1 << 24};
+  const TimedSteps read = timed_steps_from(to_text(steps));
+  EXPECT_EQ(to_text(read), to_text(steps));
+  EXPECT_EQ(read.cache_bytes, 1 << 24);
+  EXPECT_EQ(read.layers.front().name, "block 1");
+  EXPECT_EQ(read.layers.front().backward, 1.0 / 3);
+}
+
+TEST(TimedSteps, of_several_passes_are_medians_figure_by_figure) {
+  const auto run = [](double forward, double step) {
+    return TimedSteps{{{"a", forward, 1, 2, 40, 50}, {"b", 3, forward, 4, 40, 50}}, 0.25, 0.5, 1e-9, step, 8};
+  };
+  const TimedSteps middle = median_of(std::vector{run(5, 30), run(9, 10), run(7, 20)});
+  EXPECT_EQ(to_text(middle), to_text(run(7, 20)));
+}
+
+// The slow layer gets a rank to itself; the pipeline that was asked for "auto" obeys, and its numbers are those of any
+// other schedule.
+TEST(ScheduleAuto, cuts_at_the_slow_layer) {
+  for (const bool slow_first : {true, false}) {
+    SlowChain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
+    World world({.stages = 2});
+    PipelineOptions options = options_with_sample(2);
+    const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1, .passes_ms = 0});
+    const auto& stages = choice.planned.plan.stages;
+    const std::vector<std::string> alone{slow_first ? "a" : "c"};
+    EXPECT_NE(std::find(stages.begin(), stages.end(), alone), stages.end());
+    EXPECT_FALSE(choice.options.layer_costs.empty());
+  }
+}
+
+// What all ranks at work cost is a figure of its own: two that wait do not slow each other down. The cache is shared.
+TEST(Profile, tells_of_the_machine_too) {
+  SlowChain chain({{20, 20}, {20, 20}});
+  World world({.stages = 2});
+  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0});
+  EXPECT_NE(costs.slowdown_under_load, 1);
+  EXPECT_NEAR(costs.slowdown_under_load, 1, 0.5);
+  EXPECT_EQ(static_cast<std::int64_t>(costs.cache_bytes), cache_share(2));
+  EXPECT_GE(cache_share(1), cache_share(2));
+  EXPECT_FALSE(costs.layers[0].forward_cached) << "two layers make no two chunks for each of two ranks";
+  const LayerCosts quicker = profile(world, chain, squared_error, options_with_sample(2),
+                                     {.steps = 1, .passes_ms = 0, .slowdown_under_load = false});
+  EXPECT_EQ(quicker.slowdown_under_load, 1);
+  EXPECT_THROW(costs_of({}, 8), ConfigError);
+}
+
+TEST(Profile, times_small_chunks_where_there_are_layers_for_them) {
+  SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
+  World world({.stages = 2});
+  const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2),
+                                   {.steps = 1, .passes_ms = 0, .slowdown_under_load = false});
+  EXPECT_GE(costs.layers[0].forward_cached.value_or(0), 10);
+  EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
+}
+
+TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {
+  SlowChain chain({{}, {}});
+  World world({.stages = 2});
+  PipelineOptions options = options_with_sample(2);
+  options.kernels = Kernels::tuned;
+  const AutoChoice choice = choose_by_profile(world, chain, squared_error, options, {.steps = 1, .passes_ms = 0});
+  EXPECT_EQ(choice.planned.plan.kernels.substr(0, 6), "tuned\n");
+  EXPECT_EQ(choice.options.kernel_selection, choice.planned.plan.kernels);
+}
+
+TEST(ScheduleAuto, trains_the_same_numbers) {
+  SlowChain chain({{}, {}, {}});
+  const PipelineOptions automatic = options_with_sample(4);
+  std::vector<std::vector<double>> losses;
+  for (const PipelineOptions& options : {automatic, PipelineOptions{.micro_batches = 4}}) {
+    World world({.stages = 2});
+    Pipeline pipeline(world, chain, squared_error, autotune(world, chain, squared_error, options));
+    EXPECT_NE(pipeline.options().schedule, "auto");
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    auto& all = losses.emplace_back();
+    for (int step = 0; step < 3; ++step)
+      all.push_back(pipeline.train_step(automatic.sample.front(), automatic.sample_targets).loss());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(ScheduleAuto, says_what_it_cannot_choose) {
+  SlowChain chain({{}, {}});
+  World world({.stages = 2});
+  const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
+    PipelineOptions options = options_with_sample(2);
+    change(options);
+    return error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, options); });
+  };
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.sample_targets = torch::Tensor(); }), "sample_targets"));
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.chunks = 2; }), "chunks", "leave those out"));
+  EXPECT_TRUE(says(complaint_of([](auto& o) { o.partition = "uniform"; }), "'uniform'"));
+  chain.layers[0].pipeline_stage = 0;
+  chain.layers[1].pipeline_stage = 1;
+  EXPECT_TRUE(says(complaint_of([](auto&) {}), "'a' is annotated"));
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,95 @@
+// Convolutions as products against LibTorch's own, in double precision: any kernel, stride, padding and dilation.
+#include "penstock/kernels/gemm_convolution.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/kernels/kernel_selection.h"
+#include "tests/base/error_text.h"
+
+namespace penstock::test {
+namespace {
+
+struct Case {
+  std::int64_t in = 1, out = 1;
+  Extent image;
+  ConvolutionGeometry moves;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Extent image : {Extent{1, 1}, {2, 2}, {3, 5}, {8, 7}})
+    for (const std::int64_t side : {1, 3, 4})
+      for (const std::int64_t stride : {1, 2, 3})
+        for (const std::int64_t padding : {0, 1, 2})
+          for (const std::int64_t dilation : {1, 2}) {
+            const Case one{3, 5, image, {{side, side}, {stride, stride}, {padding, padding}, {dilation, dilation}}};
+            const Extent out = one.moves.output_of(image);
+            const bool fits = image.height + 2 * padding >= dilation * (side - 1) + 1 &&
+                              image.width + 2 * padding >= dilation * (side - 1) + 1;
+            if (fits && out.height > 0 && out.width > 0) all.push_back(one);
+          }
+  all.push_back({4, 6, {6, 9}, {{2, 3}, {1, 2}, {1, 0}, {2, 1}}});
+  return all;
+}
+
+std::vector<std::int64_t> both(const Extent& extent) { return {extent.height, extent.width}; }
+
+torch::Tensor channels_last(const torch::Tensor& tensor) { return tensor.contiguous(at::MemoryFormat::ChannelsLast); }
+
+class GemmConvolution : public testing::TestWithParam<ConvolutionKernel> {};
+
+TEST_P(GemmConvolution, equals_torch) {
+  for (const Case& one : cases()) {
+    torch::manual_seed(1);
+    const auto real = torch::TensorOptions(torch::kFloat64);
+    const torch::Tensor x = channels_last(torch::randn({3, one.in, one.image.height, one.image.width}, real));
+    const torch::Tensor weight =
+        channels_last(torch::randn({one.out, one.in, one.moves.kernel.height, one.moves.kernel.width}, real));
+    const torch::Tensor bias = torch::randn({one.out}, real);
+    const std::vector<std::int64_t> none{0, 0};
+    const torch::Tensor y = at::convolution(x, weight, bias, both(one.moves.stride), both(one.moves.padding),
+                                            both(one.moves.dilation), false, none, 1);
+    const torch::Tensor dy = channels_last(torch::randn_like(y));
+    const auto [dx, dw, db] = at::convolution_backward(dy, x, weight, at::OptionalIntArrayRef(), both(one.moves.stride),
+                                                       both(one.moves.padding), both(one.moves.dilation), false, none,
+                                                       1, {true, true, false});
+    const std::string place =
+        say("image ", one.image.height, "x", one.image.width, ", window ", one.moves.kernel.height, ", stride ",
+            one.moves.stride.height, ", padding ", one.moves.padding.height, ", dilation ", one.moves.dilation.height);
+    EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.moves, GetParam()), y)) << place;
+    EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.moves), dx)) << place;
+    torch::Tensor sum = torch::full(as_kernel_positions(weight).sizes(), std::nan(""), real);
+    add_convolution_weight_gradient(sum, /*is_first=*/true, {{x}, {dy}}, one.moves, GetParam());
+    EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), dw)) << place;
+    add_convolution_weight_gradient(sum, /*is_first=*/false, {{x, x}, {dy, dy}}, one.moves, GetParam());
+    EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), 3 * dw)) << place;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution,
+                         testing::Values(ConvolutionKernel::columns, ConvolutionKernel::kernel_positions),
+                         [](const auto& tested) {
+                           return tested.param == ConvolutionKernel::kernel_positions ? "taps" : "columns";
+                         });
+
+TEST(KernelSelection, is_what_its_text_says) {
+  KernelSelection selection = KernelSelection::tuned();
+  const ConvolutionShape shape{3, 64, {32, 30}, {{7, 5}, {2, 1}, {3, 2}, {1, 2}}};
+  selection.choose(shape, Product::weight_grad, ConvolutionKernel::kernel_positions);
+  selection.choose(LinearShape{784, 1024}, LinearKernel::bias_apart);
+  selection.choose(LinearShape{64, 10}, LinearKernel::no_pack);
+  EXPECT_EQ(KernelSelection::from_text(selection.to_text()), selection);
+  EXPECT_EQ(KernelSelection::from_text(KernelSelection::fixed().to_text()), KernelSelection::fixed());
+  EXPECT_EQ(selection.kernel_for(shape, Product::weight_grad), ConvolutionKernel::kernel_positions);
+  EXPECT_EQ(selection.kernel_for(shape, Product::forward), ConvolutionKernel::library);
+  EXPECT_EQ(selection.kernel_for(LinearShape{784, 1024}), LinearKernel::bias_apart);
+  EXPECT_NE(selection.fingerprint(), KernelSelection::tuned().fingerprint());
+  EXPECT_TRUE(selection.has(LinearKernel::no_pack));
+  EXPECT_FALSE(selection.has(LinearKernel::library));
+  EXPECT_TRUE(says(error_text<DataError>([] { KernelSelection::from_text("tuned\nlinear 8 8 fast\n"); }), "'fast'"));
+}
+
+}  // namespace
+}  // namespace penstock::test

@@ -1,0 +1,81 @@
+#include "penstock/world/device.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/model/dropout.h"
+#include "penstock/penstock.h"
+#include "tests/base/error_text.h"
+
+namespace penstock::test {
+namespace {
+
+TEST(Device, OfTheCpuIsForEveryRank) { EXPECT_EQ(device_of("cpu", 3), torch::Device(torch::kCPU)); }
+
+TEST(Device, NamesThatAreNoneAreRefused) {
+  for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "", "cpu:0"})
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { device_of(name, 0); }), "is none of cpu, cuda")) << name;
+}
+
+TEST(Device, RanksGoRoundTheGpus) {
+  const int there = static_cast<int>(torch::cuda::device_count());
+  if (there == 0) {
+    EXPECT_EQ(device_of("auto", 1), torch::Device(torch::kCPU));
+    EXPECT_TRUE(says(error_text<ConfigError>([] { device_of("cuda", 0); }), "'cuda' is asked for", "sees 0 GPUs"));
+    return;
+  }
+  EXPECT_EQ(device_of("cuda", there), torch::Device(torch::kCUDA, 0));
+  EXPECT_EQ(device_of("auto", there - 1), torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(there - 1)));
+  EXPECT_THROW(device_of(say("cuda:", there), 0), ConfigError);
+}
+
+struct Small : Cell {
+  Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
+  Layer norm = add("norm", [] { return torch::nn::BatchNorm1d(8); });
+  Layer drop = add("drop", [] { return Dropout(0.1); });
+  Layer out = add("out", [] { return torch::nn::Linear(8, 6); });
+  Layer back = add("back", [] { return torch::nn::Linear(6, 8); });
+  Layer twin = add("twin", [] { return torch::nn::Linear(8, 6); });
+  Small() { twin.tie("weight", out, "weight"); }
+  Value forward(Value x) override { return twin(back(out(drop(relu(norm(in(x))))))); }
+};
+
+std::map<std::string, torch::Tensor> train(const std::string& device, int stages) {
+  World world({.stages = stages});
+  Small network;
+  PipelineOptions options;
+  options.micro_batches = 2;
+  options.clip_norm = 0.5;
+  options.device = device;
+  options.partition = "uniform";
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with(adam());
+  torch::manual_seed(1);
+  const torch::Tensor inputs = torch::randn({8, 6});
+  for (int step = 0; step < 3; ++step) pipeline.train_step(inputs, torch::arange(8) % 6).wait();
+  EXPECT_EQ(pipeline.infer({inputs}).output().sizes(), (std::vector<std::int64_t>{8, 6}));
+  return pipeline.state();
+}
+
+TEST(Device, IsChosenUnlessItIsNamed) {
+  EXPECT_EQ(PipelineOptions().device, "auto");
+  const std::string there = torch::cuda::device_count() > 0 ? "cuda" : "cpu";
+  EXPECT_EQ(resolved_device("auto"), there);
+  for (const char* name : {"cpu", "cuda", "cuda:1"}) EXPECT_EQ(resolved_device(name), name);
+  World world({.stages = 2});
+  Small network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
+  EXPECT_EQ(pipeline.options().device, there) << "what it came to, not 'auto'";
+}
+
+TEST(Device, OfAGpuTrainsWhatTheCpuTrains) {
+  if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+  const auto on_cpu = train("cpu", 1);
+  for (const int stages : {1, 2, 3})
+    for (const auto& [name, value] : train("cuda", stages))
+      EXPECT_TRUE(torch::allclose(value, on_cpu.at(name), 1e-3, 1e-4)) << name << " p " << stages;
+}
+
+}  // namespace
+}  // namespace penstock::test
