@@ -3,12 +3,12 @@
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 
-install(TARGETS penstock_planning EXPORT penstock_mind_targets FILE_SET HEADERS)
-install(EXPORT penstock_mind_targets FILE penstockMindTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
+install(TARGETS penstock_planning EXPORT penstock_planning_targets FILE_SET HEADERS)
+install(EXPORT penstock_planning_targets FILE penstockPlanningTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
 if(PENSTOCK_TORCH)
-  install(TARGETS penstock EXPORT penstock_body_targets FILE_SET HEADERS)
-  install(EXPORT penstock_body_targets
-    FILE penstockBodyTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
+  install(TARGETS penstock EXPORT penstock_runtime_targets FILE_SET HEADERS)
+  install(EXPORT penstock_runtime_targets
+    FILE penstockRuntimeTargets.cmake NAMESPACE penstock:: DESTINATION ${package_folder})
   install(FILES cmake/find_blis.cmake cmake/find_torch.cmake cmake/where_is_torch.py DESTINATION ${package_folder})
 endif()
 

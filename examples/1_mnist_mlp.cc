@@ -1,4 +1,4 @@
-// A network as one writes it for one device, trained as a pipeline of two stages.
+// A network written as for one device, trained as a pipeline of two stages.
 //
 //   build/release/examples/1_mnist_mlp                 two threads
 //   mpirun -n 2 build/release/examples/1_mnist_mlp     two processes: the same numbers

@@ -29,7 +29,7 @@ struct Arguments::Parser {
 
 namespace {
 
-/// Under mpirun all processes see the same arguments: the first one speaks.
+/// Under mpirun all processes have the same arguments, so only the first prints messages.
 bool speaks() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
     if (const char* rank = std::getenv(variable)) return std::string(rank) == "0";
@@ -68,9 +68,9 @@ Arguments& Arguments::add_flag(const std::string& name, bool& value, const std::
   return *this;
 }
 
-Arguments& Arguments::add_words(const std::string& name, std::vector<std::string>& instructions,
-                                const std::string& help, const std::vector<std::string>& known) {
-  parser_->app.add_option(name, instructions, help)
+Arguments& Arguments::add_choices(const std::string& name, std::vector<std::string>& choices, const std::string& help,
+                                  const std::vector<std::string>& known) {
+  parser_->app.add_option(name, choices, help)
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
       ->check(CLI::IsMember(known));
   return *this;

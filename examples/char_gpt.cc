@@ -1,11 +1,11 @@
-// A language model of characters learns Shakespeare through a pipeline of two stages, and then writes.
+// Trains a language model of characters on Shakespeare as a pipeline of two stages, then generates text.
 //
 //   build/release/examples/char_gpt [STEPS [CURVE.json]]
-//     STEPS  default 4000: the loss on text that it never saw falls below 1.7
+//     STEPS  default 4000: the validation loss falls below 1.7
 //   mpirun -n 2 build/release/examples/char_gpt
 //
-// The head is tied to the embedding on the other stage; nothing has to be said about that. Generation keeps keys and
-// values on each stage, and several prompts are under way at once, so that both stages have work.
+// The head is tied to the embedding, which is on the other stage. Generation caches keys and values on each stage, and
+// several prompts are in flight at once, so that both stages have work.
 #include <fstream>
 #include <iostream>
 
@@ -20,7 +20,7 @@ namespace ps = penstock;
 int main(int argc, char** argv) try {
   std::int64_t steps = 4000;
   std::string curve_file;
-  Arguments("char_gpt", "A language model of characters learns Shakespeare through a pipeline, and then writes.")
+  Arguments("char_gpt", "Trains a language model of characters on Shakespeare as a pipeline, then generates text.")
       .add("STEPS", steps, "training steps")
       .add("CURVE.json", curve_file, "a file for the losses, one JSON object a line")
       .parse(argc, argv);
@@ -33,14 +33,14 @@ int main(int argc, char** argv) try {
                .heads = 4,
                .dropout = 0.1,
                .tied_head = true});
-  gpt.block(0).recompute = true;  // the first stage holds the most micro-batches: it may compute some of them twice
+  gpt.block(0).recompute = true;  // the first stage holds the most micro-batches, so it recomputes a block
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, gpt, ps::next_token_loss, {.micro_batches = 4, .clip_norm = 1.0});
   pipeline.optimize_with(ps::adamw({.learning_rate = 2e-3, .beta2 = 0.99, .weight_decay = 0.1}));
   if (world.is_main())
     for (const std::string& line : pipeline.describe_stages()) std::cout << line << "\n";
 
-  // An epoch is as many random windows of the text as would cover it; the test reads the last tenth once, in order.
+  // An epoch has as many random windows as would cover the text; the test reads the last tenth once, in order.
   const ps::LoaderOptions reading = ps::for_this_process(pipeline, {.batch_size = 32, .seed = 1});
   ps::Loader train(ps::text_windows(text.train, {.length = 64}), reading);
   ps::Loader test(ps::text_windows(text.validation, {.length = 64, .random = false}), ps::for_test(reading));

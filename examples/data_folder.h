@@ -1,4 +1,4 @@
-// Where the examples find their data, and how they end without it.
+// Finds the data of the examples, and ends them after an error.
 #pragma once
 
 #include <cstdlib>
@@ -8,12 +8,12 @@
 #include <penstock/base/base.h>
 #include <penstock/data/data.h>
 
-/// $PENSTOCK_DATA where that is set; else the nearest data folder with this set, above the current folder or above the
-/// program.
+/// $PENSTOCK_DATA if it is set; else the nearest folder `data` with this set, in the current folder or its parents, or
+/// in the program's folder or its parents.
 inline std::string data_folder(const std::string& set = "mnist") { return penstock::find_data(set); }
 
-/// Says what went wrong and ends the program, with 2 for misuse and else 1. At once: after a failure a rank may still
-/// be computing, and nothing that it uses may be torn down.
+/// Prints the error and ends the program, with exit code 2 for misuse and 1 otherwise. Uses _Exit, because after a
+/// failure a rank may still be computing, so its objects must not be destroyed.
 [[noreturn]] inline int failed(const std::exception& error) {
   std::cout.flush();
   std::cerr << error.what() << std::endl;

@@ -1,7 +1,7 @@
-// A transformer learns to classify token sequences of different lengths: tokens and a padding mask are two inputs.
+// Trains a transformer to classify token sequences of different lengths; tokens and a padding mask are two inputs.
 //   build/release/examples/masked_transformer [EPOCHS]     default 4
 //   mpirun -n 2 build/release/examples/masked_transformer
-// A token is of one of four kinds, its number modulo 4; the answer is the kind of most tokens that the mask shows.
+// A token has one of four kinds, its number modulo 4; the target is the most frequent kind among the unmasked tokens.
 #include <iostream>
 
 #include <penstock/penstock.h>
@@ -35,7 +35,7 @@ struct Classifier : ps::Cell {
   ps::Layer block2 = add("block2", [] { return std::make_shared<Block>(); });
   ps::Layer head = add("head", [] { return nn::Linear(width, kinds); });
   ps::Values forward_many(ps::Values inputs) override {
-    const ps::Value mask = inputs[1];  // goes along to every block, wherever it runs
+    const ps::Value mask = inputs[1];  // is sent to every stage that uses it
     const ps::Value features = block2.call({block1.call({embed(inputs[0]), mask})[0], mask})[0];
     return {head(ps::apply(
         "mean", [](const ps::Tensors& t) { return (t[0] * t[1].unsqueeze(2)).sum(1) / t[1].sum(1, /*keepdim=*/true); },
@@ -52,7 +52,7 @@ std::shared_ptr<const ps::SampleSource> sequences(std::int64_t count, std::uint6
                            kind);
 }
 
-/// AdamW with this weight decay.
+/// AdamW with weight decay `decay`.
 auto adamw(double decay) {
   return [decay](const std::vector<torch::Tensor>& parameters) {
     return torch::optim::AdamW(parameters, torch::optim::AdamWOptions(3e-3).weight_decay(decay));
@@ -61,7 +61,7 @@ auto adamw(double decay) {
 
 int main(int argc, char** argv) try {
   ps::TrainerOptions options{.epochs = 4};
-  Arguments("masked_transformer", "Learns with masks.").add("EPOCHS", options.epochs, "passes").parse(argc, argv);
+  Arguments("masked_transformer", "Trains with masks.").add("EPOCHS", options.epochs, "passes").parse(argc, argv);
   Classifier network;
   ps::World world(argc, argv, {.stages = 2});
   ps::Pipeline pipeline(world, network, ps::cross_entropy, {.inputs = 2, .micro_batches = 4, .clip_norm = 1.0});

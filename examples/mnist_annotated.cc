@@ -1,11 +1,11 @@
-// The network of the tutorial, its layers annotated with stages, trained on MNIST in a loop of one's own or by a
-// Trainer: the same lines, to the last digit.
+// The network of the tutorial with stage annotations, trained on MNIST in a hand-written loop or by a Trainer, which
+// print the same lines.
 //
 //   build/release/examples/mnist_annotated                  two threads, a loop, 10 epochs
 //   build/release/examples/mnist_annotated --trainer        the same by a Trainer
 //   mpirun -n 2 build/release/examples/mnist_annotated      two processes
 //   mpirun -n 8 build/release/examples/mnist_annotated      4 replicas of the pipeline, 32 samples for each
-//   build/release/examples/mnist_annotated --stages 1       one device, the annotations as they are (mpirun -n 1 likewise);
+//   build/release/examples/mnist_annotated --stages 1       one device, same annotations (also with mpirun -n 1);
 //                                                           mnist_one_device is the same without a pipeline
 //   --steps N stops after N steps, --mean takes the mean over micro-batches instead of the sum, --shuffle shuffles
 #include <iomanip>
@@ -60,10 +60,10 @@ void train_by_a_trainer(ps::Pipeline& pipeline, ps::Loader& train, std::int64_t 
 int main(int argc, char** argv) try {
   bool by_loop = false, by_trainer = false, mean = false, shuffle = false;
   std::int64_t steps = -1, stages = 2;
-  Arguments("mnist_annotated", "The tutorial's perceptron on MNIST, its layers annotated with stages.")
-      .add_flag("--loop", by_loop, "train in a loop of one's own (the default)")
+  Arguments("mnist_annotated", "The tutorial's perceptron on MNIST, with stage annotations.")
+      .add_flag("--loop", by_loop, "train in a hand-written loop (the default)")
       .add_flag("--trainer", by_trainer, "train by a Trainer: the same losses")
-      .add("--steps", steps, "stop after so many steps (default: after 10 epochs)", 0)
+      .add("--steps", steps, "stop after this number of steps (default: after 10 epochs)", 0)
       .add("--stages", stages, "ranks of the pipeline: 1 for one device (default 2)", 1)
       .add_flag("--mean", mean, "take the mean over micro-batches instead of the sum")
       .add_flag("--shuffle", shuffle, "shuffle the samples")
@@ -76,7 +76,7 @@ int main(int argc, char** argv) try {
   net.relu2.pipeline_stage = 1;
   net.layer3.pipeline_stage = 1;
 
-  ps::World world(argc, argv, {.stages = static_cast<int>(stages)});  // replicas: as many as there are processes for
+  ps::World world(argc, argv, {.stages = static_cast<int>(stages)});  // replicas: processes / stages
   const ps::Reduction reduction = mean ? ps::Reduction::mean : ps::Reduction::sum;
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .reduction = reduction, .seed = 1});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });

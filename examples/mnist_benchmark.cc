@@ -1,12 +1,11 @@
-// A perceptron of eight layers of 1024 in two stages, each schedule beside one device: what overlap brings, and what
-// micro-batches cost. One device is measured with the whole batch, and with the pipeline's micro-batches, whose
-// gradients it accumulates: the second row against the first is the price of small kernels, a schedule against the
-// second row the gain of overlap.
+// Compares schedules with one device, for a perceptron of eight layers of 1024 in two stages. One device is measured
+// with the whole batch and with the pipeline's micro-batches, whose gradients it accumulates. The ratio of these two
+// rows is the cost of small kernels; the ratio of a schedule and the second row is the gain of overlap.
 //
 //   build/release/examples/mnist_benchmark [STEPS [FOLDER]]     two threads
 //   examples/run_mnist_benchmark.sh                             two processes
-//     STEPS   measured for each way to run, and then trained; default 20
-//     FOLDER  where pictures of each schedule go, as planned and as measured; none by default
+//     STEPS   steps to measure for each row, and then to train; default 20
+//     FOLDER  folder for pictures of each schedule, predicted and measured; none by default
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -37,7 +36,7 @@ struct Job {
 
 ps::Mlp network() { return ps::Mlp({.hidden = std::vector<std::int64_t>(8, 1024)}); }
 
-/// The stored order, pixels between 0 and 1, whole batches alone.
+/// Full batches in stored order, pixels between 0 and 1.
 ps::Loader images(std::int64_t batch_size) {
   ps::ImageSet set = ps::load_mnist(data_folder(), ps::DataPart::train);
   set.mean = {0};
@@ -45,7 +44,7 @@ ps::Loader images(std::int64_t batch_size) {
   return ps::Loader(std::move(set), {.batch_size = batch_size, .shuffle = false, .drop_last = true});
 }
 
-/// The median of so many seconds; the first few do not count.
+/// The median time of a step in seconds, after a few steps of warm-up.
 double median_seconds(int steps, const std::function<void()>& step) {
   std::vector<double> seconds;
   for (int i = -warm_up; i < steps; ++i) {
@@ -57,10 +56,10 @@ double median_seconds(int steps, const std::function<void()>& step) {
   return seconds[static_cast<std::size_t>(steps / 2)];
 }
 
-/// The network as it is, with the same optimiser, on one thread: no Penstock in between. Gradients are accumulated over
-/// so many micro-batches.
+/// The network with the same optimiser on one thread, without a pipeline. Gradients are accumulated over the
+/// micro-batches.
 double one_device(const Job& job, const ps::Batch& batch, int micro_batches) {
-  at::get_num_threads();  // the first use would overwrite the setting
+  at::get_num_threads();  // initialises LibTorch, which would overwrite the setting later
   at::set_num_threads(1);
   ps::Mlp net = network();
   std::vector<ps::NamedParameter> parameters;
@@ -100,7 +99,7 @@ double as_pipeline(ps::World& world, const std::string& schedule, const Job& job
 void compare(ps::World& world, const Job& job) {
   ps::Loader loader = images(job.batch_size);
   const ps::Batch batch = *loader.begin();
-  // The other process waits for the next pipeline.
+  // The other process waits in the constructor of the next pipeline.
   const double whole = world.is_main() ? one_device(job, batch, 1) : 0;
   const double split = world.is_main() ? one_device(job, batch, job.micro_batches) : 0;
   const auto row = [&](const std::string& name, double seconds) {
@@ -141,9 +140,9 @@ void train(ps::World& world, int steps) {
 int main(int argc, char** argv) try {
   int steps = 20;
   std::string folder;
-  Arguments("mnist_benchmark", "Schedules beside one device: what overlap brings, and what micro-batches cost.")
-      .add("STEPS", steps, "measured for each way to run, and then trained")
-      .add("FOLDER", folder, "where pictures of each schedule go, as planned and as measured")
+  Arguments("mnist_benchmark", "Compares schedules with one device: the gain of overlap and the cost of micro-batches.")
+      .add("STEPS", steps, "steps to measure for each row, and then to train")
+      .add("FOLDER", folder, "folder for pictures of each schedule, predicted and measured")
       .parse(argc, argv);
   ps::World world(argc, argv, {.stages = 2});
   if (world.is_main()) std::cout << world.describe() << std::endl;

@@ -1,5 +1,5 @@
-// mnist_annotated on one device: the same network and the same loop, without stages, a world or a pipeline. What differs
-// from mnist_annotated is what a pipeline takes; the losses are the same up to rounding.
+// mnist_annotated on one device: the same network and loop without stages, world and pipeline. The difference between
+// the two programs shows what a pipeline needs; the losses are equal up to rounding.
 //
 //   build/release/examples/mnist_one_device --steps 51
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Network : ps::Cell {
 constexpr int epochs = 10;
 constexpr int micro_batches = 4;
 
-/// The sum of the micro-batches' mean losses; leaves its gradients behind.
+/// Returns the sum of the micro-batches' mean losses and accumulates its gradients.
 double forward_backward(Network& net, const torch::Tensor& images, const torch::Tensor& labels) {
   double loss = 0;
   const auto image_parts = images.tensor_split(micro_batches), label_parts = labels.tensor_split(micro_batches);

@@ -1,5 +1,5 @@
-// A schedule written by hand in a file, own_schedule.sched: proven, simulated, drawn, trained with. Every loss is equal
-// to that of 1F1B, to the last bit. Of a copy with two instructions swapped it is shown why it cannot work.
+// Validates, simulates, draws and executes a schedule from a file, own_schedule.sched. Its losses are bitwise equal to
+// those of 1F1B. Then shows the validation error of a copy with two instructions swapped.
 //
 //   build/release/examples/own_schedule [FILE]                 two threads
 //   mpirun -n 2 build/release/examples/own_schedule [FILE]     two processes: the same numbers
@@ -48,11 +48,11 @@ std::vector<double> train(ps::World& world, const ps::Schedule& schedule) {
 
 int main(int argc, char** argv) try {
   std::string file = EXAMPLES_FOLDER "/own_schedule.sched";
-  Arguments("own_schedule", "A schedule written by hand: proven, simulated, drawn, and trained with.")
+  Arguments("own_schedule", "Validates, simulates, draws and executes a schedule from a file.")
       .add("FILE", file, "the schedule")
       .parse(argc, argv);
   const ps::Schedule own = ps::load_schedule(file);
-  ps::validate(own).require_ok(own);  // complete, in order, and it comes to an end
+  ps::validate(own).require_ok(own);  // complete, ordered and free of deadlock
   const ps::Schedule usual = ps::generate("1f1b", {.ranks = 2, .micro_batches = own.micro_batches});
 
   ps::World world(argc, argv, {.stages = 2});

@@ -1,11 +1,11 @@
-// A torch module becomes a pipeline by an execution sequence, and a Trainer with hooks trains it on CIFAR-10.
+// Makes a pipeline of a torch module by an execution sequence, and trains it on CIFAR-10 with a Trainer and hooks.
 //
 //   build/release/examples/resnet_trainer [CHUNKS [EPOCHS [WIDTH [CURVE.json]]]] [--autoaugment]
-//     CHUNKS  stages per rank: 1 (default) runs 1f1b, 2 interleaved
+//     CHUNKS  stages per rank: 1 (default, schedule 1f1b) or 2 (interleaved)
 //     EPOCHS  default 12
 //     WIDTH   default 16: a ResNet-18 whose first layers have 16 channels; 0: ResNet-50 with 1000 outputs, which takes
 //             much longer
-//     --autoaugment  augments by crops and AutoAugment, as the tutorial does, in place of crops and flips
+//     --autoaugment  augments with crops and AutoAugment, as the tutorial does, instead of crops and flips
 //   mpirun -n 2 build/release/examples/resnet_trainer
 #include <fstream>
 #include <iostream>
@@ -25,11 +25,11 @@ int main(int argc, char** argv) try {
   std::string curve_file;
   bool autoaugment = false;
   Arguments("resnet_trainer", "A torch module as a pipeline, trained on CIFAR-10 by a Trainer with hooks.")
-      .add("CHUNKS", chunks, "stages per rank: 1 runs 1f1b, 2 interleaved")
+      .add("CHUNKS", chunks, "stages per rank: 1 (1f1b) or 2 (interleaved)")
       .add("EPOCHS", epochs, "over the training images")
       .add("WIDTH", width, "channels of a ResNet-18's first layers; 0: ResNet-50 with 1000 outputs", 0)
       .add("CURVE.json", curve_file, "a file for losses and accuracies, one JSON object a line")
-      .add_flag("--autoaugment", autoaugment, "augment by crops and AutoAugment in place of crops and flips")
+      .add_flag("--autoaugment", autoaugment, "augment with crops and AutoAugment instead of crops and flips")
       .parse(argc, argv);
 
   torch::manual_seed(1);

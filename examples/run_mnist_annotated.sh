@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Trains mnist_annotated with one process for each of its two stages and as many replicas as there is space for, and keeps
-# what every process says, the losses, in log_output/1/rank.N/stdout.
+# Trains mnist_annotated with one process for each of its two stages and PROCESSES / 2 replicas, and writes the output
+# of every process, the losses, to log_output/1/rank.N/stdout.
 #
 #   examples/run_mnist_annotated.sh [PROCESSES] [FLAGS OF THE EXAMPLE ...]
 #
-# BUILD: the build's folder, build/release by default; LOG_DIR: of the logs, log_output by default.
+# Environment variables: BUILD, the build folder (default: build/release); LOG_DIR, the log folder (default:
+# log_output).
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The table of mnist_benchmark with two processes, and its pictures in build/mnist_benchmark.
+# Runs mnist_benchmark with two processes; writes its pictures to build/mnist_benchmark.
 #
 #   examples/run_mnist_benchmark.sh [STEPS]
 set -euo pipefail

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs tied_inference with a process for each of its four stages (8: two replicas), and keeps what every process says in
-# pipeline_inference_logs/worker_N.log. Ends with the worst exit code of them.
+# Runs tied_inference with a process for each of its four stages (8: two replicas), and writes the output of every
+# process to pipeline_inference_logs/worker_N.log. The exit code is the largest of the processes.
 #
 #   examples/run_tied_inference.sh [PROCESSES] [FLAGS OF THE EXAMPLE ...]
 #
-# BUILD: the build's folder, build/release by default; LOG_DIR: of the logs, pipeline_inference_logs by default.
+# Environment variables: BUILD, the build folder (default: build/release); LOG_DIR, the log folder (default:
+# pipeline_inference_logs).
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

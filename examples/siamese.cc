@@ -1,4 +1,5 @@
-// A siamese network learns whether two pictures show one digit. Pairs are two inputs; one set of weights sees both.
+// Trains a siamese network to decide whether two images show the same digit. The images of a pair are two inputs, and
+// the same layers process both.
 //
 //   build/release/examples/siamese [EPOCHS]     default 3
 //   mpirun -n 2 build/release/examples/siamese
@@ -25,7 +26,7 @@ struct Siamese : ps::Cell {
   }
 };
 
-/// Random pairs of a set, half of them of one digit, and whether they are.
+/// Random pairs of images, half of them of the same digit, with the targets 1 (same) and 0.
 std::shared_ptr<const ps::SampleSource> pairs(ps::DataPart part, std::int64_t count) {
   const ps::ImageSet set = ps::load_mnist(data_folder(), part);
   torch::manual_seed(1);
@@ -41,7 +42,7 @@ std::shared_ptr<const ps::SampleSource> pairs(ps::DataPart part, std::int64_t co
 
 int main(int argc, char** argv) try {
   std::int64_t epochs = 3;
-  Arguments("siamese", "A siamese network learns whether two pictures show one digit.")
+  Arguments("siamese", "Trains a siamese network to decide whether two images show the same digit.")
       .add("EPOCHS", epochs, "over the training set")
       .parse(argc, argv);
   Siamese network;

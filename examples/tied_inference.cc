@@ -1,9 +1,9 @@
-// Inference through four stages: a head that shares the table of the embedding, three stages away from it.
+// Inference through four stages, with a head that uses the table of the embedding three stages before it.
 //
 //   build/release/examples/tied_inference                          four threads
-//   mpirun -n 4 build/release/examples/tied_inference              four processes: rank 3 alone has the logits
+//   mpirun -n 4 build/release/examples/tied_inference              four processes: only rank 3 has the logits
 //   mpirun -n 4 build/release/examples/tied_inference broadcast    every rank has them
-//   ... tied_inference broadcast table                             with another table than one of ones
+//   ... tied_inference broadcast table                             with a table of other numbers than ones
 #include <algorithm>
 #include <iostream>
 #include <string>
@@ -18,13 +18,13 @@
 namespace ps = penstock;
 
 int main(int argc, char** argv) try {
-  std::vector<std::string> instructions;
+  std::vector<std::string> choices;
   Arguments("tied_inference", "Inference through four stages with a head that is tied to the embedding.")
-      .add_words("WORD", instructions, "broadcast: the result on every rank; table: another table than ones",
-                 {"broadcast", "table"})
+      .add_choices("CHOICE", choices, "broadcast: the result on every rank; table: a table of other numbers than ones",
+                   {"broadcast", "table"})
       .parse(argc, argv);
-  const auto asked_for = [&](const char* instruction) {
-    return std::find(instructions.begin(), instructions.end(), instruction) != instructions.end();
+  const auto asked_for = [&](const char* choice) {
+    return std::find(choices.begin(), choices.end(), choice) != choices.end();
   };
 
   ps::TiedLanguageModel net;
@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
   ps::Pipeline pipeline(world, net, ps::cross_entropy, {.micro_batches = 4, .seed = 1});
   if (asked_for("table")) {
     const torch::NoGradGuard no_grad;
-    // Changed where the table is at home; the head's copy follows when it is told to.
+    // Changes the table on its owner stage; sync_ties() then updates the copy of the head.
     for (auto& [name, value] : pipeline.local_state())
       if (name == "word_embedding.table") value.copy_(torch::arange(32 * 32).view({32, 32}) % 37 * 0.01);
     pipeline.sync_ties();

@@ -1,14 +1,14 @@
-// A residual network as a torch module, as one may have it from elsewhere. It knows nothing of pipelines.
+// A residual network as an ordinary torch module, without any code for pipelines.
 #pragma once
 
 #include <torch/torch.h>
 
 struct BlockShape {
   std::int64_t in, inside, out, stride;
-  bool bottleneck;  // 1x1, 3x3, 1x1 in place of two 3x3
+  bool bottleneck;  // 1x1, 3x3, 1x1 instead of two 3x3
 };
 
-/// Convolutions with their BatchNorms, and a way around them.
+/// Convolutions with BatchNorms, and a shortcut.
 struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
   explicit BlockImpl(const BlockShape& block_shape) : shape(block_shape) { reset(); }
 
@@ -33,7 +33,7 @@ struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
     return torch::relu(body->forward(x) + (around->is_empty() ? x : around->forward(x)));
   }
 
-  /// A convolution and its BatchNorm, the former from a distribution that keeps the variance of gradients.
+  /// Appends a convolution with Kaiming initial weights and a BatchNorm.
   static void append(torch::nn::Sequential& to, std::int64_t in, std::int64_t out, std::int64_t size,
                      std::int64_t stride) {
     torch::nn::Conv2d convolution(torch::nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
@@ -47,7 +47,7 @@ struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
 };
 TORCH_MODULE(Block);
 
-/// ResNet-50 as everybody has it (depth 50, 1000 classes, for large images), or a ResNet-18 for images of 32 x 32.
+/// The standard ResNet-50 (depth 50, 1000 classes, for large images), or a ResNet-18 for images of 32 x 32.
 struct ResnetModule : torch::nn::Module {
   ResnetModule(int depth, std::int64_t width, std::int64_t classes) {
     const bool large = depth == 50;

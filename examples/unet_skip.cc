@@ -1,5 +1,5 @@
-// A U-Net that gives grey pictures their colours, as a pipeline of three stages. What the way down has seen goes from the
-// first stage straight to the last one, past the stage between them, and so do the gradients on their way back.
+// A U-Net that colours grey images, as a pipeline of three stages. Skip connections go directly from the first stage to
+// the last one, and their gradients directly back.
 //
 //   build/release/examples/unet_skip [STEPS]
 //   mpirun -n 3 build/release/examples/unet_skip [STEPS]
@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 int main(int argc, char** argv) try {
   std::int64_t most_steps = 400;
-  Arguments("unet_skip", "A U-Net on three stages gives grey pictures their colours.")
+  Arguments("unet_skip", "Trains a U-Net on three stages to colour grey images.")
       .add("STEPS", most_steps, "training steps")
       .parse(argc, argv);
 
@@ -36,7 +36,7 @@ int main(int argc, char** argv) try {
   while (true)
     for (auto& [colours, labels] : pictures) {
       const ps::StepResult result = pipeline.train_step(colours.mean({1}, /*keepdim=*/true), colours);
-      // A mean over pixels; pictures that stay grey would have about 0.1, and untrained colours have 1.
+      // A mean over pixels: about 0.1 for images that stay grey, and about 1 for an untrained network.
       if (step % 50 == 0 && world.speaks())
         std::cout << "step " << step << ", squared error is " << result.loss() << std::endl;
       if (++step > most_steps) return 0;

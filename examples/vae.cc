@@ -1,9 +1,9 @@
-// A variational autoencoder learns what digits look like. It needs no labels: its loss sees the outputs alone.
+// Trains a variational autoencoder on digits. It needs no labels: its loss is a function of the outputs alone.
 //
 //   build/release/examples/vae [EPOCHS]     default 3
 //   mpirun -n 2 build/release/examples/vae
 //
-// Its noise follows from the seed, the step and the sample: every number of stages, threads or processes trains alike.
+// The noise is a function of seed, step and sample, so the results do not depend on the number of stages and processes.
 #include <iostream>
 
 #include <penstock/penstock.h>
@@ -24,7 +24,7 @@ struct Vae : ps::Cell {
   ps::Layer open = add("open", [] { return nn::Linear(code, hidden); });
   ps::Layer out = add("out", [] { return nn::Linear(hidden, pixels); });
 
-  /// The picture goes along to the last stage, for the loss.
+  /// The image is also an output, for the loss on the last stage.
   ps::Values forward_many(ps::Values inputs) override {
     const ps::Value features = relu(in(inputs[0])), middle = mean(features), spread = log_variance(features);
     const ps::Value deviation = ps::apply("exp", [](const ps::Tensors& t) { return (0.5 * t[0]).exp(); }, {spread});
@@ -33,7 +33,8 @@ struct Vae : ps::Cell {
   }
 };
 
-/// What it takes to tell the pictures with this code: the error of the picture, and how far codes are from normal ones.
+/// The negative evidence lower bound in nats: reconstruction error plus divergence of the codes from a normal
+/// distribution.
 torch::Tensor nats(const ps::Tensors& outputs) {
   const auto &logits = outputs[0], &picture = outputs[1], &mean = outputs[2], &log_variance = outputs[3];
   return torch::binary_cross_entropy_with_logits(logits, picture, {}, {}, at::Reduction::Sum) +
@@ -46,12 +47,12 @@ std::shared_ptr<const ps::SampleSource> pictures(ps::DataPart part) {
 
 int main(int argc, char** argv) try {
   std::int64_t epochs = 3;
-  Arguments("vae", "A variational autoencoder learns what digits look like, without labels.")
+  Arguments("vae", "Trains a variational autoencoder on digits, without labels.")
       .add("EPOCHS", epochs, "over the training set")
       .parse(argc, argv);
   Vae network;
   ps::World world(argc, argv, {.stages = 2});
-  const ps::Loss loss{"nats", nats};  // a mean over samples: there is no target to weigh them by
+  const ps::Loss loss{"nats", nats};  // averaged over samples, because there is no weight function
   ps::Pipeline pipeline(world, network, loss, {.micro_batches = 4, .seed = 1});
   pipeline.optimize_with(ps::adam({.learning_rate = 2e-3}));
 

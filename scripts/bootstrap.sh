@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building Penstock needs and this machine lacks; where nothing lacks, it only looks.
+# Installs the packages that Penstock's build needs and this machine lacks.
 #
-#   scripts/bootstrap.sh [--planning] [--fuzz]
-#     --planning  without LibTorch and MPI: for the presets planning, asan, tsan and fuzz
-#     --fuzz  clang with libFuzzer too
+#   scripts/bootstrap.sh [--planning] [--fuzz] [--lint]
+#     --planning  without LibTorch and MPI, for the presets planning, asan, tsan and fuzz
+#     --fuzz      also clang with libFuzzer
+#     --lint      also clang-format and clang-tidy
 #
 # Packages come from apt (through sudo when not root). LibTorch is taken from CMAKE_PREFIX_PATH, Torch_DIR or a Python
-# that can import torch; else pip installs it into build/venv. pip's own settings and variables hold: where they name
-# an index with a CPU build (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), pip prefers that one.
+# that can import torch; else pip installs it into build/venv. pip's own settings and variables apply: to get a CPU
+# build, set an index that has one (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,24 +18,26 @@ log=build/bootstrap.log
 
 want_torch=yes
 want_fuzz=no
+want_lint=no
 for argument in "$@"; do
   case $argument in
     --planning) want_torch=no ;;
     --fuzz) want_fuzz=yes ;;
-    *) echo "usage: scripts/bootstrap.sh [--planning] [--fuzz]" >&2; exit 2 ;;
+    --lint) want_lint=yes ;;
+    *) echo "usage: scripts/bootstrap.sh [--planning] [--fuzz] [--lint]" >&2; exit 2 ;;
   esac
 done
 
 say() { echo "bootstrap: $*"; }
 fail() { echo "bootstrap: $*" >&2; exit 1; }
 
-# Runs a command with its output in the log; shows the end of that when it fails.
+# Runs a command with its output in the log; prints the end of the log if the command fails.
 quietly() {
   mkdir -p build
   "$@" > "$log" 2>&1 || { tail -n 20 "$log" >&2; fail "failed: $* (all of it in $log)"; }
 }
 
-# Where LibTorch is, empty when it is nowhere.
+# Prints the path of LibTorch; nothing if it is not found.
 find_torch() {
   local root below python
   local -a roots=()
@@ -49,7 +52,7 @@ find_torch() {
   done
 }
 
-# Tools count as there when they can be run, however they came; libraries when dpkg knows them.
+# Tools count as installed if they can be run, libraries if dpkg lists them.
 missing=()
 need_tool() { "${@:2}" > /dev/null 2>&1 || missing+=("$1"); }
 need_tool g++ g++ --version
@@ -65,9 +68,13 @@ if [[ $want_torch == yes ]]; then
   torch=$(find_torch)
   [[ -n $torch ]] || need_tool python3-venv python3 -c "import ensurepip, venv"
 fi
+if [[ $want_lint == yes ]]; then
+  need_tool clang-format clang-format --version
+  need_tool clang-tidy clang-tidy --version
+fi
 if [[ $want_fuzz == yes ]]; then
   need_tool clang clang++ --version
-  # The libraries of libFuzzer and the sanitizers bear the compiler's number.
+  # The names of the packages of libFuzzer and the sanitizers contain clang's version.
   clang_number=$({ clang++ -dumpversion || apt-cache depends clang | sed -n 's/.*Depends: clang-//p'; } 2> /dev/null)
   libraries+=("libclang-rt-${clang_number%%.*}-dev")
 fi
@@ -85,7 +92,7 @@ if [[ ${#missing[@]} -gt 0 ]]; then
   as_root=()
   if [[ $(id -u) -ne 0 ]]; then
     as_root=(sudo)
-    # Without a terminal nobody could type a password.
+    # Without a terminal, sudo must not ask for a password.
     [[ -t 0 ]] || as_root+=(-n)
   fi
   if ! command -v apt-get > /dev/null || { [[ ${#as_root[@]} -gt 0 ]] && ! "${as_root[@]}" true 2> /dev/null; }; then

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds Penstock, installing what that needs.
+# Builds Penstock after installing the packages it needs.
 #
 #   scripts/build.sh [PRESET] [TARGET...]
 #     PRESET   release (default), dev, planning, asan, tsan or fuzz; see CMakePresets.json
-#     TARGET   default: the program, build/PRESET/bin/penstock; all: tests and examples too
+#     TARGET   default: the program, build/PRESET/bin/penstock; all: also tests and examples
 #
-# CMAKE_BUILD_PARALLEL_LEVEL says how many compilers run at once; by default as many as cores and memory allow.
+# CMAKE_BUILD_PARALLEL_LEVEL sets the number of parallel compilations; default: as many as cores and memory allow.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,7 +20,7 @@ case $preset in
 esac
 [[ ${#targets[@]} -gt 0 ]] || targets=("${programs[@]}")
 
-# A compiler that reads LibTorch's headers takes 1.5 GB.
+# A compilation with LibTorch's headers needs 1.5 GB.
 compilers_at_once() {
   local cores megabytes limit
   cores=$(nproc)
@@ -35,7 +35,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(compilers_at_o
 
 scripts/bootstrap.sh "${needs[@]}"
 
-# Once configured, ninja sees for itself when that has to be done again.
+# Configured only once: ninja reconfigures by itself when necessary.
 if [[ ! -f $folder/build.ninja ]]; then
   mkdir -p "$folder"
   echo "build: configuring $folder"
@@ -44,7 +44,7 @@ fi
 
 if [[ $(ninja -C "$folder" -n "${targets[@]}" | tail -n 1) != *"no work to do"* ]]; then
   echo "build: compiling in $folder, $CMAKE_BUILD_PARALLEL_LEVEL at a time; from nothing this takes minutes"
-  # Progress is for people: in a log there is none, only what goes wrong.
+  # Progress is shown on terminals only.
   quiet=(--quiet)
   if [[ -t 1 ]]; then quiet=(); fi
   cmake --build "$folder" --target "${targets[@]}" -- "${quiet[@]}"

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the binary version of CIFAR-10, which Penstock reads, of the Python version.
+"""Converts the Python version of CIFAR-10 to the binary version, which Penstock reads.
 
     scripts/convert_cifar10.py FROM [TO]
-      FROM  the folder cifar-10-batches-py, one that holds it, or the archive cifar-10-python.tar.gz
+      FROM  the folder cifar-10-batches-py, a folder that contains it, or the archive cifar-10-python.tar.gz
       TO    a folder for data_batch_1.bin to data_batch_5.bin, test_batch.bin and batches.meta.txt; by default
             cifar-10-batches-bin beside the batches that were found
 
-The Python version is pickled, and unpickling may run any program that the file names. So it happens in this process
-alone, by an unpickler that knows byte arrays and nothing else: a file that asks for more is refused. Needs no NumPy.
+The Python version is pickled, and unpickling may execute code that the file names. Therefore this script uses an
+unpickler that accepts byte arrays only and refuses any other file. It does not need NumPy.
 """
 import io
 import os
@@ -26,7 +26,7 @@ class ConversionError(Exception):
 
 
 class Bytes:
-    """An array of bytes as NumPy pickles it; of its state only the shape and the bytes are kept."""
+    """An array of bytes as NumPy pickles it; stores only the shape and the bytes."""
 
     def __setstate__(self, state):
         _version, self.shape, kind, by_column, self.bytes = state
@@ -75,7 +75,7 @@ def load(content):
 
 
 def records(content):
-    """The binary version's records: a label, then the red, the green and the blue pixels, row by row."""
+    """The records of the binary version: a label, then the red, green and blue pixels, row by row."""
     batch = load(content)
     data, labels = batch.get("data"), batch.get("labels")
     if not isinstance(data, Bytes) or not isinstance(labels, list):
@@ -93,7 +93,7 @@ def wanted(name):
 
 
 def batches_of_folder(folder):
-    """Its batches by name, and the folder that they are in."""
+    """The batches by name, the class names, and the folder with the batches."""
     for place in (folder, folder / "cifar-10-batches-py", folder / "cifar10", folder / "cifar10/cifar-10-batches-py"):
         found = sorted(path for path in place.glob("*_batch*") if wanted(path.name)) if place.is_dir() else []
         if found:
@@ -125,7 +125,7 @@ def class_names(meta):
 
 
 def write(path, content):
-    """Whole or not at all."""
+    """Writes a temporary file and renames it, so that the file is never incomplete."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

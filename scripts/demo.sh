@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# From nothing to a trained network: installs what is missing, builds, and trains a network on MNIST as a pipeline of
-# two ranks for one epoch. Leaves in build/demo what each rank did: a trace for Perfetto and a picture.
+# Installs missing packages, builds Penstock, and trains a network on MNIST as a pipeline of two ranks for one epoch.
+# Writes a trace for Perfetto and a picture of a step to build/demo.
 #
-#   scripts/demo.sh [FLAG...]    further flags of `penstock train`; they win over those below
+#   scripts/demo.sh [FLAG...]    further flags of `penstock train`, which take precedence over those below
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the examples to their learning goals, which takes longer than a test may. Each must reach its number; its curve
-# stays as JSON lines in build/examples.
+# Trains the examples to their goals, which takes too long for a test. Fails if one does not reach its goal. Writes
+# losses as JSON lines to build/examples.
 #
-#   scripts/examples_full.sh [EXAMPLE...]    default: all that this file knows
+#   scripts/examples_full.sh [EXAMPLE...]    default: all examples with a goal
 #
-# Data is looked for as the examples do: $PENSTOCK_DATA, else ../shared/data, else data.
+# The data is read from $PENSTOCK_DATA, else data.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -4,11 +4,12 @@
 #
 #   scripts/fetch_data.sh SET...    mnist, cifar10 or text
 #
-# They go below $PENSTOCK_DATA where that is set, else below data/: mnist/, cifar10/, text/. MNIST comes with Penstock.
+# They go below $PENSTOCK_DATA where that is set, else below data/full/: mnist/, cifar10/, text/. MNIST, the text and a
+# part of CIFAR-10 come with Penstock in data/; train on the whole of CIFAR-10 with --data data/full.
 # PENSTOCK_MIRROR names another place that has the same files side by side, as a URL (file:///... too).
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-data=${PENSTOCK_DATA:-$repository/data}
+data=${PENSTOCK_DATA:-$repository/data/full}
 
 say() { echo "fetch_data: $*"; }
 fail() { echo "fetch_data: $*" >&2; exit 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the source tree to the table of modules in docs/architecture.md.
+"""Checks the source tree against the table of modules in docs/architecture.md.
 
     check_includes.py PROJECT_FOLDER
 
@@ -8,9 +8,10 @@ Fails, with one line per finding, when
   * units (a header with the source file of its name) include each other in a circle;
   * a file that should be free of LibTorch reaches LibTorch, through however many of our own headers;
   * an included header of ours does not exist;
-  * two headers define a class of the same name: the linker keeps one of the two, and who meant the other gets it too;
+  * two headers define a class of the same name: the linker keeps one of the two for all their users;
   * a file in src/ is longer than MAX_LINES, or a folder or file bears a name that says nothing;
-  * the table and the folders of src/penstock differ, a module has no public header, or the umbrella leaves a public header out.
+  * the table and the folders of src/penstock differ, a module has no public header, or the umbrella omits a public
+    header.
 """
 import pathlib
 import re
@@ -22,7 +23,7 @@ SAYS_NOTHING = {"util", "utils", "common", "detail", "details", "helper", "helpe
 LIBTORCH = {"torch", "ATen", "c10", "caffe2"}
 HEADINGS = ["module", "what it is for", "may include", "public header", "free of LibTorch"]
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
-# At the begin of a line, that is at namespace scope; neither a declaration, nor a specialisation, nor a member's class.
+# A definition at the begin of a line, which is at namespace scope; no declaration, specialisation or nested class.
 CLASS = re.compile(r"^(?:template <.*> )?(?:class|struct|union|enum(?: class| struct)?) (?:alignas\(.*\) )?"
                    r"(\w+)(?![\w:<])[^;{]*\{", re.MULTILINE)
 

@@ -4,7 +4,7 @@
     compare_losses.py TOLERANCE COMMAND_A COMMAND_B
 
 Fails unless both print the same steps, at least three, with losses that differ by at most TOLERANCE relatively. Each
-command is one argument, split like a shell's arguments. Ends with 77 where a program complains that its data is not there.
+command is one argument, split like a shell's arguments. Ends with 77 if a program reports that its data is missing.
 """
 import re
 import shlex

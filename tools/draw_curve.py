@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws a training as an SVG picture: the loss of every step, and what was measured on the test set.
+"""Draws a training as an SVG picture: the loss of every step and the results on the test set.
 
     penstock train ... --json run.jsonl
     tools/draw_curve.py run.jsonl --title "ResNet-18 on CIFAR-10" --output curve.svg
 
-Reads what `penstock train --json` and the examples write, one JSON object a line (docs/json_lines.md): steps have
+Reads the output of `penstock train --json` and of the examples, one JSON object a line (docs/json_lines.md): steps have
 "loss", evaluations "test_loss" and perhaps "test_accuracy". Steps are drawn pale, their mean over a window dark.
 """
 import argparse

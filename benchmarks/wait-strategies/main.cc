@@ -57,7 +57,7 @@ struct World {
     std::optional<ps::PeerStatus> status(ps::WorldRank rank) const override {
       return world.positions[rank.index()].read();
     }
-    bool hears_late() const override { return false; }
+    bool status_is_delayed() const override { return false; }
     World& world;
     ps::Progress& own;
   };

@@ -1,4 +1,4 @@
-// Everything that a program on Penstock needs: the public headers of the modules.
+// The umbrella header for programs that use Penstock: the public headers of all modules.
 #pragma once
 
 #include "penstock/autotune/autotune.h"

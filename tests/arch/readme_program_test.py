@@ -1,4 +1,4 @@
-"""The program that README shows is examples/1_mnist_mlp.cc, so what is built and run in tests is what is read.
+"""The program in the README is equal to examples/1_mnist_mlp.cc, which tests build and run.
 
 Usage: readme_program_test.py REPOSITORY
 """

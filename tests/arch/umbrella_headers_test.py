@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a user's file gets with penstock/penstock.h: neither the large headers of LibTorch, which cost ten seconds of
-every compilation, nor what is Penstock's own business.
+"""penstock/penstock.h includes neither the large headers of LibTorch, which add ten seconds to every compilation, nor
+internal headers of Penstock.
 
     umbrella_headers_test.py CXX SRC TORCH_INCLUDE_FOLDER...
 """

@@ -1,4 +1,4 @@
-// Layers whose times are known, and the partition that comes of them.
+// The partition "time", with layers whose times are known.
 #include "penstock/autotune/partition_by_time.h"
 
 #include <gtest/gtest.h>
@@ -15,23 +15,23 @@ namespace {
 
 const std::vector<Rank> two_ranks{Rank(0), Rank(1)};
 
-TEST(FastestPartition, the_slowest_rank_is_as_fast_as_can_be) {
+TEST(FastestPartition, minimises_the_slowest_rank) {
   SlowChain chain({{}, {}, {}, {}, {}});
   const Graph graph = trace_graph(chain);
   EXPECT_EQ(fastest_partition(graph, {1, 1, 1, 1, 4}, two_ranks), "e");
   EXPECT_EQ(fastest_partition(graph, {4, 1, 1, 1, 1}, two_ranks), "b");
   EXPECT_EQ(fastest_partition(graph, {2, 2, 2, 2, 2}, {Rank(0), Rank(1), Rank(2), Rank(3), Rank(4)}), "b,c,d,e");
-  // Two stages per rank, there and back again: rank 0 has the first and the last.
+  // Two stages per rank in V shape: rank 0 has the first and the last.
   EXPECT_EQ(fastest_partition(graph, {1, 4, 4, 1, 6}, {Rank(0), Rank(1), Rank(1), Rank(0)}).size(), 5U);
 }
 
-TEST(FastestPartition, layers_that_are_too_few) {
+TEST(FastestPartition, fewer_layers_than_stages_are_an_error) {
   SlowChain chain({Waits{}});
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { fastest_partition(trace_graph(chain), {1}, two_ranks); }),
                    "1 layers", "2 stages"));
 }
 
-TEST(MeasuredTimes, are_those_of_the_layers) {
+TEST(MeasuredTimes, are_the_times_of_the_layers) {
   SlowChain chain({{}, {20}, {}});
   const std::vector<double> seconds =
       measured_times(trace_graph(chain), {torch::randn({2, 4})}, std::make_shared<const KernelSelection>());
@@ -39,8 +39,8 @@ TEST(MeasuredTimes, are_those_of_the_layers) {
   EXPECT_GE(seconds[1], 0.02);
 }
 
-// What is measured leads to the partition, on every rank, and the numbers do not depend on it.
-TEST(PartitionByTime, goes_by_the_measured_times) {
+// Every rank gets the partition that follows from the measured times, and results do not depend on it.
+TEST(PartitionByTime, follows_the_measured_times) {
   const torch::Tensor x = torch::randn({8, 4}), target = torch::randn({8, 4});
   for (const bool slow_first : {true, false}) {
     SlowChain chain(slow_first ? std::vector<Waits>{{60}, {}, {}, {}} : std::vector<Waits>{{}, {}, {}, {60}});

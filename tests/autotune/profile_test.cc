@@ -1,4 +1,4 @@
-// Layers timed where they run, and what the schedule "auto" makes of it. Layers that wait are slow for certain.
+// Timing of layers in running pipelines, and the choices of the schedule "auto". Slow layers are made by waiting.
 #include "penstock/autotune/autotune.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ PipelineOptions options_with_sample(int micro_batches) {
   return options;
 }
 
-TEST(TimeLayers, tells_forward_from_backward_of_each) {
+TEST(TimeLayers, measures_forward_and_backward_of_each_layer) {
   SlowChain chain({{0, 0}, {30, 0}, {0, 60}, {0, 0}});
   World world({.stages = 2});
   Pipeline pipeline(world, chain, squared_error, {.micro_batches = 2, .partition = "c"});
@@ -36,7 +36,7 @@ TEST(TimeLayers, tells_forward_from_backward_of_each) {
   EXPECT_EQ(steps.layers[0].output_bytes, 32);
 }
 
-TEST(TimedSteps, are_what_their_text_says) {
+TEST(TimedSteps, round_trip_through_their_text) {
   TimedSteps steps{{{"block 1", 0.1, 1.0 / 3, 2, 40, 50}}, 0.25, 0.5, 1e-9, 12, 1 << 24};
   const TimedSteps read = timed_steps_from(to_text(steps));
   EXPECT_EQ(to_text(read), to_text(steps));
@@ -45,7 +45,7 @@ TEST(TimedSteps, are_what_their_text_says) {
   EXPECT_EQ(read.layers.front().backward, 1.0 / 3);
 }
 
-TEST(TimedSteps, of_several_passes_are_medians_figure_by_figure) {
+TEST(TimedSteps, median_of_several_runs_is_the_median_of_every_value) {
   const auto run = [](double forward, double step) {
     return TimedSteps{{{"a", forward, 1, 2, 40, 50}, {"b", 3, forward, 4, 40, 50}}, 0.25, 0.5, 1e-9, step, 8};
   };
@@ -53,9 +53,9 @@ TEST(TimedSteps, of_several_passes_are_medians_figure_by_figure) {
   EXPECT_EQ(to_text(middle), to_text(run(7, 20)));
 }
 
-// The slow layer gets a rank to itself; the pipeline that was asked for "auto" obeys, and its numbers are those of any
-// other schedule.
-TEST(ScheduleAuto, cuts_at_the_slow_layer) {
+// The slow layer gets a rank of its own; the pipeline uses the choice of "auto", with the results of any other
+// schedule.
+TEST(ScheduleAuto, partitions_at_the_slow_layer) {
   for (const bool slow_first : {true, false}) {
     SlowChain chain(slow_first ? std::vector<Waits>{{20, 20}, {}, {}} : std::vector<Waits>{{}, {}, {20, 20}});
     World world({.stages = 2});
@@ -68,8 +68,8 @@ TEST(ScheduleAuto, cuts_at_the_slow_layer) {
   }
 }
 
-// What all ranks at work cost is a figure of its own: two that wait do not slow each other down. The cache is shared.
-TEST(Profile, tells_of_the_machine_too) {
+// The slowdown under load is measured: two ranks that only wait do not slow each other down. The ranks share the cache.
+TEST(Profile, measures_the_machine) {
   SlowChain chain({{20, 20}, {20, 20}});
   World world({.stages = 2});
   const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2), {.steps = 1, .passes_ms = 0});
@@ -84,7 +84,7 @@ TEST(Profile, tells_of_the_machine_too) {
   EXPECT_THROW(costs_of({}, 8), ConfigError);
 }
 
-TEST(Profile, times_small_chunks_where_there_are_layers_for_them) {
+TEST(Profile, times_small_chunks_where_the_layers_suffice) {
   SlowChain chain({{10, 0}, {0, 10}, {0, 0}, {0, 0}});
   World world({.stages = 2});
   const LayerCosts costs = profile(world, chain, squared_error, options_with_sample(2),
@@ -93,7 +93,7 @@ TEST(Profile, times_small_chunks_where_there_are_layers_for_them) {
   EXPECT_GE(costs.layers[1].input_grad_cached.value_or(0), 10);
 }
 
-TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {
+TEST(ScheduleAuto, keeps_the_measured_kernels) {
   SlowChain chain({{}, {}});
   World world({.stages = 2});
   PipelineOptions options = options_with_sample(2);
@@ -103,7 +103,7 @@ TEST(ScheduleAuto, keeps_the_kernels_that_were_timed) {
   EXPECT_EQ(choice.options.kernel_selection, choice.planned.plan.kernels);
 }
 
-TEST(ScheduleAuto, trains_the_same_numbers) {
+TEST(ScheduleAuto, trains_with_the_same_results) {
   SlowChain chain({{}, {}, {}});
   const PipelineOptions automatic = options_with_sample(4);
   std::vector<std::vector<double>> losses;
@@ -119,13 +119,13 @@ TEST(ScheduleAuto, trains_the_same_numbers) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-TEST(ScheduleAuto, says_what_it_cannot_choose) {
+TEST(ScheduleAuto, rejects_options_that_it_cannot_choose) {
   SlowChain chain({{}, {}});
   World world({.stages = 2});
   const auto complaint_of = [&](const std::function<void(PipelineOptions&)>& change) {
     PipelineOptions options = options_with_sample(2);
     change(options);
-    return error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, options); });
+    return error_text<ConfigError>([&] { autotune(world, chain, squared_error, options); });
   };
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.sample_targets = torch::Tensor(); }), "sample_targets"));
   EXPECT_TRUE(says(complaint_of([](auto& o) { o.chunks = 2; }), "chunks", "leave those out"));
@@ -133,6 +133,8 @@ TEST(ScheduleAuto, says_what_it_cannot_choose) {
   chain.layers[0].pipeline_stage = 0;
   chain.layers[1].pipeline_stage = 1;
   EXPECT_TRUE(says(complaint_of([](auto&) {}), "'a' is annotated"));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, chain, squared_error, options_with_sample(2)); }),
+                   "schedule 'auto'", "autotune()"));
 }
 
 }  // namespace

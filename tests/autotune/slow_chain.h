@@ -1,4 +1,4 @@
-// A network whose times are known: layers that wait.
+// A network of known layer times: its layers wait.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ struct WaitInBackward : torch::autograd::Function<WaitInBackward> {
   }
 };
 
-/// Of [n, 4].
+/// A layer for inputs [n, 4].
 struct SlowImpl : torch::nn::Module {
   explicit SlowImpl(const Waits& waits) : times(waits) { scale = register_parameter("scale", torch::ones({4})); }
   torch::Tensor forward(const torch::Tensor& x) {
@@ -45,7 +45,7 @@ struct SlowImpl : torch::nn::Module {
   torch::Tensor scale;
 };
 
-/// Layers "a", "b", ... that wait so long.
+/// Layers "a", "b", ... with these waiting times.
 struct SlowChain : Cell {
   explicit SlowChain(const std::vector<Waits>& waits) {
     for (std::size_t i = 0; i < waits.size(); ++i)

@@ -1,4 +1,4 @@
-// What an error says: so that tests can look at its words.
+// Helpers for tests of error messages.
 #pragma once
 
 #include <exception>
@@ -6,7 +6,7 @@
 
 namespace penstock::test {
 
-/// The message of the `Error` that `call` throws; what happened instead, in brackets, where it throws none.
+/// The message of the `Error` that `call` throws; "[no error]" or "[another error: ...]" if it does not throw one.
 template <class Error, class Call>
 std::string error_text(Call call) {
   try {
@@ -19,10 +19,10 @@ std::string error_text(Call call) {
   return "[no error]";
 }
 
-/// Whether `text` has all of `words` in it.
-template <class... Words>
-bool says(const std::string& text, const Words&... words) {
-  return ((text.find(words) != std::string::npos) && ...);
+/// True if `text` contains all of `parts`.
+template <class... Parts>
+bool says(const std::string& text, const Parts&... parts) {
+  return ((text.find(parts) != std::string::npos) && ...);
 }
 
 }  // namespace penstock::test

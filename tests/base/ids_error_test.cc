@@ -26,7 +26,7 @@ TEST(Ids, do_not_mix) {
   static_assert(!std::constructible_from<Rank, StageId>);
 }
 
-TEST(Ids, are_as_cheap_as_a_number) {
+TEST(Ids, have_the_size_of_an_int) {
   static_assert(sizeof(MicroBatch) == 4 && std::is_trivially_copyable_v<MicroBatch>);
 }
 
@@ -42,7 +42,7 @@ TEST(Ids, count_and_compare) {
   EXPECT_EQ(set.size(), 2U);
 }
 
-TEST(Errors, come_in_two_kinds) {
+TEST(Errors, are_misuse_or_failure) {
   static_assert(std::derived_from<ConfigError, Misuse> && std::derived_from<ScheduleError, Misuse> &&
                 std::derived_from<DataError, Misuse>);
   static_assert(std::derived_from<TransportError, Failure> && std::derived_from<RankFailure, Failure>);
@@ -50,11 +50,11 @@ TEST(Errors, come_in_two_kinds) {
   static_assert(!std::derived_from<InternalError, Misuse> && !std::derived_from<InternalError, Failure>);
 }
 
-TEST(Errors, say_puts_the_parts_together) {
+TEST(Errors, say_concatenates_its_arguments) {
   EXPECT_EQ(say("m = ", 3, ", but ", 2.5, ' ', std::string("is")), "m = 3, but 2.5 is");
 }
 
-TEST(Errors, require_throws_what_it_is_told_to) {
+TEST(Errors, require_throws_the_given_error) {
   EXPECT_NO_THROW(require<ScheduleError>(true, "never seen"));
   EXPECT_EQ(test::error_text<ScheduleError>([] { require<ScheduleError>(false, "p = ", 2, " and ", 3); }),
             "p = 2 and 3");

@@ -5,14 +5,14 @@
 namespace penstock {
 namespace {
 
-TEST(Median, is_in_the_middle) {
+TEST(Median, is_the_middle_value) {
   EXPECT_EQ(median({}), 0);
   EXPECT_EQ(median({3, 1, 2}), 2);
   EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
 }
 
-// What happens in every step counts; the step that went wrong does not.
-TEST(MedianOfSteps, is_that_of_the_means) {
+// A delay in every step counts; a single slow step does not.
+TEST(MedianOfSteps, is_the_median_of_the_means) {
   EXPECT_EQ(median_of_steps({1, 1, 1, 5, 1, 1, 1, 5, 9, 9, 9, 9}, 3), 2);
   EXPECT_EQ(median_of_steps({1, 2, 3}, 1), 2);
   EXPECT_EQ(median_of_steps({7}, 1), 7);

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-TEST(EditDistance, counts_letters) {
+TEST(EditDistance, counts_edits) {
   EXPECT_EQ(edit_distance("", ""), 0u);
   EXPECT_EQ(edit_distance("train", "train"), 0u);
   EXPECT_EQ(edit_distance("tran", "train"), 1u) << "left out";
@@ -16,7 +16,7 @@ TEST(EditDistance, counts_letters) {
   EXPECT_EQ(edit_distance("show", "check"), 4u);
 }
 
-TEST(Nearest, is_the_first_of_the_closest) {
+TEST(Nearest, returns_the_first_of_the_closest_names) {
   EXPECT_EQ(nearest("batch-sizes", {"seed", "batch-size", "micro-batches"}), "batch-size");
   EXPECT_EQ(nearest("x", {"ab", "cd"}), "ab");
 }

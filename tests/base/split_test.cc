@@ -28,7 +28,7 @@ TEST(Split, parts_beyond_the_rows_are_empty) {
   EXPECT_EQ(split(2, {.index = 3, .of = 4}), (RowRange{2, 2}));
 }
 
-TEST(Split, is_known_at_compile_time) {
+TEST(Split, is_constexpr) {
   static_assert(split(30, {.index = 2, .of = 4}) == RowRange{16, 23});
   static_assert(split(7, {}) == RowRange{0, 7});
 }

@@ -1,4 +1,4 @@
-// Text that may hold any bytes.
+// Tests with text that contains arbitrary bytes.
 #include "penstock/base/utf8.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-TEST(Utf8, ends_where_it_is_none) {
+TEST(Utf8, prefix_ends_at_the_first_invalid_byte) {
   EXPECT_EQ(utf8_prefix(""), 0U);
   EXPECT_EQ(utf8_prefix("plain \x7f\n"), 8U);
   EXPECT_EQ(utf8_prefix("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), 9U) << "two, three and four bytes";
@@ -24,7 +24,9 @@ TEST(Utf8, plain_text_has_no_control_characters) {
   EXPECT_FALSE(is_plain_text(std::string_view("a\0b", 3)));
 }
 
-TEST(Utf8, is_printed_on_one_line) { EXPECT_EQ(printable("a\nb\xff\xc3\xa9\x1b"), "a\\x0ab\\xff\xc3\xa9\\x1b"); }
+TEST(Utf8, control_characters_are_escaped) {
+  EXPECT_EQ(printable("a\nb\xff\xc3\xa9\x1b"), "a\\x0ab\\xff\xc3\xa9\\x1b");
+}
 
 }  // namespace
 }  // namespace penstock

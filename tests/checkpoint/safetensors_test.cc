@@ -44,7 +44,7 @@ class Safetensors : public testing::Test {
   std::string path_;
 };
 
-TEST_F(Safetensors, gives_back_what_was_written) {
+TEST_F(Safetensors, reads_back_what_was_written) {
   torch::manual_seed(1);
   WeightFile file;
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kFloat16, torch::kBFloat16})
@@ -75,7 +75,7 @@ TEST_F(Safetensors, has_the_bytes_of_the_format) {
   EXPECT_EQ(all.substr(all.size() - 8), std::string("\0\0\x80\x3f\0\0\0\x40", 8));
 }
 
-TEST_F(Safetensors, refuses_files_that_are_not_exactly_so) {
+TEST_F(Safetensors, refuses_invalid_files) {
   const std::string entry = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   put(entry, "12345678");
   EXPECT_EQ(refusal(), "[no error]");
@@ -89,9 +89,9 @@ TEST_F(Safetensors, refuses_files_that_are_not_exactly_so) {
            {"{\"\xff\":1}", "", "its header is not UTF-8 at byte 10"},
            {"[]", "", "no JSON object"},
            {R"({"w":3})", "", "is no object"},
-           {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no proper \"dtype\""},
+           {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no valid \"dtype\""},
            {R"({"w":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}})", "12345678", "of dtype C64"},
-           {R"({"w":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "12345678", "no proper \"shape\""},
+           {R"({"w":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "12345678", "no valid \"shape\""},
            {R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "12345678", "has -2 where"},
            {R"({"w":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "12345678", "has 2.0 where"},
            {R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "12345678", "takes 12 bytes, but has 8"},
@@ -115,7 +115,7 @@ TEST_F(Safetensors, refuses_files_that_are_not_exactly_so) {
   EXPECT_TRUE(says(refusal(), "cannot open"));
 }
 
-TEST_F(Safetensors, leaves_what_was_there_when_it_cannot_write) {
+TEST_F(Safetensors, keeps_the_old_file_if_writing_fails) {
   put("as it was");
   EXPECT_TRUE(says(error_text<ConfigError>([&] {
                      write_safetensors(path_, {{{"w", torch::Tensor()}}});

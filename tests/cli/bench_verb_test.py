@@ -1,4 +1,4 @@
-"""What `penstock bench step` hands to other programs: where it starts, and the losses that follow.
+"""The outputs of `penstock bench step` for other programs: the start file and the losses.
 
 Usage: bench_verb_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
@@ -69,7 +69,7 @@ class BenchVerb(ProgramRuns):
         result = self.bench(*MLP)
         self.assertEqual((len(result["losses"]), len(result["step_ms"])), (2 + 3, 3))
         self.assertEqual(min(result["step_ms"]), result["min_ms"])
-        # One batch again and again: it is learned.
+        # The same batch in every step, so the loss falls.
         self.assertEqual(sorted(result["losses"], reverse=True), result["losses"])
         self.assertEqual(self.bench(*MLP, "--stages", "2")["losses"], result["losses"])
         self.assertEqual(self.bench(*MLP, "--warm-up", "0")["losses"], result["losses"][:3])
@@ -79,7 +79,7 @@ class BenchVerb(ProgramRuns):
         self.assertEqual(self.bench(*MLP, "--stages", "2", ranks=2)["losses"], self.bench(*MLP)["losses"])
 
     def memory(self, *flags, ranks=None):
-        """Micro-batches and bytes by rank: what was predicted, having been measured too."""
+        """The predicted peaks of micro-batches and bytes by rank, after a check against the measured ones."""
         result = self.bench(*flags, "--stages", "2", "--memory", ranks=ranks)
         for what in ("activations", "activation_bytes"):
             self.assertEqual(len(result[f"{what}_measured"]), 2)
@@ -89,7 +89,7 @@ class BenchVerb(ProgramRuns):
             self.assertLess(0, peak)
         return result["activations_measured"], result["activation_bytes_measured"]
 
-    def test_memory_is_foretold(self):
+    def test_memory_is_predicted(self):
         live, kept = self.memory(*GPT)
         self.assertEqual(live, [2, 1])
         self.assertLess(sum(self.memory(*GPT, "--recompute")[1]), sum(kept))
@@ -108,12 +108,12 @@ class BenchVerb(ProgramRuns):
         self.assertIn("head.weight", self.start(*GPT))
         self.assertEqual(self.bench(*GPT, "--head", "tied")["head"], "tied")
         self.assertNotIn("head.weight", self.start(*GPT, "--head", "tied"))
-        for verb in (["train"], ["infer"]):  # these have the defaults of a training
+        for verb in (["train"], ["infer"]):  # these have the defaults of train
             told = " ".join(self.output_of(*verb, "--help").split())
-            self.assertIn("while training (default: 0.1)", told)
+            self.assertIn("in training (default: 0.1)", told)
             self.assertIn("or own (default: tied)", told)
 
-    def test_what_cannot_be(self):
+    def test_invalid_arguments(self):
         self.assertIn("--head is for gpt, not for --model mlp", self.complaint_of("bench", "step", "--head", "own"))
         self.assertIn("there is no such folder",
                       self.complaint_of("bench", "step", *MLP, "--save-start", "no/start.safetensors"))

@@ -1,5 +1,5 @@
-"""What goes wrong, as the user of `train` and `bench` sees it: exit code 2 and one line for misuse, exit code 1 and the
-cause for a failure, and never a process that is left behind.
+"""Errors of `train` and `bench`: exit code 2 and one line for misuse, exit code 1 and the cause for a failure, and no
+remaining processes.
 
 Usage: failure_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
@@ -16,16 +16,18 @@ from program_runs import WATCHDOG_S, ProgramRuns, of_mpi, processes_of, still_ru
 
 STEPS = ["--micro-batches", "4", "--batch-size", "32", "--steps", "3", "--log-every", "1"]
 
-# Longer than a test lasts: what ends in time did not wait for it.
+# Longer than a test: what ends in time did not wait for it.
 PATIENT = ["--deadline", "1000"]
 
-# What a user may write after `train`, and the answer.
+# Flags of `train` and the error message.
 MISUSE = [
     (["--micro-batches", "0"], "micro-batches = 0, but a step has at least 1"),
-    (["--micro-batches", "1000000000", "--batch-size", "1000000000"], "1 stages x 1000000000 micro-batches: at most 67108864 in all are possible"),
+    (["--micro-batches", "1000000000", "--batch-size", "1000000000"],
+     "1 stages x 1000000000 micro-batches: at most 67108864 in all are possible"),
     (["--epochs", "four"], "Could not convert: --epochs = four"),
     (["--stages", "0"], "stages = 0, but a pipeline has at least 1"),
-    (["--stages", "100000"], "stages x replicas = 100000, but a process holds at most 1024 ranks as threads: take fewer, "
+    (["--stages", "100000"],
+     "stages x replicas = 100000, but a process holds at most 1024 ranks as threads: take fewer, "
                              "or start processes with mpirun"),
     (["--replicas", "-1"], "replicas = -1, but there is at least 1"),
     (["--batch-size", "0"], "batch-size = 0, but a batch has at least 1 sample"),
@@ -40,7 +42,7 @@ MISUSE = [
     (["--start-deadline", "-3"], "--start-deadline -3: give seconds between 0.001 and 1e+06"),
     (["--seed", "-1"], "--seed: -1 is below 0"),
     (["--model", "vgg"], "--model: vgg not in {mlp,"),
-    (["--hidden", "512x"], "'512x' in '512x' is no layer width: write widths as 512,512 or 1024x8"),
+    (["--hidden", "512x"], "'512x' in '512x' is not a layer width: write widths as 512,512 or 1024x8"),
     (["--schedule", "1f1c"], "no schedule is called '1f1c': there are sequential, gpipe, 1f1b"),
     (["--schedule", "forward-only"], "schedule 'forward-only' has no backward instructions: it cannot train"),
     (["--schedule", "none.sched"], "none.sched: cannot be opened; a schedule file is expected there"),
@@ -52,7 +54,8 @@ MISUSE = [
     (["--weight-decay", "-1"], "the weight decay is -1, but it cannot be below 0"),
     (["--reduction", "max"], "--reduction: max not in {mean,sum}"),
     (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi}"),
-    (["--stages", "2", "--partition", "layer9"], "partition 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
+    (["--stages", "2", "--partition", "layer9"],
+     "partition 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
     (["--stages", "3", "--partition", "layer2"], "partition 'layer2' names 1 layers, but 3 stages need 2"),
     (["--json", "no/steps.json"], "no/steps.json: there is no such folder; make it first"),
     (["--trace", "no/trace.json"], "no/trace.json: there is no such folder; make it first"),
@@ -68,26 +71,27 @@ MISUSE = [
                                                       "fewer"),
     (["--batch-size", "8", "--replicas", "3"], "batch-size = 8 fills fewer than 4 micro-batches on each of 3 replicas"),
     (["--warmup", "2", "--log-level", "error"], "a warm-up of 2 epochs in a training of 1 epochs: give 0 to 1"),
-    (["--warmup", "9", "--lr-by", "step", "--log-level", "error"], "a warm-up of 9 steps in a training of 3 steps: give 0 to 3"),
+    (["--warmup", "9", "--lr-by", "step", "--log-level", "error"],
+     "a warm-up of 9 steps in a training of 3 steps: give 0 to 3"),
     (["--stagse", "2"], "unknown flag '--stagse': did you mean '--stages'? 'penstock train --help' lists all flags"),
     (["--mirco-batches=2"], "unknown flag '--mirco-batches': did you mean '--micro-batches'?"),
     (["-stages", "2"], "unknown flag '-stages': did you mean '--stages'?"),
-    (["2"], "unexpected argument '2': 'penstock train --help' lists what there is"),
+    (["2"], "unexpected argument '2': 'penstock train --help' lists all arguments"),
 ]
 
 
 class Misuse(ProgramRuns):
-    def assert_begins(self, line, arguments):
-        self.assertEqual(line[:len(arguments)], arguments, line)
+    def assert_begins(self, line, message):
+        self.assertEqual(line[:len(message)], message, line)
 
     def test_flags(self):
-        for flags, arguments in MISUSE:
+        for flags, message in MISUSE:
             with self.subTest(flags=flags):
-                self.assert_begins(self.complaint_of(*self.train(*STEPS, *flags)), arguments)
+                self.assert_begins(self.complaint_of(*self.train(*STEPS, *flags)), message)
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_numbers_beyond_every_range(self):
-        """Of every flag of the verbs that takes a number, as the help has them."""
+        """Every numeric flag in the help of the verbs refuses a number that is too large."""
         numeric = re.compile(r"^  (?:-\w,)?--([a-z-]+)(?:,\S+)? (INT|UINT|FLOAT|P|M|V|X|K|SHARE|BYTES)\b", re.MULTILINE)
         seen = set()  # flags that several verbs share are tried once
         for verb in (["train"], ["infer"], ["bench", "step"], ["plan", "--profile"]):
@@ -110,23 +114,23 @@ class Misuse(ProgramRuns):
         self.assertIn("run.toml:1", self.complaint_of(*self.train("--config", "run.toml")))
 
     def test_bench(self):
-        for flags, arguments in ((["--steps", "0"], "steps = 0, but a median needs at least 1"),
+        for flags, message in ((["--steps", "0"], "steps = 0, but a median needs at least 1"),
                              (["--warm-up", "-1"], "warm-up = -1, but it takes 0 steps or more"),
                              (["--batch-size", "3"], "batch-size = 3 fills fewer than 4 micro-batches"),
                              (["--json", "no/b.json"], "no/b.json: there is no such folder; make it first"),
                              (["--lr", "nan"], "--lr nan: give a finite number")):
-            self.assert_begins(self.complaint_of("bench", "step", "--hidden", "8", *flags), arguments)
+            self.assert_begins(self.complaint_of("bench", "step", "--hidden", "8", *flags), message)
         self.assert_begins(self.complaint_of("bench"), "which verb? 'penstock bench' has step")
 
     # Data
 
-    def test_data_that_are_not_there(self):
+    def test_missing_data(self):
         self.write("file", "")
         for place in ("nowhere", ".", "file"):
             self.assert_begins(self.complaint_of(*self.train(*STEPS, data=place)),
                                f"no MNIST in '{place}' or its folder mnist: 'train-images-idx3-ubyte'")
 
-    def test_data_that_are_cut_off(self):
+    def test_truncated_data(self):
         name = "train-images-idx3-ubyte"
         for part in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
             shutil.copy(os.path.join(self.small_set, part), self.folder)
@@ -146,42 +150,49 @@ class Misuse(ProgramRuns):
         self.write("x.sched", self.output_of("schedule", "convert", "1f1b", "--stages", "2", "--micro-batches", "4"))
         job = self.train(*STEPS, "--schedule", "x.sched")
         self.assertEqual(self.complaint_of(*job, "--stages", "3"),
-                         "schedule file 'x.sched' is for 2 ranks, but the pipeline has 3 stages: ask for 2 stages, or take "
-                         "another one")
+                         "schedule file 'x.sched' is for 2 ranks, but the pipeline has 3: set stages to 2, or use "
+                         "another "
+                         "schedule")
         self.assertEqual(self.complaint_of(*job, "--stages", "2", "--micro-batches", "8"),
-                         "schedule file 'x.sched' is for 4 micro-batches, but the pipeline is asked for 8: ask for 4, or "
-                         "take another one")
+                         "schedule file 'x.sched' is for 4 micro-batches, but the pipeline is to run 8: set "
+                         "micro-batches to "
+                         "4, or use another schedule")
 
     # Processes
 
     def test_processes_that_nothing_joins(self):
-        arguments = "this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and nothing joins them: start them with mpirun"
-        self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "0", "WORLD_SIZE": "2"}), arguments)
+        message = ("this is process 0 of 2 started by torchrun (WORLD_SIZE = 2), and nothing joins them: start them "
+                   "with mpirun")
+        self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "0", "WORLD_SIZE": "2"}),
+                           message)
         self.assert_begins(self.complaint_of(*self.train(*STEPS), environment={"RANK": "x", "WORLD_SIZE": "2"}),
                            "the environment says RANK = 'x', which is not a number")
 
     @of_mpi
     def test_process_counts(self):
-        for ranks, flags, arguments in (
-                (3, ["--stages", "2"], "3 processes do not divide into 2 stages: start a multiple of 2 (mpirun -n 2)"),
-                (1, ["--stages", "2"], "1 process does not divide into 2 stages: start a multiple of 2 (mpirun -n 2)"),
+        for ranks, flags, message in (
+                (3, ["--stages", "2"],
+                 "3 processes do not divide into 2 pipeline ranks: start a multiple of 2 (mpirun -n 2)"),
+                (1, ["--stages", "2"],
+                 "1 process does not divide into 2 pipeline ranks: start a multiple of 2 (mpirun -n 2)"),
                 (4, ["--stages", "2", "--replicas", "3"],
-                 "4 processes for 2 stages x 3 replicas: start 6 (mpirun -n 6)"),
+                 "4 processes for 2 pipeline ranks x 3 replicas: start 6 (mpirun -n 6)"),
                 (2, ["--stages", "2", "--transport", "threads"],
-                 "this is process 0 of 2 started by mpirun (OMPI_COMM_WORLD_SIZE = 2), but the transport is threads: 2 whole "
+                 "this is process 0 of 2 started by mpirun (OMPI_COMM_WORLD_SIZE = 2), but the transport is threads: "
+                 "2 whole "
                  "jobs would run side by side; use the mpi transport or start one process")):
             with self.subTest(ranks=ranks, flags=flags):
-                self.assertEqual(self.complaint_of(*self.train(*STEPS, *flags), ranks=ranks), arguments)
+                self.assertEqual(self.complaint_of(*self.train(*STEPS, *flags), ranks=ranks), message)
 
     def test_mpi_without_mpirun(self):
         line = self.complaint_of(*self.train(*STEPS, "--stages", "2", "--transport", "mpi"))
-        self.assertIn("1 process does not divide into 2 stages" if program_runs.MPIRUN else "MPI", line)
+        self.assertIn("1 process does not divide into 2 pipeline ranks" if program_runs.MPIRUN else "MPI", line)
 
     @of_mpi
-    def test_what_every_process_finds_is_told_once(self):
+    def test_misuse_of_every_process_is_reported_once(self):
         pair = self.train(*STEPS, "--stages", "2")
-        for arguments in (["--micro-batches", "0"], ["--partition", "layer9"], ["--colour"], ["--json", "no/steps.json"],
-                      ["--data", "nowhere"]):
+        for arguments in (["--micro-batches", "0"], ["--partition", "layer9"], ["--colour"],
+                          ["--json", "no/steps.json"], ["--data", "nowhere"]):
             with self.subTest(arguments=arguments):
                 self.complaint_of(*pair, *arguments, ranks=2)
         self.assertIn("did you mean 'penstock train'", self.complaint_of("trian", ranks=2))
@@ -189,12 +200,12 @@ class Misuse(ProgramRuns):
 
 class Failure(ProgramRuns):
     def end_of(self, run):
-        """Exit code and what the program said, of a run that ends by itself."""
+        """Exit code and messages of a run that ends by itself."""
         out, err = run.communicate(timeout=WATCHDOG_S)
         return run.returncode, self.sayings(err), err
 
     def training(self, *flags):
-        """Two processes in the midst of a training without end, and themselves by rank."""
+        """Two processes in an endless training, and their process ids by rank."""
         run = self.start(*self.train("--stages", "2", "--steps", "1000000000", *flags), ranks=2)
         self.assertEqual(run.stdout.readline()[:16], "epoch: 0 step: 0")
         self.assertEqual(run.stdout.readline()[:17], "epoch: 0 step: 10")
@@ -206,14 +217,15 @@ class Failure(ProgramRuns):
         self.assertEqual(sorted(ranks), [0, 1])
         return run, ranks
 
-    def test_a_loss_that_is_no_number(self):
+    def test_a_loss_that_is_not_finite(self):
         job = self.train(*STEPS, "--lr", "1e30", "--stages", "2")
         for ranks in [None, 2] if program_runs.MPIRUN else [None]:
             code, out, err = self.run_program(*job, ranks=ranks)
             self.assertEqual(code, 1)
             said = self.sayings(err)
             self.assertEqual(len(said), 1, err)
-            self.assertRegex(said[0], r"^the loss is -?(nan|inf) at epoch 0, step 1: training stops; try a lower learning "
+            self.assertRegex(said[0],
+                             r"^the loss is -?(nan|inf) at epoch 0, step 1: training stops; try a lower learning "
                                       r"rate")
             self.assertRegex(out, r"^epoch: 0 step: 0, loss is 2\.\d+\nepoch: 0 step: 1, loss is -?(nan|inf)\n$")
 
@@ -234,24 +246,25 @@ class Failure(ProgramRuns):
             self.assertEqual(still_running(ranks.values()), [])
 
     @of_mpi
-    def test_a_rank_that_stands_still(self):
-        # mpirun is content with a process that is there: the other rank must find out.
+    def test_a_stopped_rank(self):
+        # mpirun does not notice a stopped process: the other rank must detect it.
         run, ranks = self.training("--deadline", "5")
         os.kill(ranks[1], signal.SIGSTOP)
         code, said, err = self.end_of(run)
         self.assertEqual(code, 1, err)
         self.assertEqual(len(said), 1, err)
-        self.assertRegex(said[0], r"^rank 0 \(stage 0\) failed at 0\S+ of step \d+: rank 0 waits for 0RECV_B\d from rank 1, "
+        self.assertRegex(said[0],
+                         r"^rank 0 \(stage 0\) failed at 0\S+ of step \d+: rank 0 waits for 0RECV_B\d from rank 1, "
                                   r"which .* \(no sign of life for 5 s\)$")
         self.assertEqual(still_running(ranks.values()), [])
 
     @of_mpi
-    def test_rank_0_stands_still(self):
+    def test_a_stopped_rank_0(self):
         run, ranks = self.training("--deadline", "5")
         os.kill(ranks[0], signal.SIGSTOP)
         code, said, err = self.end_of(run)
         self.assertEqual(code, 1, err)
-        # mpirun wakes rank 0 before it ends it: there may be time to say what has reached it meanwhile.
+        # mpirun continues rank 0 before it ends it, so rank 0 may have time to print an error.
         cause = said[0].removeprefix("[rank 1] ")
         self.assertRegex(cause, r"^rank 1 \(stage 1\) failed at 1\S+ of step \d+: rank 1 waits for .* from rank 0, "
                                 r"which .* \(no sign of life for 5 s\)$")

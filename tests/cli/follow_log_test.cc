@@ -23,7 +23,7 @@ class FollowLog : public testing::Test {
   void write(const char* text) { file_ << text << std::flush; }
   LogFollower follow(const char* mark) { return {path_, screen_[1], mark}; }
 
-  /// What came since the last look, and a mark of our own to see that it was all.
+  /// The output since the last call. Appends a mark to the pipe to find its end.
   std::string seen() {
     if (::write(screen_[1], "$", 1) != 1) return "the screen is full";
     std::string text(1000, ' ');
@@ -36,7 +36,7 @@ class FollowLog : public testing::Test {
   int screen_[2] = {-1, -1};
 };
 
-TEST_F(FollowLog, copies_what_is_new_as_it_comes) {
+TEST_F(FollowLog, copies_new_contents) {
   LogFollower follower = follow("");
   follower.copy_new(false);
   EXPECT_EQ(seen(), "$");
@@ -48,7 +48,7 @@ TEST_F(FollowLog, copies_what_is_new_as_it_comes) {
   EXPECT_EQ(seen(), "o\n$");
 }
 
-TEST_F(FollowLog, marked_lines_come_whole) {
+TEST_F(FollowLog, marked_lines_are_copied_whole) {
   LogFollower follower = follow("[rank 1] ");
   write("one\ntw");
   follower.copy_new(false);
@@ -60,7 +60,7 @@ TEST_F(FollowLog, marked_lines_come_whole) {
   EXPECT_EQ(seen(), "[rank 1] thr\n$") << "the last line had no end";
 }
 
-TEST_F(FollowLog, a_file_that_is_not_there) { EXPECT_THROW(LogFollower("/no/such/file", screen_[1], ""), Failure); }
+TEST_F(FollowLog, throws_for_a_missing_file) { EXPECT_THROW(LogFollower("/no/such/file", screen_[1], ""), Failure); }
 
 }  // namespace
 }  // namespace penstock

@@ -1,4 +1,4 @@
-"""The flags of networks for images and of their data, as their user sees them.
+"""The flags of image networks and their data.
 
 Usage: image_models_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
@@ -18,7 +18,7 @@ SMALL = ["--model", "resnet18", "--stem", "cifar", "--width", "2"]
 class ImageModels(ProgramRuns):
     def setUp(self):
         super().setUp()
-        # As in the binary version: a label, then 32 x 32 pixels of three colours. What a class looks like can be told.
+        # The binary version: a label, then 32 x 32 pixels of three colours. The classes are easy to distinguish.
         chance = random.Random(1)
         os.mkdir(self.path("cifar10"))
         for name, samples in (("data_batch_1.bin", 40), ("data_batch_2.bin", 10), ("test_batch.bin", 12)):
@@ -58,7 +58,7 @@ class ImageModels(ProgramRuns):
                       ["--dataset", "mnist", "--data", program_runs.DATA, "--steps", "4"]):
             self.assertNotEqual(self.output_of(*self.job(*flags)), plain, flags)
         self.assertEqual(self.output_of(*self.job("--no-augment", "--normalize", "standard")), plain)
-        # The first loss is before any update of the running statistics, the evaluation after all of them.
+        # The first loss precedes all updates of the running statistics; the evaluation follows them.
         momentum = self.output_of(*self.job("--norm-momentum", "0.01"))
         self.assertEqual(momentum.splitlines()[:4], plain.splitlines()[:4])
         self.assertNotEqual(momentum.splitlines()[4], plain.splitlines()[4])
@@ -84,7 +84,7 @@ class ImageModels(ProgramRuns):
         self.assertIn("augment = true\n", self.output_of(*self.job("--augment", "--print-config")))
         for arguments, message in (
                 ("autoagument", "--augment: there is no 'autoagument': did you mean 'autoaugment'?"),
-                ("randaugment:x", "--augment randaugment:x: 'x' is no whole number"),
+                ("randaugment:x", "--augment randaugment:x: 'x' is not a whole number"),
                 ("randaugment:2:31", "--augment randaugment:2:31: OPERATIONS is 1 or more, MAGNITUDE 0 to 30"),
                 ("autoaugment,randaugment", "give one of autoaugment, autoaugment-imagenet and randaugment")):
             self.assertIn(message, self.complaint_of(*self.job("--augment", arguments)))
@@ -104,7 +104,8 @@ class ImageModels(ProgramRuns):
         for arguments, message in (
                 (["--model", "resnet50", "--hidden", "8"], "--hidden is for mlp, not for --model resnet50"),
                 (["--model", "mlp", "--stem", "cifar"], "--stem is for resnet18, resnet50, not for --model mlp"),
-                (["--model", "unet", "--classes", "10"], "--classes is for mlp, resnet18, resnet50, not for --model unet"),
+                (["--model", "unet", "--classes", "10"],
+                 "--classes is for mlp, resnet18, resnet50, not for --model unet"),
                 (["--model", "mlp", "--image-size", "32"], "--image-size is for resnet18, resnet50, unet, not for"),
                 (["--model", "resnet18", "--classes", "5"], "--classes 5, but cifar10 has 10: give as many or more"),
                 (["--model", "resnet18", "--image-size", "0"], "--image-size 0: give 1 or more pixels a side"),

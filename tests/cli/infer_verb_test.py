@@ -1,4 +1,4 @@
-"""The verb `infer`, and the language model that `train` leaves for it, as their user sees them.
+"""The verb `infer`, also with a language model saved by `train`.
 
 Usage: infer_verb_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
@@ -17,7 +17,7 @@ TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on; " * 
 
 class InferVerb(ProgramRuns):
     def outputs(self, *flags, ranks=None):
-        """What each process has, by rank. From files: mpirun mixes long lines."""
+        """The outputs of each process, by rank. From files, because mpirun mixes long lines."""
         self.output_of("infer", *flags, "--json", "out.json", ranks=ranks)
         names = ["out.json"] + [f"out.json.rank{rank}" for rank in range(1, ranks or 1)]
         return [json.loads(self.read(name)) for name in names]
@@ -40,12 +40,12 @@ class InferVerb(ProgramRuns):
             self.assertEqual(self.outputs(*flags, *variant), alone, variant)
         self.assertNotEqual(self.outputs("--model", "mlp", "--rows", "9", "--seed", "4"), alone)
 
-    def test_people_see_shape_and_numbers(self):
+    def test_text_output_has_shape_and_values(self):
         out = self.output_of("infer", "--model", "tied-lm", "--rows", "2", "--stages", "4")
         lines = out.splitlines()
         self.assertEqual(lines[0], "Float (2, 32)")
         self.assertEqual(len(lines), 3)
-        # The table holds ones, so a row is one number 32 times.
+        # The table contains ones, so a row is the same number 32 times.
         numbers = re.findall(r"-?[\d.]+(?:e-?\d+)?", lines[1])
         self.assertEqual((len(numbers), len(set(numbers))), (32, 1))
         large = self.output_of("infer", "--model", "unet", "--width", "2", "--rows", "2")
@@ -54,11 +54,11 @@ class InferVerb(ProgramRuns):
 
     @of_mpi
     def test_outputs_are_on_the_last_stage_or_everywhere(self):
-        # Short lines: mpirun mixes the ranks' output where one is longer than it reads at once.
+        # Short lines, because mpirun mixes longer lines of several ranks.
         flags = ["--model", "mlp", "--hidden", "8", "--rows", "5", "--stages", "2"]
 
         def rounded(outputs):
-            # Replicas partition the rows otherwise, which may change the last bits.
+            # Replicas split the rows differently, which may change the last bits.
             return outputs and [[[round(number, 5) for number in row] for row in one["values"]] for one in outputs]
 
         alone = rounded(self.outputs(*flags)[0]["outputs"])
@@ -105,7 +105,7 @@ class InferVerb(ProgramRuns):
 
         self.assertIn("with --layers 2, but --layers 3 is given", self.complaint_of(*generate, "--layers", "3"))
         self.write("w.safetensors", "nothing")
-        self.assertIn("no safetensors file", self.complaint_of(*generate))
+        self.assertIn("not a safetensors file", self.complaint_of(*generate))
 
     def test_fresh_weights_generate_with_the_characters_of_a_keyboard(self):
         out = self.output_of("infer", *SMALL_GPT, "--generate", "20", "--prompt", "ROMEO:", "--temperature", "0")
@@ -113,7 +113,7 @@ class InferVerb(ProgramRuns):
         self.assertEqual(lines[0], "prompt 0")
         self.assertEqual(len(lines[1]), len("ROMEO:") + 20 + 1)
 
-    def test_misuse_is_told(self):
+    def test_misuse(self):
         for flags, arguments in (
                 (["--rows", "0"], "--rows 0"),
                 (["--model", "mlp", "--generate", "3", "--prompt", "x"], "--generate is for --model gpt, not for mlp"),

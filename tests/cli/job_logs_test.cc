@@ -25,7 +25,7 @@ class JobLogsTest : public testing::Test {
   const fs::path folder_ = fs::path(testing::TempDir()) / ("job_logs_" + std::to_string(::getpid()));
 };
 
-TEST_F(JobLogsTest, attempts_count_from_1_and_go_on_after_the_highest) {
+TEST_F(JobLogsTest, attempts_are_numbered_after_the_highest) {
   const fs::path logs = folder_ / "made" / "on the way";
   EXPECT_EQ(JobLogs::claim(logs, LogLayout::rank).attempt(), 1);
   EXPECT_EQ(JobLogs::claim(logs, LogLayout::rank).attempt(), 2);
@@ -36,7 +36,7 @@ TEST_F(JobLogsTest, attempts_count_from_1_and_go_on_after_the_highest) {
   EXPECT_EQ(JobLogs::claim(logs, LogLayout::rank).attempt(), 8);
 }
 
-TEST_F(JobLogsTest, workers_have_attempts_too) {
+TEST_F(JobLogsTest, attempts_of_the_layout_worker) {
   EXPECT_EQ(JobLogs::claim(folder_, LogLayout::worker).of_rank(3).out, folder_ / "worker_3.log");
   write(folder_ / "worker_0.4.log", "");
   const JobLogs next = JobLogs::claim(folder_, LogLayout::worker);
@@ -45,25 +45,25 @@ TEST_F(JobLogsTest, workers_have_attempts_too) {
   EXPECT_EQ(next.journal(), folder_ / "launch.5.log");
 }
 
-TEST_F(JobLogsTest, logs_of_others_are_not_touched) {
+TEST_F(JobLogsTest, existing_logs_are_not_touched) {
   write(folder_ / "worker_0.log", "of another program");
   EXPECT_EQ(JobLogs::claim(folder_, LogLayout::worker).attempt(), 2);
 }
 
-TEST_F(JobLogsTest, places_of_the_layout_rank) {
+TEST_F(JobLogsTest, paths_of_the_layout_rank) {
   const JobLogs logs(folder_, LogLayout::rank, 12);
   EXPECT_EQ(logs.of_rank(10).out, folder_ / "12" / "rank.10" / "stdout");
   EXPECT_EQ(logs.of_rank(10).err, folder_ / "12" / "rank.10" / "stderr");
   EXPECT_EQ(logs.journal(), folder_ / "12" / "launch.log");
 }
 
-TEST_F(JobLogsTest, no_place_for_logs) {
+TEST_F(JobLogsTest, refuses_a_folder_that_cannot_be_made) {
   write(folder_ / "file", "");
   EXPECT_THROW(JobLogs::claim(folder_ / "file", LogLayout::rank), ConfigError);
   EXPECT_THROW(JobLogs::claim(folder_ / "file" / "x", LogLayout::worker), ConfigError);
 }
 
-TEST_F(JobLogsTest, a_journal_of_endings) {
+TEST_F(JobLogsTest, journal_reads_back_endings) {
   const JobLogs logs = JobLogs::claim(folder_, LogLayout::rank);
   EXPECT_TRUE(logs.endings().empty());
   logs.note("mpirun -n 2 echo rank 5: exit code 5");
@@ -74,7 +74,7 @@ TEST_F(JobLogsTest, a_journal_of_endings) {
   EXPECT_EQ(last_lines(logs.journal(), 2), (std::vector<std::string>{"rank 0: signal 9 (Killed)", "job: exit code 3"}));
 }
 
-TEST_F(JobLogsTest, last_lines_of_files_of_all_sizes) {
+TEST_F(JobLogsTest, last_lines) {
   const fs::path path = folder_ / "log";
   EXPECT_TRUE(last_lines(path, 3).empty());
   write(path, "");
@@ -88,7 +88,7 @@ TEST_F(JobLogsTest, last_lines_of_files_of_all_sizes) {
   EXPECT_EQ(last_lines(path, 2), (std::vector<std::string>{"99998", "99999"}));
 }
 
-TEST(ExitCode, the_worst_of_those_that_failed_by_themselves) {
+TEST(ExitCode, largest_status_of_own_failures) {
   EXPECT_EQ(exit_code_of({}), 0);
   EXPECT_EQ(exit_code_of({{0, 0, 0}, {1, 0, 0}}), 0);
   EXPECT_EQ(exit_code_of({{1, 3, 0}, {0, 0, 15}, {2, 0, 9}}), 3) << "the launcher ended the others";
@@ -98,9 +98,9 @@ TEST(ExitCode, the_worst_of_those_that_failed_by_themselves) {
   EXPECT_EQ(exit_code_of({{0, 0, 0}, {1, 0, 15}}), 143) << "nothing had failed before";
 }
 
-TEST(FirstFailure, signals_of_the_clean_up_are_no_cause) {
-  const Ending told_to_end{.rank = 0, .signal = 15, .was_told = true};
-  const Ending ends_in_its_own_way{.rank = 1, .exit_code = 77, .was_told = true};
+TEST(FirstFailure, ignores_signals_of_the_clean_up) {
+  const Ending told_to_end{.rank = 0, .signal = 15, .was_signalled = true};
+  const Ending ends_in_its_own_way{.rank = 1, .exit_code = 77, .was_signalled = true};
   const Ending by_itself{.rank = 2, .exit_code = 3};
   EXPECT_EQ(first_failure({}), std::nullopt);
   EXPECT_EQ(first_failure({told_to_end, {.rank = 1}}), std::nullopt);
@@ -111,7 +111,7 @@ TEST(FirstFailure, signals_of_the_clean_up_are_no_cause) {
   EXPECT_EQ(exit_code_of({told_to_end, ends_in_its_own_way}), 77);
 }
 
-TEST(JobLogs, knows_who_was_told_to_end_and_who_vanished) {
+TEST(JobLogs, records_signals_and_finds_vanished_ranks) {
   const fs::path folder = fs::path(::testing::TempDir()) / "told_to_end";
   fs::remove_all(folder);
   const JobLogs logs = JobLogs::claim(folder, LogLayout::rank);
@@ -121,10 +121,10 @@ TEST(JobLogs, knows_who_was_told_to_end_and_who_vanished) {
   }
   logs.note(Ending{.rank = 1, .exit_code = 3});
   EXPECT_EQ(logs.vanished(4), (std::vector<int>{0, 2})) << "rank 3 is on another host";
-  logs.note_told(0, 15);
+  logs.note_signal(0, 15);
   EXPECT_EQ(logs.vanished(4), std::vector<int>{2});
   logs.note(Ending{.rank = 0, .signal = 15});
-  const std::vector<Ending> expected{{.rank = 1, .exit_code = 3}, {.rank = 0, .signal = 15, .was_told = true}};
+  const std::vector<Ending> expected{{.rank = 1, .exit_code = 3}, {.rank = 0, .signal = 15, .was_signalled = true}};
   EXPECT_EQ(logs.endings(), expected);
   fs::remove_all(folder);
 }

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-/// What is said of a line to a program with the verbs `train` and `trace report`, `trace svg`.
+/// The error for a line of a program with the verbs `train`, `trace report` and `trace svg`.
 std::string error_text(std::vector<std::string> arguments) {
   CLI::App program("", "program");
   program.add_subcommand("train", "");
@@ -24,24 +24,24 @@ std::string error_text(std::vector<std::string> arguments) {
   return "none";
 }
 
-TEST(KnownVerbs, follows_the_line_to_its_verb) {
+TEST(KnownVerbs, accepts_known_verbs) {
   EXPECT_EQ(error_text({"program", "train", "anything"}), "none");
   EXPECT_EQ(error_text({"program", "trace", "svg", "file"}), "none");
   EXPECT_EQ(error_text({"program", "--help"}), "none");
   EXPECT_EQ(error_text({"program", "trace", "--help"}), "none");
 }
 
-TEST(KnownVerbs, names_the_nearest) {
+TEST(KnownVerbs, suggests_the_nearest_verb) {
   EXPECT_EQ(error_text({"program", "trian"}),
             "unknown verb 'trian': did you mean 'program train'? The verbs are train, trace");
   EXPECT_EQ(error_text({"program", "trace", "reprot", "x"}),
             "unknown verb 'reprot': did you mean 'program trace report'? The verbs are report, svg");
 }
 
-TEST(KnownVerbs, lists_them_when_one_is_missing) {
-  EXPECT_EQ(error_text({"program"}), "which verb? 'program' has train, trace; 'program --help' tells what they do");
+TEST(KnownVerbs, lists_verbs_when_one_is_missing) {
+  EXPECT_EQ(error_text({"program"}), "which verb? 'program' has train, trace; 'program --help' describes them");
   EXPECT_EQ(error_text({"program", "trace"}),
-            "which verb? 'program trace' has report, svg; 'program trace --help' tells what they do");
+            "which verb? 'program trace' has report, svg; 'program trace --help' describes them");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""The verb `launch`, as its user sees it: ranks are small shell scripts, started by the real mpirun where there is one.
+"""The verb `launch`: ranks are small shell scripts, started by the real mpirun if there is one.
 
 Usage: launch_verb_test.py PENSTOCK
 """
@@ -20,10 +20,10 @@ MPIRUN = shutil.which("mpirun")
 
 RANK = "$OMPI_COMM_WORLD_RANK"
 
-# Longer than a test lasts: what ends in time was ended.
+# Longer than a test: what ends in time was ended.
 LONG = "sleep 1000"
 
-# Starts the program once for every task, as srun does, and fails as the first that fails.
+# Starts the program once per task, as srun does, and returns the first failure.
 SRUN = """\
 #!/bin/sh
 echo "$@" > srun_arguments
@@ -70,7 +70,7 @@ class LaunchVerb(unittest.TestCase):
         return [PROGRAM, "launch", *arguments, *(["--", "sh", "-c", script] if script else [])]
 
     def start(self, *arguments, script, rank_count):
-        """A running job: launch itself, and the processes of its ranks, which have said hello."""
+        """A running job: the process of launch, and those of its ranks after their first output."""
         hello = self.path("hello")
         os.mkdir(hello)
         run = subprocess.Popen(self.command(arguments, f"echo $$ > {hello}/{RANK}.part; mv {hello}/{RANK}.part "
@@ -151,7 +151,7 @@ class LaunchVerb(unittest.TestCase):
         self.assertEqual(self.read("logs/worker_1.2.log"), "second out\nsecond err\n")
 
     @of_mpirun
-    def test_what_is_seen_on_the_screen(self):
+    def test_tee(self):
         script = f"echo out {RANK}; echo err {RANK} >&2"
         for tee, out, err in (("none", [], []), ("first", ["out 0"], ["err 0"]),
                               ("all", ["[rank 0] out 0", "[rank 1] out 1"], ["[rank 0] err 0", "[rank 1] err 1"])):
@@ -200,21 +200,22 @@ class LaunchVerb(unittest.TestCase):
 
     @of_mpirun
     def test_a_supervisor_that_is_killed(self):
-        # The others are ended by mpirun then: what they die of is no cause, though it alone is noted.
+        # mpirun then ends the other ranks: their endings are recorded but are not the cause.
         run, ranks = self.start("-n", "3", script=f"echo at work; {LONG}", rank_count=3)
         os.kill(self.parent_of(ranks[1]), signal.SIGKILL)
         _, err = run.communicate(timeout=WATCHDOG_S)
         self.assertEqual(run.returncode, 128 + 9)
-        self.assertTrue(err.endswith("\npenstock: rank 1 of 3 failed first: what ran around it (penstock launch-rank) was "
-                                     "killed, and it with that; log_output/1/rank.1/stdout ends with\n  | at work\n"), err)
+        self.assertTrue(err.endswith("\npenstock: rank 1 of 3 failed first: its supervisor (penstock launch-rank) was "
+                                     "killed, and the rank with it; log_output/1/rank.1/stdout ends with\n"
+                                     "  | at work\n"), err)
         self.assertEqual(still_running(ranks), [])
         journal = self.read("log_output/1/launch.log")
         for rank in (0, 2):
             self.assertIn(f"rank {rank}: told to end by signal 15 (Terminated)\n", journal)
 
     @of_mpirun
-    def test_ranks_that_fail_while_they_are_ended_are_no_cause(self):
-        # Rank 0 ends with a code of its own when it is told to; rank 2 was killed before.
+    def test_failures_during_the_clean_up_are_not_the_cause(self):
+        # Rank 0 exits with its own code after SIGTERM; rank 2 was killed before.
         run, ranks = self.start("-n", "3", script=f"trap 'exit 77' TERM; {LONG} & wait", rank_count=3)
         os.kill(ranks[2], signal.SIGKILL)
         _, err = run.communicate(timeout=WATCHDOG_S)
@@ -222,14 +223,14 @@ class LaunchVerb(unittest.TestCase):
         self.assertIn("penstock: rank 2 of 3 failed first: signal 9 (Killed)", err)
 
     @of_mpirun
-    def test_a_launcher_that_is_told_to_end_is_no_rank_s_failure(self):
+    def test_a_terminated_launcher_is_not_a_rank_failure(self):
         run, ranks = self.start("-n", "2", script=f"exec {LONG}", rank_count=2)
         with open(f"/proc/{run.pid}/task/{run.pid}/children") as file:
             os.kill(int(file.read()), signal.SIGTERM)
         _, err = run.communicate(timeout=WATCHDOG_S)
         self.assertNotEqual(run.returncode, 0)
         self.assertNotIn("failed first", err)
-        self.assertIn("but no rank says that it failed by itself", err.splitlines()[-1])
+        self.assertIn("but no rank failed by itself", err.splitlines()[-1])
         self.assertEqual(still_running(ranks), [])
 
     @of_mpirun
@@ -244,7 +245,7 @@ class LaunchVerb(unittest.TestCase):
         code, _, err = self.launch("--hosts", "no-such-host.invalid:2", script="true", environment={
             **ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": "/bin/false"})
         self.assertNotEqual(code, 0)
-        self.assertIn("no rank has noted in log_output/1/launch.log how it ended", err.splitlines()[-1])
+        self.assertIn("no ending is recorded in log_output/1/launch.log", err.splitlines()[-1])
 
     # Signals
 
@@ -281,8 +282,8 @@ class LaunchVerb(unittest.TestCase):
         self.assertEqual(still_running(ranks), [])
 
     @of_mpirun
-    def test_a_signal_that_is_ignored_stays_so(self):
-        # The way of nohup.
+    def test_ignored_signals_are_not_forwarded(self):
+        # As nohup does.
         run, ranks = self.start("-n", "1", script="while [ ! -e go ]; do sleep 0.01; done", rank_count=1)
         self.end(run)
         shutil.rmtree(self.path("hello"))
@@ -300,7 +301,7 @@ class LaunchVerb(unittest.TestCase):
 
     @of_mpirun
     def test_restarts(self):
-        # Fails twice, then finds two marks and is content.
+        # Fails twice, then finds two marks and succeeds.
         script = f"[ {RANK} = 1 ] || exit 0; echo x >> tries; [ $(wc -l < tries) = 3 ] || exit 4"
         code, _, err = self.launch("-n", "2", "--restarts", "5", script=script)
         self.assertEqual(code, 0, err)
@@ -310,12 +311,12 @@ class LaunchVerb(unittest.TestCase):
         self.assertEqual(err.count("failed first"), 2)
 
     @of_mpirun
-    def test_restarts_come_to_an_end(self):
+    def test_restarts_are_limited(self):
         code, _, err = self.launch("-n", "1", "--restarts", "1", script="exit 4")
         self.assertEqual((code, err.count("failed first")), (4, 2))
 
     @of_mpirun
-    def test_a_misuse_is_not_tried_again(self):
+    def test_misuse_is_not_restarted(self):
         code, _, err = self.launch("-n", "2", "--restarts", "3", "--", "schedule", "show", "gpype")
         self.assertEqual(code, 2)
         self.assertIn("no schedule is called 'gpype'", err.splitlines()[-1])
@@ -331,15 +332,15 @@ class LaunchVerb(unittest.TestCase):
         self.assertIn("rank 1 |", out)
 
     @of_mpirun
-    def test_words_of_the_program_are_its_own(self):
+    def test_arguments_of_the_program_are_not_parsed(self):
         arguments = ["[1,2]", "a b", "", "it's", "--log-dir", "x", "--", "-n"]
         code, out, _ = self.launch("-n", "1", "--", "printf", "<%s>", *arguments)
         self.assertEqual((code, out), (0, "".join(f"<{argument}>" for argument in arguments)))
 
     @of_mpirun
     def test_two_hosts(self):
-        # Loopback in the place of a network: what would go through ssh runs here.
-        # Each host has a folder for temporary files, as two machines have: their daemons would race for one.
+        # Two names of this machine; a script in place of ssh runs commands here. Each host has a folder of its own for
+        # temporary files, because the daemons would race for a common one.
         self.write("agent", "#!/bin/sh\nexport TMPDIR=$0.$1\nmkdir -p $TMPDIR\nshift\nexec sh -c \"$*\"\n")
         code, _, err = self.launch("--hosts", "one:2,two:2", script=f"echo rank {RANK} node $OMPI_COMM_WORLD_NODE_RANK",
                                    environment={**ENVIRONMENT, "OMPI_MCA_plm_rsh_agent": self.path("agent"),
@@ -375,22 +376,23 @@ class LaunchVerb(unittest.TestCase):
 
     def test_misuse(self):
         for arguments, complaint in (
-                (["-n", "2"], "which program? Write it behind --: penstock launch -n 2 -- train --stages 2, or -- "
+                (["-n", "2"], "which program? Write it after --: penstock launch -n 2 -- train --stages 2, or -- "
                               "./my_program"),
                 (["-n", "2", "--"], "which program?"),
-                (["-n", "2", "train", "--stages", "2"], "'train' is no flag of launch; the program and its own arguments "
-                                                         "go behind --: penstock launch -n 2 -- train --stages 2"),
+                (["-n", "2", "train", "--stages", "2"],
+                 "'train' is no flag of launch; the program and its own arguments go after --: "
+                 "penstock launch -n 2 -- train --stages 2"),
                 (["-n", "2", "--colour", "--", "true"], "'--colour' is no flag of launch"),
                 (["--", "true"], "how many ranks? Give -n, or hosts with what each takes (--hosts a:2,b:2)"),
                 (["-n", "-1", "--", "true"], "-n -1, but a job has at least 1 rank"),
                 (["-n", "two", "--", "true"], "Could not convert: --ranks = two"),
-                (["--hosts", "a:0", "--", "true"], "hosts 'a:0': '0' is no number of ranks for a; write hosts as "
+                (["--hosts", "a:0", "--", "true"], "hosts 'a:0': '0' is not a number of ranks for a; write hosts as "
                                                    "a:2,b:2"),
                 (["-n", "1", "--log-layout", "flat", "--", "true"], "--log-layout: flat not in {rank,worker}"),
                 (["-n", "1", "--restarts", "-1", "--", "true"], "--restarts -1, but there can be 0 or more"),
                 (["-n", "1", "--", "./nothing"], "there is no program './nothing' that can be started"),
                 (["-n", "1", "--", "launch", "-n", "1"], "launch does not start itself: its own flags go before --"),
-                (["-n", "1", "--log-dir", "/dev/null", "--", "true"], "no logs can be kept in /dev/null: ")):
+                (["-n", "1", "--log-dir", "/dev/null", "--", "true"], "logs cannot be written to /dev/null: ")):
             with self.subTest(arguments=arguments):
                 if "/dev/null" in arguments and not MPIRUN:
                     continue
@@ -405,10 +407,10 @@ class LaunchVerb(unittest.TestCase):
 
     @of_mpirun
     @unittest.skipUnless(os.geteuid() == 0, "for root alone")
-    def test_root_is_told_what_to_set(self):
+    def test_root_gets_the_variables_to_set(self):
         environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("OMPI_")}
         self.assertEqual(self.complaint_of("-n", "2", script="true", environment=environment),
-                         "Open MPI does not start programs as root unless told twice: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                         "Open MPI refuses to start programs as root by default: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
                          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user")
 
     def test_inside_a_job(self):
@@ -416,11 +418,11 @@ class LaunchVerb(unittest.TestCase):
         self.assertIn("each would start a whole job", self.complaint_of("-n", "2", script="true",
                                                                         environment=environment))
 
-    def test_the_verb_around_a_rank_is_for_launch_alone(self):
+    def test_launch_rank_is_internal(self):
         for arguments in ([], ["x"], ["x", "rank", "1", "first", "--"], ["x", "rank", "1", "some", "--", "true"]):
             done = subprocess.run([PROGRAM, "launch-rank", *arguments], capture_output=True, text=True, env=ENVIRONMENT)
             self.assertEqual(done.returncode, 2)
-            self.assertIn("launch-rank is for penstock launch alone", done.stderr)
+            self.assertIn("launch-rank is for internal use by penstock launch", done.stderr)
 
     def test_help_has_an_example(self):
         self.assertIn("Example:\n  penstock launch -n 2 -- train", self.launch("--help")[1])

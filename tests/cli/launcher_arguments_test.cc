@@ -17,7 +17,7 @@ std::string line_of(const LaunchSettings& settings, const LaunchingMachine& mach
   return as_shell_line(launcher_arguments(settings, machine));
 }
 
-TEST(LauncherArguments, every_rank_gets_its_share_of_the_cores) {
+TEST(LauncherArguments, binds_ranks_to_equal_shares_of_the_cores) {
   EXPECT_EQ(line_of({.ranks = 2}, machine_of(2)), "mpirun -n 2 --map-by slot:PE=1 --bind-to core --mca btl self,vader");
   EXPECT_EQ(line_of({.ranks = 3}, machine_of(16)),
             "mpirun -n 3 --map-by slot:PE=5 --bind-to core --mca btl self,vader");
@@ -30,7 +30,7 @@ TEST(LauncherArguments, ranks_that_share_cores_are_not_bound) {
   EXPECT_EQ(line_of({.ranks = 2}, confined), "mpirun -n 2 --bind-to none --mca btl self,vader");
 }
 
-TEST(LauncherArguments, the_user_may_bind_and_choose_the_way_of_messages) {
+TEST(LauncherArguments, user_settings_take_precedence) {
   LaunchingMachine machine = machine_of(2);
   machine.btl_chosen = true;
   EXPECT_EQ(line_of({.ranks = 2, .launcher = "/opt/bin/mpirun", .bind = "socket"}, machine),
@@ -45,7 +45,7 @@ TEST(LauncherArguments, hosts) {
             "mpirun -n 3 --host localhost:3 --bind-to none");
 }
 
-TEST(LauncherArguments, hosts_that_are_none) {
+TEST(LauncherArguments, refuses_invalid_hosts) {
   for (const char* text : {"", ",", "a,", ":2", "a:", "a:0", "a:-1", "a:2x", "a:two"})
     EXPECT_THROW(parse_hosts(text), ConfigError) << text;
 }
@@ -59,13 +59,13 @@ TEST(LauncherArguments, srun) {
   EXPECT_THROW(line_of({.hosts = parse_hosts("a:2,b:1"), .launcher = "srun"}, machine_of(2)), ConfigError);
 }
 
-TEST(LauncherArguments, a_job_has_ranks) {
+TEST(LauncherArguments, refuses_a_job_without_ranks) {
   EXPECT_THROW(rank_count({.ranks = -1}), ConfigError);
   EXPECT_THROW(rank_count({}), ConfigError);
   EXPECT_EQ(rank_count({.ranks = 3, .hosts = parse_hosts("a:2")}), 3);
 }
 
-TEST(LauncherArguments, root_is_refused_as_open_mpi_would) {
+TEST(LauncherArguments, refuses_root_as_open_mpi_does) {
   LaunchingMachine machine = machine_of(2);
   machine.root = true;
   EXPECT_THROW(require_root_may({}, machine), ConfigError);
@@ -74,7 +74,7 @@ TEST(LauncherArguments, root_is_refused_as_open_mpi_would) {
   EXPECT_NO_THROW(require_root_may({}, machine));
 }
 
-TEST(LauncherArguments, a_line_for_a_shell) {
+TEST(LauncherArguments, quotes_for_a_shell) {
   EXPECT_EQ(as_shell_line({"a", "", "b c", "it's", "--x=1,2"}), "a '' 'b c' 'it'\\''s' --x=1,2");
 }
 

@@ -1,4 +1,4 @@
-"""`penstock plan` as its user sees it: standard output, standard error, exit code, files.
+"""The verb `plan`: standard output, standard error, exit code, files.
 
 Usage: plan_verb_test.py PENSTOCK DOCS, with the program and the folder of the documentation.
 """
@@ -30,21 +30,22 @@ class PlanVerb(program_runs.ProgramRuns):
         self.write("costs.json", json.dumps(costs(**members)))
         return ["plan", "--costs", "costs.json", *flags]
 
-    def test_the_table_says_what_was_tried_and_which_was_chosen(self):
+    def test_the_table_shows_candidates_and_choice(self):
         out = self.output_of(*self.plan("--schedules", "gpipe,1f1b", "--weight-gradients", "stream"))
-        self.assertIn("    1f1b  1  4  stream  time    60.000  20.0 %   480 B   chosen\n", out)
-        self.assertIn("   gpipe  1  4  stream  time    60.000  20.0 %   560 B  as fast\n", out)
+        self.assertIn("    1f1b  1  4  stream       time    60.000  20.0 %   480 B   chosen\n", out)
+        self.assertIn("   gpipe  1  4  stream       time    60.000  20.0 %   560 B  as fast\n", out)
         self.assertIn("Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), the shortest step of 2 tried", out)
         self.assertIn("stage 1 on rank 1: layer4 to layer7 (4 layers)\n", out)
 
-    def test_flags_go_before_the_file(self):
+    def test_flags_override_the_file(self):
         found = json.loads(self.output_of(*self.plan("--ranks", "4", "--micro-batches", "2,8", "--memory-cap", "260",
                                                      "--json", "out.json", "--schedules", "1f1b")) and
                            self.read("out.json"))
         self.assertEqual({candidate["micro_batches"] for candidate in found["trials"]}, {2, 8})
         self.assertEqual(len(found["stages"]), 4)
         self.assertEqual(len(found["chosen"]["memory_bytes"]), 4)
-        self.assertTrue(all(max(candidate["memory_bytes"]) <= 260 for candidate in found["trials"] if candidate["fits"]))
+        self.assertTrue(all(max(candidate["memory_bytes"]) <= 260
+                            for candidate in found["trials"] if candidate["fits"]))
         self.assertTrue(any(not candidate["fits"] for candidate in found["trials"]))
 
     def test_layers_without_costs_are_partitioned_uniformly(self):
@@ -56,18 +57,20 @@ class PlanVerb(program_runs.ProgramRuns):
                                                 "rank 3 (device 4): layers 7, 8, 15, 16; stages 3, 7"])
         ranks = json.loads(self.output_of("plan", "--layers", "10", "--stages", "4", "--json", "-"))["ranks"]
         self.assertEqual([rank["layers"] for rank in ranks], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]])
-        for flags, instructions in ((["--layers", "16"], "on how many ranks? Give --stages P"),
-                             (["--layers", "7", "--stages", "4", "--chunks", "2"], "--layers 7 are fewer than the 8 stages"),
+        for flags, message in ((["--layers", "16"], "on how many ranks? Give --stages P"),
+                             (["--layers", "7", "--stages", "4", "--chunks", "2"],
+                              "--layers 7 are fewer than the 8 stages"),
                              (["--layers", "7", "--stages", "2", "--costs", "x"], "--costs excludes --layers"),
                              (["--costs", "x", "--chunks", "2"], "--chunks requires --layers")):
-            self.assertIn(instructions, self.complaint_of("plan", *flags))
+            self.assertIn(message, self.complaint_of("plan", *flags))
 
-    def test_a_file_that_was_cut_short(self):
+    def test_a_truncated_file(self):
         whole = json.dumps(costs(), indent=1)
         for length in (0, 1, 50, len(whole) - 3):
             self.write("costs.json", whole[:length])
             told = self.complaint_of("plan", "--costs", "costs.json")
-            self.assertRegex(told, r"^costs\.json: the cost file is no JSON: (it is empty|it breaks off at line \d+, column "
+            self.assertRegex(told,
+                             r"^costs\.json: the cost file is no JSON: (it is empty|it breaks off at line \d+, column "
                                    r"\d+; truncated\?)")
 
     def test_every_schedule_that_trains_is_tried(self):
@@ -75,7 +78,7 @@ class PlanVerb(program_runs.ProgramRuns):
         candidates = json.loads(self.output_of(*self.plan("--json", "out.json")) and self.read("out.json"))["trials"]
         self.assertEqual({candidate["schedule"] for candidate in candidates}, set(names.split(", ")) - {"forward-only"})
 
-    def test_the_plan_file_holds_the_schedule_that_was_judged(self):
+    def test_the_plan_file_contains_the_chosen_schedule(self):
         self.output_of(*self.plan("--schedules", "1f1b", "--weight-gradients", "fused", "--output", "model.plan"))
         plan = json.loads(self.read("model.plan"))
         self.assertEqual(plan["stages"], [[f"layer{i}" for i in range(4)], [f"layer{i}" for i in range(4, 8)]])
@@ -83,7 +86,7 @@ class PlanVerb(program_runs.ProgramRuns):
         self.assertIn("ok: 1f1b, 2 ranks", self.output_of("schedule", "check", "model.sched"))
         self.assertEqual(plan["schedule"][-1], "rank 1: 1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0-3")
 
-    def test_a_file_on_standard_output_is_alone_there(self):
+    def test_standard_output_contains_only_the_file(self):
         for flag in ("--output", "--json"):
             code, out, err = self.run_program(*self.plan(flag, "-"))
             self.assertEqual(code, 0)
@@ -92,7 +95,7 @@ class PlanVerb(program_runs.ProgramRuns):
         self.assertIn("would both write to standard output",
                       self.complaint_of(*self.plan("--output", "-", "--json", "-")))
 
-    def test_too_little_memory_is_a_misuse_that_says_how_much_would_do(self):
+    def test_too_little_memory_reports_the_required_amount(self):
         message = self.complaint_of(*self.plan("--memory-cap", "400"))
         smallest = re.search(r"the smallest cap that would do is (\d+) bytes", message)[1]
         self.output_of(*self.plan("--memory-cap", smallest))

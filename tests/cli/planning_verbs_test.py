@@ -1,4 +1,4 @@
-"""The verbs that need no LibTorch, as their user sees them: standard output, standard error, exit code.
+"""The verbs that do not need LibTorch: standard output, standard error, exit code.
 
 Usage: planning_verbs_test.py PENSTOCK TESTS, with the program and the folder of the tests' files.
 """
@@ -34,7 +34,7 @@ rank 0: 0F0 0F1 0B0 0B1
 rank 1: 1F0 1B0 1F1 1B1
 """
 
-# Rank 0 wants B0 before it hands over F1, and rank 1 wants F1 first.
+# Rank 0 runs B0 before it sends F1, and rank 1 needs F1 first.
 DEADLOCK = SCHED.replace("0F0 0F1 0B0 0B1", "0F0 0B0 0F1 0B1").replace("1F0 1B0 1F1 1B1", "1F0 1F1 1B0 1B1")
 
 SHAPE = ["--stages", "2", "--micro-batches", "4"]
@@ -45,20 +45,20 @@ class PlanningVerbs(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def run_program(self, *instructions, program=None, **how):
-        done = subprocess.run([program or PROGRAM, *instructions], cwd=self.folder, text=True,
+    def run_program(self, *arguments, program=None, **how):
+        done = subprocess.run([program or PROGRAM, *arguments], cwd=self.folder, text=True,
                               stdout=how.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, timeout=60, **how)
         return done.returncode, done.stdout, done.stderr
 
-    def output_of(self, *instructions):
-        code, out, err = self.run_program(*instructions)
-        self.assertEqual((code, err), (0, ""), instructions)
+    def output_of(self, *arguments):
+        code, out, err = self.run_program(*arguments)
+        self.assertEqual((code, err), (0, ""), arguments)
         return out
 
-    def complaint_of(self, *instructions, code=2):
+    def complaint_of(self, *arguments, code=2):
         """The one line on standard error, without the program's name."""
-        got, out, err = self.run_program(*instructions)
-        self.assertEqual((got, out), (code, ""), (instructions, err))
+        got, out, err = self.run_program(*arguments)
+        self.assertEqual((got, out), (code, ""), (arguments, err))
         self.assertTrue(err.startswith("penstock: ") and err.endswith("\n"), err)
         self.assertEqual(err.count("\n"), 1, err)
         return err[len("penstock: "):-1]
@@ -82,7 +82,8 @@ class PlanningVerbs(unittest.TestCase):
     def test_help_lists_every_verb(self):
         out = self.output_of("--help")
         verbs = [line.split()[0] for line in out.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
-        self.assertEqual(verbs, ["train", "evaluate", "infer", "bench", "schedule", "simulate", "plan", "trace", "launch",
+        self.assertEqual(verbs, ["train", "evaluate", "infer", "bench", "schedule", "simulate", "plan", "trace",
+                                 "launch",
                                  "doctor"])
 
     def test_help_of_each_verb_has_an_example(self):
@@ -104,16 +105,18 @@ class PlanningVerbs(unittest.TestCase):
 
     def test_missing_and_unknown_verbs(self):
         self.assertEqual(self.complaint_of(), "which verb? 'penstock' has train, evaluate, infer, bench, schedule, "
-                                              "simulate, plan, trace, launch, doctor; 'penstock --help' tells what they do")
+                                              "simulate, plan, trace, launch, doctor; 'penstock --help' describes them")
         self.assertEqual(self.complaint_of("simulte"), "unknown verb 'simulte': did you mean 'penstock simulate'? "
-                                                       "The verbs are train, evaluate, infer, bench, schedule, simulate, plan, "
+                                                       "The verbs are train, evaluate, infer, bench, schedule, "
+                         "simulate, plan, "
                                                        "trace, launch, doctor")
         self.assertEqual(self.complaint_of("schedule", "chek"), "unknown verb 'chek': did you mean 'penstock schedule "
                                                                 "check'? The verbs are show, convert, check, table")
 
-    def test_flags_that_are_none(self):
-        self.assertIn("unknown flag '--stages': flags stand behind a verb", self.complaint_of("--stages=2"))
-        for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"), (["simulate"], "--stagse", "--stages"),
+    def test_unknown_flags(self):
+        self.assertIn("unknown flag '--stages': flags follow a verb", self.complaint_of("--stages=2"))
+        for verb, wrong, right in ((["schedule", "show"], "--fromat", "--format"), (["simulate"], "--stagse",
+                                                                                    "--stages"),
                                    (["plan"], "--cots", "--costs"), (["trace", "report"], "--jsn", "--json"),
                                    (["schedule", "table"], "--chunk", "--chunks")):
             self.assertEqual(self.complaint_of(*verb, wrong, "2"),
@@ -127,7 +130,7 @@ class PlanningVerbs(unittest.TestCase):
             code, _, err = self.run_program("schedule", "show", "gpipe", *SHAPE, stdout=full)
         self.assertEqual((code, err), (1, "penstock: standard output cannot be written\n"))
 
-    # the way to the runtime program
+    # The hand-over to the runtime program
 
     def installed_copy(self):
         os.makedirs(os.path.join(self.folder, "usr/bin"))
@@ -145,7 +148,7 @@ class PlanningVerbs(unittest.TestCase):
     def test_the_runtime_program_takes_over_with_the_same_command_line(self):
         program = self.installed_copy()
         os.makedirs(os.path.join(self.folder, "usr/libexec/penstock"))
-        # A runtime program that shows the files it is given: here "train", which is empty, and its own command line.
+        # A runtime program that prints its arguments as files: "train", which is empty, and its own command line.
         shutil.copy(shutil.which("cat"), os.path.join(self.folder, "usr/libexec/penstock/penstock-runtime"))
         self.write("train", "")
         code, out, err = self.run_program("train", "/proc/self/cmdline", program=program)
@@ -174,7 +177,7 @@ class PlanningVerbs(unittest.TestCase):
         lowered = self.output_of("schedule", "convert", "1f1b", *shape, "--lowered")
         self.assertIn("rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP", lowered)
 
-    def test_forms_read_each_other(self):
+    def test_formats_convert_to_each_other(self):
         for form in ("sched", "csv"):
             name = "order." + form
             self.assertEqual(self.output_of("schedule", "convert", "1f1b", *SHAPE, "--format", form, "--output", name),
@@ -187,11 +190,12 @@ class PlanningVerbs(unittest.TestCase):
                          "live activations at most 2 1 per rank, in micro-batches of a whole rank\n")
         self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
         self.assertEqual(self.output_of("schedule", "check", "x.sched"),
-                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions; live activations at most 2 1 per "
+                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions; live activations at most 2 1 "
+                         "per "
                          "rank, in micro-batches of a whole rank\n")
 
     def test_check_show_and_simulate_count_live_activations_alike(self):
-        # A chunk's micro-batch is half of one here: check said 6 6 6 where the picture said 3.
+        # A micro-batch of one of two chunks counts as a half: check once counted 6 6 6 where the picture showed 3.
         zb_v = ("zb-v", "--stages", "3", "--micro-batches", "6")
         self.assertIn("; live activations at most 3 3 3 per rank, in micro-batches of a whole rank\n",
                       self.output_of("schedule", "check", *zb_v))
@@ -200,12 +204,12 @@ class PlanningVerbs(unittest.TestCase):
         self.assertEqual([line.split()[-1] for line in self.output_of("simulate", *zb_v).splitlines()[2:5]],
                          ["3.00"] * 3)
 
-    def test_check_tells_what_was_normalised(self):
+    def test_check_reports_what_was_normalised(self):
         self.write("backwards.csv", "0F0,0F1,0B1,0B0\n")
         out = self.output_of("schedule", "check", "backwards.csv")
         self.assertRegex(out, r"^ok: backwards, 1 ranks, .*\nnote: .*")
 
-    def test_check_shows_the_board_of_a_deadlock(self):
+    def test_check_shows_the_grid_of_a_deadlock(self):
         self.write("stuck.sched", DEADLOCK)
         code, out, err = self.run_program("schedule", "check", "stuck.sched")
         self.assertEqual((code, out), (2, ""))
@@ -222,7 +226,7 @@ class PlanningVerbs(unittest.TestCase):
                          "x.sched has 2 stages on 2 pipeline ranks, but --chunks says 2 on each: leave --chunks out")
         self.output_of("schedule", "show", "x.sched", "--stages", "2", "--micro-batches", "2", "--chunks", "1")
 
-    def test_schedules_that_are_not_there(self):
+    def test_missing_schedules(self):
         self.assertEqual(self.complaint_of("schedule", "show", *SHAPE), "which schedule? Give --schedule NAME or FILE")
         self.assertTrue(self.complaint_of("schedule", "show", "gpip", *SHAPE)
                         .startswith("no schedule is called 'gpip': there are "))
@@ -231,17 +235,18 @@ class PlanningVerbs(unittest.TestCase):
         self.write("x.sched", SCHED.replace("0F1", "0Q1"))
         self.assertTrue(self.complaint_of("schedule", "show", "x.sched").startswith("x.sched: line 7, column 14: "))
 
-    def test_shapes_that_cannot_be(self):
+    def test_invalid_shapes(self):
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe"),
                          "schedule 'gpipe' needs --stages P and --micro-batches M: both are missing")
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", "--stages", "2"),
                          "schedule 'gpipe' needs --stages P and --micro-batches M: --micro-batches is missing")
-        self.assertIn("0 micro-batches", self.complaint_of("simulate", "gpipe", "--stages", "2", "--micro-batches", "0"))
+        self.assertIn("0 micro-batches", self.complaint_of("simulate", "gpipe", "--stages", "2", "--micro-batches",
+                                                           "0"))
         self.assertIn("-1 ranks", self.complaint_of("schedule", "check", "gpipe", "--stages", "-1", "--micro-batches",
                                                     "2"))
         self.assertIn("chunk", self.complaint_of("schedule", "check", "gpipe", *SHAPE, "--chunks", "2"))
 
-    def test_formats_and_outputs_that_cannot_be(self):
+    def test_invalid_formats_and_outputs(self):
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--format", "png"),
                          "--format: png not in {grid,csv,csv-comms,sched,svg,html,json}")
         self.assertEqual(self.complaint_of("schedule", "show", "gpipe", *SHAPE, "--output", "no/such/file"),
@@ -262,12 +267,20 @@ class PlanningVerbs(unittest.TestCase):
     def test_pictures_of_the_documentation_are_what_is_drawn(self):
         folder = os.path.join(TESTS, "../docs/pictures")
         with open(os.path.join(folder, "README.md")) as file:
-            commands = [line.split() for line in file if line.startswith("    penstock ")]
+            lines = [line.split() for line in file if line.startswith("    ")]
+        commands = [line for line in lines if line[0] == "penstock"]
+        compared = [line for line in lines if line[0] == "python3"]
         drawn = [os.path.basename(command[-1]) for command in commands]
-        self.assertEqual(sorted(drawn), sorted(name for name in os.listdir(folder) if name.endswith(".svg")))
+        self.assertEqual(sorted(drawn + [os.path.basename(command[3]) for command in compared]),
+                         sorted(name for name in os.listdir(folder) if name.endswith(".svg")))
         for command, name in zip(commands, drawn):
             with open(os.path.join(folder, name)) as file:
                 self.assertEqual(self.output_of(*command[1:-2]), file.read(), "run it again: " + " ".join(command))
+        for command in compared:
+            script, arguments = os.path.join(TESTS, "..", command[1]), ["-", *command[4:]]
+            done = subprocess.run([sys.executable, script, PROGRAM, *arguments], capture_output=True, text=True)
+            with open(os.path.join(TESTS, "..", command[3])) as file:
+                self.assertEqual(done.stdout, file.read(), "run it again: " + " ".join(command))
 
     def test_drawings_and_figures_of_the_documentation_are_what_is_printed(self):
         with open(os.path.join(TESTS, "../docs/schedules.md")) as file:
@@ -293,7 +306,7 @@ class PlanningVerbs(unittest.TestCase):
             boxes = [slot for slot in made["slots"] if slot["end"] > slot["begin"]]
             self.assertEqual(svg.count("<title>"), len(boxes), name)
 
-    def test_json_begins_with_its_form(self):
+    def test_json_begins_with_its_format(self):
         made = json.loads(self.output_of("schedule", "show", "1f1b", *SHAPE, "--format", "json", "--cost-update", "1"))
         self.assertEqual(list(made.items())[:3], [("format", "penstock schedule"), ("version", 1), ("name", "1f1b")])
         self.assertEqual(made["makespan"], 16)
@@ -312,12 +325,12 @@ class PlanningVerbs(unittest.TestCase):
         self.assertIn("ok: ", self.output_of("schedule", "check", "gpipe", *SHAPE))
         self.assertIn("ok: ", self.output_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", "1"))
         self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
-        for instructions in (["schedule", "check"], ["simulate"], ["schedule", "show", "--format", "svg"]):
+        for arguments in (["schedule", "check"], ["simulate"], ["schedule", "show", "--format", "svg"]):
             for schedule in (["gpipe", *SHAPE], ["gpipe.sched"]):
-                code, out, err = self.run_program(*instructions, *schedule, "--memory-limit", "1.5")
+                code, out, err = self.run_program(*arguments, *schedule, "--memory-limit", "1.5")
                 self.assertEqual((code, out), (2, ""))
                 self.assertIn("holds 4 there: give a limit of 2 or more", err.splitlines()[0])
-            self.output_of(*instructions, "gpipe.sched", "--memory-limit", "2")
+            self.output_of(*arguments, "gpipe.sched", "--memory-limit", "2")
         for bad in ("0", "-1", "nan", "inf"):
             self.assertTrue(self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad)
                             .endswith("it is a positive multiple of 1F1B's activations"))
@@ -326,9 +339,11 @@ class PlanningVerbs(unittest.TestCase):
         self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))
         self.assertIn("rank 0: 0F0 0F1 0I0 0F2 0I1 0W0-1 ", self.output_of("schedule", "convert", "1f1b", *SHAPE,
                                                                            "--fuse-w=2"))
-        self.assertIn("live activations at most 3 2.5 per rank, in micro-batches of a whole rank; counted in full until "
+        self.assertIn("live activations at most 3 2.5 per rank, in micro-batches of a whole rank; counted in full "
+                      "until "
                       "W: 4 4\n", self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w"))
-        self.assertIn("; counted in full until W: 3 3\n", self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w",
+        self.assertIn("; counted in full until W: 3 3\n", self.output_of("schedule", "check", "1f1b", *SHAPE,
+                                                                         "--fuse-w",
                                                                          "--memory-limit", "1.5"))
         for bad in ("x", "-1", "0", "2x"):
             self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--fuse-w=" + bad), "--fuse-w=" + bad +
@@ -364,8 +379,8 @@ class PlanningVerbs(unittest.TestCase):
         told = "there are 3 costs for F and 2 stages: give one for all or one for each"
         self.output_of("schedule", "convert", "gpipe", *SHAPE, "--output", "gpipe.sched")
         for schedule in (["gpipe", *SHAPE], ["zb-auto", *SHAPE], ["gpipe.sched"]):
-            for instructions in (["schedule", "show"], ["schedule", "check"], ["simulate"]):
-                self.assertEqual(self.complaint_of(*instructions, *schedule, "--cost-f", "1,2,3"), told)
+            for arguments in (["schedule", "show"], ["schedule", "check"], ["simulate"]):
+                self.assertEqual(self.complaint_of(*arguments, *schedule, "--cost-f", "1,2,3"), told)
 
     def test_table(self):
         out = self.output_of("schedule", "table", "--stages", "4", "--micro-batches", "8", "--format", "markdown")
@@ -374,7 +389,7 @@ class PlanningVerbs(unittest.TestCase):
         self.assertEqual(len(grid.splitlines()), len(out.splitlines()) - 1, "one line less: the rule of Markdown")
         self.assertEqual(self.complaint_of("schedule", "table", "--stages", "4"), "--micro-batches is required")
 
-    def test_nothing_half_written_is_left(self):
+    def test_no_partial_files_are_left(self):
         self.write("x.sched", "before")
 
         def short_files():
@@ -398,9 +413,9 @@ class PlanningVerbs(unittest.TestCase):
                          "makespan 15.000, bubble 20.00 %; span 15.000, bubble 20.00 %\n")
 
     def test_simulate_as_json(self):
-        instructions = ["simulate", "--schedule", "gpipe", "--stages", "4", "--micro-batches", "8", "--cost-f", "18.522",
+        arguments = ["simulate", "--schedule", "gpipe", "--stages", "4", "--micro-batches", "8", "--cost-f", "18.522",
                  "--cost-i", "18.086", "--cost-w", "9.337", "--cost-comm", "0.601"]
-        code, out, err = self.run_program(*instructions, "--json", "-")
+        code, out, err = self.run_program(*arguments, "--json", "-")
         self.assertEqual(code, 0)
         self.assertIn("makespan", err, "people read on beside it")
         figures = json.loads(out)
@@ -411,7 +426,7 @@ class PlanningVerbs(unittest.TestCase):
         self.assertEqual(figures["peak_activations"], [8, 8, 8, 8])
         self.assertEqual((figures["schedule"], figures["ranks"], figures["stages"], figures["micro_batches"]),
                          ("gpipe", 4, 4, 8))
-        table = self.output_of(*instructions, "--json", "figures.json")
+        table = self.output_of(*arguments, "--json", "figures.json")
         self.assertIn("makespan", table)
         self.assertEqual(json.loads(self.read("figures.json")), figures)
 
@@ -423,16 +438,16 @@ class PlanningVerbs(unittest.TestCase):
     def test_simulate_with_a_file_of_costs(self):
         costs = {"penstock_costs": 1, "forward": [1, 10], "input_grad": [1], "weight_grad": [1], "update": [100]}
         self.write("costs.json", json.dumps(costs))
-        instructions = ["simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-file", "costs.json"]
-        self.assertIn("makespan 115.000", self.output_of(*instructions))
-        self.assertIn("makespan 106.000", self.output_of(*instructions, "--cost-f", "1"), "a flag goes before the file")
-        self.assertEqual(self.complaint_of("simulate", "1f1b", "--stages", "3", *instructions[4:]),
+        arguments = ["simulate", "1f1b", "--stages", "2", "--micro-batches", "1", "--cost-file", "costs.json"]
+        self.assertIn("makespan 115.000", self.output_of(*arguments))
+        self.assertIn("makespan 106.000", self.output_of(*arguments, "--cost-f", "1"), "a flag goes before the file")
+        self.assertEqual(self.complaint_of("simulate", "1f1b", "--stages", "3", *arguments[4:]),
                          "there are 2 costs for F and 3 stages: give one for all or one for each")
         self.write("costs.json", "{}")
-        self.assertEqual(self.complaint_of(*instructions),
+        self.assertEqual(self.complaint_of(*arguments),
                          "costs.json: the cost file must say \"penstock_costs\": 1 in its one object: "
-                         "docs/schedule_format.md tells the form of costs per stage")
-        self.assertEqual(self.complaint_of(*instructions[:-1], "none.json"),
+                         "docs/schedule_format.md describes the format of costs per stage")
+        self.assertEqual(self.complaint_of(*arguments[:-1], "none.json"),
                          "none.json: cannot be opened: No such file or directory")
 
     def test_simulate_reads_files_and_chunks(self):
@@ -453,7 +468,7 @@ class PlanningVerbs(unittest.TestCase):
         self.assertEqual(self.complaint_of("simulate", "1f1b", *SHAPE, "--cost-comm", "1,2"),
                          "--cost-comm 1,2: there are 2 costs, and all messages take the same: give 1")
 
-    def test_simulate_shows_the_board_of_a_deadlock(self):
+    def test_simulate_shows_the_grid_of_a_deadlock(self):
         self.write("stuck.sched", DEADLOCK)
         code, out, err = self.run_program("simulate", "stuck.sched")
         self.assertEqual((code, out), (2, ""))
@@ -468,9 +483,9 @@ class PlanningVerbs(unittest.TestCase):
                               r"times of this run's own instructions\)\nbubble: measured .* \(makespan\);")
         self.assertRegex(out, r"\n(What would help most: .* would save .*|Nothing was found .*)\.\n$")
 
-    def json_report_of(self, *instructions):
-        """The report on standard output; what is for people stands beside it."""
-        code, out, err = self.run_program("trace", "report", *instructions, "--json", "-")
+    def json_report_of(self, *arguments):
+        """The JSON report on standard output; the text goes to standard error."""
+        code, out, err = self.run_program("trace", "report", *arguments, "--json", "-")
         self.assertEqual((code, err[:4]), (0, "rank"), err)
         return json.loads(out)
 

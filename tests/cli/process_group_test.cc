@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr int grace_s = 100;  // longer than a test lasts
+constexpr int grace_s = 100;  // longer than any test
 
 GroupEnd run_shell(const std::string& script, int patience = grace_s) {
   return run_in_own_group({"sh", "-c", script}, patience);
@@ -26,38 +26,38 @@ TEST(ProcessGroup, exit_codes_and_signals) {
   EXPECT_EQ(killed.status(), 137);
 }
 
-TEST(ProcessGroup, a_program_that_is_not_there) {
+TEST(ProcessGroup, throws_for_a_missing_program) {
   EXPECT_THROW(run_in_own_group({"/no/such/program"}, grace_s), Failure);
 }
 
-TEST(ProcessGroup, is_a_group_of_its_own) {
+TEST(ProcessGroup, runs_in_a_process_group_of_its_own) {
   const std::string script = "test \"$(partition -d' ' -f5 /proc/self/stat)\" != " + std::to_string(::getpgrp());
   EXPECT_EQ(run_shell(script).status(), 0);
 }
 
-TEST(ProcessGroup, signals_are_passed_on) {
+TEST(ProcessGroup, forwards_terminating_signals) {
   for (const auto& [sent, got] : {std::pair{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}}) {
-    // The program signals us as soon as it is ready to be signalled.
+    // The program signals this process as soon as it is ready to receive signals.
     const std::string script = std::string("trap 'exit 5' ") + sent + "; kill -" + sent + " $PPID; sleep 100 & wait";
     const GroupEnd end = run_shell(script);
     EXPECT_EQ(end.exit_code, 5) << sent;
-    EXPECT_EQ(end.told_to, got);
+    EXPECT_EQ(end.received, got);
   }
 }
 
-TEST(ProcessGroup, signals_that_end_nothing_are_passed_on_too) {
+TEST(ProcessGroup, forwards_other_signals) {
   const GroupEnd end = run_shell("trap 'exit 6' USR1; kill -USR1 $PPID; sleep 100 & wait");
   EXPECT_EQ(end.exit_code, 6);
-  EXPECT_EQ(end.told_to, 0);
+  EXPECT_EQ(end.received, 0);
 }
 
-TEST(ProcessGroup, who_does_not_end_is_killed) {
+TEST(ProcessGroup, kills_a_program_that_does_not_end) {
   const GroupEnd end = run_shell("trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", 0);
   EXPECT_EQ(end.signal, SIGKILL);
-  EXPECT_EQ(end.told_to, SIGTERM);
+  EXPECT_EQ(end.received, SIGTERM);
 }
 
-TEST(ProcessGroup, nothing_is_left_behind) {
+TEST(ProcessGroup, kills_remaining_descendants) {
   const std::string path = testing::TempDir() + "/left_" + std::to_string(::getpid());
   ASSERT_EQ(
       run_shell("setsid sh -c 'echo $$ > " + path + "; exec sleep 100' & while ! test -s " + path + "; do :; done")
@@ -70,7 +70,7 @@ TEST(ProcessGroup, nothing_is_left_behind) {
   std::filesystem::remove(path);
 }
 
-TEST(ProcessGroup, finding_programs) {
+TEST(ProcessGroup, finds_programs_as_a_shell_does) {
   EXPECT_EQ(find_program("/bin/sh"), "/bin/sh");
   EXPECT_TRUE(find_program("sh").ends_with("/sh"));
   EXPECT_EQ(find_program("no-such-program"), "");

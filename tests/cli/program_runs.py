@@ -1,7 +1,7 @@
-"""Runs of `penstock` on a small part of MNIST, as threads or under mpirun: what the tests of the runtime's verbs share.
+"""Base of the tests of the runtime's verbs: runs `penstock` on a small part of MNIST, as threads or under mpirun.
 
-Usage of those: X_test.py PENSTOCK DATA [MPIRUN], with the program, the folder of the data, and mpirun where the build has
-MPI.
+Usage of the tests: X_test.py PENSTOCK DATA [MPIRUN], with the program, the folder of the data, and mpirun if the build
+has MPI.
 """
 
 import gzip
@@ -21,13 +21,13 @@ MPIRUN = ""
 TRAIN_SAMPLES = 1634  # 51 batches of 32, and one of 2
 TEST_SAMPLES = 130
 
-# One host, as root or not, with more ranks than cores: for these tests only.
+# Lets the tests run as root and with more ranks than cores.
 LAUNCH = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("OMPI_", "PMI", "SLURM_")) and name not in ("RANK", "WORLD_SIZE")}
 ENVIRONMENT.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
-# Longer than any run takes, on a busy machine too.
+# Longer than any run, even on a busy machine.
 WATCHDOG_S = 240
 
 
@@ -74,7 +74,7 @@ class ProgramRuns(unittest.TestCase):
         return name
 
     def train(self, *flags, data=None):
-        """The arguments of a training on the small set; later flags win."""
+        """The arguments of a training on the small set; later flags take precedence."""
         return ["train", "--data", data or self.small_set, "--hidden", "32,16", *flags]
 
     def command(self, arguments, ranks=None):
@@ -87,7 +87,7 @@ class ProgramRuns(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def start(self, *arguments, ranks=None):
-        """A run that the test ends in its own way; whatever it leaves goes with the test."""
+        """A run that the test itself ends; remaining processes are killed at the end of the test."""
         run = subprocess.Popen(self.command(arguments, ranks), cwd=self.folder, text=True, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
         self.addCleanup(self.end, run)
@@ -107,7 +107,7 @@ class ProgramRuns(unittest.TestCase):
         return out
 
     def sayings(self, err):
-        """What the program itself said, apart from what it tells about a run that is well: mpirun talks too."""
+        """The program's errors and warnings, without info lines and the output of mpirun."""
         lines = [line for line in err.splitlines() if line.startswith("penstock: ")]
         return [line[len("penstock: "):] for line in lines if not line.startswith("penstock: info: ")]
 
@@ -124,7 +124,7 @@ class ProgramRuns(unittest.TestCase):
 
 
 def processes_of(run):
-    """The children of a running process: the ranks, where it is mpirun."""
+    """The children of a running process: of mpirun, the ranks."""
     try:
         with open(f"/proc/{run.pid}/task/{run.pid}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -141,7 +141,7 @@ def is_running(pid):
 
 
 def still_running(pids, grace_s=10):
-    """Those that do not end by themselves."""
+    """The processes that are still running after a while."""
     end = time.monotonic() + grace_s
     while any(map(is_running, pids)) and time.monotonic() < end:
         time.sleep(0.02)

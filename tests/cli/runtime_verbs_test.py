@@ -1,4 +1,4 @@
-"""The verbs that train and measure, as their user sees them: standard output, standard error, files, exit code.
+"""The verbs that train and measure: standard output, standard error, files, exit code.
 
 Usage: runtime_verbs_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
@@ -24,13 +24,13 @@ STEPS = ["--micro-batches", "4", "--batch-size", "32", "--steps", "6", "--seed",
 
 class RuntimeVerbs(ProgramRuns):
     def losses(self, out):
-        """Of an output that has nothing but lines of losses: (epoch, step) -> loss."""
+        """The losses by (epoch, step) of an output that consists of loss lines only."""
         lines = [LOSS.fullmatch(line) for line in out.splitlines()]
         self.assertTrue(out.endswith("\n") and all(lines), out)
         return {(int(line[1]), int(line[2])): float(line[3]) for line in lines}
 
-    def on_a_terminal(self, *instructions, ranks=None):
-        """What a terminal is sent."""
+    def on_a_terminal(self, *arguments, ranks=None):
+        """The output of a run on a terminal."""
         ours, its = pty.openpty()
         shown = []
 
@@ -38,12 +38,12 @@ class RuntimeVerbs(ProgramRuns):
             try:
                 while text := os.read(ours, 65536):
                     shown.append(text)
-            except OSError:  # the way a terminal says that nobody writes to it any more
+            except OSError:  # end of file of a pseudo-terminal
                 pass
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        code = subprocess.run(self.command(instructions, ranks), cwd=self.folder, env=ENVIRONMENT, timeout=WATCHDOG_S,
+        code = subprocess.run(self.command(arguments, ranks), cwd=self.folder, env=ENVIRONMENT, timeout=WATCHDOG_S,
                               stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.PIPE).returncode
         os.close(its)
         watcher.join()
@@ -58,10 +58,12 @@ class RuntimeVerbs(ProgramRuns):
                                                       "--steps", "60", "--seed", "3", "--lr", "0.01", "--reduction",
                                                       "mean", "--no-shuffle", "--log-every", "10"))
         self.assertEqual(code, 0)
-        # The 60 steps go on where the first epoch, of 52, ends.
+        # The 60 steps continue after the first epoch of 52 steps.
         self.assertEqual(list(self.losses(out)),
                          [(0, 0), (0, 10), (0, 20), (0, 30), (0, 40), (0, 50), (1, 0)])
-        self.assertEqual(err, "penstock: info: mlp 32,16: 2 ranks = 2 stages x 1 replica, threads, 1 thread per rank; "
+        self.assertEqual(err,
+                         "penstock: info: mlp 32,16: 2 ranks = 2 pipeline ranks x 1 replica, threads, 1 thread per "
+                         "rank; "
                               "1f1b, 4 micro-batches; batch 32\n"
                               "penstock: info: stage 0: flatten layer1 relu1\n"
                               "penstock: info: stage 1: layer2 relu2 layer3\n")
@@ -110,16 +112,16 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(self.output_of(*job, "--clip-norm", "inf"), self.output_of(*job))
         self.assertEqual(self.run_program(*job, "--clip-norm", "0")[0], 2)
 
-    # The same numbers in every way to run
+    # Equal numbers in all configurations
 
     def test_the_curve_of_mindspores_tutorial(self):
-        """Its own numbers, by the sum over micro-batches: 9.2 at first, 3.4 to 4.1 at step 50."""
+        """The tutorial's numbers, with the sum over micro-batches: 9.2 at first, 3.4 to 4.1 at step 50."""
         job = self.train("--hidden", "512,512", "--stages", "2", "--micro-batches", "4", "--batch-size", "32", "--lr",
                          "0.01", "--no-shuffle", "--steps", "51", "--log-every", "10", data=program_runs.DATA)
         by_sum = self.losses(self.output_of(*job, "--reduction", "sum"))
         self.assertTrue(9.0 < by_sum[0, 0] < 9.5, by_sum)
         self.assertTrue(3.4 < by_sum[0, 50] < 4.1, by_sum)
-        # The mean takes steps a quarter as long: it cannot be there yet.
+        # With the mean, steps are a quarter as large, so the loss is still higher.
         by_mean = self.losses(self.output_of(*job, "--reduction", "mean"))
         self.assertAlmostEqual(4 * by_mean[0, 0], by_sum[0, 0], places=5)
         self.assertGreater(4 * by_mean[0, 50], 8)
@@ -188,7 +190,7 @@ class RuntimeVerbs(ProgramRuns):
     def deep(self, *flags):
         return self.train("--hidden", "20x6", *STEPS, *flags)
 
-    def test_every_schedule_prints_what_one_stage_prints(self):
+    def test_every_schedule_equals_one_stage(self):
         for mode in ("stream", "fused"):
             weights = ["--weight-gradients", mode]
             alone = self.output_of(*self.deep(*weights))
@@ -196,12 +198,12 @@ class RuntimeVerbs(ProgramRuns):
                 self.assertEqual(self.output_of(*self.deep("--stages", "2", *weights, *variant)), alone, variant)
 
     @of_mpi
-    def test_every_schedule_prints_it_under_mpirun(self):
+    def test_every_schedule_equals_one_stage_under_mpirun(self):
         alone = self.output_of(*self.deep())
         for variant in self.EVERY_SCHEDULE:
             self.assertEqual(self.output_of(*self.deep("--stages", "2", *variant), ranks=2), alone, variant)
 
-    def test_chunks_are_shown_and_what_cannot_be_is_refused(self):
+    def test_chunks(self):
         err = self.run_program(*self.deep("--stages", "2", "--chunks", "2"))[2]
         self.assertIn("interleaved with 2 chunks per rank, 4 micro-batches", err)
         self.assertIn("stage 3: ", err)
@@ -225,7 +227,7 @@ class RuntimeVerbs(ProgramRuns):
         self.write("costs.json", json.dumps(costs))
         self.output_of("plan", "--costs", "costs.json", "--output", "x.plan")
 
-    def test_a_plan_is_obeyed(self):
+    def test_a_plan_is_executed(self):
         self.write_plan()
         job = self.train("--hidden", "20x4", "--batch-size", "32", "--steps", "6", "--seed", "3", "--log-every", "1")
         code, out, err = self.run_program(*job, "--plan", "x.plan")
@@ -236,7 +238,7 @@ class RuntimeVerbs(ProgramRuns):
             self.assertRegex(err, rf"stage {number}: .*".replace(".*", ".*" + ".*".join(stage)))
         self.assertIn("2 ranks = 2 stages", err)
 
-    def test_a_plans_kernels_are_taken(self):
+    def test_kernels_of_a_plan_are_used(self):
         self.write_plan(kernels=["tuned", "linear 20 20 bias_apart"])
         job = ["bench", "step", "--hidden", "20x4", "--batch-size", "32", "--steps", "2", "--plan", "x.plan", "--json",
                "-"]
@@ -247,7 +249,7 @@ class RuntimeVerbs(ProgramRuns):
         self.write_plan(kernels=["tuned", "linear 20 20 fast"])
         code, out, err = self.run_program(*job)
         self.assertEqual((code, out), (2, ""))
-        self.assertIn("names 'fast', which there is not", err)
+        self.assertIn("names 'fast', which does not exist", err)
 
     def test_a_plan_that_does_not_fit(self):
         self.write_plan()
@@ -266,16 +268,16 @@ class RuntimeVerbs(ProgramRuns):
         job = self.train(*STEPS, "--stages", "2")
         code, out, err = self.run_program(*job, ranks=2)
         self.assertEqual((code, out), (0, self.output_of(*job)))
-        self.assertIn("2 ranks = 2 stages x 1 replica, mpi, 1 thread per rank", err)
+        self.assertIn("2 ranks = 2 pipeline ranks x 1 replica, mpi, 1 thread per rank", err)
         self.assertEqual(err.count("penstock: info: "), 3, "once, not by every process")
 
     @of_mpi
     def test_processes_beyond_the_stages_are_replicas(self):
-        # All of it: the last batch has 2 samples, so that replicas have none, and evaluation.
+        # A whole epoch with evaluation: the last batch has 2 samples, so that some replicas have none.
         job = self.train("--stages", "2", "--micro-batches", "2", "--log-every", "1")
         code, out, err = self.run_program(*job, ranks=8)
         self.assertEqual((code, out), (0, self.output_of(*job, "--replicas", "4")))
-        self.assertIn("8 ranks = 2 stages x 4 replicas, mpi", err)
+        self.assertIn("8 ranks = 2 pipeline ranks x 4 replicas, mpi", err)
         self.assertIn("batch 32 in all, 8 per replica", err)
         self.assertEqual(len(out.splitlines()), 53)
 
@@ -305,7 +307,7 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(len(self.losses(out)), 52)
         self.assertIn("batch-size = 3 fills fewer than 4 micro-batches",
                       self.complaint_of(*job, "--batch-size", "3", "--micro-batches", "4"))
-        # Of an odd batch, one replica has a sample for each micro-batch, and the other one less.
+        # With an odd batch, one replica has a sample for each micro-batch, and the other has one less.
         self.output_of(*job, "--batch-size", "31", "--replicas", "2", "--micro-batch-size", "1", "--steps", "2")
 
     def test_the_size_of_micro_batches_gives_their_number(self):
@@ -315,7 +317,7 @@ class RuntimeVerbs(ProgramRuns):
                          self.output_of(*job, "--micro-batches", "1", "--replicas", "2"))
         self.assertIn("excludes", self.complaint_of(*job, "--micro-batch-size", "8", "--micro-batches", "4"))
 
-    def test_the_shape_between_stages_is_held_where_it_is_given(self):
+    def test_a_declared_boundary_shape_is_checked(self):
         job = self.train("--batch-size", "30", "--steps", "2", "--log-every", "1", "--hidden", "20", "--stages", "2",
                          "--partition", "layer2", "--micro-batches", "2")
         self.assertEqual(self.output_of(*job, "--boundary-shape", "15,20"), self.output_of(*job))
@@ -342,13 +344,14 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(len(curves), 4)
         self.assertEqual(len({curve.splitlines()[0] for curve in curves}), 1, "the first loss is before any update")
 
-    # For machines
+    # JSON and traces
 
     def test_json_to_a_file(self):
         out = self.output_of(*self.train("--stages", "2", "--log-every", "1", "--json", "steps.json"))
         lines = [json.loads(line) for line in self.read("steps.json").splitlines()]
         *steps, evaluation = lines
-        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s", "bubble",
+        self.assertEqual(list(steps[0]), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s",
+                                          "bubble",
                                           "peak_activations", "peak_resident_bytes"])
         self.assertEqual([step["step"] for step in steps], list(range(52)))
         self.assertEqual([step["samples"] for step in steps], [32] * 51 + [2])
@@ -367,7 +370,7 @@ class RuntimeVerbs(ProgramRuns):
 
     @of_mpi
     def test_a_trace_of_two_hosts(self):
-        # One machine that its processes take for two: clocks of two hosts are not subtracted from each other.
+        # Processes that see two hosts on one machine: clocks of different hosts must not be subtracted.
         from_two = ["-n", "1", "-x", "PENSTOCK_HOST=a", program_runs.PROGRAM,
                     *self.train(*STEPS, "--stages", "2", "--trace", "two.json"), ":",
                     "-n", "1", "-x", "PENSTOCK_HOST=b", program_runs.PROGRAM,
@@ -399,17 +402,17 @@ class RuntimeVerbs(ProgramRuns):
         self.assertRegex(out, r"\nstep \d: measured [0-9.]+ ms, predicted [0-9.]+ ms \(simulated again with ")
         report = self.output_of("trace", "report", "t.json")
         self.assertRegex(report, r"^rank  stages  compute .* woken-late +drain ")
-        # Between threads, too, messages are known to have been on their way, and to have been there.
+        # Between threads, too, the trace has the times of sending and receiving.
         self.assertIn('"transit_ns":', self.read("t.json"))
         self.assertIn('"late_ns":', self.read("t.json"))
         self.assertTrue(xml.etree.ElementTree.parse(self.path("s.svg")).getroot().tag.endswith("svg"))
 
-    # For people
+    # Terminals
 
     def test_a_bar_on_a_terminal(self):
         shown = self.on_a_terminal(*self.train("--stages", "2", "--log-every", "10"))
         self.assertRegex(shown, r"\r\x1b\[K\[#+\.*\] \d+/52  \d+ samples/s  \d+ s left")
-        # What stays when all is drawn.
+        # The text that remains on the screen.
         left = [line.split("\r\x1b[K")[-1] for line in shown.replace("\r\n", "\n").split("\n")]
         self.assertEqual(left.pop(), "")
         self.assertRegex(left.pop(), EVALUATION)
@@ -433,7 +436,7 @@ class RuntimeVerbs(ProgramRuns):
                          {"model": "mlp", "hidden": [64, 64], "stages": 2, "replicas": 1, "micro_batches": 4,
                           "schedule": "1f1b", "transport": "threads", "threads": 1, "batch_size": 32,
                           "reduction": "mean", "optimizer": "sgd", "seed": 0})
-        # To a file, and alone: no bubble to speak of.
+        # To a file, with one rank: almost no bubble.
         self.assertRegex(self.output_of(*job, "--json", "b.json"), r"median [0-9.]+ ms")
         self.assertEqual(json.loads(self.read("b.json"))["bubble_predicted"], 0)
 
@@ -448,7 +451,8 @@ class RuntimeVerbs(ProgramRuns):
 
     @of_mpi
     def test_bench_step_under_mpirun(self):
-        out = self.output_of("bench", "step", "--hidden", "64x2", "--stages", "2", "--steps", "5", "--json", "-", ranks=2)
+        out = self.output_of("bench", "step", "--hidden", "64x2", "--stages", "2", "--steps", "5", "--json", "-",
+                             ranks=2)
         result = json.loads(out)
         self.check_bench(result)
         self.assertEqual(result["transport"], "mpi")

@@ -51,7 +51,7 @@ TEST_F(TextFile, a_link_stays_a_link) {
   EXPECT_EQ(read_text(path("a")), "new");
 }
 
-TEST_F(TextFile, what_is_no_regular_file_is_written_as_it_is) {
+TEST_F(TextFile, writes_directly_to_a_file_that_is_not_regular) {
   write_text("/dev/null", "nothing");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
   try {
@@ -62,7 +62,7 @@ TEST_F(TextFile, what_is_no_regular_file_is_written_as_it_is) {
   }
 }
 
-TEST_F(TextFile, misuse_is_told) {
+TEST_F(TextFile, refuses_paths_that_cannot_be_written) {
   EXPECT_THROW(write_text(path("no/such/folder"), "x"), ConfigError);
   EXPECT_THROW(write_text(folder_.string(), "x"), ConfigError);
   EXPECT_THROW(write_text("", "x"), ConfigError);
@@ -70,7 +70,7 @@ TEST_F(TextFile, misuse_is_told) {
   EXPECT_THROW(require_place_for(folder_.string()), ConfigError);
   EXPECT_NO_THROW(require_place_for(path("new")));
   EXPECT_NO_THROW(require_place_for("-"));
-  // Where not even root can make a file.
+  // Not even root can create a file here.
   EXPECT_THROW(require_place_for("/proc/penstock"), ConfigError);
   write_text(path("old"), "text");
   EXPECT_NO_THROW(require_place_for(path("old")));

@@ -1,4 +1,4 @@
-"""What `penstock schedule convert` writes as CSV, torch's own parser loads, validates and simulates to its end.
+"""The CSV output of `penstock schedule convert` is loaded, validated and simulated by torch.
 
 Usage: torch_reads_our_csv_test.py PENSTOCK SOURCES. Needs a Python that imports torch >= 2.13: $PENSTOCK_PYTHON, the
 one that runs this, or SOURCES/build/venv; without one it is skipped (exit code 77).
@@ -50,7 +50,7 @@ class TorchReadsOurCsv(unittest.TestCase):
         self.path = os.path.join(folder.name, "order.csv")
 
     def load(self, p, m, v, form):
-        """Through torch's parser and its validation (_load_csv calls _validate_schedule): a list per rank."""
+        """Loads with torch's parser and validation (_load_csv calls _validate_schedule): a list per rank."""
         self.stage.configure_mock(group_rank=0, group_size=p, submod=None, num_stages=p * v)
         runtime = self.schedules._PipelineScheduleRuntime([self.stage] * v, m)
         runtime._load_csv(self.path, format=form)
@@ -66,13 +66,14 @@ class TorchReadsOurCsv(unittest.TestCase):
         compute = orders_without_gaps(orders)
         stages = schedules._validate_schedule(compute, p, p * v, m)
         self.assertEqual(set(stages), set(range(p * v)))
-        # Its simulation takes the lists apart: it is given others.
+        # torch's simulation consumes the lists, so it gets copies.
         lowered = schedules._add_send_recv(orders_without_gaps(orders), stages.get, p * v)
         schedules._simulate_comms_compute(lowered, stages.get, p * v)
 
         self.assertTrue(convert(name, p, m, v, "csv-comms", self.path))
         with_messages = self.load(p, m, v, "compute_comms")
-        stripped = {rank: [argument for argument in order if argument.is_compute_op] for rank, order in with_messages.items()}
+        stripped = {rank: [argument for argument in order if argument.is_compute_op] for rank,
+                    order in with_messages.items()}
         self.assertEqual(stripped, compute)
         schedules._simulate_comms_compute(with_messages, stages.get, p * v)
         return 1

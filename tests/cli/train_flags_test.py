@@ -1,4 +1,4 @@
-"""Config files, and the other flags of a training that say what is told of it.
+"""Config files, and flags that control the output of a training.
 
 Usage: train_flags_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
@@ -29,7 +29,7 @@ class ConfigFiles(ProgramRuns):
                      'seed = 3\nlog-every = 1\nstages = 2\nno_shuffle = true\nlr = 0.5\n'):
             self.assertEqual(self.output_of(*self.config(text)), expected, text)
 
-    def test_flags_win(self):
+    def test_flags_take_precedence(self):
         file = self.config("steps = 3\nbatch_size = 100\nno_shuffle = true\nhidden = 8\nlog_every = 1\n")
         job = ["--batch-size", "32", "--shuffle", "--steps", "2"]
         expected = self.output_of("train", "--data", self.small_set, "--hidden", "8", "--log-every", "1", *job)
@@ -37,7 +37,7 @@ class ConfigFiles(ProgramRuns):
         self.assertEqual(self.output_of(*file, *job), expected)
         self.assertEqual(self.output_of("train", *job, *file[1:]), expected)
 
-    def test_what_cannot_be_is_told_with_its_line(self):
+    def test_errors_name_file_and_line(self):
         for text, complaint in (
                 ("steps = 3\nbatchsize = 4\n", "run.toml:2: unknown key 'batchsize': did you mean 'batch-size'?"),
                 ("config = 'a'\n", "run.toml:1: unknown key 'config'"),
@@ -45,7 +45,8 @@ class ConfigFiles(ProgramRuns):
                 ("stages = 2.5\n", "run.toml:1: 'stages' is of type floating-point, but --stages takes a whole number"),
                 ("lr = true\n", "run.toml:1: 'lr' is of type boolean, but --lr takes a number"),
                 ("shuffle = 1\n", "run.toml:1: 'shuffle' is of type integer, but --shuffle takes true or false"),
-                ("partition = 1.5\n", "run.toml:1: 'partition' is of type floating-point, but --partition takes a string in quotes"),
+                ("partition = 1.5\n",
+                 "run.toml:1: 'partition' is of type floating-point, but --partition takes a string in quotes"),
                 ("stages = [1, 2]\n", "run.toml:1: 'stages' is of type array"),
                 ("\n\n[parallel]\nstages = 2\n", "run.toml:3: a table, [parallel]: write the keys without tables"),
                 ("batch_size = 1\nbatch-size = 2\n", "'-' and '_' are one"),
@@ -56,8 +57,9 @@ class ConfigFiles(ProgramRuns):
             self.assertIn(complaint, told, text)
         self.assertIn("nowhere.toml", self.complaint_of("train", "--config", "nowhere.toml"))
 
-    def test_what_would_run_is_printed_and_runs_when_it_is_fed_back(self):
-        job = self.train(*STEPS, "--stages", "2", "--no-shuffle", "--lr", ".05", "--schedule", "gpipe", "--momentum", "0.9")
+    def test_print_config_round_trip(self):
+        job = self.train(*STEPS, "--stages", "2", "--no-shuffle", "--lr", ".05", "--schedule", "gpipe", "--momentum",
+                         "0.9")
         printed = self.output_of(*job, "--print-config")
         self.assertIn('\nschedule = "gpipe"\n', printed)
         self.assertIn("\nshuffle = false\n", printed)
@@ -69,7 +71,7 @@ class ConfigFiles(ProgramRuns):
         self.assertEqual(self.output_of("train", "--config", "again.toml", "--print-config"), printed)
 
     def test_every_flag_is_a_key(self):
-        """Those that help names, at least once each way."""
+        """Every flag in the help can be a key."""
         printed = self.output_of("train", "--print-config")
         keys = set(re.findall(r"(?m)^(?:# )?([a-z][a-z0-9-]+) =", printed))
         flags = set(re.findall(r"--([a-z][a-z0-9-]*)", self.output_of("train", "--help").split("Example:")[0]))
@@ -122,7 +124,7 @@ class Lines(ProgramRuns):
         self.assertRegex(epochs[1], r"^\[Epoch 0 / Test\]: Loss = 2\.\d+ \| Accuracy = 0\.\d+$")
         self.assertRegex(epochs[2], r"^\[Epoch 1 / Train\]: Loss = 2\.\d+ \| LR = 0$")
 
-    def test_an_invalid_loss_ends_it_with_1_unless_it_is_to_go_on(self):
+    def test_an_invalid_loss_ends_training_unless_it_goes_on(self):
         job = self.train(*STEPS, "--lr", "1e30")
         code, out, err = self.run_program(*job)
         self.assertEqual(code, 1)
@@ -133,7 +135,8 @@ class Lines(ProgramRuns):
         self.assertEqual(len(self.output_of(*job, "--invalid-loss", "go-on").splitlines()), 6)
 
     def test_patience(self):
-        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0", "--log-every",
+        code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0",
+                                                      "--log-every",
                                                       "0", "--patience", "2"))
         self.assertEqual((code, len(out.splitlines())), (0, 3), err)
         self.assertIn("stopped early: the test loss has been no better", err)
@@ -162,13 +165,14 @@ class Lines(ProgramRuns):
         self.write("file", "")
         self.assertEqual(self.run_program(*self.train(*STEPS, "--dump", "file/x"))[0], 2)
 
-    def test_cut_by_measured_time_changes_no_number(self):
+    def test_partition_by_time_changes_no_number(self):
         job = self.train(*STEPS)
         self.assertEqual(self.output_of(*job, "--stages", "2", "--partition", "time"), self.output_of(*job))
         if program_runs.MPIRUN:
-            self.assertEqual(self.output_of(*job, "--stages", "2", "--partition", "time", ranks=2), self.output_of(*job))
+            self.assertEqual(self.output_of(*job, "--stages", "2", "--partition", "time", ranks=2),
+                             self.output_of(*job))
 
-    def test_a_uniform_cut_of_any_number_of_layers_into_any_number_of_chunks(self):
+    def test_a_uniform_partition_of_any_layers_and_chunks(self):
         # Ten layers in six stages.
         job = ["train", "--data", self.small_set, "--hidden", "20x4", *STEPS]
         code, out, err = self.run_program(*job, "--stages", "2", "--chunks", "3", "--partition", "uniform")
@@ -177,11 +181,12 @@ class Lines(ProgramRuns):
                          [1, 1, 2, 2, 2, 2])
         self.assertEqual(out, self.output_of(*job))
 
-    def test_json_tells_bubble_and_memory(self):
+    def test_json_has_bubble_and_memory(self):
         lines = [json.loads(line) for line in
                  self.output_of(*self.train(*STEPS, "--stages", "2", "--json", "-")).splitlines()]
         for line in lines:
-            self.assertEqual(list(line), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s", "bubble",
+            self.assertEqual(list(line), ["epoch", "step", "loss", "lr", "samples", "step_ms", "samples_per_s",
+                                          "bubble",
                                           "peak_activations", "peak_resident_bytes"])
             self.assertTrue(0 <= line["bubble"] < 1, line)
             self.assertEqual(line["peak_activations"], 2)

@@ -1,4 +1,4 @@
-"""Weights on the command line: saved by `train`, started from, evaluated, and run by `infer`, which take the network from
+"""Weight files: saved and continued by `train`, evaluated by `evaluate`, run by `infer`; the network is taken from
 the file.
 
 Usage: weights_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
@@ -18,7 +18,7 @@ TEXT = "the quick brown fox jumps over the lazy dog, and the dog sleeps on; " * 
 
 class Weights(ProgramRuns):
     def save(self, *flags):
-        """Trains an epoch of `--hidden 32,16`; what the last line of its JSON says of the test set."""
+        """Trains an epoch of `--hidden 32,16`; returns the test result from the last line of its JSON."""
         self.output_of(*self.train("--log-every", "0", "--stages", "2", "--save-weights", "w.safetensors", "--json",
                                    "steps.jsonl", *flags))
         return json.loads(self.read("steps.jsonl").splitlines()[-1])
@@ -41,7 +41,7 @@ class Weights(ProgramRuns):
         with open(self.path("w.safetensors"), "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text + data)
 
-    def test_evaluation_finds_what_training_found(self):
+    def test_evaluation_equals_that_of_training(self):
         trained = self.save("--lr", "0.1")
         self.assertEqual(self.header()["__metadata__"]["penstock.weights"], "1")
         data = ["--data", self.small_set]
@@ -55,11 +55,11 @@ class Weights(ProgramRuns):
         self.assertRegex(told, rf"^test: loss is \S+, accuracy is \S+, over {TEST_SAMPLES} samples\n$")
 
     def test_training_goes_on_from_a_file(self):
-        """Every step sees the whole set, so the second loss is that of the weights after the first step."""
+        """Every step uses the whole set, so the second loss is that of the weights after the first step."""
         whole = ["--batch-size", str(TRAIN_SAMPLES), "--no-shuffle", "--lr", "0.1", "--log-every", "1"]
         both = self.output_of(*self.train(*whole, "--steps", "2")).splitlines()
         self.output_of(*self.train(*whole, "--steps", "1", "--save-weights", "w.safetensors"))
-        # The file says how wide the hidden layers are.
+        # The widths of the hidden layers are in the file.
         go_on = ["train", "--data", self.small_set, "--weights", "w.safetensors", *whole, "--steps", "1"]
         for layout in ([], ["--stages", "2"]):
             loss = self.output_of(*go_on, *layout).split("loss is ")[1].strip()
@@ -70,9 +70,11 @@ class Weights(ProgramRuns):
         on_data = ["--data", self.small_set, "--weights", "w.safetensors"]
         for verb in (["train", "--steps", "1"], ["evaluate"]):
             self.assertEqual(self.complaint_of(*verb, *on_data, "--hidden", "8"),
-                             "w.safetensors holds the weights of a network with --hidden 32,16, but --hidden 8 is given: "
+                             "w.safetensors holds the weights of a network with --hidden 32,16, but --hidden 8 is "
+                             "given: "
                              "leave the flag out, or take other weights")
-            self.assertIn("with --model mlp, but --model gpt is given", self.complaint_of(*verb, *on_data, "--model", "gpt"))
+            self.assertIn("with --model mlp, but --model gpt is given", self.complaint_of(*verb, *on_data, "--model",
+                                                                                          "gpt"))
         self.assertIn("with --classes 10, but --classes 12 is given",
                       self.complaint_of("infer", "--weights", "w.safetensors", "--classes", "12"))
         self.output_of("infer", "--weights", "w.safetensors", "--hidden", "32,16", "--model", "mlp")
@@ -86,13 +88,15 @@ class Weights(ProgramRuns):
         self.rewrite_metadata(**{"penstock.weights": "1", "penstock.network": "{\"model\":"})
         self.assertIn("its penstock.network describes no network", self.complaint_of(*infer))
         self.rewrite_metadata(**{"penstock.network": "{\"model\":\"mlp\",\"hidden\":\"x\"}"})
-        self.assertIn("its penstock.network has no proper 'hidden'", self.complaint_of(*infer))
+        self.assertIn("its penstock.network has no valid 'hidden'", self.complaint_of(*infer))
 
-    def test_infer_knows_the_model(self):
+    def test_infer_reads_the_model_from_the_file(self):
         self.write("some.txt", TEXT)
-        self.output_of("train", "--data", "some.txt", *SMALL_GPT, "--batch-size", "8", "--micro-batches", "2", "--steps",
+        self.output_of("train", "--data", "some.txt", *SMALL_GPT, "--batch-size", "8", "--micro-batches", "2",
+                       "--steps",
                        "2", "--log-every", "0", "--save-weights", "w.safetensors")
-        out = self.output_of("infer", "--weights", "w.safetensors", "--generate", "5", "--prompt", "the ", "--stages", "2")
+        out = self.output_of("infer", "--weights", "w.safetensors", "--generate", "5", "--prompt", "the ", "--stages",
+                             "2")
         self.assertTrue(out.startswith("prompt 0\nthe "), out)
         told = self.evaluated("--data", "some.txt", "--batch-size", "8")
         self.assertEqual(sorted(told), ["test_accuracy", "test_loss", "test_samples"])

@@ -1,4 +1,4 @@
-// In a file of its own: inlined into callers, gcc takes malloc and operator delete for a mismatch.
+// In a separate file: if gcc inlines these into callers, it warns about a mismatch of malloc and operator delete.
 #include "tests/data/allocations.h"
 
 #include <algorithm>

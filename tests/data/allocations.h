@@ -1,4 +1,4 @@
-// Tells what a piece of code allocates: linking allocations.cc replaces the program's operator new.
+// Measures allocations: linking allocations.cc replaces the program's operator new.
 #pragma once
 
 #include <atomic>

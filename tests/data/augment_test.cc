@@ -14,7 +14,7 @@
 namespace penstock::test {
 namespace {
 
-/// What image_operations.py has written: images by the line in front of them, without their size.
+/// The images written by image_operations.py, by the line before each image without its size.
 std::map<std::string, ByteImage> goldens() {
   std::map<std::string, ByteImage> all;
   std::ifstream file(GOLDENS "/image_operations.bin", std::ios::binary);
@@ -43,7 +43,7 @@ int difference(const ByteImage& one, const ByteImage& other) {
   return most;
 }
 
-/// To be put into a set: gcc 12 warns about the comparison of vectors of bytes.
+/// As a string, to be put into a set: gcc 12 warns about the comparison of vectors of bytes.
 std::string text_of(const ByteImage& image) { return {image.pixels.begin(), image.pixels.end()}; }
 
 ImageOperation operation_called(const std::string& name) {
@@ -57,7 +57,7 @@ AugmentPolicy policy_called(const std::string& name) {
   return name == "cifar10" ? AugmentPolicy::autoaugment_cifar10 : AugmentPolicy::autoaugment_imagenet;
 }
 
-TEST(ImageOperations, every_one_as_pillow_computes_it) {
+TEST(ImageOperations, equal_those_of_pillow) {
   const auto all = goldens();
   std::map<std::string, int> checked;
   for (const auto& [name, wanted] : all) {
@@ -127,7 +127,7 @@ TEST(AutoAugment, tables_and_magnitudes_are_the_published_ones) {
 }
 
 /// Small differences of the first operation may grow in the second one.
-TEST(AutoAugment, every_pair_as_torchvision_applies_it) {
+TEST(AutoAugment, every_pair_equals_that_of_torchvision) {
   const auto all = goldens();
   int pairs = 0;
   for (const auto& [name, wanted] : all) {
@@ -169,8 +169,8 @@ TEST(Augment, is_a_function_of_seed_epoch_and_sample) {
   }
 }
 
-TEST(Augment, takes_every_pair_and_each_with_its_probability) {
-  // A grey pixel that only Invert, Solarize and the blends change tells too little: count what draws say instead.
+TEST(Augment, draws_every_pair_and_operation_with_its_probability) {
+  // Most operations leave no trace by which to identify them, so the test counts unchanged images.
   std::map<std::vector<std::uint8_t>, int> images;
   const ByteImage image = colour();
   const ImageTransforms transforms{.policy = AugmentPolicy::autoaugment_cifar10};
@@ -178,7 +178,7 @@ TEST(Augment, takes_every_pair_and_each_with_its_probability) {
   constexpr int samples = 4000;
   for (std::int64_t sample = 0; sample < samples; ++sample)
     untouched += augment(image, transforms, {.seed = 3, .sample = sample}).pixels == image.pixels;
-  double expected = 0;  // neither operation is taken; Color 0 and Posterize to 8 bits change nothing either
+  double expected = 0;  // probability that no operation is applied, or only Color 0 or Posterize to 8 bits
   for (const SubPolicy& pair : sub_policies(transforms.policy)) {
     double none = 1;
     for (const PolicyStep& step : pair)
@@ -195,7 +195,7 @@ TEST(Augment, rand_augment_without_magnitude_or_operations) {
   EXPECT_EQ(augment(image, {}, {}).pixels, image.pixels);
 }
 
-TEST(ResizedCrop, boxes_have_the_area_and_ratio_that_were_asked_for) {
+TEST(ResizedCrop, boxes_have_the_requested_area_and_ratio) {
   const ImageSize image{.height = 100, .width = 200};
   std::set<std::int64_t> tops, heights;
   for (std::int64_t sample = 0; sample < 500; ++sample) {
@@ -214,14 +214,14 @@ TEST(ResizedCrop, boxes_have_the_area_and_ratio_that_were_asked_for) {
   }
   EXPECT_GT(tops.size(), 30U);
   EXPECT_GT(heights.size(), 20U);
-  // No such box fits into a strip: its middle is taken.
+  // No such box fits into a strip, so the centred box is taken.
   SampleRandom random({.seed = 5});
   const ImageBox middle = choose_box({.size = 8}, {.height = 4, .width = 400}, random);
   EXPECT_EQ(middle.width, 5);
   EXPECT_EQ(middle.left, 197);
 }
 
-TEST(ColorJitter, one_factor_alone_changes_as_it_does_among_others) {
+TEST(ColorJitter, factors_are_drawn_independently) {
   const ByteImage image = colour();
   std::set<std::string> all;
   for (std::int64_t sample = 0; sample < 20; ++sample) {

@@ -50,29 +50,29 @@ TEST(Dataset, batches_in_order_with_or_without_the_remainder) {
   EXPECT_EQ(targets_of(counted(4).repeat(2).batch(3)), (Batches{{0, 1, 2}, {3, 0, 1}, {2, 3}}));
 }
 
-TEST(Dataset, a_shuffle_buffer_draws_from_so_many_samples) {
+TEST(Dataset, shuffles_within_the_buffer) {
   const Numbers drawn = joined(targets_of(counted(100).shuffle(10).batch(8)));
   Numbers sorted = drawn;
   std::sort(sorted.begin(), sorted.end());
   for (std::int64_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(sorted[static_cast<std::size_t>(i)], i);                   // each once
-    EXPECT_LE(drawn[static_cast<std::size_t>(i)], i + 9) << "at " << i;  // not before it could be in the buffer
+    EXPECT_EQ(sorted[static_cast<std::size_t>(i)], i);                   // each sample once
+    EXPECT_LE(drawn[static_cast<std::size_t>(i)], i + 9) << "at " << i;  // not before it can be in the buffer
   }
   EXPECT_NE(drawn, sorted);
   EXPECT_EQ(joined(targets_of(counted(100).shuffle(1).batch(8))), sorted);
-  // A buffer for all of them reaches every order.
+  // A buffer of the set's size reaches every order.
   std::set<Numbers> orders;
   const Dataset three = counted(3).shuffle(3).batch(3);
   for (std::int64_t epoch = 0; epoch < 100; ++epoch) orders.insert(joined(targets_of(three, epoch)));
   EXPECT_EQ(orders.size(), 6U);
-  // Behind batch(), batches change places.
+  // After batch(), shuffle() reorders batches.
   Batches batches = targets_of(counted(40).batch(2).shuffle(20));
   EXPECT_NE(batches, targets_of(counted(40).batch(2)));
   std::sort(batches.begin(), batches.end());
   EXPECT_EQ(batches, targets_of(counted(40).batch(2)));
 }
 
-TEST(Dataset, order_goes_by_seed_and_epoch_and_repetition) {
+TEST(Dataset, order_depends_on_seed_epoch_and_repetition) {
   const Dataset dataset = counted(50).shuffle(20).batch(10);
   EXPECT_EQ(targets_of(dataset), targets_of(dataset));
   EXPECT_NE(targets_of(dataset, 0), targets_of(dataset, 1));
@@ -81,13 +81,13 @@ TEST(Dataset, order_goes_by_seed_and_epoch_and_repetition) {
   const Batches twice = targets_of(dataset.repeat(2));
   ASSERT_EQ(twice.size(), 10U);
   EXPECT_NE(Batches(twice.begin(), twice.begin() + 5), Batches(twice.begin() + 5, twice.end()));
-  // In front of shuffle(), repetitions mix.
+  // repeat() before shuffle() mixes the repetitions.
   const Numbers mixed = joined(targets_of(counted(10).repeat(2).shuffle(20).batch(20)));
   EXPECT_EQ(mixed.size(), 20U);
   EXPECT_NE(std::set<std::int64_t>(mixed.begin(), mixed.begin() + 10).size(), 10U);
 }
 
-TEST(Dataset, functions_see_samples_and_may_change_everything) {
+TEST(Dataset, map_takes_and_returns_samples) {
   const Dataset dataset = counted(5)
                               .map([](Sample sample) {
                                 EXPECT_EQ(sample.inputs.sizes(), torch::IntArrayRef({2}));
@@ -111,7 +111,7 @@ BatchTensors noisy(const BatchTensors& inputs, SampleRandom& random) {
   return inputs + static_cast<double>(random.below(1'000'000));
 }
 
-TEST(Dataset, random_functions_go_by_seed_epoch_sample_and_repetition) {
+TEST(Dataset, random_functions_depend_on_seed_epoch_sample_and_repetition) {
   const auto inputs_of = [](const Dataset& dataset, std::int64_t epoch, const LoaderOptions& options) {
     Loader loader(dataset, options);
     loader.set_epoch(epoch);
@@ -125,18 +125,18 @@ TEST(Dataset, random_functions_go_by_seed_epoch_sample_and_repetition) {
   EXPECT_NE(by_four, inputs_of(dataset.batch(4), 1, {.seed = 3}));
   EXPECT_NE(by_four, inputs_of(dataset.batch(4), 2, {.seed = 4}));
   EXPECT_NE(by_four, inputs_of(counted(12).map_inputs(noisy).batch(4), 2, {.seed = 3}));
-  // One half of each batch, as one of two replicas reads it.
+  // Half of each batch, the share of one of two replicas.
   const Numbers second = inputs_of(dataset.batch(4), 2, {.seed = 3, .share = {.index = 1, .of = 2}});
   EXPECT_EQ(second, (Numbers{by_four[2], by_four[3], by_four[6], by_four[7], by_four[10], by_four[11]}));
   const Numbers twice = inputs_of(dataset.repeat(2).batch(4), 2, {.seed = 3});
   EXPECT_NE(Numbers(twice.begin(), twice.begin() + 12), Numbers(twice.begin() + 12, twice.end()));
 }
 
-TEST(Dataset, targets_are_whole_where_inputs_are_a_share_or_none) {
+TEST(Dataset, targets_cover_the_batch_if_inputs_are_a_share_or_none) {
   int calls = 0;
   const auto count = [&](Sample sample) {
     ++calls;
-    sample.targets = sample.inputs.select(0, 1).to(torch::kInt64);  // targets made of inputs
+    sample.targets = sample.inputs.select(0, 1).to(torch::kInt64);  // targets computed from inputs
     return sample;
   };
   const LoaderOptions a_half{.share = {.index = 1, .of = 2}, .prefetch = 0};
@@ -161,7 +161,7 @@ TEST(Dataset, targets_are_whole_where_inputs_are_a_share_or_none) {
   EXPECT_EQ(values(batch.targets), (Numbers{0, 1, 2, 3}));
 }
 
-TEST(Dataset, images_keep_their_own_transforms) {
+TEST(Dataset, applies_image_transforms) {
   ImageSet set;
   set.images = (torch::arange(6 * 3 * 8 * 8) * 7 % 256).to(torch::kUInt8).view({6, 3, 8, 8});
   set.labels = torch::arange(6);
@@ -175,7 +175,7 @@ TEST(Dataset, images_keep_their_own_transforms) {
     EXPECT_TRUE(targets.equal(other->targets));
     ++other;
   }
-  // Each repetition is augmented in another way.
+  // Each repetition has other augmentations.
   Loader twice(Dataset(set, transforms).batch(6).repeat(2), {.seed = 5});
   auto repetition = twice.begin();
   const torch::Tensor first = repetition->inputs;
@@ -183,14 +183,14 @@ TEST(Dataset, images_keep_their_own_transforms) {
   EXPECT_FALSE(first.equal(repetition->inputs));
 }
 
-TEST(Dataset, refuses_what_cannot_be) {
+TEST(Dataset, refuses_invalid_arguments) {
   const auto refusal = [](auto&& f) { return error_text<ConfigError>(f); };
   EXPECT_EQ(refusal([] { counted(3).shuffle(0); }), "a shuffle buffer of 0: give 1 (no shuffling) or more");
   EXPECT_EQ(refusal([] { counted(3).repeat(0); }), "repeat(0): give 1 or more; epochs repeat without it");
   EXPECT_EQ(refusal([] { counted(3).batch(0); }), "the batch size must be at least 1, not 0");
-  EXPECT_EQ(refusal([] { counted(3).batch(2).batch(4); }), "batch(4) of batches of 2: batch() goes once");
+  EXPECT_EQ(refusal([] { counted(3).batch(2).batch(4); }), "batch(4) of batches of 2: call batch() only once");
   EXPECT_EQ(refusal([] { counted(3).batch(2).map([](Sample sample) { return sample; }); }),
-            "map() behind batch(): its function sees single samples, so put it in front");
+            "map() after batch(): its function takes single samples, so call map() first");
   EXPECT_EQ(refusal([] { Loader(counted(3), {}); }), "a dataset for a Loader needs batches: add .batch(32)");
   EXPECT_EQ(refusal([] { Loader(counted(3).batch(4, true), {}); }),
             "no batch is left: the remainder that batch() drops is all of 3 samples");

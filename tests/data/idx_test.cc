@@ -49,7 +49,7 @@ Bytes first(Bytes bytes, std::size_t count) {
   return bytes;
 }
 
-/// The message with which `content` is refused.
+/// The error message for `content`.
 std::string refusal(const Bytes& content, const IdxLimits& limits = {}) {
   try {
     parse_idx(content, "digits", limits);
@@ -59,7 +59,7 @@ std::string refusal(const Bytes& content, const IdxLimits& limits = {}) {
   return "accepted";
 }
 
-TEST(Idx, ReadsPlainAndCompressed) {
+TEST(Idx, reads_plain_and_compressed) {
   const Bytes file = header({2, 3}) + Bytes{1, 2, 3, 4, 5, 6};
   for (const Bytes& content : {file, gzip(file), gzip(first(file, 9)) + gzip(Bytes(file.begin() + 9, file.end()))}) {
     const IdxArray array = parse_idx(content, "digits");
@@ -68,23 +68,23 @@ TEST(Idx, ReadsPlainAndCompressed) {
   }
 }
 
-TEST(Idx, ADimensionOfZeroHoldsNothing) {
+TEST(Idx, a_dimension_of_zero_holds_nothing) {
   const IdxArray array = parse_idx(header({0, 0xffffffff, 0xffffffff}), "digits");
   EXPECT_TRUE(array.bytes.empty());
   EXPECT_EQ(array.shape, (std::vector<std::int64_t>{0, 0xffffffff, 0xffffffff}));
 }
 
-TEST(Idx, RefusesWhatIsNotIdx) {
-  EXPECT_EQ(refusal({}), "'digits' is no IDX file: it ends after 0 of the 4 bytes of its magic");
-  EXPECT_EQ(refusal({0, 0, 8}), "'digits' is no IDX file: it ends after 3 of the 4 bytes of its magic");
-  EXPECT_EQ(refusal({'P', 'K', 8, 1}), "'digits' is no IDX file: its first bytes are 80 75, not 0 0");
+TEST(Idx, refuses_what_is_not_idx) {
+  EXPECT_EQ(refusal({}), "'digits' is not an IDX file: it ends after 0 of the 4 bytes of its magic");
+  EXPECT_EQ(refusal({0, 0, 8}), "'digits' is not an IDX file: it ends after 3 of the 4 bytes of its magic");
+  EXPECT_EQ(refusal({'P', 'K', 8, 1}), "'digits' is not an IDX file: its first bytes are 80 75, not 0 0");
   EXPECT_EQ(refusal({0, 0, 13, 1, 0, 0, 0, 0}), "'digits' holds IDX type 13: only type 8 (unsigned byte) is read");
   EXPECT_EQ(refusal({0, 0, 8, 0}), "'digits' is an IDX file of 0 dimensions: at least 1 is needed");
   EXPECT_EQ(refusal(first(header({2, 3}), 10)),
             "'digits' breaks off in its header: it promises 2 dimensions and has 1");
 }
 
-TEST(Idx, SizeMustBeExact) {
+TEST(Idx, refuses_a_wrong_size) {
   const Bytes file = header({2, 3}) + Bytes{1, 2, 3, 4, 5, 6};
   EXPECT_EQ(refusal(file + Bytes{7}), "'digits' promises 2 x 3 = 6 bytes and holds more");
   EXPECT_EQ(refusal(gzip(file + Bytes{7})), "'digits' promises 2 x 3 = 6 bytes and holds more");
@@ -94,7 +94,7 @@ TEST(Idx, SizeMustBeExact) {
             "'digits' promises 2 x 3 = 6 bytes and holds 5: the copy is incomplete, fetch it again");
 }
 
-TEST(Idx, RefusesEveryTruncationOfACompressedFile) {
+TEST(Idx, refuses_every_truncation_of_a_compressed_file) {
   Bytes payload(300);
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<std::uint8_t>(i * i * 7 + i);
   const Bytes whole = gzip(header({300}) + payload);
@@ -106,16 +106,16 @@ TEST(Idx, RefusesEveryTruncationOfACompressedFile) {
             "fetch it again");
 }
 
-TEST(Idx, RefusesADamagedOrPaddedCompressedFile) {
+TEST(Idx, refuses_a_damaged_or_padded_compressed_file) {
   Bytes damaged = gzip(header({4}) + Bytes{1, 2, 3, 4});
   damaged[damaged.size() - 5] ^= 1;  // the check sum
   EXPECT_EQ(refusal(damaged),
             "'digits' is damaged: gzip says 'incorrect data check' after 12 bytes of content; fetch it again");
   EXPECT_EQ(refusal(gzip(header({1}) + Bytes{1}) + Bytes{0, 0, 0}),
-            "'digits' has 3 bytes after its gzip stream: 0 belong there");
+            "'digits' has 3 bytes after its gzip stream: there must be none");
 }
 
-TEST(Idx, RefusesClaimsBeyondItsLimits) {
+TEST(Idx, refuses_sizes_beyond_the_limit) {
   const Bytes claim = header({0x80000000, 0x80000000});  // 2^62
   EXPECT_EQ(refusal(claim), "'digits' claims 2147483648 x 2147483648 bytes: more than the 268435456 that are accepted");
   EXPECT_EQ(refusal(gzip(claim)), refusal(claim));
@@ -126,12 +126,12 @@ TEST(Idx, RefusesClaimsBeyondItsLimits) {
             "'digits' claims 6 bytes: more than the 5 that are accepted");
 }
 
-TEST(Idx, ALieAboutSizeCostsNoMemory) {
-  // Within the cap, but no 8 bytes hold 200 MiB, and no 40 bytes of gzip do.
+TEST(Idx, a_wrong_size_in_the_header_costs_no_memory) {
+  // Within the limit, but neither 8 bytes nor 40 bytes of gzip can contain 200 MiB.
   const Bytes claim = header({200 << 20});
   const Bytes packed_claim = gzip(claim);
-  // A real bomb: 8 MiB of zeros in some 8 KiB, under a header that promises one image; and one that promises
-  // 200 MiB behind enough bytes to make that possible.
+  // A decompression bomb: 8 MiB of zeros in about 8 KiB, with a header for one image; and one with a header for 200 MiB
+  // and enough bytes to make that possible.
   const Bytes bomb = gzip(header({1, 28, 28}) + Bytes(std::size_t{8} << 20));
   const Bytes liar = packed_claim + Bytes(std::size_t{300} << 10, 0x5a);
 
@@ -141,12 +141,12 @@ TEST(Idx, ALieAboutSizeCostsNoMemory) {
             "incomplete, fetch it again");
   EXPECT_NE(refusal(packed_claim), "accepted");
   EXPECT_EQ(refusal(bomb), "'digits' promises 1 x 28 x 28 = 784 bytes and holds more");
-  EXPECT_EQ(refusal(liar), "'digits' has 307200 bytes after its gzip stream: 0 belong there");
+  EXPECT_EQ(refusal(liar), "'digits' has 307200 bytes after its gzip stream: there must be none");
   EXPECT_GE(largest_allocation, 784u);
   EXPECT_LE(largest_allocation, std::size_t{1} << 20);
 }
 
-TEST(Idx, FilesThatCannotBeReadAreNamed) {
+TEST(Idx, names_files_that_cannot_be_read) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "penstock_idx_test";
   std::filesystem::create_directories(folder);
   const auto message = [](const std::string& path) {
@@ -159,7 +159,7 @@ TEST(Idx, FilesThatCannotBeReadAreNamed) {
   };
   const std::string absent = folder / "absent";
   EXPECT_EQ(message(absent), "cannot open '" + absent + "': No such file or directory");
-  EXPECT_EQ(message(folder), "cannot open '" + folder.string() + "': it is no regular file");
+  EXPECT_EQ(message(folder), "cannot open '" + folder.string() + "': it is not a regular file");
 
   const std::string path = folder / "two";
   const Bytes content = gzip(header({2}) + Bytes{8, 9});
@@ -171,8 +171,8 @@ TEST(Idx, FilesThatCannotBeReadAreNamed) {
   std::filesystem::remove_all(folder);
 }
 
-// Whatever the fuzzer once found, and its seeds: an answer or a DataError, in every build.
-TEST(Idx, CorpusOfTheFuzzer) {
+// The seeds and findings of the fuzzer must give a result or a DataError, in every build.
+TEST(Idx, corpus_of_the_fuzzer) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(IDX_CORPUS)) {
     std::ifstream file(entry.path(), std::ios::binary);

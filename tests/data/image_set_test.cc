@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-/// A folder of the test's own, gone with it.
+/// A temporary folder for the test.
 class MnistFolder : public testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(folder_ / "mnist"); }
@@ -40,7 +40,7 @@ class MnistFolder : public testing::Test {
   const std::string labels_ = "t10k-labels-idx1-ubyte";
 };
 
-TEST(Mnist, HoldsItsSixtyAndTenThousand) {
+TEST(Mnist, has_60000_and_10000_images) {
   for (const std::string& directory : {real_data(), real_data() + "/mnist"}) {
     const ImageSet train = load_mnist(directory, DataPart::train);
     EXPECT_EQ(train.size(), 60000);
@@ -57,7 +57,7 @@ TEST(Mnist, HoldsItsSixtyAndTenThousand) {
   }
 }
 
-TEST_F(MnistFolder, ReadsPlainFilesHereOrInMnist) {
+TEST_F(MnistFolder, reads_plain_files_in_the_folder_or_in_mnist) {
   write("mnist/" + images_, {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 10, 20, 30, 40});
   write("mnist/" + labels_, {0, 0, 8, 1, 0, 0, 0, 2, 9, 3});
   const ImageSet set = load_mnist(folder_.string(), DataPart::test);
@@ -70,15 +70,15 @@ TEST_F(MnistFolder, ReadsPlainFilesHereOrInMnist) {
   EXPECT_EQ(load_mnist(folder_.string(), DataPart::test).size(), 1);
 }
 
-TEST_F(MnistFolder, SaysWhatItLookedFor) {
+TEST_F(MnistFolder, reports_the_missing_files) {
   EXPECT_EQ(refusal(),
             "no MNIST in '" + folder_.string() +
                 "' or its folder mnist: 't10k-images-idx3-ubyte' and "
-                "'t10k-labels-idx1-ubyte' are wanted, plain or with .gz (the whole set is train-images-idx3-ubyte, "
+                "'t10k-labels-idx1-ubyte' are expected, plain or with .gz (the whole set is train-images-idx3-ubyte, "
                 "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte)");
 }
 
-TEST_F(MnistFolder, RefusesFilesThatDoNotBelongTogether) {
+TEST_F(MnistFolder, refuses_files_that_do_not_belong_together) {
   write(images_, {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20});
   write(labels_, {0, 0, 8, 1, 0, 0, 0, 3, 1, 2, 3});
   EXPECT_EQ(refusal(),

@@ -17,7 +17,7 @@ namespace {
 
 using Numbers = std::vector<float>;
 
-/// "name number number ..." a line.
+/// Reads lines "name number number ...".
 std::map<std::string, Numbers> goldens() {
   std::map<std::string, Numbers> all;
   std::ifstream file(GOLDEN_FILE);
@@ -52,14 +52,14 @@ void expect_near(const Numbers& got, const Numbers& wanted) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-5) << "number " << i;
 }
 
-/// A seed with which the first sample of the first epoch is treated so.
+/// A seed with which the first sample of the first epoch has this crop and flip.
 std::uint64_t seed_for(const ImageTransforms& transforms, const ImageChoice& wanted) {
   std::uint64_t seed = 0;
   while (!(choose(transforms, {.seed = seed}) == wanted)) ++seed;
   return seed;
 }
 
-TEST(ImageWriter, every_transform_as_the_independent_program_has_it) {
+TEST(ImageWriter, every_transform_equals_the_reference) {
   const auto golden = goldens();
   ImageSet set = golden_set();
   const ImageTransforms crop{.pad = 2}, flip{.flip = true};
@@ -91,7 +91,7 @@ TEST(Choose, is_a_function_of_seed_epoch_and_sample) {
   EXPECT_NE(choose(wide, {.seed = 1, .epoch = 0}), choose(wide, {.seed = 0, .epoch = 1}));
 }
 
-TEST(Choose, covers_every_place_and_flips_half) {
+TEST(Choose, covers_every_position_and_flips_half) {
   constexpr int samples = 9000;
   std::map<std::int64_t, int> rows, columns;
   int flips = 0;
@@ -109,7 +109,7 @@ TEST(Choose, covers_every_place_and_flips_half) {
   EXPECT_NEAR(flips, samples / 2, 200);
 }
 
-TEST(Choose, one_transform_less_leaves_the_choices_of_the_other) {
+TEST(Choose, choices_of_transforms_are_independent) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const ImageChoice both = choose({.pad = 4, .flip = true}, {.seed = seed});
     const ImageChoice crop = choose({.pad = 4}, {.seed = seed});
@@ -118,7 +118,7 @@ TEST(Choose, one_transform_less_leaves_the_choices_of_the_other) {
   }
 }
 
-TEST(ImageWriter, augmented_images_become_numbers_of_the_same_bytes) {
+TEST(ImageWriter, normalises_augmented_bytes) {
   ImageSet set;
   set.images = (torch::arange(2 * 3 * 24 * 20) * 37 % 251).to(torch::kUInt8).view({2, 3, 24, 20});
   set.labels = torch::zeros({2}, torch::kInt64);
@@ -136,17 +136,17 @@ TEST(ImageWriter, augmented_images_become_numbers_of_the_same_bytes) {
   EXPECT_EQ(written(set, policy, key), numbers(augment(image, policy, key)));
   EXPECT_EQ(written(set, jitter, key), numbers(apply_jitter(image, jitter.color_jitter, key)));
   EXPECT_EQ(written(set, crop, key), numbers(apply_crop(image, crop.resized_crop, key)));
-  // All together, in the order of the structure; crop, policy and jitter choose as they do alone.
+  // All together, in the order of ImageTransforms; crop, policy and jitter draw as they do alone.
   const ImageTransforms all{
       .resized_crop = {.size = 8}, .policy = AugmentPolicy::randaugment, .color_jitter = {.hue = 0.3}};
   EXPECT_EQ(
       written(set, all, key),
       numbers(apply_jitter(augment(apply_crop(image, crop.resized_crop, key), policy, key), jitter.color_jitter, key)));
-  // Behind it, an image is enlarged in floating point as ever.
+  // The final resize is computed in floating point.
   EXPECT_EQ(written(set, {.resized_crop = {.size = 8}, .resize = 16}, key).size(), 3U * 16 * 16);
 }
 
-TEST(ImageWriter, refuses_what_cannot_be) {
+TEST(ImageWriter, refuses_invalid_arguments) {
   const auto refusal = [](const ImageTransforms& transforms) {
     return error_text<ConfigError>([&] { ImageWriter(golden_set(), transforms); });
   };
@@ -158,7 +158,7 @@ TEST(ImageWriter, refuses_what_cannot_be) {
   ImageSet two_channels = golden_set();
   two_channels.images = two_channels.images.narrow(1, 0, 2).contiguous();
   EXPECT_EQ(error_text<ConfigError>([&] { ImageWriter(two_channels, {.policy = AugmentPolicy::autoaugment_cifar10}); }),
-            "images of 2 channels: augmentation policies and colour jitter know grey (1) and RGB (3)");
+            "images of 2 channels: augmentation policies and colour jitter support grey (1) and RGB (3)");
   EXPECT_EQ(refusal({.resize = -2}), "images resized to -2 pixels a side: give 1 to 16384, or 0 to leave them");
 }
 

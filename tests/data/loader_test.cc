@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-/// `count` images of 2 x 3 pixels, all of them the sample's number, which is its label too.
+/// `count` images of 2 x 3 pixels; all pixels and the label are the sample's number.
 ImageSet numbered(std::int64_t count) {
   const torch::Tensor labels = torch::arange(count, torch::kInt64);
   return {.images = labels.to(torch::kUInt8).view({count, 1, 1, 1}).expand({count, 1, 2, 3}), .labels = labels};
@@ -42,7 +42,7 @@ std::string refusal(Call call) {
 }
 
 // The pixels of the first test image at row 7, columns 6 and 7 are 84 and 185.
-TEST(Loader, NormalisesAsTheTutorialsSay) {
+TEST(Loader, normalises_images) {
   Loader loader(load_mnist(real_data(), DataPart::test), {.batch_size = 32, .shuffle = false});
   const Batch batch = *loader.begin();
   ASSERT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{32, 1, 28, 28}));
@@ -57,7 +57,7 @@ TEST(Loader, NormalisesAsTheTutorialsSay) {
   EXPECT_EQ(batch.targets[0].item<std::int64_t>(), 7);
 }
 
-TEST(Loader, TheWholeSetHasMeanZeroAndDeviationOne) {
+TEST(Loader, the_whole_set_has_mean_0_and_deviation_1) {
   Loader loader = mnist(real_data(), {.batch_size = 1000});
   double sum = 0, squares = 0, count = 0;
   for (auto& [inputs, targets] : loader) {
@@ -70,14 +70,14 @@ TEST(Loader, TheWholeSetHasMeanZeroAndDeviationOne) {
   EXPECT_NEAR(std::sqrt(squares / count), 1, 1e-3);
 }
 
-TEST(Loader, TheOrderIsThePermutationOfSeedAndEpoch) {
+TEST(Loader, the_order_is_the_permutation_of_seed_and_epoch) {
   Loader loader(numbered(100), {.batch_size = 7, .seed = 3});
   for (std::uint64_t epoch : {0, 1, 2}) EXPECT_EQ(targets(loader), permutation(100, {.seed = 3, .epoch = epoch}));
   loader.set_epoch(1);
   EXPECT_EQ(targets(loader), permutation(100, {.seed = 3, .epoch = 1}));
 }
 
-TEST(Loader, BatchSizeSharesAndPrefetchDoNotChangeTheOrder) {
+TEST(Loader, batch_size_shares_and_prefetch_do_not_change_the_order) {
   const auto order = permutation(50, {.seed = 9, .epoch = 0});
   for (const LoaderOptions& options :
        {LoaderOptions{.batch_size = 1, .seed = 9}, LoaderOptions{.batch_size = 50, .seed = 9, .prefetch = 0},
@@ -88,12 +88,12 @@ TEST(Loader, BatchSizeSharesAndPrefetchDoNotChangeTheOrder) {
   }
 }
 
-TEST(Loader, WithoutShufflingSamplesComeAsStored) {
+TEST(Loader, without_shuffling_samples_are_in_stored_order) {
   Loader loader(numbered(10), {.batch_size = 4, .shuffle = false});
   EXPECT_EQ(targets(loader), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
-TEST(Loader, InputsBelongToTheirTargets) {
+TEST(Loader, inputs_belong_to_their_targets) {
   Loader loader(numbered(100), {.batch_size = 30, .seed = 4});
   for (auto& [inputs, labels] : loader) {
     EXPECT_EQ(inputs.sizes(), (std::vector<std::int64_t>{labels.size(0), 1, 2, 3}));
@@ -101,7 +101,7 @@ TEST(Loader, InputsBelongToTheirTargets) {
   }
 }
 
-TEST(Loader, KeepsTheShortLastBatchUnlessToldOtherwise) {
+TEST(Loader, keeps_the_short_last_batch_by_default) {
   const auto sizes = [](Loader loader) {
     std::vector<std::int64_t> all;
     for (const Batch& batch : loader) all.push_back(batch.targets.size(0));
@@ -114,7 +114,7 @@ TEST(Loader, KeepsTheShortLastBatchUnlessToldOtherwise) {
   EXPECT_EQ(sizes(Loader(numbered(3), {.batch_size = 4})), (std::vector<std::int64_t>{3}));
 }
 
-TEST(Loader, SharesAreContiguousAndCoverTheBatch) {
+TEST(Loader, shares_are_contiguous_and_cover_the_batch) {
   constexpr std::int64_t kShares = 4;
   const LoaderOptions options{.batch_size = 30, .seed = 2};  // 8, 8, 7, 7 rows; in the last batch of 10: 3, 3, 2, 2
   Loader whole(numbered(100), options);
@@ -140,8 +140,8 @@ TEST(Loader, SharesAreContiguousAndCoverTheBatch) {
   for (auto& iterator : at) EXPECT_TRUE(iterator == Loader::Sentinel{});
 }
 
-// What a sample becomes in an epoch, whatever the batch it comes in, who else reads it, and how far ahead.
-TEST(Loader, RandomTransformsDoNotDependOnTheLayout) {
+// A transformed sample does not depend on batch size, share or prefetch.
+TEST(Loader, random_transforms_do_not_depend_on_the_layout) {
   ImageSet set = numbered(40);
   set.images = torch::arange(40 * 6, torch::kInt64).to(torch::kUInt8).view({40, 1, 2, 3});
   const auto by_label = [&set](LoaderOptions options) {
@@ -166,7 +166,7 @@ TEST(Loader, RandomTransformsDoNotDependOnTheLayout) {
     for (const auto& [label, image] : by_label(options)) EXPECT_TRUE(image.equal(whole.at(label))) << label;
 }
 
-TEST(Loader, RandomTransformsChangeFromEpochToEpoch) {
+TEST(Loader, random_transforms_change_from_epoch_to_epoch) {
   ImageSet set = numbered(1);
   set.images = torch::arange(100 * 100, torch::kInt64).to(torch::kUInt8).view({1, 1, 100, 100});
   Loader loader(set, {.transforms = {.pad = 50}});
@@ -176,7 +176,7 @@ TEST(Loader, RandomTransformsChangeFromEpochToEpoch) {
   EXPECT_TRUE(loader.begin()->inputs.equal(first));
 }
 
-TEST(Loader, ForATestSetNothingIsRandom) {
+TEST(Loader, for_test_disables_randomness) {
   const LoaderOptions options = for_test(
       {.batch_size = 3, .shuffle = true, .drop_last = true, .transforms = {.pad = 4, .flip = true, .resize = 7}});
   EXPECT_FALSE(options.shuffle || options.drop_last || options.transforms.flip);
@@ -185,12 +185,12 @@ TEST(Loader, ForATestSetNothingIsRandom) {
   EXPECT_EQ(options.batch_size, 3);
 }
 
-TEST(Loader, GivesNoInputsToThoseWhoNeverLook) {
+TEST(Loader, loads_no_inputs_on_request) {
   Loader loader(numbered(10), {.batch_size = 4, .inputs = false});
   for (const Batch& batch : loader) EXPECT_EQ(batch.inputs.sizes(), (std::vector<std::int64_t>{0, 1, 2, 3}));
 }
 
-TEST(Loader, MovesInMidEpoch) {
+TEST(Loader, can_be_moved_during_an_epoch) {
   Loader first(numbered(100), {.batch_size = 10, .shuffle = false});
   Loader::Iterator at = first.begin();
   Loader second = std::move(first);
@@ -198,14 +198,14 @@ TEST(Loader, MovesInMidEpoch) {
   EXPECT_EQ(at->targets[0].item<std::int64_t>(), 10);
 }
 
-TEST(Loader, MayBeDestroyedInMidEpoch) {
+TEST(Loader, can_be_destroyed_during_an_epoch) {
   auto loader = std::make_unique<Loader>(numbered(200), LoaderOptions{.batch_size = 1, .prefetch = 3});
   Loader::Iterator at = loader->begin();
   ++at;
-  loader.reset();  // returns: the test's time limit would tell
+  loader.reset();  // must return within the test's time limit
 }
 
-TEST(Loader, ASecondBeginOutdatesTheFirst) {
+TEST(Loader, a_second_begin_invalidates_the_first) {
   Loader loader(numbered(20), {.batch_size = 2, .shuffle = false});
   Loader::Iterator old = loader.begin();
   ++old;
@@ -214,14 +214,14 @@ TEST(Loader, ASecondBeginOutdatesTheFirst) {
             "this iterator's epoch is over, because a later begin() started another: use one at a time");
 }
 
-TEST(Loader, LeavesThreadSettingsAlone) {
+TEST(Loader, leaves_thread_settings_alone) {
   const int threads = at::get_num_threads();
   Loader loader(numbered(100), {.batch_size = 10});
   targets(loader);
   EXPECT_EQ(at::get_num_threads(), threads);
 }
 
-TEST(Loader, RefusesOptionsThatCannotBe) {
+TEST(Loader, refuses_invalid_options) {
   const auto with = [](const LoaderOptions& options) { return refusal([&] { Loader(numbered(10), options); }); };
   EXPECT_EQ(with({.batch_size = 0}), "the batch size must be at least 1, not 0");
   EXPECT_EQ(with({.batch_size = -3}), "the batch size must be at least 1, not -3");
@@ -235,7 +235,7 @@ TEST(Loader, RefusesOptionsThatCannotBe) {
   EXPECT_EQ(refusal([&] { loader.set_epoch(-1); }), "epochs count from 0, not -1");
 }
 
-TEST(Loader, RefusesSetsThatAreNone) {
+TEST(Loader, refuses_invalid_sets) {
   const auto with = [](const ImageSet& set) { return refusal([&] { Loader(set, {}); }); };
   EXPECT_EQ(with({}), "an image set needs images and labels");
   ImageSet set = numbered(10);

@@ -13,8 +13,8 @@ namespace {
 
 using Order = std::vector<std::int64_t>;
 
-// Computed by an independent program from the definition. A change here changes every shuffled run.
-TEST(Permutation, Golden) {
+// Computed by an independent program from the definition. Other values would change every shuffled run.
+TEST(Permutation, golden) {
   EXPECT_EQ(permutation(10, {.seed = 0, .epoch = 0}), (Order{0, 1, 4, 6, 3, 9, 8, 7, 2, 5}));
   EXPECT_EQ(permutation(10, {.seed = 0, .epoch = 1}), (Order{7, 8, 9, 5, 4, 3, 1, 6, 2, 0}));
   EXPECT_EQ(permutation(10, {.seed = 1, .epoch = 0}), (Order{4, 2, 1, 3, 7, 9, 5, 0, 6, 8}));
@@ -27,7 +27,7 @@ TEST(Permutation, Golden) {
   EXPECT_EQ(weighted, 54033837075337);
 }
 
-TEST(Permutation, OfNothingAndOfOne) {
+TEST(Permutation, of_no_sample_and_of_one) {
   EXPECT_EQ(permutation(0, {}), Order{});
   EXPECT_EQ(permutation(1, {.seed = 7}), Order{0});
 }
@@ -42,7 +42,7 @@ RC_GTEST_PROP(Permutation, HoldsEverySampleOnce, (std::uint64_t seed, std::uint6
 }
 
 // Each of the 24 orders of four samples should come in 1 of 24 epochs: 24,000 draws, so 1,000 +- 31 each.
-TEST(Permutation, AllOrdersAreEquallyLikely) {
+TEST(Permutation, all_orders_are_equally_likely) {
   std::array<int, 256> seen{};
   for (std::uint64_t epoch = 0; epoch < 24000; ++epoch) {
     const Order order = permutation(4, {.seed = 5, .epoch = epoch});

@@ -22,14 +22,14 @@ INSTANTIATE_TEST_SUITE_P(Items, PrefetcherAhead,
                                          PrefetchOptions{100, 1}, PrefetchOptions{1, 3}, PrefetchOptions{4, 3},
                                          PrefetchOptions{100, 8}));
 
-TEST_P(PrefetcherAhead, HandsOutEverythingInOrderAndThenNothing) {
+TEST_P(PrefetcherAhead, returns_all_items_in_order) {
   Prefetcher<int> prefetcher(numbers(50), GetParam());
   for (int i = 0; i < 50; ++i) EXPECT_EQ(prefetcher.next(), i);
   EXPECT_EQ(prefetcher.next(), std::nullopt);
   EXPECT_EQ(prefetcher.next(), std::nullopt);
 }
 
-TEST_P(PrefetcherAhead, AnErrorReachesTheCallerAfterTheItemsBeforeIt) {
+TEST_P(PrefetcherAhead, an_exception_is_rethrown_after_the_items_before_it) {
   Prefetcher<int> prefetcher(
       [](std::int64_t index) -> std::optional<int> {
         if (index == 3) throw std::runtime_error("the fourth is broken");
@@ -46,14 +46,14 @@ TEST_P(PrefetcherAhead, AnErrorReachesTheCallerAfterTheItemsBeforeIt) {
   EXPECT_EQ(prefetcher.next(), std::nullopt);
 }
 
-TEST_P(PrefetcherAhead, MayBeDroppedBeforeItsEnd) {
+TEST_P(PrefetcherAhead, can_be_destroyed_before_its_end) {
   Prefetcher<int> prefetcher(numbers(1'000'000'000), GetParam());
   EXPECT_EQ(prefetcher.next(), 0);
 }
 
-TEST(Prefetcher, MayBeDroppedUnused) { Prefetcher<int> prefetcher(numbers(10), {.ahead = 2}); }
+TEST(Prefetcher, can_be_destroyed_unused) { Prefetcher<int> prefetcher(numbers(10), {.ahead = 2}); }
 
-TEST(Prefetcher, WorksAheadOnAnotherThreadAndNoFurther) {
+TEST(Prefetcher, makes_only_the_requested_number_of_items_ahead) {
   std::atomic<int> made = 0;
   std::latch two_made(2);
   std::thread::id maker;
@@ -65,7 +65,7 @@ TEST(Prefetcher, WorksAheadOnAnotherThreadAndNoFurther) {
         return item;
       },
       {.ahead = 2});
-  two_made.wait();  // before anything was asked for
+  two_made.wait();  // before the first next()
   EXPECT_EQ(made, 2);
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(prefetcher.next(), i);
@@ -74,11 +74,11 @@ TEST(Prefetcher, WorksAheadOnAnotherThreadAndNoFurther) {
   EXPECT_NE(maker, std::this_thread::get_id());
 }
 
-TEST(Prefetcher, SeveralWorkersMakeItemsAtOnce) {
+TEST(Prefetcher, several_workers_make_items_concurrently) {
   std::latch all_at_work(3);
   Prefetcher<int> prefetcher(
       [&](std::int64_t index) -> std::optional<int> {
-        if (index < 3) all_at_work.arrive_and_wait();  // returns only when three are in the making
+        if (index < 3) all_at_work.arrive_and_wait();  // returns only when three items are being made
         return index < 20 ? std::optional(static_cast<int>(index)) : std::nullopt;
       },
       {.ahead = 3, .workers = 3});
@@ -86,7 +86,7 @@ TEST(Prefetcher, SeveralWorkersMakeItemsAtOnce) {
   EXPECT_EQ(prefetcher.next(), std::nullopt);
 }
 
-TEST(Prefetcher, NoThreadWhenNothingIsAhead) {
+TEST(Prefetcher, uses_no_thread_without_prefetching) {
   std::vector<std::thread::id> makers;
   Prefetcher<int> prefetcher(
       [&](std::int64_t) -> std::optional<int> {

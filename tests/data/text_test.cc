@@ -28,20 +28,20 @@ class TextFile : public testing::Test {
   fs::path folder_;
 };
 
-TEST(Vocabulary, is_the_bytes_that_occur_in_their_order) {
+TEST(Vocabulary, contains_the_bytes_of_the_text_in_order) {
   const Vocabulary vocabulary = Vocabulary::of("hello\n\xff");
   EXPECT_EQ(vocabulary.bytes(), "\nehlo\xff");
   EXPECT_EQ(vocabulary.encode("hole\xff"), (std::vector<std::int64_t>{2, 4, 3, 1, 5}));
   EXPECT_EQ(vocabulary.decode(vocabulary.encode("hello\n")), "hello\n");
   EXPECT_EQ(Vocabulary::of(vocabulary.bytes()).encode("\nhell"), vocabulary.encode("\nhell"));
   EXPECT_EQ(error_text<DataError>([&] { vocabulary.encode("help"); }),
-            "the text has 'p', which is not among the 6 characters that the model knows");
+            "the text has 'p', which is not among the 6 characters of the model's vocabulary");
   EXPECT_TRUE(says(error_text<DataError>([&] { vocabulary.encode("\t"); }), "byte 9"));
   EXPECT_TRUE(says(error_text<DataError>([] { Vocabulary().encode("x"); }), "the 0 characters"));
   EXPECT_TRUE(says(error_text<ConfigError>([&] { vocabulary.decode({6}); }), "token 6 of a vocabulary of 6"));
 }
 
-TEST_F(TextFile, is_found_by_file_or_folder_and_split_at_nine_tenths) {
+TEST_F(TextFile, is_found_by_file_or_folder_and_split) {
   const std::string text = "the quick brown fox jumps over the lazy dog, and so on";
   const fs::path file = write("text/some.txt", text);
   for (const fs::path& path : {file, folder_ / "text", folder_}) {
@@ -69,7 +69,7 @@ Batch make(const SampleSource& source, std::vector<std::int64_t> samples, std::u
   return source.make({.samples = samples, .inputs = inputs.value_or(all), .seed = 1, .epoch = epoch});
 }
 
-TEST(TextWindows, one_behind_the_other_have_each_token_as_a_target_once) {
+TEST(TextWindows, consecutive_windows_have_each_token_as_a_target_once) {
   const auto source = text_windows(count_to(11), {.length = 4, .random = false});
   ASSERT_EQ(source->size(), 3);
   const Batch batch = make(*source, {0, 1, 2});
@@ -78,7 +78,7 @@ TEST(TextWindows, one_behind_the_other_have_each_token_as_a_target_once) {
   EXPECT_EQ(text_windows(count_to(9), {.length = 4, .random = false})->size(), 2);
 }
 
-TEST(TextWindows, random_ones_lie_anywhere_and_go_by_seed_epoch_and_sample) {
+TEST(TextWindows, random_windows_depend_on_seed_epoch_and_sample) {
   const auto source = text_windows(count_to(101), {.length = 10, .random = true});
   ASSERT_EQ(source->size(), 10);
   std::vector<std::int64_t> all(10);
@@ -98,7 +98,7 @@ TEST(TextWindows, random_ones_lie_anywhere_and_go_by_seed_epoch_and_sample) {
   EXPECT_FALSE(torch::equal(make(*source, all, 4).inputs, batch.inputs));
 }
 
-TEST(TextWindows, give_inputs_of_the_share_alone) {
+TEST(TextWindows, make_inputs_of_the_share_only) {
   const auto source = text_windows(count_to(41), {.length = 10, .random = false});
   const Batch batch = make(*source, {0, 1, 2, 3}, 0, RowRange{1, 3});
   EXPECT_EQ(batch.inputs.sizes(), (torch::IntArrayRef{2, 10}));
@@ -106,7 +106,7 @@ TEST(TextWindows, give_inputs_of_the_share_alone) {
   EXPECT_EQ(batch.targets.size(0), 4);
 }
 
-TEST(TextWindows, say_what_cannot_be) {
+TEST(TextWindows, refuse_invalid_arguments) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 10}); }),
                    "windows of 10 tokens out of 10: give 1 to 9"));
   EXPECT_TRUE(says(error_text<ConfigError>([] { text_windows(count_to(10), {.length = 0}); }), "windows of 0"));

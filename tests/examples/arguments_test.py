@@ -11,7 +11,7 @@ import unittest
 PROGRAMS = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
 del sys.argv[1:]
 
-# What each refuses, and how.
+# Invalid arguments of each example and the error message.
 MISUSE = {
     "char_gpt": [(["abc"], "Could not convert: STEPS = abc"), (["0"], "STEPS: 0 is too small: give 1 or more"),
                  (["99999999999999999999"], "is too large for a 64-bit number")],
@@ -25,7 +25,7 @@ MISUSE = {
     "resnet_annotated": [(["32", "5", "hot"], "Could not convert: RATE = hot"), (["0"], "IMAGE_SIZE: 0 is too small")],
     "resnet_trainer": [(["--autoagument"], "unknown flag '--autoagument': did you mean '--autoaugment'?"),
                        (["0"], "CHUNKS: 0 is too small"), (["1", "-1"], "EPOCHS: -1 is too small")],
-    "tied_inference": [(["brodcast"], "WORD: brodcast not in {broadcast,table}")],
+    "tied_inference": [(["brodcast"], "CHOICE: brodcast not in {broadcast,table}")],
     "masked_transformer": [(["0"], "EPOCHS: 0 is too small")],
     "siamese": [(["--epochs"], "unknown flag '--epochs'")],
     "vae": [(["few"], "Could not convert: EPOCHS = few")],
@@ -37,7 +37,7 @@ class ExampleArguments(unittest.TestCase):
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
-        self.folder = temporary.name  # far from any data
+        self.folder = temporary.name  # a folder without data
 
     def run_program(self, name, *words, **environment):
         variables = {key: value for key, value in os.environ.items() if key != "PENSTOCK_DATA"}
@@ -51,7 +51,7 @@ class ExampleArguments(unittest.TestCase):
             self.assertEqual((code, err), (0, ""), name)
             self.assertIn(f"Usage: {name} [OPTIONS]", out)
 
-    def test_misuse_is_told_in_one_line(self):
+    def test_misuse_is_reported_in_one_line(self):
         for name, cases in MISUSE.items():
             for words, message in cases:
                 code, out, err = self.run_program(name, *words)
@@ -63,7 +63,7 @@ class ExampleArguments(unittest.TestCase):
         self.assertEqual(self.run_program("1_mnist_mlp", "--epochs", "3"),
                          (2, "", "usage: 1_mnist_mlp   (it takes no arguments)\n"))
 
-    def test_under_mpirun_one_process_speaks(self):
+    def test_under_mpirun_one_process_reports(self):
         self.assertEqual(self.run_program("unet_skip", "x", OMPI_COMM_WORLD_RANK="1"), (2, "", ""))
 
     def test_data_is_found_from_any_folder(self):

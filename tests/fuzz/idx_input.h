@@ -1,4 +1,4 @@
-// What the fuzzer of IDX does with an input; the module's own tests do the same with the corpus.
+// The function under test of the IDX fuzzer. The tests of the module `data` call it with the corpus.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace penstock {
 
-/// Parses `input`; a DataError is an answer. What is accepted must hold what its shape says, within the cap.
+/// Parses `input`. Refusing it by a DataError is correct. Accepted data must have the size of its shape, within the
+/// limit.
 inline void try_idx(std::span<const std::uint8_t> input) {
   const IdxLimits limits{.max_bytes = 1 << 20};
   try {

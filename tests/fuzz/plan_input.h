@@ -1,5 +1,5 @@
-// What the fuzzers of cost and plan files ask of any input, shared with the test that replays their corpus. Throws on
-// a broken promise; refusing the input is none.
+// The functions under test of the fuzzers of cost files and plan files. The test that replays their corpus calls them
+// too. They throw if a property does not hold. Refusing the input is correct.
 #pragma once
 
 #include <string_view>
@@ -17,7 +17,7 @@ inline void try_layer_costs(std::string_view text) {
     return;
   }
   require<InternalError>(read_layer_costs(write_layer_costs(costs)) == costs, "the costs do not read back");
-  // Small ones are planned: a schedule may be as long as the file asks for.
+  // Only small costs are planned, because the file determines the length of schedules.
   if (costs.layers.size() > 8 || costs.ranks > 4) return;
   costs.micro_batches = {1, static_cast<int>(std::min<std::int64_t>(3, costs.samples))};
   try {

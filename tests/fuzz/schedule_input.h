@@ -1,5 +1,5 @@
-// What the fuzzers of the two schedule formats ask of any input, shared with the test that replays their corpus.
-// Throws on a broken promise; refusing the input is none.
+// The functions under test of the fuzzers of the two schedule formats. The test that replays their corpus calls them
+// too. They throw if a property does not hold. Refusing the input is correct.
 #pragma once
 
 #include <string_view>
@@ -9,23 +9,23 @@
 
 namespace penstock {
 
-/// Validates, simulates, draws and writes a schedule that some text gave: none of it may fail in a way of its own.
+/// Validates, simulates, draws and writes a schedule that was read from text. None of them may fail unexpectedly.
 inline void use_schedule(const Schedule& schedule) {
   require<InternalError>(read_schedule(write_schedule(schedule)) == schedule, "the text form does not read back");
-  const Validation verdict = validate(schedule);
-  require<InternalError>(verdict.ok == verdict.reason.empty(), "a verdict without a reason");
-  timeline_grid(schedule, {.marked = verdict.cell, .max_columns = 40});
+  const Validation result = validate(schedule);
+  require<InternalError>(result.ok == result.reason.empty(), "a result without a reason");
+  timeline_grid(schedule, {.marked = result.cell, .max_columns = 40});
   try {
     simulate(schedule, {.forward = {1}, .input_grad = {2}, .weight_grad = {1}, .update = {0}, .message = 0.5});
   } catch (const ScheduleError&) {
-    require<InternalError>(!verdict.ok, "validated fit, and not simulated");
+    require<InternalError>(!result.ok, "the schedule is valid, but cannot be simulated");
   }
   for (const bool messages : {false, true}) try {
       read_torch_csv(write_torch_csv(schedule, {.messages = messages}));
     } catch (const Misuse&) {  // skip links, idle ranks, instructions that are missing
     }
-  if (!verdict.ok) return;
-  verdict.require_ok(schedule);
+  if (!result.ok) return;
+  result.require_ok(schedule);
   const Links links = links_of(schedule);
   const Schedule again = lower(strip(schedule), links, {.reduce = true, .norm = true});
   validate(again, {.links = links, .activation_bound = {}}).require_ok(again);

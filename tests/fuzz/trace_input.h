@@ -1,5 +1,5 @@
-// What the fuzzer of trace files asks of any input, shared with the test that replays its corpus. Throws on a broken
-// promise; refusing the input is none.
+// The function under test of the fuzzer of trace files. The test that replays its corpus calls it too. It throws if a
+// property does not hold. Refusing the input is correct.
 #pragma once
 
 #include <string_view>

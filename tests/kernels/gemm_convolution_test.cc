@@ -1,4 +1,4 @@
-// Convolutions as products against LibTorch's own, in double precision: any kernel, stride, padding and dilation.
+// Convolutions as products compared with LibTorch's, in double precision, for any kernel, stride, padding and dilation.
 #include "penstock/kernels/gemm_convolution.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 struct Case {
   std::int64_t in = 1, out = 1;
   Extent image;
-  ConvolutionGeometry moves;
+  ConvolutionGeometry geometry;
 };
 
 std::vector<Case> cases() {
@@ -25,7 +25,7 @@ std::vector<Case> cases() {
         for (const std::int64_t padding : {0, 1, 2})
           for (const std::int64_t dilation : {1, 2}) {
             const Case one{3, 5, image, {{side, side}, {stride, stride}, {padding, padding}, {dilation, dilation}}};
-            const Extent out = one.moves.output_of(image);
+            const Extent out = one.geometry.output_of(image);
             const bool fits = image.height + 2 * padding >= dilation * (side - 1) + 1 &&
                               image.width + 2 * padding >= dilation * (side - 1) + 1;
             if (fits && out.height > 0 && out.width > 0) all.push_back(one);
@@ -46,24 +46,24 @@ TEST_P(GemmConvolution, equals_torch) {
     const auto real = torch::TensorOptions(torch::kFloat64);
     const torch::Tensor x = channels_last(torch::randn({3, one.in, one.image.height, one.image.width}, real));
     const torch::Tensor weight =
-        channels_last(torch::randn({one.out, one.in, one.moves.kernel.height, one.moves.kernel.width}, real));
+        channels_last(torch::randn({one.out, one.in, one.geometry.kernel.height, one.geometry.kernel.width}, real));
     const torch::Tensor bias = torch::randn({one.out}, real);
     const std::vector<std::int64_t> none{0, 0};
-    const torch::Tensor y = at::convolution(x, weight, bias, both(one.moves.stride), both(one.moves.padding),
-                                            both(one.moves.dilation), false, none, 1);
+    const torch::Tensor y = at::convolution(x, weight, bias, both(one.geometry.stride), both(one.geometry.padding),
+                                            both(one.geometry.dilation), false, none, 1);
     const torch::Tensor dy = channels_last(torch::randn_like(y));
-    const auto [dx, dw, db] = at::convolution_backward(dy, x, weight, at::OptionalIntArrayRef(), both(one.moves.stride),
-                                                       both(one.moves.padding), both(one.moves.dilation), false, none,
-                                                       1, {true, true, false});
-    const std::string place =
-        say("image ", one.image.height, "x", one.image.width, ", window ", one.moves.kernel.height, ", stride ",
-            one.moves.stride.height, ", padding ", one.moves.padding.height, ", dilation ", one.moves.dilation.height);
-    EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.moves, GetParam()), y)) << place;
-    EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.moves), dx)) << place;
+    const auto [dx, dw, db] = at::convolution_backward(
+        dy, x, weight, at::OptionalIntArrayRef(), both(one.geometry.stride), both(one.geometry.padding),
+        both(one.geometry.dilation), false, none, 1, {true, true, false});
+    const std::string place = say("image ", one.image.height, "x", one.image.width, ", window ",
+                                  one.geometry.kernel.height, ", stride ", one.geometry.stride.height, ", padding ",
+                                  one.geometry.padding.height, ", dilation ", one.geometry.dilation.height);
+    EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.geometry, GetParam()), y)) << place;
+    EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.geometry), dx)) << place;
     torch::Tensor sum = torch::full(as_kernel_positions(weight).sizes(), std::nan(""), real);
-    add_convolution_weight_gradient(sum, /*is_first=*/true, {{x}, {dy}}, one.moves, GetParam());
+    add_convolution_weight_gradient(sum, /*is_first=*/true, {{x}, {dy}}, one.geometry, GetParam());
     EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), dw)) << place;
-    add_convolution_weight_gradient(sum, /*is_first=*/false, {{x, x}, {dy, dy}}, one.moves, GetParam());
+    add_convolution_weight_gradient(sum, /*is_first=*/false, {{x, x}, {dy, dy}}, one.geometry, GetParam());
     EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), 3 * dw)) << place;
   }
 }
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution,
                            return tested.param == ConvolutionKernel::kernel_positions ? "taps" : "columns";
                          });
 
-TEST(KernelSelection, is_what_its_text_says) {
+TEST(KernelSelection, round_trips_through_its_text) {
   KernelSelection selection = KernelSelection::tuned();
   const ConvolutionShape shape{3, 64, {32, 30}, {{7, 5}, {2, 1}, {3, 2}, {1, 2}}};
   selection.choose(shape, Product::weight_grad, ConvolutionKernel::kernel_positions);

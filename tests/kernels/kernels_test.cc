@@ -1,4 +1,4 @@
-// Tuned kernels: near LibTorch's, and the same to the last bit for every partition and schedule that goes by the same selection.
+// Tuned kernels: close to LibTorch's, and bitwise the same for every partition and schedule with the same selection.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -17,7 +17,7 @@ auto convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int6
   return [=] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, side).stride(stride).padding(side / 2)); };
 }
 
-/// Every kind of layer that kernels are tuned for, and layers between that look at the order in memory.
+/// Every kind of layer that kernels are tuned for, and layers between them that depend on the memory order.
 struct Network : Cell {
   Layer first = add("first", convolution(3, 8, 3, 1));
   Layer norm = add("norm", [] { return torch::nn::BatchNorm2d(8); });
@@ -45,7 +45,7 @@ Batch batch() {
   return {torch::randn({12, 3, 6, 6}), torch::randint(0, 5, {12}, torch::kInt64)};
 }
 
-/// A selection that names each kernel for some product, whatever is the fastest.
+/// A selection that contains each kernel for some product, independent of speed.
 std::string mixed_selection() {
   KernelSelection selection = KernelSelection::tuned();
   const ConvolutionGeometry same{{3, 3}, {1, 1}, {1, 1}, {1, 1}}, halving{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
@@ -63,7 +63,7 @@ std::string mixed_selection() {
   return selection.to_text();
 }
 
-TEST(Kernels, of_a_build_with_blis_are_refused_by_one_without) {
+TEST(Kernels, that_need_blis_are_rejected_by_a_build_without_it) {
   if (has_no_pack_linear()) GTEST_SKIP() << "this build has BLIS";
   KernelSelection selection = KernelSelection::tuned();
   selection.choose(LinearShape{40, 40}, LinearKernel::no_pack);
@@ -102,7 +102,7 @@ Result trained(const Run& run) {
   return result;
 }
 
-TEST(TunedKernels, are_the_same_for_every_cut_and_schedule) {
+TEST(TunedKernels, are_the_same_for_every_partition_and_schedule) {
   for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
     const Result alone = trained({.weight_gradients = mode});
     for (const int stages : {2, 3})
@@ -145,7 +145,7 @@ class CountedOperations {
 };
 
 // Evaluation and inference run the same kernels as training: the library computes two of the four convolutions.
-TEST(TunedKernels, serve_evaluation_and_inference) {
+TEST(TunedKernels, are_used_in_evaluation_and_inference) {
   const auto [images, labels] = batch();
   std::vector<int> convolutions;
   for (const Kernels kernels : {Kernels::fixed, Kernels::tuned})
@@ -166,7 +166,7 @@ TEST(TunedKernels, serve_evaluation_and_inference) {
   EXPECT_EQ(convolutions, (std::vector<int>{4, 4, 2, 2}));
 }
 
-TEST(TunedKernels, compute_what_fixed_ones_do) {
+TEST(TunedKernels, are_close_to_fixed_ones) {
   const Result fixed = trained({.kernels = Kernels::fixed});
   for (const auto mode : {WeightGradients::stream, WeightGradients::fused}) {
     const Result tuned = trained({.weight_gradients = mode});
@@ -186,10 +186,11 @@ TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
   EXPECT_TRUE(says(error_text<ConfigError>([&] { autotune(world, network, cross_entropy, options); }),
                    "PipelineOptions::sample"));
   World another({.stages = 2});
+  const torch::Tensor images = batch().images;
   torch::manual_seed(11);
   const torch::Tensor next = torch::rand({4});
   torch::manual_seed(11);
-  options = autotune(another, network, cross_entropy, options, batch().images, {});
+  options = autotune(another, network, cross_entropy, options, images, {});
   Pipeline pipeline(another, network, cross_entropy, options);
   EXPECT_TRUE(torch::equal(torch::rand({4}), next)) << "one process measures: the others' generators stand still";
   const std::string selection = pipeline.options().kernel_selection;

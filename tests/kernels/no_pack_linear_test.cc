@@ -1,4 +1,4 @@
-// BLIS's products beside LibTorch's, in every order in memory that a layer may meet.
+// BLIS's products compared with LibTorch's, for every memory order that a layer may receive.
 #include "penstock/kernels/no_pack_linear.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(NoPackLinear, equals_torch) {
       }
 }
 
-TEST(FeatureByFeature, moves_what_lies_otherwise_and_nothing_else) {
+TEST(FeatureByFeature, copies_only_tensors_of_another_layout) {
   const torch::Tensor x = torch::randn({3, 5, 8});
   const torch::Tensor moved = feature_by_feature(x);
   EXPECT_TRUE(torch::equal(moved, x));

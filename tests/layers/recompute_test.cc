@@ -1,4 +1,4 @@
-// Recompute: the same bits as without, whatever the layers are made of, with less kept alive.
+// Recompute: the same bits as without it for layers of all kinds, with fewer live activations.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,7 +10,7 @@
 namespace penstock::test {
 namespace {
 
-/// Reads its buffer in training and moves it: a second run must find what the first one found.
+/// Reads its buffer in training and changes it: the second run must read the value that the first one read.
 struct DriftingImpl : torch::nn::Module {
   torch::Tensor centre = register_buffer("centre", torch::zeros({8}));
   torch::Tensor forward(const torch::Tensor& x) {
@@ -24,7 +24,7 @@ struct DriftingImpl : torch::nn::Module {
 };
 TORCH_MODULE(Drifting);
 
-/// Images through convolutions and batch normalisation, then rows of eight numbers, with a bit of everything.
+/// Images through convolutions and batch normalisation, then rows of eight numbers through layers of many kinds.
 struct Everything : Cell {
   Layer conv = add("conv", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 8, 3).padding(1)); });
   Layer batch_norm = add("batch_norm", [] { return torch::nn::BatchNorm2d(8); });
@@ -73,7 +73,7 @@ PipelineOptions options_of(const std::string& schedule, int micro_batches) {
   return options;
 }
 
-TEST(Recompute, GivesTheSameBitsForLayersOfAllKinds) {
+TEST(Recompute, gives_the_same_bits_for_layers_of_all_kinds) {
   for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused})
     for (int m : {1, 4}) {
       PipelineOptions options = options_of("gpipe", m);
@@ -90,7 +90,7 @@ TEST(Recompute, GivesTheSameBitsForLayersOfAllKinds) {
     }
 }
 
-TEST(Recompute, SplitsLikeTheWhole) {
+TEST(Recompute, split_backward_equals_the_whole) {
   const Trained kept = train<Everything>({.options = options_of("1f1b", 4)}, images());
   for (int lag : {0, 1, 4}) {
     PipelineOptions options = options_of("", 4);
@@ -100,7 +100,7 @@ TEST(Recompute, SplitsLikeTheWhole) {
   }
 }
 
-TEST(Recompute, OfAnyLayerAloneGivesTheSameBits) {
+TEST(Recompute, of_any_single_layer_gives_the_same_bits) {
   const Trained kept = train<Everything>({.options = options_of("1f1b", 3)}, images());
   using Mark = std::function<void(Everything&)>;
   const std::vector<Mark> marks = {
@@ -183,7 +183,7 @@ Seen look(const std::function<void(ProbedNetwork&)>& settings) {
   return seen;
 }
 
-TEST(Recompute, KeepsNoActivationsAndRunsTwice) {
+TEST(Recompute, stores_no_activations_and_runs_twice) {
   const Seen kept = look([](ProbedNetwork&) {});
   EXPECT_EQ(kept.forwards, 4);
   EXPECT_EQ(kept.alive_at_last_loss, 4);
@@ -192,7 +192,7 @@ TEST(Recompute, KeepsNoActivationsAndRunsTwice) {
   EXPECT_EQ(again.alive_at_last_loss, 0);
 }
 
-TEST(Recompute, IsInheritedAndTheInnermostAnnotationCounts) {
+TEST(Recompute, is_inherited_and_the_innermost_annotation_counts) {
   EXPECT_EQ(look([](ProbedNetwork& network) {
               network.recompute = true;
               network.block.recompute = false;
@@ -206,7 +206,7 @@ TEST(Recompute, IsInheritedAndTheInnermostAnnotationCounts) {
   EXPECT_EQ(look([](ProbedNetwork& network) { network.recompute = true; }).forwards, 8);
 }
 
-TEST(Recompute, RefusesInputsThatChangeNowAndThen) {
+TEST(Recompute, rejects_inputs_that_change_only_sometimes) {
   struct Moody : Cell {
     struct Inner : Cell {
       Value forward(Value x) override {
@@ -223,7 +223,7 @@ TEST(Recompute, RefusesInputsThatChangeNowAndThen) {
     Value forward(Value x) override {
       x = a(x);
       const Value y = inner(x);
-      // In place in the second micro-batch alone: the first, which is watched, shows nothing.
+      // In place in the second micro-batch alone: the checks of the first one find nothing.
       const Value z = apply("moody", [this](const Tensors& v) { return ++calls == 2 ? v[0].mul_(2) : v[0] * 2; }, {x});
       return b(y + z);
     }
@@ -240,8 +240,8 @@ TEST(Recompute, RefusesInputsThatChangeNowAndThen) {
   }
 }
 
-/// What changes in place afterwards is kept as a copy.
-TEST(Recompute, GivesTheSameBitsBesideLayersThatWorkInPlace) {
+/// A value that is changed in place afterwards is stored as a copy.
+TEST(Recompute, gives_the_same_bits_next_to_layers_that_work_in_place) {
   struct Beside : Cell {
     struct Inner : Cell {
       Value forward(Value x) override {
@@ -264,14 +264,14 @@ TEST(Recompute, GivesTheSameBitsBesideLayersThatWorkInPlace) {
   expect_same(kept,
               train<Beside>({.options = options_of("gpipe", 4)}, inputs,
                             [](Beside& network) { network.inner.recompute = true; }),
-              "the input changes behind the segment");
+              "the input changes after the segment");
   expect_same(kept,
               train<Beside>({.options = options_of("gpipe", 4)}, inputs,
                             [](Beside& network) { network.in_place.recompute = true; }),
               "the input changes inside the segment");
 }
 
-/// One value that is read before, twice inside and behind a segment.
+/// A value that is read before a segment, twice inside it, and after it.
 struct ReadOften : Cell {
   struct Middle : Cell {
     Layer a = add("a", [] { return torch::nn::Linear(8, 8); });
@@ -294,7 +294,7 @@ struct ReadOften : Cell {
   }
 };
 
-TEST(Recompute, AddsGradientsInTheOrderOfTheEngine) {
+TEST(Recompute, adds_gradients_in_the_order_of_the_engine) {
   torch::manual_seed(3);
   const torch::Tensor inputs = torch::randn({64, 8});
   const Trained kept = train<ReadOften>({.options = options_of("gpipe", 2)}, inputs);
@@ -304,7 +304,7 @@ TEST(Recompute, AddsGradientsInTheOrderOfTheEngine) {
               "the middle alone");
 }
 
-/// Three blocks one after the other; in each, three outputs that its backward pass needs and nobody else does.
+/// Three successive blocks; in each, three outputs that only the block's backward pass needs.
 struct Tower : Cell {
   struct Block : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(8, 8); });
@@ -345,7 +345,7 @@ struct Peaks {
   int backward = 0;
 };
 
-/// The most probed outputs alive in a step's F and in the second runs of its B, one micro-batch.
+/// The peak of live probed outputs in F and in the second runs of B, for one micro-batch.
 template <class Network>
 Peaks peaks_of(
     bool recompute, const std::function<void(Network&)>& settings = [](Network&) {}) {
@@ -371,14 +371,14 @@ Peaks peaks_of(
   return {most(0, 9), most(9, here.alive_at.size())};
 }
 
-TEST(Recompute, OfTheWholeNetworkGoesBlockByBlock) {
+TEST(Recompute, of_the_whole_network_runs_block_by_block) {
   EXPECT_EQ(peaks_of<FlatTower>(false).forward, 9);
   const Peaks peaks = peaks_of<FlatTower>(true);
-  EXPECT_EQ(peaks.forward, 2);   // no graph: a value and what is made of it
+  EXPECT_EQ(peaks.forward, 2);   // no graph: a layer's input and output
   EXPECT_EQ(peaks.backward, 3);  // a block's own
 }
 
-TEST(Recompute, OfNeighboursGoesCellByCell) {
+TEST(Recompute, of_neighbours_runs_cell_by_cell) {
   const Peaks peaks = peaks_of<FlatTower>(false, [](FlatTower& network) {
     network.first.recompute = network.second.recompute = network.third.recompute = true;
   });
@@ -386,7 +386,7 @@ TEST(Recompute, OfNeighboursGoesCellByCell) {
   EXPECT_EQ(peaks.backward, 3);
 }
 
-TEST(Recompute, OfACellThatIsAnnotatedIsOneSegmentUnlessOneInsideIsToo) {
+TEST(Recompute, of_an_annotated_cell_is_one_segment_unless_an_inner_cell_is_annotated) {
   EXPECT_EQ(peaks_of<DeepTower>(false, [](DeepTower& network) { network.blocks.recompute = true; }).backward, 9);
   EXPECT_EQ(peaks_of<DeepTower>(true).backward, 9);  // the network calls one Cell
   EXPECT_EQ(peaks_of<DeepTower>(
@@ -406,7 +406,7 @@ std::vector<std::pair<std::size_t, std::size_t>> segments_of(const std::vector<C
   return found;
 }
 
-TEST(Recompute, SegmentsAreBlocksModulesThatHoldModulesAndWhatStandsBetween) {
+TEST(Recompute, segments_are_blocks_and_modules_that_contain_modules_and_the_calls_between) {
   const auto call = [](int block, bool recompute, std::shared_ptr<torch::nn::Module> module = nullptr) {
     return CallShape{"call", recompute, {}, 0, 1, std::move(module), block};
   };
@@ -421,7 +421,7 @@ TEST(Recompute, SegmentsAreBlocksModulesThatHoldModulesAndWhatStandsBetween) {
             (Ranges{{0, 2}, {3, 4}}));
 }
 
-TEST(Recompute, ByBlocksGivesTheSameBits) {
+TEST(Recompute, by_blocks_gives_the_same_bits) {
   Probe here;
   probe = &here;
   torch::manual_seed(3);
@@ -437,8 +437,8 @@ TEST(Recompute, ByBlocksGivesTheSameBits) {
   probe = nullptr;
 }
 
-/// What wants gradients changes between steps: a first run without a graph must not go by an earlier step.
-TEST(Recompute, GivesTheSameBitsWhileLayersAreFrozenAndThawed) {
+/// Which parameters require gradients changes between steps: a first run must not use the answer of an earlier step.
+TEST(Recompute, gives_the_same_bits_while_layers_are_frozen_and_unfrozen) {
   const auto run = [](bool recompute) {
     World world({.stages = 1});
     ReadOften network;
@@ -463,7 +463,7 @@ TEST(Recompute, GivesTheSameBitsWhileLayersAreFrozenAndThawed) {
   for (const auto& [name, value] : kept) EXPECT_TRUE(torch::equal(value, again.at(name))) << name;
 }
 
-/// A function that lets gradients through now and then, alone and beside one that always does.
+/// A function that passes gradients only sometimes, alone and next to one that always does.
 struct Deciding : Cell {
   struct Inner : Cell {
     int* calls = nullptr;
@@ -487,17 +487,17 @@ struct Deciding : Cell {
   }
 };
 
-TEST(Recompute, RefusesGradientsThatDependOnData) {
+TEST(Recompute, rejects_gradients_that_depend_on_data) {
   Deciding network;
   World world({.stages = 1});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .schedule = "gpipe"});
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   try {
-    // By the calls in F: no gradient, no gradient, one, one. By those in B the same.
+    // The calls in F pass no gradient, none, one and one; those in B do the same.
     pipeline.train_step(torch::randn({8, 8}), torch::arange(8) % 4).wait();
     FAIL() << "no error";
   } catch (const RankFailure& error) {
-    EXPECT_NE(std::string(error.what()).find("wants a gradient in this micro-batch"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("requires a gradient in this micro-batch"), std::string::npos)
         << error.what();
   }
 }

@@ -1,5 +1,5 @@
-// The backward pass in two halves: I and W give, bit for bit, what B gives, whatever the layers are made of; and W's
-// fused over a step give one result for all schedules and partitions.
+// The split backward pass: I and W are bitwise equal to B for layers of all kinds, and W's fused over a step give one
+// result for all schedules and partitions.
 #include <gtest/gtest.h>
 
 #include "penstock/model/dropout.h"
@@ -9,7 +9,7 @@
 namespace penstock::test {
 namespace {
 
-/// Attention with two heads as one opaque module: none of its products is a layer of its own.
+/// Attention with two heads as one opaque module, whose products are not layers.
 struct AttentionImpl : torch::nn::Module {
   torch::nn::Linear qkv{register_module("qkv", torch::nn::Linear(8, 24))};
   torch::nn::Linear out{register_module("out", torch::nn::Linear(8, 8))};
@@ -21,14 +21,14 @@ struct AttentionImpl : torch::nn::Module {
 };
 TORCH_MODULE(Attention);
 
-/// One matrix that is used twice in one forward.
+/// A module that uses one matrix twice in its forward.
 struct TwiceImpl : torch::nn::Module {
   torch::Tensor weight = register_parameter("weight", torch::randn({8, 8}) / 3);
   torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(x.matmul(weight)).matmul(weight.t()); }
 };
 TORCH_MODULE(Twice);
 
-/// Layers of all kinds, in two halves: images through convolutions, then as sequences of five instructions of eight numbers.
+/// Layers of all kinds: images through convolutions, then as sequences of five rows of eight numbers.
 struct Mixed : Cell {
   Layer conv = add("conv", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 8, 3).padding(1).stride(2)); });
   Layer batch_norm = add("batch_norm", [] { return torch::nn::BatchNorm2d(8); });
@@ -53,8 +53,8 @@ struct Mixed : Cell {
   }
 };
 
-/// Instructions through an embedding: nothing goes back to what comes in.
-struct Instructions : Cell {
+/// Word numbers through an embedding, which has no input gradient.
+struct Embedded : Cell {
   Layer embedding =
       add("embedding", [] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).padding_idx(0)); });
   Layer dropout = add("dropout", [] { return Dropout(0.3); });
@@ -63,7 +63,7 @@ struct Instructions : Cell {
   Value forward(Value x) override { return head(flatten(relu(mix(dropout(embedding(x)))), 1)); }
 };
 
-/// A layer that is more than the Linear it is made from.
+/// A class derived from Linear that computes something else.
 struct ScaledLinearImpl : torch::nn::LinearImpl {
   using LinearImpl::LinearImpl;
   torch::Tensor forward(const torch::Tensor& x) { return 2 * torch::nn::LinearImpl::forward(x); }
@@ -117,7 +117,7 @@ torch::Tensor images() {
   torch::manual_seed(1);
   return torch::randn({11, 2, 6, 6});
 }
-torch::Tensor instructions() {
+torch::Tensor word_numbers() {
   torch::manual_seed(2);
   return torch::randint(0, 11, {11, 3}, torch::kInt64);
 }
@@ -143,11 +143,13 @@ void expect_split_equals_whole(const torch::Tensor& inputs, int most_stages) {
     }
 }
 
-TEST(SplitBackward, EqualsTheWholeForLayersOfAllKinds) { expect_split_equals_whole<Mixed>(images(), 3); }
+TEST(SplitBackward, equals_the_whole_for_layers_of_all_kinds) { expect_split_equals_whole<Mixed>(images(), 3); }
 
-TEST(SplitBackward, EqualsTheWholeForWordsAndDropout) { expect_split_equals_whole<Instructions>(instructions(), 3); }
+TEST(SplitBackward, equals_the_whole_for_embeddings_and_dropout) {
+  expect_split_equals_whole<Embedded>(word_numbers(), 3);
+}
 
-/// The same training by torch alone: the network run standalone, autograd, its micro-batches one after the other.
+/// The same training by torch alone: the standalone network, autograd, one micro-batch after the other.
 template <class Network>
 std::map<std::string, torch::Tensor> train_plainly(const torch::Tensor& inputs, int micro_batches) {
   Network network;
@@ -187,22 +189,22 @@ void expect_autograds_gradients(const torch::Tensor& inputs) {
   }
 }
 
-TEST(SplitBackward, GivesAutogradsGradients) {
+TEST(SplitBackward, has_the_gradients_of_autograd) {
   expect_autograds_gradients<Mixed>(images());
   torch::manual_seed(4);
   expect_autograds_gradients<Odd>(torch::randn({11, 8}));
-  struct SureInstructions : Instructions {
+  struct SureInstructions : Embedded {
     Value forward(Value x) override { return head(flatten(relu(mix(embedding(x))), 1)); }
   };
-  expect_autograds_gradients<SureInstructions>(instructions());
+  expect_autograds_gradients<SureInstructions>(word_numbers());
 }
 
-TEST(SplitBackward, EqualsTheWholeForOddLayers) {
+TEST(SplitBackward, equals_the_whole_for_unusual_layers) {
   torch::manual_seed(4);
   expect_split_equals_whole<Odd>(torch::randn({11, 8}), 2);
 }
 
-TEST(SplitBackward, FusedIsTheSameForAllSchedulesAndCuts) {
+TEST(SplitBackward, fused_is_the_same_for_all_schedules_and_partitions) {
   for (int m : {1, 3, 4}) {
     PipelineOptions options = options_of("gpipe", m);
     options.weight_gradients = WeightGradients::fused;
@@ -215,7 +217,7 @@ TEST(SplitBackward, FusedIsTheSameForAllSchedulesAndCuts) {
   }
 }
 
-TEST(SplitBackward, FusedEqualsStreamUpToRounding) {
+TEST(SplitBackward, fused_equals_stream_up_to_rounding) {
   const Outcome stream = train<Mixed>(2, options_of("1f1b", 4), images());
   PipelineOptions options = options_of("1f1b", 4);
   options.weight_gradients = WeightGradients::fused;
@@ -224,7 +226,7 @@ TEST(SplitBackward, FusedEqualsStreamUpToRounding) {
     EXPECT_TRUE(torch::allclose(value, fused.state.at(name), 1e-4, 1e-5)) << name;
 }
 
-TEST(SplitBackward, FusedUnderALimitHoldsNoMoreThanThat) {
+TEST(SplitBackward, fused_under_a_memory_limit_keeps_the_limit) {
   World world({.stages = 2});
   Mixed network;
   PipelineOptions options = options_of("1f1b", 6);
@@ -239,8 +241,8 @@ TEST(SplitBackward, FusedUnderALimitHoldsNoMoreThanThat) {
   }
 }
 
-/// Frozen weights, and a layer that a gradient never reaches, are no trouble.
-TEST(SplitBackward, WithPartsThatDoNotTrain) {
+/// Frozen weights, and a layer that no gradient reaches.
+TEST(SplitBackward, works_with_frozen_weights) {
   struct PartlyFrozen : Cell {
     Layer a = add("a", [] {
       torch::nn::Linear frozen(8, 8);

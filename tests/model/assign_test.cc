@@ -13,7 +13,7 @@ namespace {
 
 using Numbers = std::vector<int>;
 
-/// Layers whose name starts with "p" have parameters; nobody may ask for a partition.
+/// Layers whose names start with "p" have parameters; the partitioner must not be called.
 const StageAdvice advice{
     .parameters = [](const Node& node) { return node.name.starts_with("p") ? 5 : 0; },
     .partition = [](const Graph&) -> std::vector<StageId> { throw std::logic_error("asked for a partition"); }};
@@ -32,7 +32,7 @@ TEST(AssignStages, as_annotated) {
   EXPECT_EQ(stages_of(g.done({c}), 3), (Numbers{0, 0, 2}));
 }
 
-TEST(AssignStages, what_has_no_parameters_follows_its_latest_input) {
+TEST(AssignStages, nodes_without_parameters_follow_their_latest_input) {
   HandMadeGraph g;
   const auto flat = g.function("flatten", {network_input});
   const auto a = g.layer("pa", {flat}, 0);
@@ -53,14 +53,14 @@ TEST(AssignStages, inputs_of_the_network_count_as_stage_0) {
   EXPECT_EQ(stages_of(g.done({b}), 2), (Numbers{1, 0, 1}));
 }
 
-TEST(AssignStages, functions_can_be_annotated_through_their_Cell) {
+TEST(AssignStages, functions_can_be_annotated_through_their_cell) {
   HandMadeGraph g;
   const auto a = g.layer("pa", {network_input}, 0);
   const auto b = g.function("gelu", {a}, 1);
   EXPECT_EQ(stages_of(g.done({b}), 2), (Numbers{0, 1}));
 }
 
-TEST(AssignStages, one_layer_without_a_stage_among_others) {
+TEST(AssignStages, refuses_one_layer_without_a_stage) {
   HandMadeGraph g;
   const auto a = g.layer("pa", {network_input}, 1);
   const auto b = g.layer("pb", {a});
@@ -68,7 +68,7 @@ TEST(AssignStages, one_layer_without_a_stage_among_others) {
             "layer 'pb' has parameters but no pipeline_stage, while 'pa' has 1: give 'pb' a stage too");
 }
 
-TEST(AssignStages, outside_the_pipeline) {
+TEST(AssignStages, refuses_a_stage_outside_the_pipeline) {
   for (const int stage : {-1, 2, 7}) {
     HandMadeGraph g;
     const auto graph = g.done({g.layer("pa", {network_input}, stage)});
@@ -77,7 +77,7 @@ TEST(AssignStages, outside_the_pipeline) {
   }
 }
 
-TEST(AssignStages, against_the_data_flow) {
+TEST(AssignStages, refuses_stages_against_the_data_flow) {
   HandMadeGraph g;
   const auto a = g.layer("pa", {network_input}, 2);
   const auto between = g.function("relu", {a});
@@ -86,7 +86,7 @@ TEST(AssignStages, against_the_data_flow) {
             "layer 'pb' on stage 1 needs 'relu' on stage 2: stages must not decrease along the data flow");
 }
 
-TEST(AssignStages, against_the_data_flow_names_the_input_that_is_too_late) {
+TEST(AssignStages, names_the_input_on_a_later_stage) {
   HandMadeGraph g;
   const auto a = g.layer("pa", {network_input}, 0);
   const auto late = g.layer("pb", {a}, 2);
@@ -95,7 +95,7 @@ TEST(AssignStages, against_the_data_flow_names_the_input_that_is_too_late) {
             "function 'add' on stage 1 needs 'pb' on stage 2: stages must not decrease along the data flow");
 }
 
-TEST(AssignStages, without_annotations_the_partitioner_is_asked) {
+TEST(AssignStages, without_annotations_the_partitioner_chooses) {
   HandMadeGraph g;
   const auto a = g.layer("pa", {network_input});
   const auto graph = g.done({g.layer("pb", {a})});
@@ -104,7 +104,7 @@ TEST(AssignStages, without_annotations_the_partitioner_is_asked) {
   EXPECT_EQ(numbers(assign_stages(graph, 2, partitioner)), (Numbers{1, 1}));
 }
 
-TEST(AssignStages, a_pipeline_has_stages) {
+TEST(AssignStages, refuses_zero_stages) {
   HandMadeGraph g;
   EXPECT_EQ(refusal(g.done({g.layer("pa", {network_input}, 0)}), 0), "a pipeline has at least one stage, not 0");
 }

@@ -1,4 +1,4 @@
-// A network and a loss that need no targets.
+// A network and a loss without targets.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 
 namespace penstock::test {
 
-/// Gives what it got next to what it makes of it, for a loss without targets.
+/// Returns its input and the reconstruction, for a loss without targets.
 struct AutoEncoder : Cell {
   Layer encode = add("encode", [] { return torch::nn::Linear(6, 3); });
   Layer decode = add("decode", [] { return torch::nn::Linear(3, 6); });

@@ -1,4 +1,4 @@
-// Every function on values gives what torch gives, standalone and as a node of a graph.
+// Every function on values gives torch's result, standalone and as a node of a graph.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -115,7 +115,7 @@ TEST(Functions, gradients_flow) {
   }
 }
 
-TEST(Functions, gather_takes_rows_by_number) {
+TEST(Functions, gather_selects_rows) {
   const torch::Tensor table = torch::randn({5, 3}), rows = torch::tensor({{4, 0}, {1, 1}}, torch::kInt32);
   const torch::Tensor taken = gather(Value(table), Value(rows)).tensor();
   EXPECT_EQ(taken.sizes(), (std::vector<std::int64_t>{2, 2, 3}));
@@ -123,7 +123,7 @@ TEST(Functions, gather_takes_rows_by_number) {
   EXPECT_TRUE(gather(Value(table), Value(torch::tensor({2})), -1).tensor().equal(table.narrow(1, 2, 1)));
 }
 
-TEST(Functions, squeeze_takes_away_a_dimension_of_size_1_alone) {
+TEST(Functions, squeeze_removes_only_dimensions_of_size_1) {
   EXPECT_EQ(squeeze(Value(torch::zeros({2, 1, 3})), 1).tensor().sizes(), (std::vector<std::int64_t>{2, 3}));
   EXPECT_THROW(squeeze(Value(torch::zeros({2, 2})), 1), ScheduleError);
 }

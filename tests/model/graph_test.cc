@@ -1,4 +1,4 @@
-// A network as the list of its calls: names, stages, several values, and what forward may not do.
+// Tracing: names, stages, several values, and errors of forward.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -21,7 +21,7 @@ std::vector<std::string> names(const Graph& graph) {
 
 using Names = std::vector<std::string>;
 
-/// A Cell from one function of it: `make` adds layers, what it returns is forward.
+/// A Cell from a function: `make` adds layers and returns forward.
 class Written : public Cell {
  public:
   using Cell::add;
@@ -92,11 +92,11 @@ TEST(NestedCells, full_names) {
   EXPECT_EQ(graph.nodes[3].layer_path, "head.fc");
 }
 
-TEST(NestedCells, inherit_the_stage_of_the_Cell_around_them) {
+TEST(NestedCells, inherit_the_stage_of_the_enclosing_cell) {
   Nested network;
   network.body.pipeline_stage = 0;
   network.head.pipeline_stage = 1;
-  network.head.fc.pipeline_stage = 1;  // says the same
+  network.head.fc.pipeline_stage = 1;  // the same stage
   const Graph graph = trace_graph(network);
   EXPECT_EQ(graph.nodes[0].stage, std::nullopt);  // flatten, between the Cells
   EXPECT_EQ(graph.nodes[1].stage, 0);
@@ -104,7 +104,7 @@ TEST(NestedCells, inherit_the_stage_of_the_Cell_around_them) {
   EXPECT_EQ(graph.nodes[4].stage, 1);  // a function belongs to the Cell that calls it
 }
 
-TEST(NestedCells, a_Cell_of_functions_alone_has_a_stage) {
+TEST(NestedCells, a_cell_with_only_functions_has_a_stage) {
   struct Activation : Cell {
     Value forward(Value x) override { return relu(x); }
   } activation;
@@ -132,7 +132,7 @@ TEST(NestedCells, contradictions_name_both) {
             "Cell 'body' has pipeline_stage 1, but the network around it has 2: remove one of the two");
 }
 
-TEST(NestedCells, a_contradiction_deep_inside_names_the_Cell_that_said_it) {
+TEST(NestedCells, a_contradiction_names_the_annotated_cell) {
   Nested inner;
   Written network;
   network.add("encoder", inner);
@@ -144,7 +144,7 @@ TEST(NestedCells, a_contradiction_deep_inside_names_the_Cell_that_said_it) {
       "layer 'encoder.head.fc' has pipeline_stage 3, but the Cell 'encoder' around it has 1: remove one of the two");
 }
 
-TEST(NestedCells, a_Cell_stands_in_one_place) {
+TEST(NestedCells, a_cell_is_added_only_once) {
   Written network;
   Block block;
   network.add("a", block);
@@ -192,7 +192,7 @@ TEST(Cells, one_or_many_values) {
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(nothing); }), "overrides neither"));
 }
 
-TEST(Cells, what_a_network_must_return) {
+TEST(Cells, networks_return_at_least_one_dependent_value) {
   Written network;
   network.body = [](Values) -> Values { return {}; };
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(network); }), "returns nothing"));
@@ -200,7 +200,7 @@ TEST(Cells, what_a_network_must_return) {
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(network); }), "does not depend on its input"));
 }
 
-TEST(Cells, a_layer_of_a_Cell_that_was_never_added) {
+TEST(Cells, refuses_a_layer_of_a_cell_that_was_not_added) {
   Block stranger;
   Written network;
   network.body = [&](Values x) -> Values { return {stranger(x[0])}; };
@@ -208,7 +208,7 @@ TEST(Cells, a_layer_of_a_Cell_that_was_never_added) {
       says(error_text<ScheduleError>([&] { trace_graph(network); }), "layer 'fc'", "never added", "add(name, cell)"));
 }
 
-/// What forward does with the value that the layer "encoder.fc" made.
+/// The error of a network whose forward calls `look` with the output of the layer "encoder.fc".
 std::string refusal(const std::function<void(const Value&)>& look) {
   Block encoder;
   Written network;
@@ -221,9 +221,9 @@ std::string refusal(const std::function<void(const Value&)>& look) {
   return error_text<ScheduleError>([&] { trace_graph(network); });
 }
 
-TEST(SymbolicValues, have_no_contents_and_say_where_they_come_from) {
+TEST(SymbolicValues, have_no_contents) {
   const std::string expected =
-      "forward looks at the contents of 'encoder.fc', which has none while the network is traced: put the code that "
+      "forward reads the contents of 'encoder.fc', which has none while the network is traced: put the code that "
       "needs them into penstock::apply(name, function, {values})";
   EXPECT_TRUE(says(refusal([](const Value& v) { static_cast<void>(v.size(0)); }), "the shape of 'encoder.fc'",
                    "PipelineOptions::sample", "penstock::apply"));
@@ -239,7 +239,7 @@ TEST(SymbolicValues, do_not_mix_with_tensors) {
   EXPECT_TRUE(says(text, "'add'", "'encoder.fc'", "a real tensor", "penstock::apply")) << text;
 }
 
-TEST(SymbolicValues, of_the_network_s_input) {
+TEST(SymbolicValues, are_named_after_the_network_s_input) {
   Written network;
   network.body = [](Values x) -> Values { return x[1].size(0) > 1 ? x : Values{x[0]}; };
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { trace_graph(network, 2); }), "'input 1'"));
@@ -281,12 +281,12 @@ struct Forgetful : Cell {
   Layer owner = add("home", [] { return torch::nn::Linear(2, 2); });
   Forgetful() {
     add("part", part);
-    part.used.tie("weight", owner, "weight");  // so owner is used, though never called
+    part.used.tie("weight", owner, "weight");  // so that owner is used, although it is not called
   }
   Value forward(Value x) override { return part(x); }
 };
 
-TEST(Layers, that_forward_never_calls_are_named) {
+TEST(Layers, not_called_by_forward_are_listed) {
   Forgetful network;
   Graph graph = trace_graph(network);
   EXPECT_EQ(graph.uncalled, std::vector<std::string>{"part.spare"});
@@ -303,11 +303,11 @@ TEST(RealValues, have_contents) {
   EXPECT_FALSE(Value(torch::tensor({0.0F})) ? true : false);
 }
 
-TEST(Apply, counts_what_the_function_returns) {
+TEST(Apply, checks_the_number_of_results) {
   const auto split_in_three = [](const Tensors& x) { return x[0].chunk(3); };
   EXPECT_EQ(apply("split", split_in_three, {torch::arange(6)}, 3).size(), 3U);
   EXPECT_EQ(error_text<ScheduleError>([&] { apply("split", split_in_three, {torch::arange(6)}, 2); }),
-            "'split' returned 3 values, but says that it returns 2");
+            "'split' returned 3 values, but is declared to return 2");
 }
 
 }  // namespace

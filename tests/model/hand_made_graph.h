@@ -1,4 +1,4 @@
-// Graphs put together by hand: what the rules about stages look at, without a network.
+// Hand-made graphs, for testing the rules about stages without a network.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline const ValueRef second_input{-1, 1};
 
 class HandMadeGraph {
  public:
-  /// Its value is its first output.
+  /// Returns the node's first output.
   ValueRef layer(const std::string& name, std::vector<ValueRef> inputs, std::optional<int> stage = {}) {
     Node node;
     auto record = std::make_shared<LayerRecord>();

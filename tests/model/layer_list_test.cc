@@ -1,4 +1,4 @@
-// A network of torch's own, run by names; and every way in which a sequence of names can go wrong.
+// A torch module executed by the names of its submodules, and the errors of sequences.
 #include "penstock/model/layer_list.h"
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace penstock::test {
 namespace {
 
-/// A kind of module that is not torch's.
+/// A module class that is not torch's.
 struct BlockImpl : torch::nn::Cloneable<BlockImpl> {
   BlockImpl() { reset(); }
   void reset() override {
@@ -67,7 +67,7 @@ std::string refusal(const ExecutionSequence& sequence) {
 
 const ExecutionSequence whole{{flat, "front"}, "in", "relu", "body", "list.0", "list.1", "out"};
 
-TEST(LayerList, runs_the_names_in_their_order_on_the_module_s_values) {
+TEST(LayerList, equals_the_module_in_the_order_of_the_names) {
   Network module;
   const auto network = layer_list(module, whole);
   EXPECT_EQ(names(*network), (Names{"in.front", "in", "relu", "body", "list.0", "list.1", "out"}));
@@ -88,7 +88,7 @@ TEST(LayerList, names_reach_into_submodules) {
   EXPECT_EQ(network->named_parameters().size(), module->named_parameters().size());
 }
 
-TEST(LayerList, without_a_sequence_in_the_order_of_registration_with_containers_unrolled) {
+TEST(LayerList, without_a_sequence_unrolls_containers_in_order) {
   Network module;
   const auto network = layer_list(module);
   EXPECT_EQ(names(*network), (Names{"in", "relu", "body.block", "body.mix", "list.0", "list.1", "out"}));
@@ -96,7 +96,7 @@ TEST(LayerList, without_a_sequence_in_the_order_of_registration_with_containers_
   EXPECT_TRUE(torch::equal(run(*network, x), module->forward(x)));
 }
 
-TEST(LayerList, takes_a_sequential_and_kinds_that_torch_does_not_know) {
+TEST(LayerList, accepts_a_sequential_and_custom_module_classes) {
   torch::nn::Sequential modules(torch::nn::Linear(4, 6), Block());
   const torch::Tensor x = torch::randn({5, 4});
   EXPECT_TRUE(torch::equal(run(*layer_list(modules), x), modules->forward(x)));
@@ -112,7 +112,7 @@ TEST(LayerList, takes_a_sequential_and_kinds_that_torch_does_not_know) {
                    "layer_list<Kind>"));
 }
 
-TEST(LayerList, is_a_copy_that_trains_what_the_module_trains) {
+TEST(LayerList, is_a_copy_with_the_module_s_requires_grad) {
   Network module;
   module->in->weight.requires_grad_(false);
   const auto network = layer_list(module, whole);
@@ -129,9 +129,9 @@ TEST(LayerList, is_a_copy_that_trains_what_the_module_trains) {
     EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "in.weight") << item.key();
 }
 
-// The traps.
+// Corner cases.
 
-TEST(LayerList, a_name_twice_is_one_layer_called_twice) {
+TEST(LayerList, a_repeated_name_is_one_layer) {
   torch::nn::Sequential module;
   module->push_back("a", torch::nn::Linear(4, 4));
   module->push_back("bend", torch::nn::Tanh());
@@ -143,7 +143,7 @@ TEST(LayerList, a_name_twice_is_one_layer_called_twice) {
   EXPECT_TRUE(torch::equal(run(*network, x), a.forward(torch::tanh(a.forward(x)))));
 }
 
-TEST(LayerList, one_module_under_two_names_is_one_layer_too) {
+TEST(LayerList, one_module_under_two_names_is_one_layer) {
   torch::nn::Linear shared(4, 4);
   torch::nn::Sequential module(shared, torch::nn::Tanh(), shared);
   const auto network = layer_list(module, {"0", "1", "2"});
@@ -151,18 +151,18 @@ TEST(LayerList, one_module_under_two_names_is_one_layer_too) {
   EXPECT_EQ(network->named_parameters().size(), 2U);
 }
 
-TEST(LayerList, functions_at_both_sides_of_a_name_run_both_in_order) {
+TEST(LayerList, functions_behind_and_in_front_run_in_order) {
   torch::nn::Sequential module;
   module->push_back("a", torch::nn::Identity());
   module->push_back("b", torch::nn::Identity());
-  // (x*2 + 1) through a, *2, and then in front of b +1.
+  // a(x*2 + 1), then *2, then +1 in front of b.
   const auto network = layer_list(
       module, {{twice, "front"}, {plus_one, "front"}, "a", {plus_one, "front"}, {twice, "behind"}, "b", {twice}});
   EXPECT_EQ(names(*network), (Names{"a.front", "a.front_2", "a", "a.behind", "b.front", "b", "b.behind"}));
   EXPECT_EQ(run(*network, torch::tensor({3.0})).item<double>(), (((3 * 2 + 1) * 2) + 1) * 2);
 }
 
-TEST(LayerList, functions_go_to_the_stage_of_the_name_that_they_belong_to) {
+TEST(LayerList, functions_run_on_the_stage_of_their_name) {
   torch::nn::Sequential module;
   for (const char* name : {"a", "b", "c"}) module->push_back(name, torch::nn::Linear(2, 2));
   const auto network =
@@ -192,7 +192,7 @@ TEST(LayerList, functions_of_several_values) {
                    "'a.behind' takes 2 values, but 'a' gives 1 value"));
 }
 
-TEST(LayerList, values_that_a_module_cannot_take) {
+TEST(LayerList, refuses_a_wrong_number_of_values) {
   struct Recurrent : torch::nn::Module {
     torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(4, 4));
     torch::nn::Linear out = register_module("out", torch::nn::Linear(4, 2));
@@ -208,13 +208,13 @@ TEST(LayerList, values_that_a_module_cannot_take) {
       torch::equal(run(*layer_list(module, {"lstm", output, "out"}), x), module->out(std::get<0>(module->lstm(x)))));
 }
 
-TEST(LayerList, places_that_cannot_be) {
+TEST(LayerList, refuses_invalid_places) {
   EXPECT_TRUE(says(refusal({{flat, "before"}, "in"}), "'before'", "\"front\"", "\"behind\""));
   EXPECT_TRUE(says(refusal({{flat, "behind"}, "in"}), "begins with a function", "give it the place \"front\""));
   EXPECT_TRUE(says(refusal({"in", {flat, "front"}}), "\"front\" ends the sequence", "give it the place \"behind\""));
 }
 
-TEST(LayerList, names_that_cannot_be) {
+TEST(LayerList, refuses_invalid_names) {
   EXPECT_EQ(refusal({"in", "rely"}),
             "the sequence names 'rely', but no submodule is called that: did you mean 'relu'?");
   EXPECT_TRUE(says(refusal({"in", "body.mux"}), "'body.mix'"));
@@ -225,7 +225,7 @@ TEST(LayerList, names_that_cannot_be) {
             "the sequence names 'body' and 'body.mix', which is inside it: name one of the two");
 }
 
-TEST(LayerList, markers_that_cannot_be) {
+TEST(LayerList, refuses_invalid_boundaries) {
   EXPECT_TRUE(says(refusal({boundary_here, "in", "out"}), "before the first name"));
   EXPECT_TRUE(says(refusal({"in", boundary_here, boundary_here, "out"}), "behind another one"));
   EXPECT_TRUE(says(refusal({"in", "out", boundary_here}), "ends with boundary_here"));
@@ -233,7 +233,7 @@ TEST(LayerList, markers_that_cannot_be) {
       says(refusal({"list.0", boundary_here, "out", "list.0"}), "'list.0' is called on stage 0 and on stage 1"));
 }
 
-TEST(LayerList, a_parameter_of_two_parts_is_tied) {
+TEST(LayerList, a_shared_parameter_is_tied) {
   struct Tied : torch::nn::Module {
     Tied() { decode->weight = encode->weight; }
     torch::nn::Linear encode = register_module("encode", torch::nn::Linear(4, 4));
@@ -253,7 +253,7 @@ TEST(LayerList, a_parameter_of_two_parts_is_tied) {
   EXPECT_TRUE(torch::allclose(pipeline.state().at("encode.weight"), expected, 1e-5, 1e-6));
 }
 
-TEST(LayerList, a_module_that_cannot_be_copied) {
+TEST(LayerList, refuses_a_module_without_clone) {
   struct Plain : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) { return x; }
   };
@@ -265,7 +265,7 @@ TEST(LayerList, a_module_that_cannot_be_copied) {
                    "torch::nn::Cloneable"));
 }
 
-TEST(LayerList, leaves_out_what_is_not_named_with_a_warning) {
+TEST(LayerList, warns_about_parameters_that_are_not_named) {
   testing::internal::CaptureStderr();
   layer_list(Network(), {"in", "relu", "list.1", "out"});
   const std::string told = testing::internal::GetCapturedStderr();
@@ -273,7 +273,7 @@ TEST(LayerList, leaves_out_what_is_not_named_with_a_warning) {
       << told;
 }
 
-/// Counts how many of it there are.
+/// Counts its instances.
 struct HeavyImpl : torch::nn::Module {
   explicit HeavyImpl(int size) : weight(register_parameter("weight", torch::randn({size, size}))) { ++alive; }
   ~HeavyImpl() override { --alive; }
@@ -282,7 +282,7 @@ struct HeavyImpl : torch::nn::Module {
   static inline std::atomic<int> alive{0};
 };
 
-TEST(LayerListOfFactories, BuildsWhatItsRanksNeed) {
+TEST(LayerListOfFactories, builds_only_the_layers_of_its_ranks) {
   const auto heavy = [] { return std::make_shared<HeavyImpl>(6); };
   const auto network = layer_list({{"body.first", heavy},
                                    {[](auto x) { return torch::tanh(x); }, "behind"},
@@ -310,7 +310,7 @@ TEST(LayerListOfFactories, BuildsWhatItsRanksNeed) {
   EXPECT_TRUE(written(x).tensor().equal(pipeline.infer(x).output()));
 }
 
-TEST(LayerListOfFactories, RefusesWhatHasNoFactory) {
+TEST(LayerListOfFactories, refuses_names_without_a_factory) {
   const auto linear = [] { return torch::nn::Linear(6, 6); };
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { layer_list({{"a", linear}, "aa"}); }), "'aa'", "did you mean 'a'"));
   EXPECT_TRUE(says(error_text<ScheduleError>([&] {

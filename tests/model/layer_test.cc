@@ -1,4 +1,4 @@
-// Layers: where their first weights come from, how modules of any shape are called, and how values are handed over.
+// Layers: initial weights, calls of modules with several inputs and outputs, and sharing and copying of parameters.
 #include <cmath>
 #include <set>
 #include <stdexcept>
@@ -32,7 +32,7 @@ TEST(BuildLayer, weights_come_from_seed_and_name_alone) {
   EXPECT_FALSE(torch::equal(once, weight(build_layer(linear(8, 8), {.seed = 5, .layer = "encoder.fd"}))));
 }
 
-TEST(BuildLayer, near_seeds_and_names_give_unrelated_weights) {
+TEST(BuildLayer, similar_seeds_and_names_give_unrelated_weights) {
   std::set<float> seen;
   for (std::uint64_t seed = 0; seed < 8; ++seed)
     for (int layer = 0; layer < 8; ++layer)
@@ -40,9 +40,9 @@ TEST(BuildLayer, near_seeds_and_names_give_unrelated_weights) {
   EXPECT_EQ(seen.size(), 64U);
 }
 
-TEST(BuildLayer, leaves_the_default_generator_as_it_was) {
+TEST(BuildLayer, restores_the_default_generator) {
   torch::manual_seed(3);
-  torch::randn({3});  // an odd number: the generator keeps half a pair for the next call
+  torch::randn({3});  // an odd number, so that the generator caches the second number of a pair
   const torch::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
   build_layer(linear(8, 8), {.seed = 5, .layer = "fc"});
   EXPECT_TRUE(torch::equal(before, at::detail::getDefaultCPUGenerator().get_state()));
@@ -55,11 +55,11 @@ TEST(BuildLayer, leaves_the_default_generator_as_it_was) {
   EXPECT_EQ(error_text<std::runtime_error>([&] { build_layer(failing, {.seed = 5, .layer = "fc"}); }),
             "no weights today");
   EXPECT_TRUE(torch::equal(before, at::detail::getDefaultCPUGenerator().get_state()));
-  // And the lock is free again.
+  // The lock is free again.
   EXPECT_NO_THROW(build_layer(linear(1, 1), {.seed = 5, .layer = "fc"}));
 }
 
-TEST(ShareValues, two_modules_one_set_of_values_two_gradients) {
+TEST(ShareValues, shares_memory_but_not_gradients) {
   const BuiltLayer owner = build_layer(linear(3, 2), {.seed = 1, .layer = "a"});
   const BuiltLayer other = build_layer(linear(3, 2), {.seed = 2, .layer = "a"});
   share_values(*other.module, *owner.module);
@@ -73,7 +73,7 @@ TEST(ShareValues, two_modules_one_set_of_values_two_gradients) {
   EXPECT_FALSE(weight(owner).grad().defined());
 }
 
-TEST(ShareValues, buffers_too) {
+TEST(ShareValues, shares_buffers) {
   const auto norm = layer_factory([] { return torch::nn::BatchNorm1d(4); });
   const BuiltLayer owner = build_layer(norm, {}), other = build_layer(norm, {});
   share_values(*other.module, *owner.module);
@@ -108,7 +108,7 @@ TEST(ShareValues, refuses_modules_that_differ) {
   EXPECT_TRUE(says(refusal(renamed, embedding), "'weight' of shape [1]", "[1, 1, 1]"));
 }
 
-TEST(CopyValues, values_and_what_is_trained_but_no_memory) {
+TEST(CopyValues, copies_values_and_requires_grad) {
   const BuiltLayer from = build_layer(linear(3, 2), {.seed = 1, .layer = "a"});
   const BuiltLayer to = build_layer(linear(3, 2), {.seed = 2, .layer = "a"});
   weight(from).requires_grad_(false);
@@ -134,7 +134,7 @@ TEST(Annotations, are_shared_by_copies_of_a_layer_and_copied_between_layers) {
   EXPECT_EQ(network.b.pipeline_stage.value(), 1);
   EXPECT_EQ(trace_graph(network).nodes[1].stage, 1);
 
-  copy = network.b;  // another handle now, and "a" is what it was
+  copy = network.b;  // now a handle of "b"; "a" is unchanged
   copy.pipeline_stage = 2;
   EXPECT_EQ(network.b.pipeline_stage.value(), 2);
   EXPECT_EQ(network.a.pipeline_stage.value(), 0);
@@ -167,24 +167,24 @@ TEST(Standalone, equals_the_same_modules_of_torch) {
   plain = torch::nn::functional::linear(plain, p.at("last.weight"), p.at("last.bias"));
   EXPECT_TRUE(torch::equal(y, plain));
 
-  // Twins in different Cells start from different weights: the full name counts.
+  // Equal layers in different Cells have different initial weights: the full name counts.
   EXPECT_FALSE(torch::equal(p.at("one.fc.weight"), p.at("two.fc.weight")));
   EXPECT_TRUE(torch::equal(p.at("two.fc.weight"), weight(build_layer(linear(4, 4), {.layer = "two.fc"}))));
 }
 
-TEST(Standalone, weights_do_not_depend_on_who_builds_them_first) {
-  Blocks run, asked, other_seed;
+TEST(Standalone, weights_do_not_depend_on_the_order_of_building) {
+  Blocks run, not_run, other_seed;
   run(Value(torch::zeros({1, 4})));
-  const auto after_run = run.named_parameters(), after_asking = asked.named_parameters();
+  const auto after_run = run.named_parameters(), without_run = not_run.named_parameters();
   const auto other = other_seed.named_parameters(1);
   for (std::size_t i = 0; i < after_run.size(); ++i) {
-    EXPECT_EQ(after_run[i].first, after_asking[i].first);
-    EXPECT_TRUE(torch::equal(after_run[i].second, after_asking[i].second)) << after_run[i].first;
+    EXPECT_EQ(after_run[i].first, without_run[i].first);
+    EXPECT_TRUE(torch::equal(after_run[i].second, without_run[i].second)) << after_run[i].first;
     EXPECT_FALSE(torch::equal(after_run[i].second, other[i].second)) << after_run[i].first;
   }
 }
 
-TEST(Standalone, trains_and_a_pipeline_takes_over) {
+TEST(Standalone, a_pipeline_starts_from_its_values) {
   Blocks network;
   std::vector<torch::Tensor> parameters;
   for (auto& [name, value] : network.named_parameters()) parameters.push_back(value);
@@ -205,7 +205,7 @@ TEST(Standalone, trains_and_a_pipeline_takes_over) {
               torch::nn::functional::cross_entropy(network(Value(x)).tensor(), target).item<double>(), 1e-6);
 }
 
-/// Standalone and traced, the layer gives what torch's own module with the same values gives.
+/// Checks that the layer, standalone and traced, equals the torch module with the same parameters.
 template <class Make, class Plain>
 void expect_outputs(const Make& make, const Tensors& inputs, const Plain& plain) {
   struct Network : Cell {
@@ -224,7 +224,7 @@ void expect_outputs(const Make& make, const Tensors& inputs, const Plain& plain)
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(outputs[i].tensor(), expected[i])) << i;
 }
 
-TEST(Modules, that_return_tuples_of_tuples_or_take_several_tensors) {
+TEST(Modules, with_nested_tuples_and_several_inputs) {
   const torch::Tensor sequence = torch::randn({5, 2, 3}), hidden = torch::randn({1, 2, 4});
   const auto gru = [] { return torch::nn::GRU(3, 4); };
   expect_outputs(gru, {sequence}, [&](auto& m) {
@@ -247,7 +247,7 @@ TEST(Modules, that_return_tuples_of_tuples_or_take_several_tensors) {
                  });
 }
 
-TEST(Modules, of_one_s_own_as_shared_pointers) {
+TEST(Modules, can_be_shared_pointers) {
   struct Twice : torch::nn::Module {
     torch::Tensor forward(const torch::Tensor& x) { return x * 2; }
   };
@@ -255,7 +255,7 @@ TEST(Modules, of_one_s_own_as_shared_pointers) {
   EXPECT_TRUE(torch::equal(layer.forward({torch::ones({2})})[0], torch::full({2}, 2.0F)));
 }
 
-TEST(Modules, say_how_many_tensors_they_take) {
+TEST(Modules, report_a_wrong_number_of_inputs) {
   const BuiltLayer layer = build_layer(linear(2, 2), {});
   const std::string text = error_text<ScheduleError>([&] { layer.forward({torch::ones({2}), torch::ones({2})}); });
   EXPECT_TRUE(says(text, "Linear", "does not take 2 tensors")) << text;

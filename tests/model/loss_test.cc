@@ -1,4 +1,4 @@
-// Losses as sum and weight: sum / weight is torch's mean, over any partitioned into micro-batches.
+// Losses as sum and weight: sum / weight equals torch's mean for any split into micro-batches.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -17,7 +17,7 @@ double mean(const Loss& loss, const torch::Tensor& output, const torch::Tensor& 
   return loss.sum(output, target).item<double>() / loss.weight(target);
 }
 
-/// The same from rows [0, partition) and [partition, n).
+/// The mean computed from two micro-batches, rows [0, partition) and [partition, n).
 double mean_of_two(const Loss& loss, const torch::Tensor& output, const torch::Tensor& target, std::int64_t partition) {
   double sum = 0, weight = 0;
   for (const auto& [begin, end] : {std::pair{std::int64_t{0}, partition}, std::pair{partition, output.size(0)}}) {
@@ -46,10 +46,10 @@ TEST(CrossEntropy, targets_of_minus_100_do_not_count) {
   EXPECT_EQ(cross_entropy.weight(target), 19);
   const double expected = F::cross_entropy(output, target).item<double>();
   EXPECT_NEAR(mean(cross_entropy, output, target), expected, 1e-6);
-  EXPECT_NEAR(mean_of_two(cross_entropy, output, target, 1), expected, 1e-6);  // one part without any weight
+  EXPECT_NEAR(mean_of_two(cross_entropy, output, target, 1), expected, 1e-6);  // the first part has weight 0
 }
 
-TEST(CrossEntropy, of_ignored_targets_alone_is_zero_and_so_is_its_gradient) {
+TEST(CrossEntropy, is_zero_if_all_targets_are_ignored) {
   const torch::Tensor output = torch::randn({3, 5}).requires_grad_(true);
   const torch::Tensor target = torch::full({3}, -100, torch::kInt64);
   EXPECT_EQ(cross_entropy.weight(target), 0);
@@ -82,12 +82,12 @@ TEST(SquaredError, equals_torch) {
   EXPECT_NEAR(mean_of_two(squared_error, output, target, 2), expected, 1e-6);
 }
 
-TEST(SquaredError, compares_like_with_like) {
+TEST(SquaredError, refuses_different_shapes) {
   const std::string text = error_text<ConfigError>([] { squared_error.sum(torch::randn({4, 1}), torch::randn({4})); });
   EXPECT_EQ(text, "squared_error compares an output of [4, 1] with a target of [4]: give them one shape");
 }
 
-TEST(MeanLoss, is_torch_s_mean_however_it_is_cut) {
+TEST(MeanLoss, equals_torch_s_mean_for_any_micro_batches) {
   torch::manual_seed(5);
   const torch::Tensor output = torch::randn({7, 3}, torch::requires_grad()), target = torch::randn({7, 3});
   const Loss loss =
@@ -103,7 +103,7 @@ TEST(MeanLoss, is_torch_s_mean_however_it_is_cut) {
   EXPECT_NEAR(alone.sum(std::vector<torch::Tensor>{output}, {}).item<double>(), 7 * output.mean().item<double>(), 1e-5);
 }
 
-TEST(MeanLoss, counts_as_it_is_told) {
+TEST(MeanLoss, uses_the_given_weight) {
   torch::manual_seed(6);
   const torch::Tensor output = torch::randn({6, 4}, torch::requires_grad());
   const torch::Tensor target = torch::tensor({1, -100, 3, 0, -100, -100}, torch::kInt64);
@@ -119,7 +119,7 @@ TEST(MeanLoss, counts_as_it_is_told) {
   EXPECT_FALSE(output.grad().isnan().any().item<bool>());
 }
 
-TEST(Losses, that_cannot_be_are_told) {
+TEST(Losses, are_checked) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
   const Loss vector = mean_loss("rows", [](const torch::Tensor& o, const torch::Tensor&) { return o.sum(1); });
   EXPECT_TRUE(says(error_text<ConfigError>([&] {

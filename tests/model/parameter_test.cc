@@ -1,4 +1,4 @@
-// Raw parameters as values, and ties, on the way from the network to its stages.
+// Raw parameters and ties in graphs and stages.
 #include "penstock/model/parameter.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ StagedGraph partition(Network& network, int stages) {
   return partition_graph(std::move(graph), std::move(stage_of_node), stages);
 }
 
-TEST(RawParameter, IsANodeForEachUseRightBeforeItsUser) {
+TEST(RawParameter, has_a_node_before_each_user) {
   Network network;
   std::vector<std::string> names;
   for (const Node& node : trace_graph(network).nodes) names.push_back(node.name);
@@ -47,13 +47,13 @@ TEST(RawParameter, IsANodeForEachUseRightBeforeItsUser) {
             (std::vector<std::string>{"embedding.table", "gather", "body", "head", "embedding.table_2", "matmul"}));
 }
 
-TEST(RawParameter, LivesOnTheStagesThatUseItAndDoesNotTravel) {
+TEST(RawParameter, is_held_by_the_stages_that_use_it_and_not_sent) {
   Network network;
   network.embedding.pipeline_stage = 0;
   network.body.pipeline_stage = 1;
   network.head.pipeline_stage = 2;
   const StagedGraph staged = partition(network, 3);
-  // gather's output goes to body; the table to nobody.
+  // The output of gather is sent to body; the table is not sent.
   ASSERT_EQ(staged.parts[0].sends.size(), 1u);
   for (const Port& port : staged.parts[0].sends)
     for (const ValueRef& value : port.values) EXPECT_EQ(staged.graph.name_of(value), "gather");
@@ -66,7 +66,7 @@ TEST(RawParameter, LivesOnTheStagesThatUseItAndDoesNotTravel) {
   EXPECT_FALSE(uses.are_on(StageId(1)));
 }
 
-TEST(RawParameter, IsNamedByItsPathAndTrainsStandalone) {
+TEST(RawParameter, is_named_by_its_path_and_trains_standalone) {
   Network network;
   const auto parameters = network.named_parameters(1);
   EXPECT_EQ(parameters.back().first, "embedding.table");
@@ -81,7 +81,7 @@ struct TwoHeads : Cell {
   Value forward(Value x) override { return second(first(x)); }
 };
 
-TEST(Ties, GiveTheHomeTheGradientOfBothUsesInAPlainLoop) {
+TEST(Ties, give_the_owner_the_gradient_of_all_uses_in_a_plain_loop) {
   TwoHeads network;
   const auto parameters = network.named_parameters(1);
   ASSERT_EQ(parameters.size(), 3u);  // second.weight is first.weight
@@ -92,7 +92,7 @@ TEST(Ties, GiveTheHomeTheGradientOfBothUsesInAPlainLoop) {
   EXPECT_TRUE(torch::allclose(parameters[0].second.grad(), w.grad()));
 }
 
-TEST(Ties, ToALayerOfAnotherNetworkAreRefused) {
+TEST(Ties, to_a_layer_of_another_network_are_refused) {
   TwoHeads other;
   Network network;
   network.head.tie("bias", other.first, "bias");
@@ -100,7 +100,7 @@ TEST(Ties, ToALayerOfAnotherNetworkAreRefused) {
             "layer 'first' is used by 'head.bias' but belongs to a Cell that was never added: call add(name, cell)");
 }
 
-TEST(Ties, OfTwoParametersOfOneLayerAreRefused) {
+TEST(Ties, of_two_parameters_of_one_layer_are_refused) {
   Network network;
   network.head.tie("weight", network.embedding.table);
   network.head.tie("bias", network.embedding.table);

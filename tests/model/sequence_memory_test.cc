@@ -9,7 +9,7 @@
 namespace penstock::test {
 namespace {
 
-TEST(SequenceMemory, is_none_unless_it_is_set) {
+TEST(SequenceMemory, is_null_unless_it_is_set) {
   EXPECT_EQ(SequenceMemory::current(), nullptr);
   SequenceMemory memory;
   {
@@ -24,7 +24,7 @@ TEST(SequenceMemory, is_none_unless_it_is_set) {
   EXPECT_EQ(SequenceMemory::current(), nullptr);
 }
 
-TEST(SequenceMemory, has_a_place_for_each_call_that_stays) {
+TEST(SequenceMemory, keeps_the_tensors_of_each_call) {
   SequenceMemory memory;
   RandomPlace place;
   const RandomPlaceGuard guard(place);
@@ -38,7 +38,7 @@ TEST(SequenceMemory, has_a_place_for_each_call_that_stays) {
   EXPECT_EQ(&memory.of_call(), &first);
 }
 
-TEST(SequenceMemory, belongs_to_the_calls_of_a_pipeline) {
+TEST(SequenceMemory, is_available_only_in_calls_of_a_pipeline) {
   SequenceMemory memory;
   EXPECT_TRUE(says(error_text<InternalError>([&] { memory.of_call(); }), "outside a pipeline's call"));
 }

@@ -16,7 +16,7 @@ std::vector<std::string> names(Cell& network) {
 
 using Names = std::vector<std::string>;
 
-TEST(FromSequential, names_values_and_results_are_torch_s) {
+TEST(FromSequential, names_values_and_results_equal_those_of_torch) {
   torch::nn::Sequential modules(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 2));
   const auto network = from_sequential(modules);
   EXPECT_EQ(names(*network), (Names{"0", "1", "2"}));
@@ -28,7 +28,7 @@ TEST(FromSequential, names_values_and_results_are_torch_s) {
   for (const auto& [name, value] : ours) EXPECT_TRUE(torch::equal(value, theirs[name])) << name;
 }
 
-TEST(FromSequential, given_names_are_kept) {
+TEST(FromSequential, uses_the_given_names) {
   torch::nn::Sequential modules;
   modules->push_back("in", torch::nn::Linear(4, 8));
   modules->push_back("activation", torch::nn::ReLU());
@@ -36,7 +36,7 @@ TEST(FromSequential, given_names_are_kept) {
   EXPECT_EQ(names(*from_sequential(modules)), (Names{"in", "activation", "out"}));
 }
 
-TEST(FromSequential, the_same_module_twice_is_one_layer) {
+TEST(FromSequential, a_repeated_module_is_one_layer) {
   torch::nn::Linear shared(4, 4);
   torch::nn::Sequential modules(shared, torch::nn::ReLU(), shared);
   const auto network = from_sequential(modules);
@@ -45,7 +45,7 @@ TEST(FromSequential, the_same_module_twice_is_one_layer) {
   const torch::Tensor x = torch::randn({3, 4});
   EXPECT_TRUE(torch::equal((*network)(Value(x)).tensor(), modules->forward(x)));
 
-  // And it trains as one: the gradient is the sum over both uses.
+  // It trains as one layer: the gradient is the sum over both uses.
   const torch::Tensor target = torch::randint(0, 4, {3}, torch::kInt64);
   World world({.stages = 1});
   Pipeline pipeline(world, modules, cross_entropy);
@@ -85,7 +85,7 @@ TEST(FromSequential, frozen_parameters_stay_frozen) {
     EXPECT_EQ(torch::equal(state.at(item.key()), item.value()), item.key() == "0.weight") << item.key();
 }
 
-TEST(FromSequential, an_empty_one_is_refused) {
+TEST(FromSequential, refuses_an_empty_sequential) {
   EXPECT_TRUE(
       says(error_text<ScheduleError>([] { from_sequential(torch::nn::Sequential()); }), "empty", "add a module"));
 }

@@ -1,4 +1,4 @@
-// What travels between stages, on graphs made by hand.
+// The values sent between stages, on hand-made graphs.
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
@@ -15,7 +15,7 @@ StagedGraph partition(const Graph& graph, const std::vector<int>& stage_of_node,
   return partition_graph(graph, ids, stages);
 }
 
-/// "0>1: a b | 0>2: a": every link with its values, as the senders have it.
+/// "0>1: a b | 0>2: a": every link with its values, from the sends.
 std::string links(const StagedGraph& staged) {
   std::string text;
   for (const StagePart& part : staged.parts)
@@ -37,7 +37,7 @@ std::string nodes(const StagedGraph& staged) {
   return text;
 }
 
-/// Every receive is somebody's send, of the same values in the same order, and the other way round.
+/// Checks that receives and sends correspond, with the same values in the same order.
 void expect_matched_ports(const StagedGraph& staged) {
   std::size_t sends = 0, receives = 0;
   for (const StagePart& consumer : staged.parts)
@@ -68,7 +68,7 @@ TEST(PartitionGraph, a_chain) {
   expect_matched_ports(staged);
 }
 
-TEST(PartitionGraph, a_skip_travels_from_producer_to_consumer) {
+TEST(PartitionGraph, a_skip_is_sent_from_producer_to_consumer) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a}), c = g.layer("c", {b});
   const auto sum = g.function("add", {c, a});
@@ -78,7 +78,7 @@ TEST(PartitionGraph, a_skip_travels_from_producer_to_consumer) {
   expect_matched_ports(staged);
 }
 
-TEST(PartitionGraph, several_values_on_one_link_each_once) {
+TEST(PartitionGraph, sends_each_value_once_per_link) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a});
   const auto first = g.function("mul", {b, a}), second = g.function("sub", {a, b});
@@ -87,7 +87,7 @@ TEST(PartitionGraph, several_values_on_one_link_each_once) {
   expect_matched_ports(staged);
 }
 
-TEST(PartitionGraph, every_output_of_the_network_gets_to_the_last_stage) {
+TEST(PartitionGraph, sends_every_output_to_the_last_stage) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a}), c = g.layer("c", {b});
   const StagedGraph staged = partition(g.done({c, a, network_input}), {0, 1, 2}, 3);
@@ -106,7 +106,7 @@ TEST(PartitionGraph, later_stages_read_inputs_of_the_network_themselves) {
   EXPECT_EQ(staged.parts[1].graph_inputs, (std::vector<int>{1}));
 }
 
-TEST(PartitionGraph, an_empty_stage_in_the_middle_hands_on_what_crosses_it) {
+TEST(PartitionGraph, an_empty_stage_passes_on_values_that_cross_it) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a});
   const auto sum = g.function("add", {b, a});
@@ -117,13 +117,13 @@ TEST(PartitionGraph, an_empty_stage_in_the_middle_hands_on_what_crosses_it) {
   EXPECT_TRUE(says(staged.warnings[0], "stage 1 of 3", "no layers")) << staged.warnings[0];
   expect_matched_ports(staged);
 
-  // What "add" got as (b, a), it still gets in that order.
+  // The inputs (b, a) of "add" keep their order.
   const Node& add = staged.graph.nodes[2];
   EXPECT_EQ(staged.graph.name_of(add.inputs[0]), "pass b through stage 1");
   EXPECT_EQ(staged.graph.name_of(add.inputs[1]), "pass a through stage 1");
 }
 
-TEST(PartitionGraph, empty_stages_at_the_beginning_hand_on_the_input) {
+TEST(PartitionGraph, empty_first_stages_pass_on_the_input) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input});
   const StagedGraph staged = partition(g.done({a}), {2}, 3);
@@ -135,7 +135,7 @@ TEST(PartitionGraph, empty_stages_at_the_beginning_hand_on_the_input) {
   expect_matched_ports(staged);
 }
 
-TEST(PartitionGraph, an_empty_stage_at_the_end_returns_what_the_network_returns) {
+TEST(PartitionGraph, an_empty_last_stage_returns_the_outputs) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input}), b = g.layer("b", {a});
   const StagedGraph staged = partition(g.done({b, a}), {0, 0}, 2);
@@ -147,7 +147,7 @@ TEST(PartitionGraph, an_empty_stage_at_the_end_returns_what_the_network_returns)
   expect_matched_ports(staged);
 }
 
-TEST(PartitionGraph, passing_changes_nothing) {
+TEST(PartitionGraph, passing_through_changes_nothing) {
   HandMadeGraph g;
   const auto a = g.layer("a", {network_input});
   const StagedGraph staged = partition(g.done({a}), {1}, 2);
@@ -157,10 +157,10 @@ TEST(PartitionGraph, passing_changes_nothing) {
   EXPECT_TRUE(torch::equal(x, y));
   y.backward(torch::full_like(y, 3));
   EXPECT_TRUE(torch::equal(x.grad(), torch::full_like(x, 3)));
-  EXPECT_FALSE(pass.function({torch::Tensor()}).at(0).defined());  // None stays None
+  EXPECT_FALSE(pass.function({torch::Tensor()}).at(0).defined());  // an undefined tensor stays undefined
 }
 
-TEST(PartitionGraph, a_cut_that_does_not_fit) {
+TEST(PartitionGraph, refuses_an_invalid_partition) {
   HandMadeGraph g;
   const auto a = g.layer("first", {network_input});
   const auto graph = g.done({g.layer("second", {a})});

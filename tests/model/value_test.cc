@@ -1,4 +1,4 @@
-// Ordinary attention code, written once: with tensors by itself, and traced into a pipeline.
+// Ordinary attention code, run standalone with tensors and traced into a pipeline.
 #include "penstock/model/value.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace penstock::test {
 namespace {
 
-/// Multi-head attention as one writes it with tensors: sizes asked for, heads split off, a mask made from sizes.
+/// Multi-head attention as written for tensors: it reads sizes, splits heads and makes a mask from sizes.
 struct Attention : Cell {
   static constexpr std::int64_t heads = 4;
   Layer in = add("in", [] { return torch::nn::Linear(16, 48); });
@@ -43,7 +43,7 @@ struct Classifier : Cell {
   }
 };
 
-TEST(Value, AttentionWithoutApplyIsTheSameAloneAndInAPipeline) {
+TEST(Value, attention_without_apply_equals_standalone_in_a_pipeline) {
   torch::manual_seed(3);
   const torch::Tensor tokens = torch::randint(11, {14, 5}), targets = torch::arange(14) % 3;
   Classifier network;
@@ -69,8 +69,8 @@ TEST(Value, AttentionWithoutApplyIsTheSameAloneAndInAPipeline) {
   EXPECT_NEAR(plain, losses[0], 1e-5);
 }
 
-// A sequence of another length would have been taken for more samples.
-TEST(Value, AnotherShapeThanTheSamplesIsRefused) {
+// Otherwise a longer sequence would be treated as more samples.
+TEST(Value, refuses_a_shape_other_than_that_of_the_sample) {
   torch::manual_seed(3);
   Classifier network;
   World world({.stages = 2});
@@ -82,7 +82,7 @@ TEST(Value, AnotherShapeThanTheSamplesIsRefused) {
   EXPECT_TRUE(says(text, "view", "[4, 10, 16]", "[n, 5, 16]", "sample")) << text;
 }
 
-/// Looks at its traced input with `look`.
+/// Calls `look` with its traced input.
 struct Looking : Cell {
   std::function<Value(Value)> look;
   Layer norm = add("norm", [] { return torch::nn::BatchNorm1d(6); });
@@ -90,7 +90,7 @@ struct Looking : Cell {
   Value forward(Value x) override { return look(x); }
 };
 
-TEST(Value, KnowsItsShapeAndTypeFromASample) {
+TEST(Value, shape_and_dtype_follow_from_a_sample) {
   Looking network;
   bool looked = false;
   network.look = [&](Value x) {
@@ -122,7 +122,7 @@ TEST(Value, KnowsItsShapeAndTypeFromASample) {
   EXPECT_TRUE(looked);
 }
 
-TEST(Value, OfSamplesAlongAnotherDimensionAndOfNone) {
+TEST(Value, samples_along_another_dimension_and_none) {
   Looking network;
   network.look = [&](Value x) {
     EXPECT_EQ(static_cast<std::int64_t>(x.size(0)), 4);

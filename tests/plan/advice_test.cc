@@ -16,10 +16,10 @@ namespace {
 
 constexpr double tiny = 1e-9;
 
-/// The recommendation of one kind; one that saves nothing where there is none.
+/// The recommendation of the given kind; one that saves nothing if there is none.
 Recommendation recommendation(const Advice& advice, RecommendationKind kind) {
-  for (const Recommendation& one : advice.recommendations)
-    if (one.kind == kind) return one;
+  for (const Recommendation& found : advice.recommendations)
+    if (found.kind == kind) return found;
   return {kind, advice.step_ms, 0, "none"};
 }
 
@@ -27,7 +27,7 @@ double makespan(const Schedule& instructions, const Costs& costs) { return simul
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-/// `costs` in the settings of `trace`, the stages partition behind these layers.
+/// Adds `costs` to the settings of `trace`. `ends` has the number of layers before the end of each stage but the last.
 void report_layers(Trace& trace, const LayerCosts& costs, std::vector<std::size_t> ends) {
   ends.push_back(costs.layers.size());
   StageLayers stages;
@@ -40,14 +40,14 @@ void report_layers(Trace& trace, const LayerCosts& costs, std::vector<std::size_
   trace.settings[layer_costs_setting] = write_layer_costs(costs);
 }
 
-/// Two layers, so that there is one for each stage.
+/// One layer for each of two stages.
 LayerCosts two_layers() {
   LayerCosts costs = even_layers();
   costs.layers.resize(2);
   return costs;
 }
 
-TEST(Advice, a_better_schedule) {
+TEST(Advice, recommends_a_better_schedule) {
   const Advice advice = advise(made_trace({.schedule = "sequential"}));
   EXPECT_DOUBLE_EQ(advice.step_ms, 24);
   const Recommendation best = recommendation(advice, RecommendationKind::schedule);
@@ -55,18 +55,18 @@ TEST(Advice, a_better_schedule) {
   EXPECT_NEAR(best.saved, 1 - 15.0 / 24, tiny);
   EXPECT_EQ(advice.sentence,
             "What would help most: schedule '1f1b' in place of 'sequential' would save 37.5 % of a step: 15.00 ms "
-            "instead of 24.00 ms; its fullest rank holds 2.00 micro-batches and not 1.00.");
+            "instead of 24.00 ms; its fullest rank holds 2.00 micro-batches instead of 1.00.");
 }
 
-// Without layers nobody knows the halves of B; with them, schedules that split it are simulated.
-TEST(Advice, layers_say_what_a_split_b_takes) {
+// Without layer costs, the times of I and W are unknown. With them, schedules that split B are simulated too.
+TEST(Advice, layer_costs_permit_schedules_that_split_b) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 4};
   const Costs costs{.forward = {2}, .input_grad = {3}, .weight_grad = {1}};
   Trace trace = made_trace({.shape = shape, .costs = costs});
   EXPECT_LT(recommendation(advise(trace), RecommendationKind::schedule).saved, tiny);
 
   LayerCosts layers = two_layers();
-  for (LayerCost& layer : layers.layers) layer.input_grad = 3;  // for a W of 1
+  for (LayerCost& layer : layers.layers) layer.input_grad = 3;  // the ratio of I to W is that of `costs`
   report_layers(trace, layers, {1});
   double fastest = 1e300;
   for (const Generator& generator : generators())
@@ -78,7 +78,7 @@ TEST(Advice, layers_say_what_a_split_b_takes) {
   EXPECT_NEAR(best.saved, 1 - fastest / makespan(generate("1f1b", shape), costs), tiny);
 }
 
-TEST(Advice, more_chunks_where_layers_are_known) {
+TEST(Advice, layer_costs_permit_more_chunks) {
   Trace trace = made_trace({.costs = {.forward = {4}, .input_grad = {4}, .weight_grad = {4}}});
   report_layers(trace, even_layers(), {4});
   const Recommendation best = recommendation(advise(trace), RecommendationKind::schedule);
@@ -88,7 +88,7 @@ TEST(Advice, more_chunks_where_layers_are_known) {
                               tiny);
 }
 
-TEST(Advice, fused_weight_gradients) {
+TEST(Advice, recommends_fused_weight_gradients) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 16};
   Trace trace = made_trace({.shape = shape, .costs = {.forward = {1}, .input_grad = {1}, .weight_grad = {1}}});
   LayerCosts layers = two_layers();
@@ -104,12 +104,12 @@ TEST(Advice, fused_weight_gradients) {
                              percent(1 - fused / 51), " of a step: ", fixed(fused, 2),
                              " ms instead of 51.00 ms; its fullest rank holds ")))
       << advice.sentence;
-  layers.memory_cap_bytes = 100 + 4 * 3;  // of a micro-batch of one sample
+  layers.memory_cap_bytes = 100 + 4 * 3;  // parameters, and 4 micro-batches of one sample each
   report_layers(trace, layers, {1});
   EXPECT_EQ(recommendation(advise(trace), RecommendationKind::fused).sentence, "none") << "there is no space for it";
 }
 
-TEST(Advice, a_better_cut_names_the_layer) {
+TEST(Advice, a_better_partition_names_the_layer) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 32};
   const Costs uneven{.forward = {5, 3}, .input_grad = {5, 3}, .weight_grad = {5, 3}};
   Trace trace = made_trace({.schedule = "zb-h1", .shape = shape, .costs = uneven});
@@ -121,12 +121,12 @@ TEST(Advice, a_better_cut_names_the_layer) {
   EXPECT_NEAR(recommendation(advice, RecommendationKind::partition).step_ms, even, tiny);
   EXPECT_EQ(
       recommendation(advice, RecommendationKind::partition).sentence,
-      say("stage 0 is 66.7 % heavier than stage 1: to partition after layer 'layer3' instead of 'layer4' would save ",
+      say("stage 0 is 66.7 % heavier than stage 1: a boundary after layer 'layer3' instead of 'layer4' would save ",
           percent(1 - even / now), " of a step: ", fixed(even, 2), " ms instead of ", fixed(now, 2), " ms"));
   EXPECT_GT(recommendation(advice, RecommendationKind::partition).saved, 0.15);
 }
 
-TEST(Advice, an_even_cut_where_layers_are_not_known) {
+TEST(Advice, recommends_an_even_partition_without_layer_costs) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 16};
   const Costs uneven{.forward = {3, 5}, .input_grad = {3, 5}, .weight_grad = {3, 5}};
   const Advice advice = advise(made_trace({.shape = shape, .costs = uneven}));
@@ -135,29 +135,29 @@ TEST(Advice, an_even_cut_where_layers_are_not_known) {
   EXPECT_EQ(advice.sentence,
             say("What would help most: stage 1 is 66.7 % heavier than stage 0: an even partition would save up to ",
                 percent(1 - even / now), " of a step: ", fixed(even, 2), " ms instead of ", fixed(now, 2),
-                " ms; --partition time or --schedule auto comes near it."));
+                " ms; --partition time or --schedule auto comes close."));
 }
 
-TEST(Advice, faster_messages) {
+TEST(Advice, recommends_faster_messages) {
   const Costs costs{.message = 5};
   const Advice advice = advise(made_trace({.costs = costs}));
   const double now = makespan(generate("1f1b", {.ranks = 2, .micro_batches = 4}), costs);
   EXPECT_DOUBLE_EQ(advice.step_ms, now);
   EXPECT_EQ(recommendation(advice, RecommendationKind::messages).sentence,
-            say("messages are on their way for 5.00 ms each: faster ones would save up to ", percent(1 - 15 / now),
+            say("messages take 5.00 ms each: faster ones would save up to ", percent(1 - 15 / now),
                 " of a step: 15.00 ms instead of ", fixed(now, 2), " ms"));
   EXPECT_EQ(advice.sentence,
             say("What would help most: ", recommendation(advice, RecommendationKind::messages).sentence, "."));
 }
 
-TEST(Advice, the_optimiser) {
+TEST(Advice, recommends_a_faster_optimiser) {
   const Advice advice = advise(made_trace({.costs = {.update = {10, 10}}}));
   EXPECT_EQ(advice.sentence,
             "What would help most: the optimiser's step takes up to 10.00 ms: a faster one would save up to 40.0 % of "
             "a step: 15.00 ms instead of 25.00 ms.");
 }
 
-TEST(Advice, late_steps) {
+TEST(Advice, recommends_a_faster_loader) {
   Trace trace = made_trace({.steps = 5});
   for (auto& steps : trace.ranks)
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -171,14 +171,14 @@ TEST(Advice, late_steps) {
             "step: 15.00 ms instead of 20.00 ms.");
 }
 
-TEST(Advice, nothing_where_ranks_compute_all_the_time) {
+TEST(Advice, recommends_nothing_if_ranks_are_always_busy) {
   EXPECT_EQ(advise(made_trace({.shape = {.ranks = 1, .micro_batches = 4}})).sentence,
             "Nothing was found that saves more than 2 %: compute is 100.0 % of the ranks' time.");
   const Advice forward = advise(made_trace({.schedule = "forward-only", .shape = {.ranks = 2, .micro_batches = 99}}));
   EXPECT_EQ(forward.sentence, "Nothing was found that saves more than 2 %: compute is 99.0 % of the ranks' time.");
 }
 
-TEST(Advice, the_largest_saving_comes_first_and_is_the_one_that_is_told) {
+TEST(Advice, the_largest_saving_comes_first_and_is_in_the_sentence) {
   const Advice advice = advise(made_trace({.costs = {.forward = {1, 2}, .update = {3}, .message = 1}, .steps = 4}));
   EXPECT_EQ(advice.recommendations.size(), 5u);
   EXPECT_TRUE(std::is_sorted(advice.recommendations.begin(), advice.recommendations.end(),
@@ -188,14 +188,14 @@ TEST(Advice, the_largest_saving_comes_first_and_is_the_one_that_is_told) {
   EXPECT_EQ(advice.sentence, say("What would help most: ", advice.recommendations.front().sentence, "."));
 }
 
-TEST(Advice, costs_that_are_not_the_run_s_are_refused) {
+TEST(Advice, refuses_costs_of_another_network) {
   Trace trace = made_trace({});
   const auto complaint_of = [&](const LayerCosts& costs) {
     return test::error_text<Misuse>([&] { advise(trace, costs); });
   };
   EXPECT_EQ(complaint_of(two_layers()),
-            "the trace does not say which layers its stages have (no setting 'layers'): costs of layers tell nothing "
-            "about it; leave them out");
+            "the trace does not say which layers its stages have (no setting 'layers'): costs of layers cannot "
+            "be used; leave them out");
   report_layers(trace, even_layers(), {4});
   EXPECT_EQ(complaint_of(two_layers()),
             "layer 2 of the trace is 'layer2', and the costs have no layer there: these "

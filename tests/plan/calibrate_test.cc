@@ -16,7 +16,7 @@ void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) RC_ASSERT(std::abs(a[i] - b[i]) < 1e-9 * (1 + b[i]));
 }
 
-TEST(Calibrate, the_run_s_own_cut_costs_what_was_measured) {
+TEST(Calibrate, the_partition_of_the_run_has_the_measured_costs) {
   EXPECT_TRUE(rc::check("stage_costs(calibrated) == measured", [] {
     LayerCosts costs = any_costs(9);
     const auto n = static_cast<int>(costs.layers.size());
@@ -50,7 +50,7 @@ TEST(Calibrate, the_run_s_own_cut_costs_what_was_measured) {
   }));
 }
 
-TEST(Calibrate, unit_and_size_of_micro_batch_do_not_matter) {
+TEST(Calibrate, the_unit_and_the_micro_batch_size_of_the_costs_do_not_matter) {
   LayerCosts costs = even_layers();
   costs.layers[0].weight_grad_fused = 0.5;
   costs.layers[3].backward = 1.5;

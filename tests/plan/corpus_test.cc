@@ -1,4 +1,4 @@
-// Replays what the fuzzers start from and what they once found, in the usual build.
+// Replays the corpus of the fuzzers, including inputs that they found, in every build.
 #include <gtest/gtest.h>
 
 #include <filesystem>

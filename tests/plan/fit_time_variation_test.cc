@@ -12,7 +12,7 @@ namespace {
 
 Plan plan_of(const LayerCosts& costs, const char* schedule) { return make_plan(costs, {{schedule}, {}}).plan; }
 
-TEST(Predict, is_the_plans_own_prediction) {
+TEST(Predict, equals_the_prediction_of_the_plan) {
   for (const double time_variation : {0.0, 0.3}) {
     LayerCosts costs = even_layers();
     costs.time_variation = time_variation;
@@ -23,7 +23,7 @@ TEST(Predict, is_the_plans_own_prediction) {
   }
 }
 
-TEST(Predict, is_for_one_network) {
+TEST(Predict, refuses_costs_of_another_network) {
   LayerCosts costs = even_layers();
   const Plan plan = make_plan(costs).plan;
   const auto complaint_of = [&] { return test::error_text<ConfigError>([&] { predict(plan, costs); }); };
@@ -40,7 +40,7 @@ TEST(Predict, is_for_one_network) {
   EXPECT_EQ(complaint_of(), "the plan has 8 layers, and the costs have 9: they are for different networks");
 }
 
-TEST(FittedTimeVariation, is_found_again_in_the_steps_that_it_makes) {
+TEST(FittedTimeVariation, is_recovered_from_simulated_steps) {
   LayerCosts costs = even_layers();
   for (const double time_variation : {0.05, 0.2, 0.4}) {
     costs.time_variation = time_variation;

@@ -25,7 +25,7 @@ constexpr const char* smallest = R"({
   ]
 })";
 
-/// `smallest` with `from` replaced.
+/// `smallest` with `from` replaced by `to`.
 std::string with(const std::string& from, const std::string& to) {
   std::string text = smallest;
   return text.replace(text.find(from), from.size(), to);
@@ -35,7 +35,7 @@ std::string complaint_of(const std::string& text) {
   return test::error_text<DataError>([&] { read_layer_costs(text); });
 }
 
-TEST(LayerCosts, reads_what_the_form_says) {
+TEST(LayerCosts, reads_all_required_members) {
   const LayerCosts costs = read_layer_costs(smallest);
   EXPECT_EQ(costs.time_unit, "ms");
   EXPECT_EQ(costs.ranks, 2);
@@ -48,7 +48,7 @@ TEST(LayerCosts, reads_what_the_form_says) {
   EXPECT_EQ(costs.layers[0], (LayerCost{"a", 1, 0, 2.5, 7, 8, 9}));
 }
 
-TEST(LayerCosts, a_layer_may_say_more_of_itself) {
+TEST(LayerCosts, reads_optional_members_of_a_layer) {
   const LayerCosts costs =
       read_layer_costs(with("_bytes\": 9",
                             "_bytes\": 9, \"weight_grad_fused\": 1.5, \"backward\": 0, \"update\": 4, "
@@ -74,10 +74,10 @@ TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
             (std::vector<int>{1, 10}));
 }
 
-TEST(LayerCosts, errors_say_where_and_what_is_possible) {
+TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
   EXPECT_EQ(complaint_of("[]"),
             "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
-            "docs/cost_file.md tells the form");
+            "docs/cost_file.md describes the format");
   EXPECT_EQ(complaint_of(with("costs\": 1", "costs\": 2")),
             "the cost file's penstock_layer_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_of(with("\"ranks\": 2", "\"ranks\": 0")), "the cost file's ranks is 0: 1 to 65536 is possible");
@@ -92,10 +92,10 @@ TEST(LayerCosts, errors_say_where_and_what_is_possible) {
   EXPECT_EQ(complaint_of(with("_bytes\": 7", "_bytes\": 7.5")),
             "the cost file's layers[0].activation_bytes is 7.5: bytes are a whole number up to 1e+14 (100 TB)");
   EXPECT_EQ(complaint_of(with("\"a\"", "\"\"")),
-            "the cost file's layers[0].name is to be one line of text, and not empty");
+            "the cost file's layers[0].name must be one line of text, and not empty");
   EXPECT_EQ(complaint_of(with("\"a\"", "\"a, b\"")),
-            "the cost file's layers[0].name is 'a, b': a comma would part it in a list of layers; write another "
-            "character for it");
+            "the cost file's layers[0].name is 'a, b': commas separate the names in a list of layers; use "
+            "another character");
   EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 11], \"link\"")),
             "the cost file's micro_batches[1] is 11: 1 to 10 is possible");
   EXPECT_EQ(complaint_of(with("\"link\"", "\"micro_batches\": [2, 2], \"link\"")),
@@ -107,12 +107,13 @@ TEST(LayerCosts, errors_say_where_and_what_is_possible) {
   EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));
 }
 
-TEST(LayerCosts, two_layers_of_one_name_are_refused) {
+TEST(LayerCosts, refuses_duplicate_layer_names) {
   LayerCosts costs = even_layers();
   costs.layers[5].name = costs.layers[3].name;
-  EXPECT_EQ(test::error_text<DataError>([&] { write_layer_costs(costs); }),
-            "the cost file's layers[5].name is 'layer3', and so is layers[3].name: a plan tells layers by their names; "
-            "number them, say");
+  EXPECT_EQ(
+      test::error_text<DataError>([&] { write_layer_costs(costs); }),
+      "the cost file's layers[5].name is 'layer3', and so is layers[3].name: a plan identifies layers by their names; "
+      "number them, for example");
 }
 
 TEST(LayerCosts, every_value_reads_back) {
@@ -130,7 +131,7 @@ TEST(LayerCosts, every_value_reads_back) {
   }));
 }
 
-TEST(LayerCosts, what_the_form_cannot_say_is_not_written) {
+TEST(LayerCosts, refuses_to_write_values_out_of_range) {
   for (const auto& spoil : std::vector<void (*)(LayerCosts&)>{
            [](LayerCosts& costs) { costs.layers.clear(); },
            [](LayerCosts& costs) { costs.layers[0].forward = std::numeric_limits<double>::infinity(); },
@@ -144,7 +145,7 @@ TEST(LayerCosts, what_the_form_cannot_say_is_not_written) {
   }
 }
 
-TEST(LayerCosts, the_fingerprint_is_that_of_the_values) {
+TEST(LayerCosts, the_fingerprint_depends_on_the_values) {
   const std::string before = fingerprint(even_layers());
   EXPECT_EQ(before.size(), 16u);
   EXPECT_EQ(fingerprint(read_layer_costs(write_layer_costs(even_layers()))), before);

@@ -16,20 +16,20 @@ std::vector<int> stages_of(std::string_view partition, int stages) {
 
 using Stages = std::vector<int>;
 
-TEST(PartitionLayers, by_rule) {
+TEST(PartitionLayers, accepts_the_name_of_a_rule) {
   EXPECT_EQ(stages_of("parameters", 2), (Stages{0, 0, 1, 1, 1}));
   EXPECT_EQ(stages_of("uniform", 2), (Stages{0, 0, 1, 1, 1}));
   EXPECT_EQ(stages_of("uniform", 3), (Stages{0, 1, 1, 2, 2}));
 }
 
-TEST(PartitionLayers, by_name_or_number) {
+TEST(PartitionLayers, accepts_names_and_numbers) {
   EXPECT_EQ(stages_of("layer3", 2), (Stages{0, 0, 0, 0, 1}));
   EXPECT_EQ(stages_of("4", 2), (Stages{0, 0, 0, 0, 1}));
   EXPECT_EQ(stages_of("layer2,4", 3), (Stages{0, 0, 1, 1, 2}));
   EXPECT_EQ(stages_of("", 1), (Stages{0, 0, 0, 0, 0}));
 }
 
-TEST(PartitionLayers, a_name_means_its_first_layer_and_goes_before_a_number) {
+TEST(PartitionLayers, a_name_means_its_first_layer_and_precedes_a_number) {
   const std::vector<LayerSize> odd{{"a", 1}, {"3", 1}, {"b", 1}, {"b", 1}};
   EXPECT_EQ(partition_layers("3", odd, 2), (Partition{StageId(0), StageId(1), StageId(1), StageId(1)}));
   EXPECT_EQ(partition_layers("b", odd, 2), (Partition{StageId(0), StageId(0), StageId(1), StageId(1)}));
@@ -44,7 +44,7 @@ std::string error_text(std::string_view partition, int stages) {
   return "none";
 }
 
-TEST(PartitionLayers, says_what_is_wrong) {
+TEST(PartitionLayers, errors_list_the_layers) {
   const std::string known = "; the layers are 0 layer1, 1 relu1, 2 layer2, 3 relu2, 4 layer3";
   EXPECT_EQ(error_text("layer9", 2), "partition 'layer9': there is no layer 'layer9'" + known);
   EXPECT_EQ(error_text("5", 2), "partition '5': there is no layer '5'" + known);

@@ -12,14 +12,14 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Which rank has each stage.
-std::vector<Rank> alternating_order(int ranks, int chunks) {
+/// The rank of each stage: stage s is on rank s mod `ranks`.
+std::vector<Rank> round_robin(int ranks, int chunks) {
   std::vector<Rank> placement;
   for (int s = 0; s < ranks * chunks; ++s) placement.push_back(Rank(s % ranks));
   return placement;
 }
 
-/// Down the ranks and up again, `waves` times one way.
+/// The rank of each stage in `waves` waves that go down and up the ranks alternately.
 std::vector<Rank> zigzag(int ranks, int waves) {
   std::vector<Rank> placement;
   for (int wave = 0; wave < waves; ++wave)
@@ -27,12 +27,12 @@ std::vector<Rank> zigzag(int ranks, int waves) {
   return placement;
 }
 
-/// Layers with a weight each; what crosses ranks costs something; some ranges are too large for some ranks.
+/// A random problem: layers have weights, boundaries have costs, and ranks have capacities for the sizes of layers.
 struct Instance {
   std::vector<int> weights;
-  std::vector<int> borders;  // by layer: what handing over before it costs
+  std::vector<int> borders;  // per layer: the cost of a boundary before it
   std::vector<int> sizes;
-  std::vector<int> module;  // by rank: most size
+  std::vector<int> capacity;  // per rank: the upper bound of its size
   std::vector<Rank> placement;
 
   int sum(const std::vector<int>& of, LayerRange s) const {
@@ -44,7 +44,7 @@ struct Instance {
       weight += sum(weights, stage);
       size += sum(sizes, stage);
     }
-    return size > module[rank.index()] ? infinity : weight;
+    return size > capacity[rank.index()] ? infinity : weight;
   }
   double cost(Rank rank, std::span<const LayerRange> stages) const {
     double cost = least(rank, stages);
@@ -60,16 +60,16 @@ struct Instance {
             .share = [this](LayerRange range) { return sum(weights, range); }};
   }
   double cost_of(const Stages& stages) const {
-    double dearest = 0;
-    for (std::size_t rank = 0; rank < module.size(); ++rank) {
+    double most = 0;
+    for (std::size_t rank = 0; rank < capacity.size(); ++rank) {
       std::vector<LayerRange> own;
       for (std::size_t s = 0; s < stages.size(); ++s)
         if (placement[s].index() == rank) own.push_back(stages[s]);
-      dearest = std::max(dearest, cost(Rank(static_cast<int>(rank)), own));
+      most = std::max(most, cost(Rank(static_cast<int>(rank)), own));
     }
-    return dearest;
+    return most;
   }
-  /// Every partition there is.
+  /// The cost of the best partition, found by enumeration.
   double cheapest() const {
     Stages stages;
     double best = infinity;
@@ -99,7 +99,7 @@ Instance any_instance(std::vector<Rank> placement, int most_layers) {
   const int ranks = std::max_element(instance.placement.begin(), instance.placement.end())->value() + 1;
   const int all = instance.sum(instance.sizes, {0, n});
   for (int rank = 0; rank < ranks; ++rank)
-    instance.module.push_back(*rc::gen::element(all, all, *rc::gen::inRange(0, all + 1)));
+    instance.capacity.push_back(*rc::gen::element(all, all, *rc::gen::inRange(0, all + 1)));
   return instance;
 }
 
@@ -126,14 +126,14 @@ void expect_cheapest(const Instance& instance) {
 
 TEST(FoundPartition, one_stage_per_rank_is_exact) {
   EXPECT_TRUE(rc::check("== the best of all partitions",
-                        [] { expect_cheapest(any_instance(alternating_order(*rc::gen::inRange(1, 6), 1), 11)); }));
+                        [] { expect_cheapest(any_instance(round_robin(*rc::gen::inRange(1, 6), 1), 11)); }));
 }
 
 TEST(FoundPartition, interleaved_stages_are_exact) {
   EXPECT_TRUE(rc::check("== the best of all partitions",
-                        [] { expect_cheapest(any_instance(alternating_order(*rc::gen::inRange(1, 4), 2), 11)); }));
+                        [] { expect_cheapest(any_instance(round_robin(*rc::gen::inRange(1, 4), 2), 11)); }));
   EXPECT_TRUE(rc::check("== the best of all partitions, 3 and 4 chunks", [] {
-    expect_cheapest(any_instance(alternating_order(*rc::gen::inRange(1, 3), *rc::gen::inRange(3, 5)), 11));
+    expect_cheapest(any_instance(round_robin(*rc::gen::inRange(1, 3), *rc::gen::inRange(3, 5)), 11));
   }));
 }
 
@@ -144,7 +144,7 @@ TEST(FoundPartition, a_V_and_a_W_are_exact) {
                         [] { expect_cheapest(any_instance(zigzag(2, *rc::gen::inRange(3, 5)), 12)); }));
 }
 
-TEST(FoundPartition, other_placements_give_a_whole_cut_that_says_it_may_not_be_the_best) {
+TEST(FoundPartition, other_placements_give_a_partition_that_is_not_exact) {
   EXPECT_TRUE(rc::check("no better than the best of all partitions", [] {
     const Instance instance = any_instance({Rank(0), Rank(1), Rank(0), Rank(0), Rank(1)}, 10);
     const auto partition = cheapest_partition(instance.problem());
@@ -163,21 +163,21 @@ Instance even(int layers, std::vector<Rank> placement, int ranks) {
 }
 
 TEST(FoundPartition, many_layers) {
-  EXPECT_EQ(cheapest_partition(even(2000, alternating_order(64, 1), 64).problem())->cost, 3 * 32);
+  EXPECT_EQ(cheapest_partition(even(2000, round_robin(64, 1), 64).problem())->cost, 3 * 32);
   EXPECT_EQ(cheapest_partition(even(130, zigzag(8, 2), 8).problem())->cost, 3 * 17);
-  EXPECT_EQ(cheapest_partition(even(130, alternating_order(8, 2), 8).problem())->cost, 3 * 17);
+  EXPECT_EQ(cheapest_partition(even(130, round_robin(8, 2), 8).problem())->cost, 3 * 17);
 }
 
-TEST(FoundPartition, a_search_that_is_given_up_says_so_and_keeps_to_what_is_known) {
-  const Instance instance = even(40, alternating_order(4, 2), 4);
+TEST(FoundPartition, an_incomplete_search_returns_the_best_known_partition) {
+  const Instance instance = even(40, round_robin(4, 2), 4);
   const auto known = cheapest_partition(instance.problem());
   const auto hasty = cheapest_partition(instance.problem(), {known->stages}, 3);
   EXPECT_FALSE(hasty->exact);
   EXPECT_EQ(hasty->cost, known->cost);
 }
 
-TEST(FoundPartition, nothing_is_searched_for_below_a_price_of_0) {
-  Instance costless = even(4000, alternating_order(4, 4), 4);  // 10^10 ways to place the borders between the waves
+TEST(FoundPartition, the_search_ends_at_cost_0) {
+  Instance costless = even(4000, round_robin(4, 4), 4);  // 10^10 possible borders between the waves
   std::fill(costless.weights.begin(), costless.weights.end(), 0);
   const auto partition = cheapest_partition(costless.problem());
   EXPECT_EQ(partition->cost, 0);
@@ -185,7 +185,7 @@ TEST(FoundPartition, nothing_is_searched_for_below_a_price_of_0) {
 }
 
 TEST(FoundPartition, fewer_layers_than_stages) {
-  EXPECT_FALSE(cheapest_partition(even(3, alternating_order(2, 2), 2).problem()).has_value());
+  EXPECT_FALSE(cheapest_partition(even(3, round_robin(2, 2), 2).problem()).has_value());
 }
 
 }  // namespace

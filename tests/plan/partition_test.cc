@@ -32,25 +32,25 @@ std::vector<int> by_parameters(const Sizes& sizes, int stages) {
 
 using Stages = std::vector<int>;
 
-TEST(PartitionByParameters, smallest_largest_stage) {
+TEST(PartitionByParameters, minimises_the_largest_stage) {
   EXPECT_EQ(by_parameters({9, 1, 1, 1, 1, 1, 4}, 2), (Stages{0, 1, 1, 1, 1, 1, 1}));
   EXPECT_EQ(by_parameters({1, 2, 3, 4, 5, 6}, 3), (Stages{0, 0, 0, 1, 1, 2}));
   EXPECT_EQ(by_parameters({5}, 1), (Stages{0}));
 }
 
-// Linear, ReLU, Linear, ReLU, Linear: an activation goes with the layer before it.
+// For example, a ReLU stays with the Linear layer before it.
 TEST(PartitionByParameters, layers_without_parameters_stay_with_the_layer_before) {
   EXPECT_EQ(by_parameters({10, 0, 10, 0, 10, 0, 10, 0}, 4), (Stages{0, 0, 1, 1, 2, 2, 3, 3}));
   EXPECT_EQ(by_parameters({0, 10, 0, 10}, 2), (Stages{0, 0, 0, 1})) << "but a first one opens the first stage";
 }
 
-TEST(PartitionByParameters, no_stage_is_empty_while_layers_suffice) {
+TEST(PartitionByParameters, no_stage_is_empty_if_there_are_enough_layers) {
   EXPECT_EQ(by_parameters({10, 0, 10}, 3), (Stages{0, 1, 2}));
   EXPECT_EQ(by_parameters({0, 0, 0, 0}, 2), (Stages{0, 0, 0, 1}));
 }
 
-TEST(PartitionByParameters, even_among_equals) {
-  // 8 is the largest whatever is done; 1 1 1 1 is better shared 2 and 2 than 1 and 3.
+TEST(PartitionByParameters, chooses_the_most_even_optimum) {
+  // The largest stage has 8 in every partition. For the others, 2 and 2 is more even than 1 and 3.
   EXPECT_EQ(by_parameters({8, 1, 1, 1, 1}, 3), (Stages{0, 1, 1, 2, 2}));
 }
 
@@ -68,12 +68,12 @@ TEST(PartitionByParameters, large_models) {
   }
 }
 
-TEST(PartitionByParameters, refusals) {
+TEST(PartitionByParameters, refuses_invalid_input) {
   EXPECT_THROW(by_parameters({1, 2}, 0), ScheduleError);
   EXPECT_THROW(by_parameters({1, -2}, 1), ScheduleError);
 }
 
-/// What partition.h promises, in its order: largest stage, squares, then layers in the last stages.
+/// The criteria of partition.h, in their order: the largest stage, the sum of squares, the layers in the last stages.
 using Cost = std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>;
 
 Cost cost_of(const Sizes& sizes, const std::vector<std::size_t>& starts) {
@@ -89,7 +89,7 @@ Cost cost_of(const Sizes& sizes, const std::vector<std::size_t>& starts) {
   return cost;
 }
 
-/// The best of all partitions without an empty stage.
+/// The cost of the best partition without an empty stage, found by enumeration.
 Cost best_cost(const Sizes& sizes, std::size_t stages) {
   Cost best{INT64_MAX, 0, {}};
   std::vector<std::size_t> starts{0};
@@ -108,7 +108,7 @@ Cost best_cost(const Sizes& sizes, std::size_t stages) {
   return best;
 }
 
-RC_GTEST_PROP(PartitionByParameters, is_the_best_of_all_cuts, ()) {
+RC_GTEST_PROP(PartitionByParameters, is_the_best_of_all_partitions, ()) {
   const auto sizes = *rc::gen::nonEmpty(
       rc::gen::resize(10, rc::gen::container<Sizes>(rc::gen::element<std::int64_t>(0, 0, 1, 1, 2, 3, 5, 8, 13))));
   const int stages = *rc::gen::inRange(1, static_cast<int>(sizes.size()) + 1);
@@ -121,7 +121,7 @@ RC_GTEST_PROP(PartitionByParameters, is_the_best_of_all_cuts, ()) {
     starts.push_back(static_cast<std::size_t>(first - partition.begin()));
   }
   RC_ASSERT(cost_of(sizes, starts) == best_cost(sizes, static_cast<std::size_t>(stages)));
-  // Only a stage without any parameters may begin with a layer that has none.
+  // A stage with parameters begins with a layer that has parameters.
   for (std::size_t s = 1; s < starts.size(); ++s) {
     const std::size_t end = s + 1 < starts.size() ? starts[s + 1] : sizes.size();
     const auto at = [&](std::size_t i) { return sizes.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -129,15 +129,15 @@ RC_GTEST_PROP(PartitionByParameters, is_the_best_of_all_cuts, ()) {
   }
 }
 
-TEST(PartitionUniformly, last_stages_take_one_more) {
+TEST(PartitionUniformly, the_last_stages_have_one_layer_more) {
   EXPECT_EQ(plain(partition_uniformly(layers_of(Sizes(10, 1)), 4)), (Stages{0, 0, 1, 1, 2, 2, 2, 3, 3, 3}));
   EXPECT_EQ(plain(partition_uniformly(layers_of(Sizes(4, 1)), 2)), (Stages{0, 0, 1, 1}));
   EXPECT_EQ(plain(partition_uniformly(layers_of(Sizes(2, 1)), 4)), (Stages{2, 3}));
   EXPECT_THROW(partition_uniformly({}, 0), ScheduleError);
 }
 
-// The ten parts of ResNet-50 with 1000 classes, on two stages: most parameters are at its end, most work is not.
-TEST(Partitions, of_resnet_50) {
+// The ten parts of ResNet-50 with 1000 classes, on two stages. Most parameters are at its end.
+TEST(Partitions, partition_resnet_50) {
   const Sizes resnet{9'408, 128, 0, 0, 215'808, 1'219'584, 7'098'368, 14'964'736, 0, 2'049'000};
   EXPECT_EQ(by_parameters(resnet, 2), (Stages{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));  // conv1..layer3 | layer4..fc
   EXPECT_EQ(plain(partition_uniformly(layers_of(resnet), 2)), (Stages{0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));

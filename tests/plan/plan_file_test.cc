@@ -18,7 +18,7 @@ Plan small_plan() {
   return make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused}).plan;
 }
 
-TEST(PlanFile, reads_as_what_it_says) {
+TEST(PlanFile, reads_all_members) {
   Plan plan = small_plan();
   plan.costs = "0123456789abcdef";
   EXPECT_EQ(write_plan(plan), R"({
@@ -63,7 +63,7 @@ TEST(PlanFile, reads_as_what_it_says) {
   EXPECT_EQ(read_plan(write_plan(plan)), plan);
 }
 
-/// What is said of a plan with `from` replaced.
+/// The error for the text of a plan with `from` replaced by `to`.
 template <class Error = DataError>
 std::string complaint_with(const std::string& from, const std::string& to) {
   std::string text = write_plan(small_plan());
@@ -71,7 +71,7 @@ std::string complaint_with(const std::string& from, const std::string& to) {
   return test::error_text<Error>([&] { read_plan(text); });
 }
 
-TEST(PlanFile, carries_the_kernels_that_were_timed) {
+TEST(PlanFile, contains_the_kernel_selection) {
   LayerCosts costs = even_layers();
   costs.kernels = "tuned\nlinear 784 1024 streamed\n";
   const Plan plan = make_plan(costs).plan;
@@ -80,7 +80,7 @@ TEST(PlanFile, carries_the_kernels_that_were_timed) {
   EXPECT_EQ(read_plan(write_plan(plan)), plan);
 }
 
-TEST(PlanFile, says_where_it_cuts) {
+TEST(PlanFile, gives_the_partition_as_an_argument) {
   Plan plan;
   plan.stages = {{"a", "b"}, {"c"}, {"d", "e"}};
   EXPECT_EQ(partition_of(plan), "c,d");
@@ -88,7 +88,7 @@ TEST(PlanFile, says_where_it_cuts) {
   EXPECT_EQ(partition_of(plan), "uniform");
 }
 
-TEST(PlanFile, errors_say_where_and_what_is_possible) {
+TEST(PlanFile, errors_name_the_member_and_its_possible_values) {
   EXPECT_EQ(test::error_text<DataError>([] { read_plan("{}"); }),
             "the plan file must say \"penstock_plan\": 1 in its one object: `penstock plan --output FILE` writes one");
   EXPECT_EQ(complaint_with("\"penstock_plan\": 1", "\"penstock_plan\": 9"),
@@ -110,7 +110,7 @@ TEST(PlanFile, errors_say_where_and_what_is_possible) {
   EXPECT_TRUE(test::says(complaint_with<ScheduleError>("1F1 1I1", "1I1 1F1"), "deadlock", "rank 1 |"));
 }
 
-TEST(PlanFile, what_cannot_be_read_is_not_written) {
+TEST(PlanFile, refuses_to_write_unreadable_plans) {
   Plan plan = small_plan();
   plan.stages.pop_back();
   EXPECT_THROW(write_plan(plan), DataError);

@@ -29,7 +29,7 @@ Stages stages_of(const Partition& partition) {
   return stages;
 }
 
-/// A schedule that somebody takes without a planner: as many layers for every stage.
+/// The time and the memory of a schedule with equal numbers of layers per stage, that is, without a planner.
 struct Fixed {
   double makespan = 0;
   double bytes = 0;
@@ -46,7 +46,7 @@ Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_bat
   return {simulate(schedule, of_stages).makespan, most(memory_bytes(sums, schedule, stages))};
 }
 
-/// What is held, counted instruction by instruction.
+/// The memory of the fullest rank, counted instruction by instruction.
 double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
   const LayerSums sums(costs, plan.schedule.micro_batches);
   Stages stages;
@@ -72,7 +72,7 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
   return std::ceil(peak);
 }
 
-TEST(Planner, even_layers_are_cut_evenly) {
+TEST(Planner, equal_layers_are_partitioned_evenly) {
   const Planned planned = make_plan(even_layers(), {.schedules = {"1f1b"}, .weight_gradients = WeightMode::stream});
   ASSERT_EQ(planned.candidates.size(), 1u);
   EXPECT_EQ(planned.plan.prediction.makespan, (4 + 1) * 12);
@@ -84,16 +84,16 @@ TEST(Planner, even_layers_are_cut_evenly) {
   EXPECT_EQ(planned.plan.costs, fingerprint(even_layers()));
 }
 
-TEST(Planner, times_grow_with_the_micro_batch_and_the_overhead_of_a_word_does_not) {
+TEST(Planner, the_overhead_of_an_instruction_does_not_depend_on_the_micro_batch) {
   LayerCosts costs = even_layers();
   costs.instruction_overhead = 1;
-  costs.micro_batches = {2};  // of 8 samples: twice as large as measured
+  costs.micro_batches = {2};  // with 8 samples each, twice as large as measured
   const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, (2 + 1) * (2 * 12 + 2));
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.memory_bytes[0], 400 + 2 * 2 * 40);
 }
 
-TEST(Planner, many_small_words_are_worth_fusing) {
+TEST(Planner, many_small_instructions_are_fused) {
   LayerCosts costs = even_layers();
   costs.instruction_overhead = 1;
   const Planned planned = make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}});
@@ -101,9 +101,9 @@ TEST(Planner, many_small_words_are_worth_fusing) {
   EXPECT_EQ(planned.plan.schedule, fuse_w(generate("gpipe", {.ranks = 2, .micro_batches = 4})));
 }
 
-// A stage of 400 bytes has B's of 8, of which 8/3 are its W's way to memory. Half of it stays in a cache of 200 bytes,
-// and all B's but the first are spared half of the way.
-TEST(Planner, the_cache_keeps_gradients_for_the_next_w_of_a_stage) {
+// A stage with 400 bytes of gradients has B's that take 8, of which W's access to memory takes 8/3. Half of the
+// gradients stay in a cache of 200 bytes, so that all B's but the first save half of that.
+TEST(Planner, consecutive_ws_of_a_stage_find_gradients_in_the_cache) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) {
     layer.weight_grad_fused = 0.5;
@@ -121,8 +121,8 @@ TEST(Planner, the_cache_keeps_gradients_for_the_next_w_of_a_stage) {
   EXPECT_DOUBLE_EQ(gpipe_takes(), 5 * 12 + 1 - 3 * 1) << "no more than the update";
 }
 
-// F and I were measured with all of a rank's parameters in turn, 200 bytes, of which half stay in the cache: with two
-// chunks of 100 bytes each, all of it does. Instructions of one stage come four in a row.
+// F and I were measured on ranks that run all of their layers, with 200 bytes of parameters, of which half stay in the
+// cache. With two chunks of 100 bytes each, all of them do. Four instructions of a stage follow each other.
 TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
   LayerCosts costs = even_layers();
   const auto predicted = [&](int chunks) {
@@ -140,12 +140,12 @@ TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
   EXPECT_EQ(predicted(2), small) << "no cache is known of";
   costs.cache_bytes = 100;
   EXPECT_EQ(predicted(1), large);
-  // Of each rank's 8 F's and 8 I's all but the first of four are spared a half and a quarter for each of two layers.
+  // In each group of four, all but the first of a rank's 8 F's and 8 I's save 1/2 and 1/4 for each of two layers.
   EXPECT_NEAR(predicted(2), small - 6 * (1 + 0.5), 1.5);
   EXPECT_LT(predicted(2), small - 6);
 }
 
-TEST(Planner, a_slow_link_moves_the_cut) {
+TEST(Planner, a_slow_link_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) layer.boundary_bytes = 1000;
   costs.layers[2].boundary_bytes = 1;
@@ -153,8 +153,8 @@ TEST(Planner, a_slow_link_moves_the_cut) {
   EXPECT_EQ(planned.plan.stages[0].size(), 3u);
 }
 
-// The first two layers' W's are what takes long: singly they make a stage, in one W over the step they do not.
-TEST(Planner, a_fused_w_has_its_price_and_moves_the_cut) {
+// The first two layers have expensive single W's and are a stage of their own then, but not with a fused W.
+TEST(Planner, the_cost_of_a_fused_w_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) layer.weight_grad_fused = 0.5;
   costs.layers[0].weight_grad = costs.layers[1].weight_grad = 7;
@@ -166,12 +166,12 @@ TEST(Planner, a_fused_w_has_its_price_and_moves_the_cut) {
   EXPECT_EQ(stream.prediction.makespan, 2 + 4 * 6 + 12 + 4 * 16);  // one F, all F's, one B, all B's
   const Plan fused = planned(WeightMode::fused);
   EXPECT_EQ(fused.stages[0].size(), 4u);
-  // Both ways through the ranks take 4 + 4, three more micro-batches 3 * 8, and W 4 * 4 * 0.5.
+  // The first micro-batch takes 4 + 4 in each direction, three more take 3 * 8, and W takes 4 * 4 * 0.5.
   EXPECT_EQ(fused.prediction.makespan, 16 + 3 * 8 + 8);
   EXPECT_EQ(make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}}).plan, fused);
 }
 
-TEST(Planner, a_b_that_is_not_split_has_its_price_and_moves_the_cut) {
+TEST(Planner, the_cost_of_an_unsplit_b_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (int layer = 0; layer < 2; ++layer) {
     costs.layers[static_cast<std::size_t>(layer)].backward = 5;
@@ -186,8 +186,8 @@ TEST(Planner, a_b_that_is_not_split_has_its_price_and_moves_the_cut) {
   EXPECT_EQ(planned("1f1b-early").stages[0].size(), 2u);  // 9 + 9 and 6 * 3
 }
 
-// The last layer is updated for as long as all its micro-batches take: the rank that has it is given less.
-TEST(Planner, an_update_counts_and_moves_the_cut) {
+// The update of the last layer is so expensive that its rank has fewer layers.
+TEST(Planner, the_cost_of_an_update_moves_the_boundary) {
   LayerCosts costs = even_layers();
   const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60);
@@ -198,7 +198,7 @@ TEST(Planner, an_update_counts_and_moves_the_cut) {
   EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 6u);  // per micro-batch 6 * 3.5, and 2 * 3 + 50 / 4
 }
 
-TEST(Planner, what_does_not_fit_fused_is_fused_in_groups) {
+TEST(Planner, weight_gradients_are_grouped_if_fused_ones_do_not_fit) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 400 + 3 * 40;
   const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused});
@@ -209,8 +209,8 @@ TEST(Planner, what_does_not_fit_fused_is_fused_in_groups) {
   EXPECT_EQ(most(planned.candidates[1].prediction.memory_bytes), 400 + 4 * 40);
 }
 
-TEST(Planner, of_equally_short_steps_the_one_with_less_memory_wins_whatever_the_rounding) {
-  // Both take (12 + 3) * (F + I + W); added up in the order of GPipe, that is a little less in the last digit.
+TEST(Planner, less_memory_wins_among_equally_short_steps) {
+  // Both take (12 + 3) * (F + I + W), but the sum in the order of GPipe is smaller in the last digit.
   LayerCosts costs = even_layers();
   costs.ranks = 4;
   costs.samples = costs.micro_batches.emplace_back(12) * costs.micro_batch_size;
@@ -235,7 +235,7 @@ TEST(Planner, a_step_that_takes_no_time_is_planned) {
   EXPECT_EQ(planned.candidates.front().schedule, "sequential");
 }
 
-TEST(Planner, refusals) {
+TEST(Planner, refuses_invalid_input) {
   const PlanConstraints no_training{.schedules = {"forward-only"}, .weight_gradients = {}};
   EXPECT_EQ(test::error_text<ConfigError>([&] { make_plan(even_layers(), no_training); }),
             "schedule 'forward-only' only goes forward: a plan is for training");
@@ -247,7 +247,7 @@ TEST(Planner, refusals) {
             "nothing can be tried: 8 layers do not make a stage for each of 9 ranks and their chunks; use fewer ranks");
 }
 
-TEST(Planner, too_little_memory_is_refused_with_the_smallest_cap_that_would_do) {
+TEST(Planner, the_smallest_sufficient_cap_is_named) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 439;
   const PlanConstraints constraints{.schedules = {"gpipe", "sequential"}, .weight_gradients = {}};
@@ -258,7 +258,7 @@ TEST(Planner, too_little_memory_is_refused_with_the_smallest_cap_that_would_do) 
   EXPECT_EQ(make_plan(costs, constraints).plan.schedule.name, "sequential");
 }
 
-TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) {
+TEST(Planner, the_plan_is_the_best_candidate) {
   EXPECT_TRUE(rc::check("never worse than a fixed schedule", [] {
     LayerCosts costs = any_costs(14);
     if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(100, 1500);
@@ -271,7 +271,7 @@ TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) 
     RC_LOG() << write_layer_costs(costs) << to_table(planned) << explanation(planned);
     const Prediction& prediction = planned.plan.prediction;
     RC_ASSERT(planned.candidates.front().prediction == prediction);
-    // To nine digits: of equally short ones the smallest is taken.
+    // To nine digits: among equally short steps, the plan is the one with the least memory.
     const double shortest = prediction.makespan * (1 - 1e-8);
     for (const Candidate& candidate : planned.candidates)
       RC_ASSERT(!candidate.fits || candidate.prediction.makespan >= shortest);
@@ -297,7 +297,7 @@ TEST(Planner, the_plan_is_the_best_of_what_it_lists_and_of_all_fixed_schedules) 
   }));
 }
 
-TEST(Planner, the_smallest_cap_is_the_smallest) {
+TEST(Planner, the_named_cap_is_the_smallest) {
   EXPECT_TRUE(rc::check("a byte less is refused", [] {
     LayerCosts costs = any_costs(10);
     costs.memory_cap_bytes = 0;
@@ -317,19 +317,19 @@ TEST(Planner, the_smallest_cap_is_the_smallest) {
   }));
 }
 
-TEST(PlanReport, contention_is_told_where_there_is_any) {
+TEST(PlanReport, reports_a_slowdown_under_load) {
   LayerCosts costs = even_layers();
   const PlanConstraints constraints{.schedules = {"gpipe"}, .weight_gradients = {}};
   EXPECT_FALSE(test::says(explanation(make_plan(costs, constraints)), "alone"));
   costs.slowdown_under_load = 1.25;
   EXPECT_TRUE(
       test::says(explanation(make_plan(costs, constraints)),
-                 " While all ranks compute, instructions take 1.25 times what they take alone; the costs hold that "
+                 " While all ranks compute, instructions take 1.25 times what they take alone; the costs include that "
                  "already."));
 }
 
-// zb-auto is tried with several memory limits: its rows were alike in all columns but the times.
-TEST(PlanReport, rows_differ_in_a_column_that_is_shown) {
+// zb-auto has candidates with several memory limits, whose rows once differed in their times only.
+TEST(PlanReport, rows_differ_in_a_visible_column) {
   const Planned planned = make_plan(even_layers(), {.schedules = {"zb-auto", "1f1b"}, .weight_gradients = {}});
   std::set<std::string> settings;
   for (const Candidate& candidate : planned.candidates) {

@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-/// Eight layers on two ranks, 16 samples in 4 micro-batches: layers that take F = I = W = 1 and hold 10 bytes each.
+/// Eight equal layers on two ranks, with 16 samples in 4 micro-batches. Each layer takes F = I = W = 1, and has 10
+/// bytes of activations and 100 bytes of parameters.
 inline LayerCosts even_layers() {
   LayerCosts costs{.time_unit = "ms",
                    .ranks = 2,
@@ -24,7 +25,7 @@ inline LayerCosts even_layers() {
   return costs;
 }
 
-/// Whole numbers, so that sums are exact.
+/// Random costs. They are small integers or simple fractions, so that sums are exact.
 inline LayerCosts any_costs(int most_layers) {
   const auto some = [](int below) { return static_cast<double>(*rc::gen::inRange(0, below)); };
   LayerCosts costs{.time_unit = "us",

@@ -12,7 +12,7 @@ std::string complaint_about(const std::string& text) {
   return test::error_text<DataError>([&] { read_stage_costs(text); });
 }
 
-TEST(StageCosts, all_there_is) {
+TEST(StageCosts, reads_all_members) {
   const Costs costs = read_stage_costs(R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad":
                                            [4.5, 0], "update": [5, 6], "message": 0.25, "weight_share": 0.4})");
   EXPECT_EQ(costs.forward, (std::vector<double>{1, 2}));
@@ -23,7 +23,7 @@ TEST(StageCosts, all_there_is) {
   EXPECT_EQ(costs.weight_share, 0.4);
 }
 
-TEST(StageCosts, a_fused_w_and_a_b_have_costs_of_their_own_where_the_file_says_so) {
+TEST(StageCosts, reads_costs_of_fused_w_and_b) {
   const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
   EXPECT_EQ(read_stage_costs(three + "}").weight_grad_fused, std::vector<double>{});
   EXPECT_EQ(read_stage_costs(three + "}").backward, std::vector<double>{});
@@ -41,11 +41,11 @@ TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
   EXPECT_EQ(costs.weight_share, 0.5);
 }
 
-TEST(StageCosts, says_what_is_wrong) {
+TEST(StageCosts, errors_name_the_member) {
   EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is no JSON: "));
   EXPECT_EQ(complaint_about("[1]"),
             "the cost file must say \"penstock_costs\": 1 in its one object: "
-            "docs/schedule_format.md tells the form of costs per stage");
+            "docs/schedule_format.md describes the format of costs per stage");
   EXPECT_EQ(complaint_about("{}"), complaint_about("[1]"));
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "the cost file's penstock_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
@@ -60,7 +60,7 @@ TEST(StageCosts, says_what_is_wrong) {
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"), "the cost file's forward is not a list");
 }
 
-TEST(StageCosts, costs_are_finite_and_a_share_is_a_part) {
+TEST(StageCosts, refuses_values_out_of_range) {
   const auto complaint_about_cost = [](const std::string& cost) {
     return complaint_about(R"({"penstock_costs": 1, "forward": [1, )" + cost + "]}");
   };

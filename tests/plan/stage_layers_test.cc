@@ -9,13 +9,13 @@
 namespace penstock {
 namespace {
 
-TEST(StageLayers, one_line) {
+TEST(StageLayers, are_one_line) {
   const StageLayers stages{{"embedding", "block 0"}, {"block 1"}, {"norm", "head"}};
   EXPECT_EQ(write_stage_layers(stages), "embedding,block 0;block 1;norm,head");
   EXPECT_EQ(read_stage_layers("embedding,block 0;block 1;norm,head"), stages);
 }
 
-TEST(StageLayers, what_was_written_reads_back) {
+TEST(StageLayers, read_back) {
   EXPECT_TRUE(rc::check("read(write(x)) == x", [] {
     const auto names = rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('a', 'b', ' ', '.')));
     const auto layers = rc::gen::nonEmpty(rc::gen::container<std::vector<std::string>>(names));
@@ -24,7 +24,7 @@ TEST(StageLayers, what_was_written_reads_back) {
   }));
 }
 
-TEST(StageLayers, refusals_say_where) {
+TEST(StageLayers, errors_name_the_position) {
   const auto error_text = [](const StageLayers& stages) {
     return test::error_text<DataError>([&] { write_stage_layers(stages); });
   };

@@ -1,4 +1,4 @@
-// Batches of any shape: several inputs and targets, none, whole ones, and samples along another dimension.
+// Batches of any shape: several or no inputs and targets, Whole tensors, and samples along another dimension.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
@@ -58,7 +58,7 @@ PipelineOptions options_for(const Layout& layout) {
   return options;
 }
 
-/// [T, n, 6] tokens, a [T, T] mask for all, and a padding mask [n, T] that is needed at the end only.
+/// [T, n, 6] tokens, a [T, T] mask for all samples, and a padding mask [n, T] that only the last stage reads.
 struct TimeFirst : Cell {
   Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
   Layer middle = add("middle", [] { return torch::nn::Linear(8, 8); });
@@ -90,7 +90,7 @@ Tensors time_first_targets() {
   return {torch::randint(0, 5, {length, samples}), torch::randn({samples})};
 }
 
-/// Of every token's class, and of a second target [n] against the mean feature.
+/// The loss of every token's class, plus that of a second target [n] against the mean feature.
 torch::Tensor two_targets(const Tensors& outputs, const Tensors& targets) {
   const torch::Tensor classes =
       torch::nn::functional::cross_entropy(outputs[0].flatten(0, 1), targets[0].flatten(),
@@ -109,7 +109,7 @@ PipelineOptions time_first_options(const Layout& layout) {
   return options;
 }
 
-TEST(BatchAxes, SamplesAlongAnotherDimensionAndWholeInputsAreThePlainLoops) {
+TEST(BatchAxes, other_sample_dimensions_and_whole_inputs_equal_the_plain_loop) {
   const Tensors inputs = time_first_inputs(), targets = time_first_targets();
   const auto [loss, trained] = plain_step<TimeFirst>({inputs[0], inputs[1], inputs[2]}, [&](const Tensors& outputs) {
     return two_targets(outputs, targets) / static_cast<double>(samples);
@@ -152,7 +152,7 @@ TEST(BatchAxes, SamplesAlongAnotherDimensionAndWholeInputsAreThePlainLoops) {
   }
 }
 
-TEST(BatchAxes, TargetsMayBeMissing) {
+TEST(BatchAxes, targets_may_be_missing) {
   torch::manual_seed(5);
   const torch::Tensor x = torch::randn({10, 6});
   const auto [loss, trained] =
@@ -170,7 +170,7 @@ TEST(BatchAxes, TargetsMayBeMissing) {
   }
 }
 
-/// What `call` complains of, for a pipeline that it leaves usable.
+/// The error text of `call`, which must leave the pipeline usable.
 template <class Call>
 std::string told(Pipeline& pipeline, Call call) {
   const std::string text = error_text<ConfigError>([&] { call(); });
@@ -178,7 +178,7 @@ std::string told(Pipeline& pipeline, Call call) {
   return text;
 }
 
-TEST(BatchAxes, MisuseIsToldBeforeAnythingIsSent) {
+TEST(BatchAxes, misuse_throws_before_any_message_is_sent) {
   World world({.stages = 2});
   TimeFirst network;
   Pipeline pipeline(world, network, two_targets_loss, time_first_options({2}));
@@ -219,7 +219,7 @@ TEST(BatchAxes, MisuseIsToldBeforeAnythingIsSent) {
                    "'squared_error' compares with a target", "has none"));
 }
 
-TEST(BatchTensors, AreAListAndTheirFirstTensor) {
+TEST(BatchTensors, convert_to_a_list_and_to_their_first_tensor) {
   const torch::Tensor a = torch::ones({2, 3}), b = torch::zeros({2});
   const BatchTensors none, one = a, two{a, b}, three{two, b}, same{two}, undefined = torch::Tensor();
   EXPECT_EQ(none.count(), 0u);
@@ -236,7 +236,7 @@ TEST(BatchTensors, AreAListAndTheirFirstTensor) {
   EXPECT_EQ(two.count(), 2u);
 }
 
-TEST(BatchFunction, TakesOneOrAll) {
+TEST(BatchFunction, takes_the_first_tensor_or_all) {
   const Tensors outputs{torch::full({1}, 2), torch::full({1}, 3)}, targets{torch::full({1}, 5), torch::full({1}, 7)};
   const auto of = [&](const BatchFunction<double>& f) { return f(outputs, targets); };
   EXPECT_EQ(of([](const torch::Tensor& o, const torch::Tensor& t) { return (o * t).item<double>(); }), 10);

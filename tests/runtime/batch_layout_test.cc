@@ -1,4 +1,4 @@
-// What replicas and micro-batches make of a batch: its loss and gradients, and until when its memory is read.
+// Replicas and micro-batches of a batch: its loss and gradients, and how long its memory is read.
 #include <cstring>
 #include <semaphore>
 
@@ -38,7 +38,7 @@ Trained train_reduced(const ReducedCase& one) {
   return trained;
 }
 
-TEST(Reductions, ReplicasDoNotChangeTheNumbersUnlessTheyAreSummed) {
+TEST(Reductions, replicas_do_not_change_results_unless_they_are_summed) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
     const Trained one = train_reduced({.reduction = reduction});
     EXPECT_NEAR(one.losses[0], reduction == Reduction::mean ? 1.4 : 4.2, 0.6);
@@ -47,8 +47,8 @@ TEST(Reductions, ReplicasDoNotChangeTheNumbersUnlessTheyAreSummed) {
   }
 }
 
-// At first, when the parameters are the same: by one step more they are not.
-TEST(Reductions, ASumOverReplicasMultipliesByTheirNumber) {
+// Compares the first step alone: after it the parameters differ.
+TEST(Reductions, a_sum_over_replicas_multiplies_by_their_number) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
     const Trained one = train_reduced({.reduction = reduction});
     const Trained four = train_reduced({.replicas = 4, .reduction = reduction, .replica_reduction = Reduction::sum});
@@ -57,7 +57,7 @@ TEST(Reductions, ASumOverReplicasMultipliesByTheirNumber) {
   }
 }
 
-TEST(Reductions, TheReportedLossIsChosenApartFromTheGradients) {
+TEST(Reductions, the_reported_loss_is_independent_of_the_gradients) {
   for (const int replicas : {1, 2}) {
     const Trained mean = train_reduced({.replicas = replicas});
     const Trained sum = train_reduced({.replicas = replicas, .reduction = Reduction::sum});
@@ -73,8 +73,8 @@ TEST(Reductions, TheReportedLossIsChosenApartFromTheGradients) {
   }
 }
 
-// A batch of 3 samples leaves one of four replicas without any: the others are averaged.
-TEST(Reductions, AReplicaWithoutSamplesDoesNotCount) {
+// A batch of 3 samples leaves one of four replicas without samples; the others are averaged.
+TEST(Reductions, averages_do_not_count_a_replica_without_samples) {
   World world({.stages = 1, .replicas = 4});
   SmallNetwork network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .reduction = Reduction::sum});
@@ -91,7 +91,8 @@ struct ReusedCase {
 
 void overwrite(const torch::Tensor& tensor) { std::memset(tensor.data_ptr(), 0x3f, tensor.nbytes()); }
 
-/// Cross entropy whose backward pass through the last micro-batch of a step waits at `gate`: the loss is known then.
+/// Cross entropy whose backward pass through the last micro-batch of a step waits at `gate`, when the loss is
+/// available.
 Loss gated_loss(std::counting_semaphore<>& gate, int micro_batches) {
   Loss loss = cross_entropy;
   loss.sum = [&gate, micro_batches, calls = std::make_shared<int>(0)](const torch::Tensor& output,
@@ -107,8 +108,8 @@ Loss gated_loss(std::counting_semaphore<>& gate, int micro_batches) {
   return loss;
 }
 
-/// Its first stage trains nothing, so that its rank is through with a step, and tells the loss, while the second one
-/// computes gradients from both inputs and the targets.
+/// The first stage trains nothing, so that its rank finishes a step and reports the loss while the second one computes
+/// gradients from both inputs and the targets.
 struct HalfFrozen : Cell {
   Layer frozen = add("frozen", [] { return torch::nn::Linear(12, 8); });
   Layer direct = add("direct", [] { return torch::nn::Linear(12, 8); });
@@ -121,7 +122,7 @@ struct HalfFrozen : Cell {
   Values forward_many(Values x) override { return {head(relu(frozen(x[0])) + relu(direct(x[1])))}; }
 };
 
-/// Trains from buffers for inputs and targets, which a loader fills again for every step.
+/// Trains from buffers for inputs and targets, which a loader overwrites for every step.
 Trained train_from_buffers(const ReusedCase& one, bool overwrites) {
   World world({.stages = 2});
   HalfFrozen network;
@@ -146,7 +147,7 @@ Trained train_from_buffers(const ReusedCase& one, bool overwrites) {
   return trained;
 }
 
-TEST(CallersBatch, MayBeWrittenToOnceTheLossIsKnown) {
+TEST(CallersBatch, may_be_overwritten_once_the_loss_is_available) {
   for (const char* schedule : {"gpipe", "1f1b", "1f1b-early", "zb-h1", "zb-h2", "zb-auto", "sequential"})
     for (const int micro_batches : {1, 4})
       for (const bool recompute : {false, true}) {
@@ -156,7 +157,7 @@ TEST(CallersBatch, MayBeWrittenToOnceTheLossIsKnown) {
       }
 }
 
-TEST(RowsOfBatch, AreCopiedWhereTheyOutliveTheResult) {
+TEST(RowsOfBatch, are_copied_where_they_outlive_the_result) {
   const torch::Tensor batch = torch::arange(12).view({6, 2}), rows = batch.narrow(0, 2, 2);
   const torch::Tensor shared = usable_rows(rows, {}), own = usable_rows(rows, {c10::kCPU, true});
   EXPECT_TRUE(torch::equal(shared, own));

@@ -1,5 +1,5 @@
-// Batch normalisation under micro-batches: statistics of each micro-batch, as a plain loop over the same ones has them;
-// running statistics move once per micro-batch, in order.
+// Batch normalisation with micro-batches: statistics of each micro-batch, as in a plain loop over the same ones;
+// running statistics are updated once per micro-batch, in order.
 #include "tests/runtime/trained.h"
 
 namespace penstock::test {
@@ -41,7 +41,7 @@ PipelineOptions options_of(const std::string& schedule, int micro_batches) {
   return options;
 }
 
-/// Three steps and an evaluation; gradients of all micro-batches of `share`s, statistics of the first share alone.
+/// Three steps and an evaluation, with the gradients of all micro-batches and the statistics of the first share alone.
 Trained train_plainly(int replicas, int micro_batches) {
   PlainNormed network;
   {
@@ -66,7 +66,7 @@ Trained train_plainly(int replicas, int micro_batches) {
     std::vector<std::pair<std::string, torch::Tensor>> after_first;
     const std::int64_t share = inputs.size(0) / replicas;
     for (int r = 0; r < replicas; ++r) {
-      // Each replica has statistics of its own, which start as the others' do and never meet: these are replica 0's.
+      // Each replica has its own statistics, which start equal and are never combined: these are replica 0's.
       for (auto& item : network.named_buffers())
         if (r == 1) after_first.emplace_back(item.key(), item.value().clone());
       for (int i = 0; i < micro_batches; ++i) {
@@ -90,7 +90,7 @@ Trained train_plainly(int replicas, int micro_batches) {
   return trained;
 }
 
-TEST(BatchNorm, EqualsAPlainLoopOverTheSameMicroBatches) {
+TEST(BatchNorm, equals_a_plain_loop_over_the_same_micro_batches) {
   for (int m : {1, 3}) {
     const Trained plain = train_plainly(1, m);
     for (bool recompute : {false, true}) {
@@ -103,7 +103,7 @@ TEST(BatchNorm, EqualsAPlainLoopOverTheSameMicroBatches) {
   }
 }
 
-TEST(BatchNorm, IsTheSameForEveryCutAndSchedule) {
+TEST(BatchNorm, is_the_same_for_every_partition_and_schedule) {
   const Trained one = train<Normed>({.stages = 1, .options = options_of("gpipe", 4)}, images());
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "sequential"})
     for (int stages : {2, 3, 4})
@@ -115,9 +115,8 @@ TEST(BatchNorm, IsTheSameForEveryCutAndSchedule) {
       }
 }
 
-// The statistics that replicas keep while they train are their own; replica 0's are saved, and every replica evaluates
-// with these.
-TEST(BatchNorm, OfReplicaZeroIsWhatIsSavedAndEvaluated) {
+// Replicas train with their own statistics; replica 0's are saved, and every replica evaluates with these.
+TEST(BatchNorm, statistics_of_replica_zero_are_saved_and_evaluated) {
   expect_close(train_plainly(2, 3),
                train<Normed>({.stages = 2, .replicas = 2, .options = options_of("1f1b", 3)}, images()), 1e-5);
 }
@@ -138,7 +137,7 @@ Validated validate_with(Pipeline& pipeline) {
   return validated;
 }
 
-TEST(BatchNorm, OfReplicasEvaluatesAndInfersAsTheSavedModel) {
+TEST(BatchNorm, replicas_evaluate_and_infer_as_the_saved_model) {
   World world({.stages = 2, .replicas = 3}), world_of_one({.stages = 1});
   Normed network, same_network;
   Pipeline pipeline(world, network, cross_entropy, options_of("1f1b", 2));
@@ -157,7 +156,7 @@ TEST(BatchNorm, OfReplicasEvaluatesAndInfersAsTheSavedModel) {
   }
 }
 
-TEST(BatchNorm, OfOneSampleNamesTheLayerTheStageAndTheMicroBatch) {
+TEST(BatchNorm, one_sample_is_an_error_that_names_layer_stage_and_micro_batch) {
   try {
     train<Normed>({.stages = 2, .options = options_of("gpipe", 4)}, images(7));  // 2, 2, 2 and 1 samples
     FAIL() << "no error";

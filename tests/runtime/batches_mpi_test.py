@@ -1,4 +1,4 @@
-"""What processes do with the batches that they are given: the same as threads; different ones are found and named."""
+"""Batches of processes: equal ones give the results of threads; different ones are detected and named."""
 import subprocess
 import sys
 
@@ -28,8 +28,8 @@ for case in ["same", "norm", "boundary", "half"]:
         if threads.returncode or done.returncode or threads.stdout != done.stdout or "loss " not in done.stdout:
             fail(done, f"{case}, {replicas} replicas: threads and processes differ\n{threads.stdout}{threads.stderr}")
 
-# Every process says which two ranks differ, and in what.
-for case, replicas, instructions in [
+# Every process reports which two ranks differ, and in what.
+for case, replicas, fragments in [
     ("targets", 1, ["training step 1", "the targets are Long [12] #", "on rank 0 and Long [12] #", "on rank 1"]),
     ("targets", 2, ["training step 1", "the targets are", "on rank 0 and", "on rank 1"]),
     ("inputs", 1, ["training step 1", "the rows of input 0 are Float [12, 6] #", "on rank 0 and Float", "on rank 1"]),
@@ -40,11 +40,11 @@ for case, replicas, instructions in [
     lines = [line for line in done.stderr.splitlines() if line.startswith("ConfigError: ")]
     if done.returncode != 2 or len(lines) != 2 * replicas or len(set(lines)) != 1 or "loss " in done.stdout:
         fail(done, f"{case}, {replicas} replicas: no ConfigError on every process")
-    for instruction in instructions + ["seed what draws", "compare_batches = 0"]:
-        if instruction not in lines[0]:
-            sys.exit(f"'{instruction}' is not in: {lines[0]}")
+    for fragment in fragments + ["seed what draws", "compare_batches = 0"]:
+        if fragment not in lines[0]:
+            sys.exit(f"'{fragment}' is not in: {lines[0]}")
 
-# Steps 1 to 3 and every n-th are looked at; 0 looks at none.
+# Steps 1 to 3 and every n-th are compared; 0 compares none.
 for every, finds in [("100", False), ("2", True), ("0", False)]:
     done = processes("later", 2, 1, every)
     if (done.returncode == 2) != finds or ("training step 5" in done.stderr) != finds:

@@ -1,13 +1,13 @@
-// What processes do with the batches that each of them is given: `batches_program CASE STAGES REPLICAS [EVERY]`.
-//   same       all are given the same batches
+// Processes with equal or different batches: `batches_program CASE STAGES REPLICAS [EVERY]`.
+//   same       all processes pass the same batches
 //   targets    targets are drawn without a common seed
-//   inputs     inputs alone are (rows of a replica that two pipeline ranks read)
+//   inputs     inputs alone are drawn so (rows of a replica that two pipeline ranks read)
 //   size       one process has a sample less
 //   later      targets differ from step 4 on
 //   norm       batch normalisation, two steps, then an evaluation and an inference
 //   boundary   with a boundary shape
 //   half       in fp16, with a loss scale that is too large at first
-// Prints losses from the main process, and what went wrong from every process before any of them ends.
+// Prints losses from the main process, and errors from every process before any of them ends.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
       code = 2;
       std::cerr << ps::say("ConfigError: ", error.what(), "\n") << std::flush;
     }
-    // The world ends when all processes are here: each has said what it has to.
+    // The world ends when all processes have reached this point and printed their errors.
   } catch (const std::exception& error) {
     std::cerr << "other error: " << error.what() << std::endl;
     return 1;

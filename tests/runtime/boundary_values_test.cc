@@ -1,5 +1,5 @@
-// What may cross from stage to stage: values of any type, with gradients or without, or nothing at all; next public header and
-// as skips, forward and backward, with stages of one rank and of several.
+// Boundary values: of any type, with gradients or without, or undefined; to the next stage and as skips, forward and
+// backward, between stages of one rank and of several.
 #include "tests/runtime/trained.h"
 
 namespace penstock::test {
@@ -49,7 +49,7 @@ PipelineOptions options_of(const std::string& schedule, int chunks) {
   return options;
 }
 
-TEST(BoundaryValues, OfAllKindsTravelBetweenRanksAndChunks) {
+TEST(BoundaryValues, of_all_kinds_are_sent_between_ranks_and_chunks) {
   const Trained one = train<Kinds>({.options = options_of("gpipe", 1)}, rows());
   EXPECT_LT(one.losses[2], one.losses[0]);
   const std::vector<std::pair<std::string, int>> schedules = {
@@ -64,7 +64,7 @@ TEST(BoundaryValues, OfAllKindsTravelBetweenRanksAndChunks) {
       }
 }
 
-TEST(BoundaryValues, GiveTheGradientsOfAutograd) {
+TEST(BoundaryValues, have_the_gradients_of_autograd) {
   Kinds network;
   const auto parameters = network.named_parameters(3);
   std::vector<torch::Tensor> trained;
@@ -80,8 +80,8 @@ TEST(BoundaryValues, GiveTheGradientsOfAutograd) {
     EXPECT_TRUE(torch::allclose(value, piped.state.at(name), 1e-4, 1e-6)) << name;
 }
 
-/// A value with a gradient that goes to more than two stages: what comes back is added in one order whatever the partition.
-TEST(BoundaryValues, ToManyStagesAddTheirGradientsInOneOrder) {
+/// A value with a gradient that more than two stages read: the gradients are added in one order for every partition.
+TEST(BoundaryValues, to_many_stages_add_their_gradients_in_one_order) {
   struct Fan : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(8, 8); });
     std::vector<Layer> readers;

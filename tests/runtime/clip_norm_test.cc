@@ -1,4 +1,4 @@
-// Clipping by the norm of all gradients: the same whatever the partition, the schedule and the replicas.
+// Clipping by the norm of all gradients: the same for every partition, schedule and number of replicas.
 #include <cmath>
 #include <limits>
 
@@ -50,7 +50,7 @@ Clipped train(const ClippedCase& one) {
   return outcome;
 }
 
-TEST(ClipNorm, IsTheSameToTheBitForEveryCutAndSchedule) {
+TEST(ClipNorm, is_bitwise_the_same_for_every_partition_and_schedule) {
   const Clipped alone = train({});
   for (const char* schedule : {"gpipe", "zb-h1", "interleaved", "zb-v"})
     for (int stages : {1, 2, 3}) {
@@ -62,15 +62,15 @@ TEST(ClipNorm, IsTheSameToTheBitForEveryCutAndSchedule) {
     }
 }
 
-TEST(ClipNorm, IsOfTheSumOverReplicas) {
+TEST(ClipNorm, is_the_norm_of_the_sum_over_replicas) {
   const Clipped one = train({"1f1b", 2, 1}), two = train({"1f1b", 2, 2});
   for (std::size_t i = 0; i < one.norms.size(); ++i) EXPECT_NEAR(one.norms[i], two.norms[i], 1e-5 * one.norms[i]);
   for (const auto& [name, value] : one.parameters)
     EXPECT_TRUE(torch::allclose(value, two.parameters.at(name), 1e-4, 1e-6)) << name;
 }
 
-// At a learning rate of 1 a step moves the parameters by the clipped gradient.
-TEST(ClipNorm, BoundsHowFarAStepMoves) {
+// At a learning rate of 1 a step changes the parameters by the clipped gradient.
+TEST(ClipNorm, bounds_the_length_of_a_step) {
   const Clipped run = train({"1f1b", 2, 1, 0.05, 1});
   EXPECT_GT(run.norms[0], 0.05);
   double square = 0;
@@ -79,7 +79,7 @@ TEST(ClipNorm, BoundsHowFarAStepMoves) {
   EXPECT_NEAR(std::sqrt(square), 0.05 * run.norms[0] / (run.norms[0] + 1e-6), 1e-6);
 }
 
-TEST(ClipNorm, InfinityMeasuresAndLeavesGradientsAlone) {
+TEST(ClipNorm, infinity_measures_and_does_not_change_gradients) {
   const Clipped measured = train({"1f1b", 2, 1, std::numeric_limits<double>::infinity()});
   const Clipped large = train({"1f1b", 2, 1, 1e9});
   EXPECT_EQ(measured.norms, large.norms);
@@ -87,7 +87,7 @@ TEST(ClipNorm, InfinityMeasuresAndLeavesGradientsAlone) {
   EXPECT_GT(measured.norms[0], 0);
 }
 
-/// A layer that makes the gradient of one weight infinite, or no number.
+/// A layer that makes the gradient of one weight infinite or NaN.
 struct Bursting : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(6, 4); });
   Layer last = add("last", [] { return torch::nn::Linear(4, 4); });
@@ -109,9 +109,9 @@ struct Bursting : Cell {
   }
 };
 
-// As clip_grad_norm_ with error_if_nonfinite = false has it: a norm that is no number makes every gradient so, and an
-// infinite one makes zeros of what is finite.
-TEST(ClipNorm, OfGradientsThatAreNotFiniteIsTorchs) {
+// As clip_grad_norm_ with error_if_nonfinite = false: a norm of NaN makes every gradient NaN, and an infinite norm
+// makes finite gradients zero.
+TEST(ClipNorm, of_gradients_that_are_not_finite_equals_torch) {
   for (const double by : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     for (const int stages : {1, 2}) {
       World world({.stages = stages});
@@ -150,7 +150,7 @@ TEST(ClipNorm, OfGradientsThatAreNotFiniteIsTorchs) {
     }
 }
 
-TEST(ClipNorm, IsNotThereUnlessAskedFor) {
+TEST(ClipNorm, is_not_computed_unless_requested) {
   World world({.stages = 2});
   DeepNetwork network;
   Pipeline pipeline(world, network, cross_entropy);

@@ -9,7 +9,7 @@
 namespace penstock::test {
 namespace {
 
-TEST(BatchDigest, IsEqualForEqualContentsHoweverTheyLie) {
+TEST(BatchDigest, is_equal_for_equal_contents_in_any_memory_order) {
   const torch::Tensor small = torch::arange(35).view({5, 7});
   EXPECT_EQ(digest_of(small), digest_of(small.clone()));
   EXPECT_EQ(digest_of(small), digest_of(small.t().contiguous().t()));
@@ -19,7 +19,7 @@ TEST(BatchDigest, IsEqualForEqualContentsHoweverTheyLie) {
   EXPECT_EQ(digest_of(torch::empty({0, 4})), digest_of(torch::empty({0, 4})));
 }
 
-TEST(BatchDigest, DiffersWithContentsSizesAndType) {
+TEST(BatchDigest, differs_with_contents_sizes_and_type) {
   const torch::Tensor small = torch::arange(35).view({5, 7});
   torch::Tensor other = small.clone();
   other[4][6] = 0;
@@ -28,8 +28,8 @@ TEST(BatchDigest, DiffersWithContentsSizesAndType) {
   EXPECT_NE(digest_of(small), digest_of(small.to(torch::kInt32)));
 }
 
-// Of a large tensor it looks at a part, which batches of other samples differ in.
-TEST(BatchDigest, OfALargeTensorLooksAtAPartOfIt) {
+// Of a large tensor the digest covers a part, in which batches of other samples differ.
+TEST(BatchDigest, of_a_large_tensor_reads_a_part_of_it) {
   torch::manual_seed(1);
   const torch::Tensor large = torch::randn({64, 3, 64, 64}), other = torch::randn({64, 3, 64, 64});
   EXPECT_EQ(digest_of(large), digest_of(large.clone()));
@@ -39,7 +39,7 @@ TEST(BatchDigest, OfALargeTensorLooksAtAPartOfIt) {
   EXPECT_NE(digest_of(turned), digest_of(other.transpose(1, 3)));
 }
 
-TEST(ComparedSteps, AreTheFirstThreeAndEveryNth) {
+TEST(ComparedSteps, are_the_first_three_and_every_nth) {
   std::vector<int> compared;
   for (std::uint64_t step = 0; step < 12; ++step)
     if (is_compared(step, 5)) compared.push_back(static_cast<int>(step));
@@ -47,7 +47,7 @@ TEST(ComparedSteps, AreTheFirstThreeAndEveryNth) {
   EXPECT_FALSE(is_compared(0, 0));
 }
 
-TEST(LossScaler, HalvesAtOnceAndDoublesAfterGoodSteps) {
+TEST(LossScaler, halves_at_once_and_doubles_after_good_steps) {
   LossScaler scaler(Precision::fp16, {.initial = 8, .growth_steps = 2});
   std::vector<double> scales;
   for (const bool finite : {true, false, true, false, true, true, true, true, true}) {
@@ -61,7 +61,7 @@ TEST(LossScaler, HalvesAtOnceAndDoublesAfterGoodSteps) {
   EXPECT_FALSE(none.is_dynamic());
 }
 
-TEST(LossScaler, StaysWithinWhatFp32Holds) {
+TEST(LossScaler, stays_within_the_range_of_fp32) {
   LossScaler scaler(Precision::fp16, {.initial = 1, .growth_steps = 1});
   for (int i = 0; i < 100; ++i) scaler.end_step(true);
   EXPECT_EQ(scaler.scale(), std::exp2(24));

@@ -1,5 +1,5 @@
-// One training job over a network deep enough for four ranks of three chunks, with a skip connection across them and
-// a dropout layer that is called twice, beside torch's own and random values.
+// A training job over a network deep enough for four ranks of three chunks, with a skip connection across them, a
+// dropout layer that is called twice, torch's dropout and random values.
 #pragma once
 
 #include <map>
@@ -90,7 +90,7 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluate
     const torch::Tensor inputs = torch::randn({samples, 6});
     const torch::Tensor targets = torch::arange(samples) % 4;
     outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
-    // An evaluation between the steps is one more number to be equal, and changes nothing else.
+    // An evaluation between the steps adds a number to compare, and must change nothing else.
     if (evaluates && outcome.losses.size() == 2) outcome.losses.push_back(pipeline.evaluate(inputs, targets).loss());
   }
   outcome.parameters = pipeline.state();

@@ -1,6 +1,5 @@
 // The deep job as a program: `deep_job_program STAGES` runs every schedule over that many ranks, threads or processes,
-// and prints a line for each case: its losses and a sum over the bits of every parameter. Two ways of running it can be
-// compared as text.
+// and prints a line for each case: its losses and a hash of all parameters, to compare ways of running it.
 #include <cstdlib>
 #include <iostream>
 

@@ -1,5 +1,5 @@
-// Every schedule on the executor, with integers: what validate() accepts comes to its end, with the numbers of the
-// plain loop and as much alive as validate() said.
+// Every schedule on the executor, with integers: each schedule that validate() accepts completes, with the numbers of
+// the plain loop and the peak of live activations that validate() counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void for_each_generator(Visit&& visit) {
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 3); ++v) visit(generator, v);
 }
 
-TEST(EverySchedule, RunsToItsEndInTurns) {
+TEST(EverySchedule, completes_on_one_thread) {
   for_each_generator([](const Generator& generator, int v) {
     for (int p = 1; p <= 12; ++p)
       for (int m = 1; m <= 24; ++m) {
@@ -36,7 +36,7 @@ TEST(EverySchedule, RunsToItsEndInTurns) {
   });
 }
 
-TEST(EverySchedule, RunsToItsEndOnThreadsThatDawdle) {
+TEST(EverySchedule, completes_on_threads_with_random_delays) {
   unsigned seed = 0;
   for_each_generator([&](const Generator& generator, int v) {
     for (const int p : {1, 2, 3, 4, 5})
@@ -49,14 +49,14 @@ TEST(EverySchedule, RunsToItsEndOnThreadsThatDawdle) {
   });
 }
 
-TEST(EverySchedule, IsValidInLargeToo) {
+TEST(EverySchedule, is_valid_for_many_ranks_and_micro_batches) {
   for_each_generator([](const Generator& generator, int v) {
     for (int p = 13; p <= 32; ++p)
       for (const int m : {1, p - 1, p + 1, 2 * p + 3, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = std::min(m, 64), .chunks = v};
         const ValidateOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
-        const Validation verdict = validate(lower(generate(generator.name, shape)), bound);
-        ASSERT_TRUE(verdict.ok) << trace_of(generator, shape) << ": " << verdict.reason;
+        const Validation validation = validate(lower(generate(generator.name, shape)), bound);
+        ASSERT_TRUE(validation.ok) << trace_of(generator, shape) << ": " << validation.reason;
       }
   });
 }
@@ -70,26 +70,26 @@ Schedule lists(const std::string& header, const std::string& orders) {
   return read_schedule("penstock schedule 1\nname\n" + header + "\n" + orders);
 }
 
-TEST(EverySchedule, ASplitBackwardRunsWithWsSingleLateAndFused) {
+TEST(EverySchedule, a_split_backward_runs_with_single_late_and_fused_ws) {
   run_both_ways(lower(lists("ranks 2\nstages 2\nmicro_batches 4\nrank_of_stage 0 1",
                             "rank 0: 0F0 0F1 0I0 0F2 0I1 0F3 0I2 0W0-2 0I3 0W3\n"
                             "rank 1: 1F0 1I0 1F1 1I1 1W0-1 1F2 1B2 1F3 1I3 1W3\n"),
                       LowerOptions{.reduce = true, .norm = true}));
 }
 
-TEST(EverySchedule, ChunksThatMeetOnOneRankHandOverWithoutMessages) {
+TEST(EverySchedule, neighbouring_chunks_on_one_rank_need_no_messages) {
   run_both_ways(lower(lists("ranks 2\nstages 4\nmicro_batches 3\nrank_of_stage 0 1 1 0",
                             "rank 0: 0F0 0F1 3F0 3I0 0F2 3F1 3I1 3W0-1 0B0 3F2 3I2 0I1 3W2 0I2 0W1-2\n"
                             "rank 1: 1F0 2F0 1F1 2F1 2B0 1F2 1B0 2I1 2F2 1I1 2W1 2B2 1I2 1W1 1W2\n")));
 }
 
-TEST(EverySchedule, TheNumbersTellThatWeightGradientsCameInAnotherOrder) {
+TEST(EverySchedule, another_order_of_weight_gradients_changes_the_hashes) {
   Schedule schedule =
       lower(lists("ranks 1\nstages 1\nmicro_batches 2\nrank_of_stage 0", "rank 0: 0F0 0F1 0I0 0I1 0W0 0W1\n"));
   const StepValues expected = plain_loop(schedule);
   std::swap(schedule.orders[0][4], schedule.orders[0][5]);
-  SharedPost::Letters letters;
-  IntegerHandler handler(SharedPost{&letters}, schedule, 2);
+  SharedPost::Messages messages;
+  IntegerHandler handler(SharedPost{&messages}, schedule, 2);
   Recorder recorder;
   recorder.begin_step(0);
   execute(programs_of(schedule)[0], handler, recorder);
@@ -97,10 +97,10 @@ TEST(EverySchedule, TheNumbersTellThatWeightGradientsCameInAnotherOrder) {
   EXPECT_NE(handler.values().weights, expected.weights);
 }
 
-/// What torch.distributed.pipelining 2.13 wrote.
+/// Schedule files written by torch.distributed.pipelining 2.13.
 class TorchFile : public testing::TestWithParam<const char*> {};
 
-TEST_P(TorchFile, Runs) {
+TEST_P(TorchFile, runs) {
   std::ifstream file(std::string(FIXTURES "/torch_csv/") + GetParam(), std::ios::binary);
   const Schedule schedule = read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}}).schedule;
   if (schedule.is_lowered()) run_both_ways(schedule);
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Torch, TorchFile,
                                          "zbv_p4_m8_v2_compute.csv"),
                          [](const auto& file) { return std::filesystem::path(file.param).stem().string(); });
 
-TEST(EverySchedule, AnySchedulesThatTheJudgeAcceptsRun) {
+TEST(EverySchedule, random_schedules_that_validate_accepts_run) {
   EXPECT_TRUE(rc::check("run(x) == plain loop", [] {
     const int stages = *rc::gen::inRange(1, 6);
     const Schedule schedule = lower(working_schedule(stages, chain(stages)),

@@ -1,4 +1,4 @@
-// The executor with a handler that holds integers: the loop that trains networks, where TSAN can see all of it.
+// The executor with a handler of integers: the loop that trains networks, under the thread sanitizer.
 #include "penstock/runtime/executor.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-TEST(Program, EveryReceiveBelongsToTheInstructionThatNeedsIt) {
+TEST(Program, every_receive_belongs_to_the_instruction_that_needs_it) {
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 2}));
   const Dependencies dependencies(schedule, chain(2));
   const Program program(schedule.orders[1], dependencies);
@@ -22,13 +22,13 @@ TEST(Program, EveryReceiveBelongsToTheInstructionThatNeedsIt) {
   }
 }
 
-TEST(Program, RefusesAMissingReceive) {
+TEST(Program, rejects_a_missing_receive) {
   Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 2}));
   std::erase_if(schedule.orders[1], [](const Instruction& i) { return is_receive(i.op()); });
   EXPECT_THROW(Program(schedule.orders[1], Dependencies(schedule, chain(2))), ScheduleError);
 }
 
-TEST(ActivationStore, CountsAndKeepsItsBound) {
+TEST(ActivationStore, counts_and_enforces_its_bound) {
   ActivationStore<int> activation_store;
   activation_store.set_bound(2);
   activation_store.put(StageId(0), MicroBatch(0), 10);
@@ -36,11 +36,11 @@ TEST(ActivationStore, CountsAndKeepsItsBound) {
   EXPECT_THROW(activation_store.put(StageId(0), MicroBatch(2), 12), InternalError);
   EXPECT_EQ(activation_store.take(StageId(0), MicroBatch(1)), 11);
   EXPECT_THROW(activation_store.take(StageId(0), MicroBatch(1)), InternalError);
-  EXPECT_EQ(activation_store.peak(), 3);  // the one too many was seen
+  EXPECT_EQ(activation_store.peak(), 3);  // includes the context that exceeded the bound
 }
 
-// The end of a wait in which the message was there already is no wait for the peer.
-TEST(Execute, NotesHowLateARankRanAgain) {
+// The time of a wait after its message has arrived is not a wait for the peer.
+TEST(Execute, records_how_late_a_rank_woke_up) {
   struct LateHandler {
     std::int64_t arrived_ns = 0;
     void begin(const Instruction&) {}
@@ -73,8 +73,8 @@ TEST(Execute, NotesHowLateARankRanAgain) {
   }
 }
 
-// Receives posted long before their use, as in torch's lists, must not stall the rank that posts them.
-TEST(Execute, EarlyReceivesDoNotBlock) {
+// Receives posted long before their use, as in torch's schedules, must not stall the rank that posts them.
+TEST(Execute, early_receives_do_not_block) {
   Schedule schedule = lower(generate("gpipe", {.ranks = 3, .micro_batches = 4}));
   for (Order& order : schedule.orders)
     std::stable_partition(order.begin(), order.end(), [](const Instruction& i) { return is_receive(i.op()); });

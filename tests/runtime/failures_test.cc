@@ -1,4 +1,4 @@
-// What is left after a failure: who hears of it, and what can still be used.
+// Failures: which calls throw them, and what remains usable afterwards.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int stages = 3, micro_batches = 4;
 
-/// A world with a pipeline in which the test says when something goes wrong.
+/// A world with a pipeline that fails when the test decides.
 struct Job {
   explicit Job(const PipelineOptions& options = {.micro_batches = micro_batches, .seed = 3})
       : world({.stages = stages}),
@@ -56,7 +56,7 @@ void expect_equal(const std::map<std::string, torch::Tensor>& one, const std::ma
   for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
 }
 
-TEST(Failures, ALastStepsFailureThatNobodyAskedForIsLoggedAndThrownByFinish) {
+TEST(Failures, an_unread_failure_of_the_last_step_is_logged_and_thrown_by_finish) {
   Job job;
   job.step(0).loss();
   job.forwards_until_failure = 0;
@@ -64,15 +64,15 @@ TEST(Failures, ALastStepsFailureThatNobodyAskedForIsLoggedAndThrownByFinish) {
   ::testing::internal::CaptureStderr();
   job.pipeline.reset();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("a pipeline ends with a failure that nobody has been told: rank 1 (stage 1) failed at 1F0 of "
+  EXPECT_NE(log.find("a pipeline ends with a failure that was not reported before: rank 1 (stage 1) failed at 1F0 of "
                      "step 1: the layer broke"),
             std::string::npos)
       << log;
   EXPECT_NE(message_of([&] { job.world.finish(); }).find("failed at 1F0 of step 1"), std::string::npos);
-  job.world.finish();  // it is told once
+  job.world.finish();  // throws a failure only once
 }
 
-TEST(Failures, FinishWaitsAndSaysNothingOfWhatWasTold) {
+TEST(Failures, finish_waits_and_does_not_throw_reported_failures) {
   Job job;
   job.step(0);
   job.world.finish();
@@ -83,8 +83,8 @@ TEST(Failures, FinishWaitsAndSaysNothingOfWhatWasTold) {
   job.world.finish();
 }
 
-// The step is given up before any update: as if it had never been.
-TEST(Failures, AStepThatFailsForwardIsGivenUpAndThePipelineGoesOn) {
+// The step is cancelled before any update, and has no effect.
+TEST(Failures, a_step_that_fails_in_forward_is_cancelled_and_the_pipeline_remains_usable) {
   Job whole, broken;
   whole.step(0).loss();
   broken.step(0).loss();
@@ -99,7 +99,7 @@ TEST(Failures, AStepThatFailsForwardIsGivenUpAndThePipelineGoesOn) {
   expect_equal(broken.pipeline->state(), whole.pipeline->state());
 }
 
-TEST(Failures, AWrongWidthLeavesEverythingUsable) {
+TEST(Failures, a_wrong_width_leaves_the_pipeline_usable) {
   Job job;
   job.step(0).loss();
   const auto before = job.pipeline->state();
@@ -114,8 +114,8 @@ TEST(Failures, AWrongWidthLeavesEverythingUsable) {
   EXPECT_GT(job.step(1).loss(), 0);
 }
 
-TEST(Failures, AfterAFailureInTheBackwardPassTheLastCompleteStepIsLeft) {
-  // gpipe updates no stage before the second one has done its B.
+TEST(Failures, after_a_failure_in_backward_the_state_is_that_of_the_last_complete_step) {
+  // gpipe updates no stage before the second one has finished its B.
   Job job({.micro_batches = micro_batches, .schedule = "gpipe", .clip_norm = 1e9, .seed = 3});
   job.step(0).loss();
   const auto before = job.pipeline->state();
@@ -125,16 +125,16 @@ TEST(Failures, AfterAFailureInTheBackwardPassTheLastCompleteStepIsLeft) {
   expect_equal(job.pipeline->state(), before);
   expect_equal(job.pipeline->state(), before);
   EXPECT_THROW(job.step(2).loss(), Failure);
-  // And a new world can be made of it.
+  // A new world can continue from it.
   Job next;
   next.pipeline->load_state(before);
   EXPECT_GT(next.step(1).loss(), 0);
 }
 
-TEST(Failures, StagesThatDifferAreToldInsteadOfMixed) {
+TEST(Failures, stages_of_different_steps_are_an_error) {
   Job job;
   job.step(0).loss();
-  job.backwards_until_failure = 3;  // the last stage is through with the step by then
+  job.backwards_until_failure = 3;  // the last stage has finished the step by then
   EXPECT_THROW(job.step(1).wait(), RankFailure);
   EXPECT_NE(message_of([&] { job.pipeline->state(); })
                 .find("some stages have taken update 2, others only update 1, so "
@@ -142,22 +142,22 @@ TEST(Failures, StagesThatDifferAreToldInsteadOfMixed) {
             std::string::npos);
 }
 
-TEST(Failures, WhateverIsThrownIsAFailure) {
+TEST(Failures, exceptions_of_any_type_are_failures) {
   struct Odd {};
   const std::vector<std::pair<std::function<void()>, std::string>> cases = {
       {[] { throw 42; }, "the int 42 was thrown, which is no std::exception"},
       {[] { throw "a text"; }, "a text"},
       {[] { throw Odd(); }, "Odd was thrown, which is no std::exception"}};
-  for (const auto& [broken, instructions] : cases) {
+  for (const auto& [broken, text] : cases) {
     Job job;
     job.broken = broken;
     job.forwards_until_failure = 0;
     const std::string message = message_of([&] { job.step(0).loss(); });
-    EXPECT_NE(message.find(instructions), std::string::npos) << message;
+    EXPECT_NE(message.find(text), std::string::npos) << message;
     job.forwards_until_failure = 1 << 30;
     job.step(1).loss();
   }
-  // In a loss, in a metric.
+  // In a loss and in a metric.
   World world({.stages = stages});
   Fragile network([](bool) {});
   Loss odd_loss{"odd", [](const torch::Tensor&, const torch::Tensor&) -> torch::Tensor { throw 42; }};
@@ -170,14 +170,14 @@ TEST(Failures, WhateverIsThrownIsAFailure) {
   EXPECT_GT(other.evaluate(inputs, targets).loss(), 0);
 }
 
-// What a rank has not been asked for is not on the way, where it would fill the memory of the one that receives.
-TEST(Failures, StateIsSentOneTensorAfterTheOtherOnDemand) {
+// A rank sends a tensor only on demand, so that tensors do not fill the receiver's memory.
+TEST(Failures, state_is_sent_one_tensor_at_a_time_on_demand) {
   const auto endpoints = open_threads(2, {.stall_limit = std::chrono::milliseconds(100)});
   const RankContext sender{
       WorldRank(1), 2, 1, true, false, std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[1].get())};
   std::vector<std::pair<std::string, torch::Tensor>> own;
   for (int i = 0; i < 10; ++i) own.emplace_back(say("name\n", i), torch::full({3}, i));
-  // Nobody asks.
+  // Before any demand.
   EXPECT_NE(message_of([&] {
               gather_tensors(sender, {0, 1}, own);
             }).find("whether rank 0 takes the next parameter"),
@@ -192,13 +192,13 @@ TEST(Failures, StateIsSentOneTensorAfterTheOtherOnDemand) {
   EXPECT_EQ(all.at("name\n7")[0].item<int>(), 7);
 }
 
-/// What the child writes, and that it ends by itself.
+/// The output of a child process, which must end by itself.
 std::string said_by_child(const std::function<std::string()>& child) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t pid = fork();
   if (pid == 0) {
-    alarm(20);  // instead of hanging for ever
+    alarm(20);  // ends a child that hangs
     const std::string text = child();
     static_cast<void>(!write(ends[1], text.data(), text.size()));
     _exit(0);
@@ -215,7 +215,7 @@ std::string said_by_child(const std::function<std::string()>& child) {
   return said;
 }
 
-TEST(Failures, AChildAfterForkIsToldThatItHasNoRanks) {
+TEST(Failures, a_child_after_fork_gets_an_error) {
   Job job;
   job.step(0).loss();
   EXPECT_NE(said_by_child([&] { return message_of([&] { job.step(1).loss(); }); }).find("a child made by fork()"),
@@ -224,7 +224,7 @@ TEST(Failures, AChildAfterForkIsToldThatItHasNoRanks) {
             std::string::npos);
   EXPECT_NE(said_by_child([&] { return message_of([&] { job.world.finish(); }); }).find("a child made by fork()"),
             std::string::npos);
-  // And everything may be destroyed there.
+  // The child may destroy everything.
   auto world = std::make_unique<World>(WorldOptions{.stages = 2});
   EXPECT_EQ(said_by_child([&] {
               world.reset();

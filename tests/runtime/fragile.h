@@ -1,4 +1,4 @@
-// A network that fails where a test says so.
+// A network that fails where a test decides.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace penstock::test {
 
-/// Three stages. In the middle of the second something may go wrong, forward or backward.
+/// Three stages. The second may fail in forward or backward.
 struct Fragile : Cell {
   using Trouble = std::function<void(bool is_forward)>;
   explicit Fragile(Trouble trouble) : trouble_(std::move(trouble)) {

@@ -1,4 +1,5 @@
-// Frozen parameters: nothing moves them, nothing is computed or sent for them; frozen from the start or later on.
+// Frozen parameters: they do not change, and no gradients are computed or sent for them; frozen from the start or
+// later.
 #include "tests/runtime/trained.h"
 
 namespace penstock::test {
@@ -39,7 +40,7 @@ PipelineOptions options_of(const std::string& schedule) {
 
 std::string instructions_of(const Pipeline& pipeline) { return write_schedule(pipeline.schedule()); }
 
-/// `steps` steps with momentum and weight decay, which would move even what has a gradient of zero.
+/// `steps` steps with momentum and weight decay, which would change even parameters with a gradient of zero.
 void run(Pipeline& pipeline, int steps) {
   for (int step = 0; step < steps; ++step) pipeline.train_step(rows(), targets()).wait();
 }
@@ -48,7 +49,7 @@ void optimize(Pipeline& pipeline) {
   pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1, .nesterov = false}));
 }
 
-TEST(FrozenParameters, StayAsTheyAreFromTheStart) {
+TEST(FrozenParameters, frozen_from_the_start_do_not_change) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
     World world({.stages = 3});
     FrozenFirst network;
@@ -60,14 +61,14 @@ TEST(FrozenParameters, StayAsTheyAreFromTheStart) {
     EXPECT_TRUE(torch::equal(before.at("first.weight"), after.at("first.weight")));
     EXPECT_TRUE(torch::equal(before.at("first.bias"), after.at("first.bias")));
     EXPECT_FALSE(torch::equal(before.at("second.weight"), after.at("second.weight")));
-    // Stage 0 trains nothing: nothing comes back to it.
+    // Stage 0 trains nothing, so that no gradient is sent to it.
     EXPECT_EQ(instructions_of(pipeline).find("1SEND_B"), std::string::npos) << instructions_of(pipeline);
     EXPECT_NE(instructions_of(pipeline).find("2SEND_B"), std::string::npos) << instructions_of(pipeline);
     EXPECT_FALSE(pipeline.local_state().at("first.weight").grad().defined());
   }
 }
 
-TEST(FrozenParameters, OfAStandaloneNetworkStayFrozen) {
+TEST(FrozenParameters, of_a_standalone_network_stay_frozen) {
   World world({.stages = 3});
   Three network;
   for (auto& [name, value] : network.named_parameters(3))
@@ -81,7 +82,7 @@ TEST(FrozenParameters, OfAStandaloneNetworkStayFrozen) {
   EXPECT_FALSE(torch::equal(before.at("first.bias"), after.at("first.bias")));
 }
 
-/// Frozen for the steps 2 and 3 of 5: `stages` decides nothing.
+/// Frozen for steps 2 and 3 of 5; the result must not depend on `stages`.
 Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute) {
   World world({.stages = stages});
   Three network;
@@ -115,14 +116,14 @@ Trained freeze_and_thaw(int stages, const std::string& schedule, bool recompute)
   return trained;
 }
 
-TEST(FrozenParameters, FreezeAndThawBetweenSteps) {
+TEST(FrozenParameters, can_be_frozen_and_unfrozen_between_steps) {
   const Trained one = freeze_and_thaw(1, "gpipe", false);
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
     for (bool recompute : {false, true})
       expect_same(one, freeze_and_thaw(3, schedule, recompute), say(schedule, recompute ? " recompute" : ""));
 }
 
-TEST(FrozenParameters, ThatWereFrozenFromTheStartCanTrainLater) {
+TEST(FrozenParameters, frozen_from_the_start_can_train_later) {
   World world({.stages = 3});
   FrozenFirst network;
   Pipeline pipeline(world, network, cross_entropy, options_of("1f1b"));
@@ -134,7 +135,7 @@ TEST(FrozenParameters, ThatWereFrozenFromTheStartCanTrainLater) {
   EXPECT_FALSE(torch::equal(before.at("first.weight"), pipeline.state().at("first.weight")));
 }
 
-TEST(FrozenParameters, AreNamedInFull) {
+TEST(FrozenParameters, need_their_full_names) {
   World world({.stages = 1});
   Three network;
   PipelineOptions options = options_of("gpipe");

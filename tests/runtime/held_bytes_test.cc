@@ -1,5 +1,5 @@
-// Bytes of live activations: what is counted is what is predicted, for every way of running a step; by hand for a small
-// network; and a context that is not let go shows.
+// Bytes of live activations: counted bytes equal predicted ones for every kind of step, and a count by hand for a small
+// network; a context that is not freed shows.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
@@ -65,7 +65,7 @@ std::int64_t sum_of(const std::vector<Pipeline::Peak>& peaks) {
   return sum;
 }
 
-TEST(HeldBytes, ArePredicted) {
+TEST(HeldBytes, measured_equals_predicted) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "zb-v", "v-half", "v-min"})
     for (int stages : {2, 4})
       for (WeightGradients mode : {WeightGradients::stream, WeightGradients::fused}) {
@@ -82,7 +82,7 @@ TEST(HeldBytes, ArePredicted) {
       }
 }
 
-TEST(HeldBytes, ArePredictedWithHalfPrecision) {
+TEST(HeldBytes, measured_equals_predicted_in_half_precision) {
   for (bool recompute : {false, true})
     for (const char* schedule : {"1f1b", "zb-v"}) {
       const BytesCase how{.schedule = schedule, .recompute = recompute, .precision = Precision::bf16};
@@ -90,7 +90,7 @@ TEST(HeldBytes, ArePredictedWithHalfPrecision) {
     }
 }
 
-/// Rows of 8 numbers; what stage 0 keeps of a micro-batch of n is [n, 16] floats.
+/// Rows of 8 numbers; of a micro-batch of n, stage 0 stores [n, 16] floats.
 struct TwoStages : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(8, 16); });
   Layer middle = add("middle", [] { return torch::nn::ReLU(); });
@@ -110,8 +110,8 @@ std::int64_t first_rank_bytes(const std::string& schedule) {
   return peaks.front().measured_bytes;
 }
 
-TEST(HeldBytes, AreWhatOneCountsByHand) {
-  // The rows of the batch and ReLU's result; after I, the gradient of the first layer's output in its place.
+TEST(HeldBytes, equal_a_count_by_hand) {
+  // The rows of the batch and ReLU's result; after I, the gradient of the first layer's output instead of the latter.
   constexpr std::int64_t context = 2 * (8 + 16) * 4;
   EXPECT_EQ(first_rank_bytes("gpipe"), 4 * context);
   EXPECT_EQ(first_rank_bytes("1f1b"), 2 * context);
@@ -119,8 +119,8 @@ TEST(HeldBytes, AreWhatOneCountsByHand) {
   EXPECT_EQ(first_rank_bytes("sequential"), context);
 }
 
-/// Once a network holds on to what one layer gives, contexts do not let go.
-TEST(HeldBytes, TellOfALeak) {
+/// A network that keeps a reference to a layer's output, so that contexts do not free it.
+TEST(HeldBytes, show_a_leak) {
   for (bool leaks : {false, true}) {
     struct Hoarding : Cell {
       Layer first = add("first", [] { return torch::nn::Linear(8, 16); });
@@ -149,7 +149,7 @@ TEST(HeldBytes, TellOfALeak) {
   }
 }
 
-/// A large parameter beside small values, in a function: its gradient is there after I.
+/// A large parameter in a function with small values: its gradient is complete after I.
 struct Heavy : Cell {
   Layer in = add("in", [] { return torch::nn::Linear(8, 8); });
   Parameter table = add_parameter("table", [] { return torch::ones({8, 8 * 4096}); });
@@ -176,8 +176,8 @@ Schedule halves(const std::vector<int>& order_of_input_gradients) {
   return schedule;
 }
 
-/// Gradients of what does not split are summed in I; only those that came too early wait, counted and predicted.
-TEST(HeldBytes, OfParameterGradientsAreThoseThatCameTooEarly) {
+/// Gradients of layers that do not split are summed in I; only those that come too early wait, and count.
+TEST(HeldBytes, of_parameter_gradients_are_those_that_came_too_early) {
   constexpr std::int64_t table = 8 * 8 * 4096 * 4;
   const auto bytes = [](const std::vector<int>& order) {
     Heavy network;
@@ -194,7 +194,7 @@ TEST(HeldBytes, OfParameterGradientsAreThoseThatCameTooEarly) {
   EXPECT_LT(bytes({0, 2, 1, 3}), table + in_order + 1);
 }
 
-TEST(HeldBytes, AreNotCountedUnlessAskedFor) {
+TEST(HeldBytes, are_not_counted_unless_requested) {
   World world({.stages = 2});
   TwoStages network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});

@@ -1,4 +1,4 @@
-// Inference: outputs of any number and kind, for every placement and batch, where they were asked for.
+// Inference: outputs of any number and kind, for every placement and batch, on the processes that get them.
 #include "penstock/runtime/infer.h"
 #include "penstock/model/dropout.h"
 
@@ -66,7 +66,7 @@ TEST(Infer, has_the_bits_of_one_stage) {
   }
 }
 
-/// Dropout behaves, several values of several kinds are returned, one of them nothing.
+/// With dropout; returns several values of several kinds, one of them undefined.
 struct ManyOutputs : Cell {
   Layer a = add("a", [] { return torch::nn::Linear(12, 6); });
   Layer dropout = add("dropout", [] { return Dropout(0.5); });
@@ -97,7 +97,7 @@ TEST(Infer, returns_outputs_of_any_number_and_kind_in_evaluation_mode) {
   }
 }
 
-TEST(Infer, is_the_callers_own) {
+TEST(Infer, outputs_belong_to_the_caller) {
   struct Same : Cell {
     Layer a = add("a", [] { return torch::nn::Identity(); });
     Value forward(Value x) override { return a(x); }
@@ -120,7 +120,7 @@ TEST(Infer, replicas_share_the_rows_or_take_all_of_them) {
     }
 }
 
-TEST(Infer, goes_between_training_steps) {
+TEST(Infer, runs_between_training_steps) {
   SmallNetwork network;
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 5});
@@ -135,7 +135,7 @@ TEST(Infer, goes_between_training_steps) {
   EXPECT_FALSE(torch::equal(results[0].output(), results[1].output()));
 }
 
-TEST(Infer, many_may_be_under_way) {
+TEST(Infer, many_may_be_in_flight) {
   SmallNetwork network;
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 5});
@@ -148,7 +148,7 @@ TEST(Infer, many_may_be_under_way) {
   }
 }
 
-TEST(Infer, says_what_cannot_be) {
+TEST(Infer, rejects_invalid_options) {
   SmallNetwork network;
   World world({.stages = 2});
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 5});
@@ -158,7 +158,7 @@ TEST(Infer, says_what_cannot_be) {
                    "inference in 3 micro-batches", "made for 2"));
 }
 
-/// Adds up what it was given, row by row, for as long as a session lasts.
+/// Sums its inputs, row by row, over the calls of a session.
 struct Sum : Cell {
   Layer in = add("in", [] { return torch::nn::Identity(); });
   Layer out = add("out", [] { return torch::nn::Identity(); });
@@ -234,11 +234,11 @@ TEST(InferenceSession, frees_its_memory_when_it_ends) {
     pipeline.infer(rows(4), {.session = session}).wait();
     EXPECT_EQ(alive, 2);
   }
-  pipeline.infer(rows(4)).wait();  // behind what frees it
+  pipeline.infer(rows(4)).wait();  // queued behind the job that frees it
   EXPECT_EQ(alive, 0);
 }
 
-TEST(Infer, tells_everyone_of_a_failure) {
+TEST(Infer, reports_a_failure_to_every_process) {
   struct Failing : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(12, 4); });
     Value forward(Value x) override {

@@ -1,4 +1,5 @@
-// Several inputs and outputs, masked targets and losses of one's own: the same for every partition, and the plain loop's.
+// Several inputs and outputs, masked targets and user-defined losses: the same for every partition, and equal to the
+// plain loop.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
@@ -7,7 +8,7 @@
 namespace penstock::test {
 namespace {
 
-/// A picture and a class number go in, the number only far down; logits and a reconstruction come out.
+/// Inputs: an image and a class number, which only a late layer reads. Outputs: logits and a reconstruction.
 struct TwoInTwoOut : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
   Layer second = add("second", [] { return torch::nn::Linear(8, 8); });
@@ -61,7 +62,7 @@ Trained train_two(const Case& one) {
   return trained;
 }
 
-TEST(SeveralInputsAndOutputs, AreTheSameForEveryCut) {
+TEST(SeveralInputsAndOutputs, are_the_same_for_every_partition) {
   const Trained alone = train_two({});
   for (const Case& one : {Case{2}, {3}, {4}, {3, 1, 4, "zb-h1"}, {2, 1, 4, "interleaved"}, {4, 1, 4, "gpipe"}}) {
     const Trained partition = train_two(one);
@@ -73,7 +74,7 @@ TEST(SeveralInputsAndOutputs, AreTheSameForEveryCut) {
     EXPECT_LT((value - shared.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
 }
 
-TEST(SeveralInputsAndOutputs, AnotherNumberOfInputsIsRefused) {
+TEST(SeveralInputsAndOutputs, another_number_of_inputs_is_an_error) {
   World world({.stages = 2});
   TwoInTwoOut network;
   Pipeline pipeline(world, network, both_outputs, {.inputs = 2, .partition = "uniform"});
@@ -96,7 +97,7 @@ std::pair<torch::Tensor, torch::Tensor> masked_batch() {
   return {tokens, targets};
 }
 
-TEST(MaskedTargets, CountNothing) {
+TEST(MaskedTargets, have_no_weight) {
   const auto [tokens, targets] = masked_batch();
   Tokens standalone;
   std::vector<torch::Tensor> parameters;
@@ -122,7 +123,7 @@ TEST(MaskedTargets, CountNothing) {
   }
 }
 
-TEST(Losses, WithoutAFunctionAreRefusedAtOnce) {
+TEST(Losses, without_a_function_are_an_error) {
   World world({.stages = 2});
   Tokens network;
   Loss none;
@@ -131,7 +132,7 @@ TEST(Losses, WithoutAFunctionAreRefusedAtOnce) {
                    "Loss::sum"));
 }
 
-TEST(Losses, ThatAreNoScalarsAreTold) {
+TEST(Losses, that_are_not_scalars_are_an_error) {
   World world({.stages = 2});
   Tokens network;
   Loss rows = cross_entropy;

@@ -1,5 +1,5 @@
-// Handler for the executor that hold integers: what every stage computes is a hash in which order matters, so that the
-// numbers at the end tell whether every instruction ran on the right value at the right time. For tests.
+// A handler for the executor with integers: every stage computes a hash that depends on order, so that the final
+// numbers are right only if every instruction ran on the right value at the right time. For tests.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ constexpr Value mix(Value a, Value b) {
   return mixed ^ (mixed >> 29);
 }
 
-/// What a step comes to: by micro-batch and by stage.
+/// The results of a step.
 struct StepValues {
   std::map<MicroBatch, Value> outputs;          // of the last stage
   std::map<MicroBatch, Value> input_gradients;  // of stage 0
   std::map<StageId, Value> weights;             // the gradients of a stage's parameters, accumulated
-  std::map<StageId, int> updates;               // how often a stage was stepped
+  std::map<StageId, int> updates;               // number of updates of a stage
 
   friend bool operator==(const StepValues&, const StepValues&) = default;
   void add(const StepValues& other) {
@@ -48,7 +48,7 @@ inline Value loss_gradient(Value output) { return mix(output, 77); }
 inline Value input_gradient(Value input, Value gradient) { return mix(gradient, input); }
 inline Value accumulated(Value sum, Value input, Value gradient) { return mix(sum, mix(input, gradient)); }
 
-/// The loop one writes without a pipeline: micro-batch after micro-batch through all stages and back.
+/// The loop without a pipeline: one micro-batch after the other through all stages and back.
 inline StepValues plain_loop(const Schedule& schedule) {
   StepValues values;
   const auto last = static_cast<std::size_t>(schedule.stage_count()) - 1;
@@ -75,7 +75,7 @@ inline StepValues plain_loop(const Schedule& schedule) {
 /// One rank's handler. `Post` carries the messages:
 ///   void put(Rank to, const Tag&, Value)
 ///   Value take(Rank from, const Tag&, const Instruction&)
-///   void begin(const Instruction&)   told before every action
+///   void begin(const Instruction&)   called before every action
 template <class Post>
 class IntegerHandler {
  public:
@@ -126,15 +126,15 @@ class IntegerHandler {
 
   const StepValues& values() const { return values_; }
   int peak() const { return activations_.peak(); }
-  /// Values and contexts that nobody has taken.
+  /// The number of values and contexts that no instruction has taken.
   std::size_t left_over() const { return waiting_.size() + static_cast<std::size_t>(activations_.size()); }
 
  private:
   struct Context {
     Value input = 0;
-    std::optional<Value> gradient;  // once I has run: what W needs
+    std::optional<Value> gradient;  // set by I, for W
   };
-  struct Place {  // a value on its way to a stage
+  struct Place {  // identifies a value that is sent to a stage
     StageId consumer;
     MicroBatch micro_batch;
     bool forward;

@@ -39,7 +39,7 @@ TEST(LoadState, carries_weights_from_any_layout_to_any_other) {
   }
 }
 
-TEST(LoadState, trains_on_from_what_was_loaded) {
+TEST(LoadState, continues_training_from_the_loaded_state) {
   Job one(1, 1, 1), other(2, 1, 2);
   other.pipeline.load_state(one.pipeline.state());
   const torch::Tensor tokens = torch::arange(6).view({2, 3});
@@ -52,7 +52,7 @@ TEST(LoadState, trains_on_from_what_was_loaded) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-TEST(LoadState, takes_all_or_nothing) {
+TEST(LoadState, changes_all_or_nothing) {
   Job job(2, 1, 1);
   const State before = job.pipeline.state();
   State other;

@@ -1,4 +1,4 @@
-"""Every schedule as threads and as processes: the same losses and parameters, bit for bit."""
+"""Every schedule as threads and as processes: bitwise the same losses and parameters."""
 import subprocess
 import sys
 
@@ -14,12 +14,12 @@ def lines(command):
 
 
 def by_size(case_lines):
-    """(micro-batches, precision, mode) -> the results seen: one, where all schedules agree."""
+    """(micro-batches, precision, mode) -> the different results; a single one where all schedules agree."""
     results = {}
     for line in case_lines:
         name, result = line.split(":")
-        instructions = name.split()
-        key = (instructions[instructions.index("m") + 1], "bf16" if "bf16" in instructions else "fp32", instructions[-1])
+        words = name.split()
+        key = (words[words.index("m") + 1], "bf16" if "bf16" in words else "fp32", words[-1])
         results.setdefault(key, set()).add(result)
     return results
 

@@ -1,5 +1,5 @@
-// The whole matrix: every schedule x ranks x chunks x micro-batches gives what one rank gives, bit for bit, and holds
-// as many live activations as was predicted and simulated.
+// The whole matrix: every schedule x ranks x chunks x micro-batches equals one rank bitwise, and holds as many live
+// activations as validate() and simulate() predict.
 #include <gtest/gtest.h>
 
 #include "tests/runtime/deep_job.h"
@@ -15,7 +15,7 @@ std::string difference(const DeepOutcome& expected, const DeepOutcome& got) {
   return "";
 }
 
-/// What each rank holds at most, as simulate tells it: in steps of all micro-batches, and of six samples.
+/// The peak of live activations of each rank from simulate(): in steps of all micro-batches, and of six samples.
 std::vector<int> simulated_peaks(const DeepCase& one) {
   std::vector<int> most(static_cast<std::size_t>(one.stages), 0);
   for (const int micro_batches : {one.micro_batches, std::min(one.micro_batches, 6)}) {
@@ -29,7 +29,7 @@ std::vector<int> simulated_peaks(const DeepCase& one) {
 
 class Matrix : public testing::TestWithParam<WeightGradients> {};
 
-TEST_P(Matrix, EqualsOneRankAndHoldsWhatWasPredicted) {
+TEST_P(Matrix, equals_one_rank_and_holds_the_predicted_activations) {
   std::map<int, DeepOutcome> alone;  // by micro-batches
   {
     World world({.stages = 1});
@@ -53,7 +53,7 @@ TEST_P(Matrix, EqualsOneRankAndHoldsWhatWasPredicted) {
   std::cout << cases << " cases, each with 3 steps\n";
 }
 
-TEST(Evaluation, BetweenStepsChangesNothing) {
+TEST(Evaluation, between_steps_changes_nothing) {
   World world({.stages = 2});
   const DeepCase one{"zb-h1", 2, 1, 3};
   DeepOutcome with = run_deep_job(world, one), without = run_deep_job(world, one, false);

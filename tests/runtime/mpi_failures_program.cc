@@ -1,5 +1,4 @@
-// A pipeline of two stages as processes in which something goes wrong: mpi_failures_program CASE. See
-// mpi_failures_test.py.
+// A pipeline of two stages as processes, with a failure: mpi_failures_program CASE. See mpi_failures_test.py.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -12,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Two stages; `trouble` is met in the second one, forward or backward.
+/// Two stages; `trouble` occurs in the second one, forward or backward.
 struct Network : Cell {
   explicit Network(std::function<void(bool)> trouble = [](bool) {}) : trouble_(std::move(trouble)) {
     a.pipeline_stage = 0;
@@ -40,7 +39,7 @@ struct Job {
       const WorldOptions& options, std::function<void(bool)> trouble = [](bool) {})
       : world(options),
         network(std::move(trouble)),
-        // No update before every rank's backward pass is done: at any failure in it, all stages are equally far.
+        // No update before every rank's backward pass ends, so that after a failure in it all stages are of one step.
         pipeline(std::in_place, world, network, cross_entropy,
                  PipelineOptions{.micro_batches = 4, .schedule = "gpipe", .clip_norm = 1e9}) {
     pipeline->optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
@@ -64,7 +63,7 @@ struct Job {
 
 const WorldOptions patient{.stages = 2, .deadline = 60s};
 
-/// The main thread of rank 1 throws between two steps, as a hook does.
+/// The main thread of rank 1 throws between two steps, as a hook may.
 void hook_case() {
   Job job(patient);
   job.world.run([&] {
@@ -75,7 +74,7 @@ void hook_case() {
   });
 }
 
-/// The same, and nobody but main() catches it.
+/// The same, and only main() catches it.
 void unwind_case() {
   Job job(patient);
   for (int i = 0; i < 1000000; ++i) {
@@ -92,13 +91,13 @@ void exit_case() {
   }
 }
 
-/// Rank 1 takes fewer steps, and ends as if all were well.
+/// Rank 1 takes fewer steps, and ends without an error.
 void early_case() {
   Job job(patient);
   for (int i = 0; i < (job.is_rank(1) ? 5 : 1000000); ++i) job.step(i).loss();
 }
 
-/// The last step fails, and nobody asks for its result. Forward, or with `finish` where the failure is thrown.
+/// The last step fails in forward, and its result is not read; with `finish`, finish() throws the failure.
 void last_case(bool finishes, bool forward) {
   bool is_last = false;
   Job job(patient, [&](bool is_forward) {
@@ -110,7 +109,7 @@ void last_case(bool finishes, bool forward) {
   if (finishes) job.world.finish();
 }
 
-/// Rank 1 takes a break of several deadlines between two steps; rank 0 waits for it.
+/// Rank 1 pauses for several deadlines between two steps; rank 0 waits for it.
 void pause_case() {
   Job job({.stages = 2, .deadline = 500ms});
   for (int i = 0; i < 4; ++i) {
@@ -121,7 +120,7 @@ void pause_case() {
   if (job.world.is_main()) std::cout << "all steps are done" << std::endl;
 }
 
-/// A wrong width ends one step; then all goes on.
+/// A wrong width ends one step; later steps work.
 void width_case() {
   Job job(patient);
   job.step(0).loss();
@@ -140,8 +139,8 @@ void width_case() {
   if (job.world.is_main()) std::cout << "all goes on" << std::endl;
 }
 
-/// A failure in the backward pass ends the world; its parameters are there, and a new world goes on with them. Then two
-/// worlds at a time.
+/// A failure in the backward pass ends the world; state() returns its parameters, and a new world continues with them.
+/// Then two worlds at a time.
 void worlds_case() {
   std::map<std::string, torch::Tensor> state;
   double before = 0;
@@ -187,7 +186,7 @@ void worlds_case() {
   if (one.world.is_main()) std::cout << "four worlds more" << std::endl;
 }
 
-/// Waits until it is stopped, or trains a little: for the start of a world.
+/// Waits until it is stopped, or trains a few steps: for the start of a world.
 void start_case() {
   Job job({.stages = 1, .deadline = 2s, .start_deadline = 2s});
   for (int i = 0; i < 1000000; ++i) job.step(i).loss();

@@ -14,7 +14,7 @@ FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "
 
 
 class Job:
-    """Runs a case to its end. A job that hangs fails the test, with what it said so far."""
+    """Runs a case to its end. A job that hangs fails the test, with its output so far."""
 
     def __init__(self, name, ranks=2):
         begin = time.monotonic()
@@ -65,7 +65,7 @@ class MpiFailures(unittest.TestCase):
         self.assertIn("the hook broke", job.said, job.output)
         self.assertLess(job.seconds, 30, job.output)
 
-    def test_exit_in_the_midst_of_the_work_ends_all(self):
+    def test_exit_during_a_step_ends_all(self):
         job = Job("exit")
         self.assertNotEqual(job.code, 0)
         self.assertLess(job.seconds, 30, job.output)
@@ -84,7 +84,7 @@ class MpiFailures(unittest.TestCase):
                 self.assertNotEqual(job.code, 0, job.output)
                 self.assertRegex(job.output, cause.format(instruction))
 
-    def test_a_break_of_several_deadlines_is_no_failure(self):
+    def test_a_pause_of_several_deadlines_is_no_failure(self):
         job = Job("pause")
         self.assertEqual((job.code, job.output), (0, "all steps are done\n"))
 
@@ -92,12 +92,12 @@ class MpiFailures(unittest.TestCase):
         job = Job("width")
         self.assertEqual((job.code, job.output), (0, "all goes on\n"))
 
-    def test_worlds_one_after_another_after_a_failure_and_at_a_time(self):
+    def test_successive_worlds_after_a_failure_and_concurrent_worlds(self):
         job = Job("worlds")
         self.assertEqual((job.code, job.output), (0, "four worlds more\n"))
 
-    def test_a_process_that_is_stopped_before_the_world_stands_ends_all(self):
-        # From before the program runs to after its world stands.
+    def test_a_process_that_is_stopped_before_the_world_is_complete_ends_all(self):
+        # From before the program runs to after its world is complete.
         for delay in (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3):
             with self.subTest(delay=delay):
                 run = subprocess.Popen([MPIRUN, "-n", "3", *FLAGS, PROGRAM, "start"], stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-// A rank that throws, stalls or loses a message: everybody hears of it, by name, and nobody hangs.
+// A rank that throws, stalls or loses a message: every rank throws an error that names it, and none hangs.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace penstock::test {
 namespace {
 
-/// Trains until something breaks; the message.
+/// Trains until a step fails, and returns the error text.
 std::string failure_of(World& world, Cell& network) {
   try {
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
@@ -24,7 +24,7 @@ std::string failure_of(World& world, Cell& network) {
   return "no failure";
 }
 
-TEST(NoHang, ARankThatThrowsIsNamed) {
+TEST(NoHang, a_rank_that_throws_is_named) {
   std::atomic<int> calls{0};
   Fragile network([&](bool is_forward) {
     if (is_forward && ++calls == 6) throw std::runtime_error("the layer broke");
@@ -34,7 +34,7 @@ TEST(NoHang, ARankThatThrowsIsNamed) {
   EXPECT_NE(message.find("rank 1 (stage 1) failed at 1F1 of step 1: the layer broke"), std::string::npos) << message;
 }
 
-TEST(NoHang, EveryFailingStepIsTold) {
+TEST(NoHang, every_failing_step_throws) {
   World world({.stages = 3});
   Fragile network([](bool) { throw std::runtime_error("the layer broke"); });
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
@@ -44,7 +44,7 @@ TEST(NoHang, EveryFailingStepIsTold) {
   EXPECT_THROW(step(), RankFailure);
 }
 
-TEST(NoHang, ARankThatStallsIsNamedAndLeftBehind) {
+TEST(NoHang, a_rank_that_stalls_is_named_and_not_waited_for) {
   auto released = std::make_shared<std::atomic<bool>>(false);
   Fragile network([released, calls = std::make_shared<std::atomic<int>>(0)](bool is_forward) {
     if (is_forward && ++*calls == 2)
@@ -60,7 +60,7 @@ TEST(NoHang, ARankThatStallsIsNamedAndLeftBehind) {
   *released = true;
 }
 
-TEST(NoHang, ALostMessageIsNamed) {
+TEST(NoHang, a_lost_message_is_named) {
   TransportOptions transport;
   transport.deadline = std::chrono::milliseconds(300);
   auto endpoints = open_threads(3, transport);
@@ -70,13 +70,13 @@ TEST(NoHang, ALostMessageIsNamed) {
   World world(std::move(endpoints), {.stages = 3});
   Fragile network([](bool) {});
   const std::string message = failure_of(world, network);
-  // Which of the ranks that wait for each other speaks first is open; all of them know who stands where.
+  // Any of the ranks that wait for each other may fail first; each error contains all positions.
   EXPECT_NE(message.find("rank 1, which is at 1F1"), std::string::npos) << message;
   EXPECT_NE(message.find("no progress for 0.3 s"), std::string::npos) << message;
 }
 
 // Messages that overtake each other change nothing.
-TEST(NoHang, DelayedMessagesChangeNothing) {
+TEST(NoHang, delayed_messages_change_nothing) {
   JobOptions options;
   options.world.stages = 3;
   options.pipeline = {.micro_batches = 4, .seed = 5};

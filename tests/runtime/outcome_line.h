@@ -1,4 +1,4 @@
-// A job's outcome as a line of text: two ways of running the job can be compared by it.
+// A job's results as a line of text, to compare several ways of running the job.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline std::uint64_t digest(const std::map<std::string, torch::Tensor>& state) {
   return hash;
 }
 
-/// "name: loss loss ... digest", every bit of them.
+/// "name: loss loss ... digest", without rounding.
 inline void print_outcome(const std::string& name, const std::vector<double>& losses,
                           const std::map<std::string, torch::Tensor>& state) {
   std::printf("%s:", name.c_str());

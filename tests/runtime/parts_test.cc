@@ -1,4 +1,4 @@
-// A step taken in parts is the step.
+// A step in parts equals the whole step.
 #include <gtest/gtest.h>
 
 #include "tests/runtime/deep_job.h"
@@ -36,7 +36,7 @@ void expect_equal(const std::map<std::string, torch::Tensor>& a, const std::map<
   for (const auto& [name, value] : a) EXPECT_TRUE(value.equal(b.at(name))) << name;
 }
 
-TEST(Parts, GiveTheNumbersOfTheWholeStep) {
+TEST(Parts, equal_the_whole_step) {
   for (const PartsCase& one : {PartsCase{}, {3}, {2, 2}, {2, 1, 0.01}, {2, 2, 0.01}}) {
     Job whole(one), parts(one);
     for (int step = 0; step < 3; ++step) {
@@ -50,7 +50,7 @@ TEST(Parts, GiveTheNumbersOfTheWholeStep) {
   }
 }
 
-TEST(Parts, ShowGradientsByNameAndDivideThem) {
+TEST(Parts, return_gradients_by_name_and_divide_them) {
   Job plain({3}), scaled({3});
   plain.pipeline->forward_backward(plain.inputs, plain.targets);
   plain.pipeline->reduce_gradients();
@@ -69,7 +69,7 @@ struct Twice : Cell {
   Value forward(Value x) override { return out(twice(relu(twice(relu(in(x)))))); }
 };
 
-TEST(Parts, AreNotChangedByALookInBetween) {
+TEST(Parts, are_not_changed_by_reading_gradients) {
   torch::manual_seed(7);
   const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
   std::map<std::string, torch::Tensor> trained[2];
@@ -89,7 +89,7 @@ TEST(Parts, AreNotChangedByALookInBetween) {
   expect_equal(trained[false], trained[true]);
 }
 
-TEST(Parts, KeepTheirGradientsOverAnEvaluation) {
+TEST(Parts, keep_their_gradients_during_an_evaluation) {
   Job undisturbed({2}), evaluated({2});
   for (Job* job : {&undisturbed, &evaluated}) {
     job->pipeline->forward_backward(job->inputs, job->targets);
@@ -99,7 +99,7 @@ TEST(Parts, KeepTheirGradientsOverAnEvaluation) {
   expect_equal(undisturbed.pipeline->state(), evaluated.pipeline->state());
 }
 
-TEST(Parts, InAnotherOrderAreRefused) {
+TEST(Parts, in_another_order_are_an_error) {
   Job job({2});
   EXPECT_THROW(job.pipeline->step(), ConfigError);
   EXPECT_THROW(job.pipeline->reduce_gradients(), ConfigError);
@@ -113,13 +113,13 @@ TEST(Parts, InAnotherOrderAreRefused) {
   job.pipeline->step();
 }
 
-TEST(Parts, TellTheNormThatTheyClip) {
+TEST(Parts, report_the_norm_before_clipping) {
   Job whole({2, 1, 0.01});
   const double norm = whole.pipeline->train_step(whole.inputs, whole.targets).gradient_norm();
   EXPECT_GT(norm, 0.01);
 }
 
-TEST(BoundaryShape, IsHeldAgainstWhatCrossesStages) {
+TEST(BoundaryShape, is_compared_with_every_boundary_value) {
   World world({.stages = 2});
   DeepNetwork network;
   PipelineOptions options;

@@ -1,4 +1,4 @@
-// What the pipeline promises beyond plain chains of layers.
+// Pipelines of networks other than plain chains of layers.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -50,7 +50,7 @@ struct InPlace : Cell {
 };
 
 // The received value is a leaf and shared with its sender: the layer must work on a copy of it.
-TEST(InPlaceLayers, WorkWhereTheirInputCrossesStages) { expect_equal_on<InPlace>(2, "relu"); }
+TEST(InPlaceLayers, work_where_their_input_crosses_stages) { expect_equal_on<InPlace>(2, "relu"); }
 
 struct InPlaceWithReader : Cell {
   Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
@@ -64,7 +64,7 @@ struct InPlaceWithReader : Cell {
   }
 };
 
-TEST(InPlaceLayers, AreRefusedWhereAnotherLayerReadsTheirInput) {
+TEST(InPlaceLayers, are_an_error_where_another_layer_reads_their_input) {
   try {
     train<InPlaceWithReader>(1, "uniform");
     FAIL() << "no error";
@@ -75,7 +75,7 @@ TEST(InPlaceLayers, AreRefusedWhereAnotherLayerReadsTheirInput) {
   }
 }
 
-TEST(InPlaceLayers, LeaveTheCallersBatchAlone) {
+TEST(InPlaceLayers, do_not_change_the_callers_batch) {
   struct First : Cell {
     Layer relu = add("relu", [] { return torch::nn::ReLU(torch::nn::ReLUOptions(true)); });
     Layer a = add("a", [] { return torch::nn::Linear(12, 4); });
@@ -96,7 +96,7 @@ struct UsedTwice : Cell {
   Value forward(Value x) override { return out(relu(shared(relu(shared(in(x)))))); }
 };
 
-TEST(LayersUsedTwice, HaveAGradientForEachUse) {
+TEST(LayersUsedTwice, have_a_gradient_for_each_use) {
   const auto [losses, parameters] = train<UsedTwice>(1, "uniform", 1);
   // The same in plain torch.
   World world({.stages = 1});
@@ -124,7 +124,7 @@ TEST(LayersUsedTwice, HaveAGradientForEachUse) {
         << names[i];
 }
 
-TEST(LayersUsedTwice, AreTiedAcrossStages) { expect_equal_on<UsedTwice>(2, "shared_2"); }
+TEST(LayersUsedTwice, are_tied_across_stages) { expect_equal_on<UsedTwice>(2, "shared_2"); }
 
 struct NormUsedTwice : Cell {
   Layer in = add("in", [] { return torch::nn::Linear(12, 16); });
@@ -133,7 +133,7 @@ struct NormUsedTwice : Cell {
   Value forward(Value x) override { return out(norm(relu(norm(in(x))))); }
 };
 
-TEST(LayersUsedTwice, WithRunningStatisticsOnTwoStagesAreRefused) {
+TEST(LayersUsedTwice, with_running_statistics_on_two_stages_are_an_error) {
   try {
     train<NormUsedTwice>(2, "norm_2");
     FAIL() << "no error";
@@ -156,7 +156,7 @@ struct Skips : Cell {
   }
 };
 
-TEST(Skips, TravelStraightToTheStageThatNeedsThem) {
+TEST(Skips, are_sent_directly_to_the_stage_that_reads_them) {
   expect_equal_on<Skips>(4, "b,c,d");
   World world({.stages = 4});
   Skips network;
@@ -166,7 +166,7 @@ TEST(Skips, TravelStraightToTheStageThatNeedsThem) {
   EXPECT_NE(text.find("2SEND_B0>0"), std::string::npos) << text;
 }
 
-TEST(Links, WithoutGradientsCarryNoBackwardMessages) {
+TEST(Links, without_gradients_have_no_backward_messages) {
   World world({.stages = 2});
   SmallNetwork network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "a"});  // stage 0: flatten alone
@@ -175,7 +175,7 @@ TEST(Links, WithoutGradientsCarryNoBackwardMessages) {
   expect_equal_on<SmallNetwork>(2, "a");
 }
 
-TEST(Sequential, IsAFrontEndToo) {
+TEST(Sequential, is_accepted_as_a_network) {
   torch::manual_seed(1);
   torch::nn::Sequential network(torch::nn::Linear(12, 16), torch::nn::ReLU(), torch::nn::Linear(16, 4));
   World world({.stages = 2});
@@ -187,7 +187,7 @@ TEST(Sequential, IsAFrontEndToo) {
   EXPECT_NEAR(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), whole, 1e-5);
 }
 
-TEST(Evaluate, LeavesTrainingAlone) {
+TEST(Evaluate, does_not_affect_training) {
   const auto run = [](bool evaluating) {
     World world({.stages = 2});
     SmallNetwork network;
@@ -207,7 +207,7 @@ TEST(Evaluate, LeavesTrainingAlone) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST(Evaluate, GivesTheLossThatTheNextStepWillSee) {
+TEST(Evaluate, equals_the_loss_of_the_next_step) {
   World world({.stages = 3, .replicas = 2});
   SmallNetwork network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
@@ -216,7 +216,7 @@ TEST(Evaluate, GivesTheLossThatTheNextStepWillSee) {
   EXPECT_EQ(pipeline.train_step(inputs_of(8), targets_of(8)).loss(), seen);
 }
 
-TEST(Pipelines, ShareAWorld) {
+TEST(Pipelines, share_a_world) {
   World world({.stages = 2});
   SmallNetwork one, other;
   Pipeline first(world, one, cross_entropy, {.micro_batches = 2, .seed = 2});
@@ -230,8 +230,8 @@ TEST(Pipelines, ShareAWorld) {
   }
 }
 
-TEST(ScheduleFiles, RunAndTrainTheSameNumbers) {
-  // Two stages on each of two ranks: what no generator makes yet.
+TEST(ScheduleFiles, train_with_the_same_results) {
+  // Two stages on each of two ranks, in an order that no generator produces.
   Schedule schedule;
   schedule.name = "by hand";
   schedule.micro_batches = 2;
@@ -264,8 +264,8 @@ TEST(ScheduleFiles, RunAndTrainTheSameNumbers) {
   std::remove(path.c_str());
 }
 
-// Two chunks per rank: stage 2's optimiser has stepped before stage 0's gradients are whole.
-TEST(Updates, LetGoOfTheGradientsThatTheyApplied) {
+// Two chunks per rank: stage 2 is updated before stage 0's gradients are complete.
+TEST(Updates, free_the_applied_gradients) {
   World world({.stages = 2});
   SmallNetwork network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3, .chunks = 2});
@@ -283,7 +283,7 @@ TEST(Updates, LetGoOfTheGradientsThatTheyApplied) {
   for (const torch::Tensor& parameter : parameters) EXPECT_FALSE(parameter.grad().defined());
 }
 
-TEST(Misuse, IsOneMessage) {
+TEST(Misuse, is_reported_in_one_message) {
   World world({.stages = 2});
   SmallNetwork network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2});
@@ -292,14 +292,14 @@ TEST(Misuse, IsOneMessage) {
   EXPECT_THROW(pipeline.train_step(inputs_of(8), targets_of(7)), ConfigError);
   EXPECT_THROW(pipeline.train_step(inputs_of(8), torch::Tensor()), ConfigError);
   EXPECT_THROW(pipeline.train_step({inputs_of(8), inputs_of(8)}, targets_of(8)), ConfigError);
-  EXPECT_NO_THROW(pipeline.train_step(inputs_of(8), targets_of(8)).loss());  // and the pipeline is none the worse
+  EXPECT_NO_THROW(pipeline.train_step(inputs_of(8), targets_of(8)).loss());  // the pipeline remains usable
   EXPECT_THROW(Pipeline(world, network, cross_entropy, {.micro_batches = 0}), ConfigError);
   EXPECT_THROW(Pipeline(world, network, cross_entropy, {.schedule = "1f1c"}), ConfigError);
   EXPECT_THROW(World({.stages = 0}), ConfigError);
   EXPECT_THROW(World({.stages = 2, .threads = 0}), ConfigError);
 }
 
-TEST(Traces, ShowEveryInstructionOfEveryRank) {
+TEST(Traces, contain_every_instruction_of_every_rank) {
   World world({.stages = 2, .replicas = 2});
   SmallNetwork network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 3});
@@ -312,7 +312,7 @@ TEST(Traces, ShowEveryInstructionOfEveryRank) {
     Order seen;
     for (const Span& span : trace.ranks[r].back().spans) seen.push_back(span.instruction);
     Order expected = trace.schedule.orders[r / 2];
-    // A receive is noted where it is waited for, which may be after other instructions: compare as sets.
+    // A receive is recorded where a rank waits for it, which may be after other instructions: compare as sets.
     const auto instructions = [](Order order) {
       std::vector<std::string> all;
       for (const Instruction& i : order) all.push_back(to_string(i));

@@ -1,5 +1,5 @@
-// Groups of parameters, any optimiser of torch, gradient hooks, averages, gradients gathered over calls, and the
-// network given back: beside plain loops of LibTorch.
+// Parameter groups, all optimisers of torch, gradient hooks, averages, gradient accumulation, and weights copied back
+// to the network, compared with plain loops of LibTorch.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 
 using State = std::map<std::string, torch::Tensor>;
 
-/// The same by Penstock and in plain LibTorch, from one state.
+/// The same training by Penstock and in plain LibTorch, from the same state.
 struct Network : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
   Layer norm = add("norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})); });
@@ -63,7 +63,7 @@ State state_of(torch::nn::Module& module) {
   return state;
 }
 
-/// The network of `job`, and what a plain loop does with it in each step after its backward pass.
+/// The network of `job`, and the function of a plain loop after the backward pass of each step.
 State plain_loop(Job& job, int steps, const std::function<std::function<void(int)>(Plain&)>& prepare) {
   Plain plain;
   job.pipeline->copy_state_to(plain);
@@ -79,7 +79,7 @@ State plain_loop(Job& job, int steps, const std::function<std::function<void(int
   return state_of(plain);
 }
 
-/// A user's own: sign descent.
+/// A user-defined optimiser: sign descent.
 struct SignDescentOptions : torch::optim::OptimizerCloneableOptions<SignDescentOptions> {
   double rate = 0.01;
   double get_lr() const override { return rate; }
@@ -115,7 +115,7 @@ void expect_as_plain(const Make& make) {
   }
 }
 
-TEST(Optimizers, AnyOfTorchAndOnesOwnEqualAPlainLoop) {
+TEST(Optimizers, of_torch_and_of_the_user_equal_a_plain_loop) {
   expect_as_plain([](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.1).momentum(0.9)); });
   expect_as_plain([](auto p) { return torch::optim::Adam(p, 0.01); });
   expect_as_plain([](auto p) { return torch::optim::AdamW(p, 0.01); });
@@ -125,15 +125,15 @@ TEST(Optimizers, AnyOfTorchAndOnesOwnEqualAPlainLoop) {
   expect_as_plain([](auto p) { return std::make_unique<SignDescent>(p); });
 }
 
-TEST(Optimizers, LbfgsIsRefusedWithTheReason) {
+TEST(Optimizers, lbfgs_is_an_error_with_the_reason) {
   Job job;
   const std::string text =
       error_text<ConfigError>([&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
   EXPECT_TRUE(says(text, "LBFGS", "closure", "whole network", "Adam or SGD")) << text;
 }
 
-// Rates of a torch optimiser's own groups were all set to one rate.
-TEST(Optimizers, GroupsOfATorchOptimizerKeepTheirProportion) {
+// Regression: the rates of a torch optimiser's own groups were all set to one rate.
+TEST(Optimizers, groups_of_a_torch_optimizer_keep_their_proportion) {
   const torch::Tensor a = torch::ones({2}).requires_grad_(), b = torch::ones({2}).requires_grad_();
   const auto make = [](std::vector<torch::Tensor> p) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
@@ -155,7 +155,7 @@ auto adamw_of(double rate, double decay) {
   return [=](auto p) { return torch::optim::AdamW(p, torch::optim::AdamWOptions(rate).weight_decay(decay)); };
 }
 
-TEST(ParameterGroups, EqualAPlainLoopWithGroupsWhileAScheduleSetsTheRate) {
+TEST(ParameterGroups, equal_a_plain_loop_with_groups_under_a_learning_rate_schedule) {
   for (const int stages : {1, 2, 4}) {
     Job job({.stages = stages});
     const State plain = plain_loop(job, 5, [&](Plain& network) {
@@ -187,7 +187,7 @@ TEST(ParameterGroups, EqualAPlainLoopWithGroupsWhileAScheduleSetsTheRate) {
   }
 }
 
-TEST(ParameterGroups, APatternThatFitsNothingIsRefused) {
+TEST(ParameterGroups, a_pattern_without_a_match_is_an_error) {
   Job job;
   const std::string text =
       error_text<ConfigError>([&] { job.pipeline->optimize_with(ParameterGroups(sgd()).add("lost.*", sgd())); });
@@ -199,7 +199,7 @@ TEST(ParameterGroups, APatternThatFitsNothingIsRefused) {
     EXPECT_EQ(value.equal(before.at(name)), name.ends_with(".bias")) << name;
 }
 
-TEST(GradientHook, SeesWhatIsAppliedBeforeItIsClipped) {
+TEST(GradientHook, receives_gradients_before_clipping) {
   std::optional<State> first;
   for (const auto& [stages, replicas] : {std::pair(1, 1), {2, 1}, {4, 1}}) {
     Job job({.stages = stages, .replicas = replicas}, {.clip_norm = 0.05});
@@ -228,7 +228,7 @@ TEST(GradientHook, SeesWhatIsAppliedBeforeItIsClipped) {
   }
 }
 
-TEST(GradientHook, OfAnotherShapeFailsTheStep) {
+TEST(GradientHook, returning_another_shape_fails_the_step) {
   Job job({.stages = 2});
   job.pipeline->optimize_with(sgd());
   job.pipeline->add_gradient_hook([](const std::string&, const torch::Tensor& gradient) { return gradient.sum(); });
@@ -236,7 +236,7 @@ TEST(GradientHook, OfAnotherShapeFailsTheStep) {
   EXPECT_TRUE(says(text, "gradient hook", "shape []")) << text;
 }
 
-TEST(Average, EqualsAPlainLoops) {
+TEST(Average, equals_that_of_a_plain_loop) {
   for (const int stages : {1, 3}) {
     Job job({.stages = stages});
     State average;
@@ -277,7 +277,7 @@ struct Tied : Cell {
   Value forward(Value x) override { return head(twice(relu(twice(relu(embed(x)))))); }
 };
 
-TEST(Gathered, SeveralCallsAreOneStepOverTheirBatches) {
+TEST(Gathered, several_calls_equal_one_step_over_their_batches) {
   torch::manual_seed(7);
   const torch::Tensor inputs = torch::randn({12, 6}), targets = torch::arange(12) % 4;
   for (const Reduction reduction : {Reduction::mean, Reduction::sum})
@@ -324,7 +324,7 @@ TEST(Gathered, SeveralCallsAreOneStepOverTheirBatches) {
       }
 }
 
-TEST(Gathered, CallsOfDifferentSizesCountByTheirSamples) {
+TEST(Gathered, calls_of_different_sizes_are_weighted_by_their_samples) {
   Job whole, parts;
   for (Job* job : {&whole, &parts}) job->pipeline->optimize_with([](auto p) { return torch::optim::SGD(p, 0.2); });
   whole.pipeline->train_step(whole.inputs, whole.targets);
@@ -337,7 +337,7 @@ TEST(Gathered, CallsOfDifferentSizesCountByTheirSamples) {
   expect_close(whole.pipeline->state(), parts.pipeline->state());
 }
 
-/// With statistics and dropout, to tell the modes apart.
+/// With statistics and dropout, which differ between training and evaluation mode.
 struct Modes : Cell {
   Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
   Layer norm = add("norm", [] { return torch::nn::BatchNorm1d(8); });
@@ -351,7 +351,7 @@ struct Modes : Cell {
   Value forward(Value x) override { return head(drop(norm(in(x)))) + shift.value(); }
 };
 
-TEST(Cell, IsAModuleAndGetsItsTrainingBack) {
+TEST(Cell, is_a_module_and_receives_the_trained_weights) {
   torch::manual_seed(7);
   const torch::Tensor inputs = torch::randn({12, 6}), targets = torch::arange(12) % 4;
   Modes network;
@@ -374,7 +374,7 @@ TEST(Cell, IsAModuleAndGetsItsTrainingBack) {
     for (Modes* to : {&network, &fresh}) {
       pipeline.copy_state_to(*to);
       to->eval();
-      // Micro-batches of 6 rows round as 6 rows do.
+      // Micro-batches of 6 rows, so that rounding is the same as for 6 rows.
       const torch::Tensor alone =
           torch::cat({(*to)(inputs.narrow(0, 0, 6)).tensor(), (*to)(inputs.narrow(0, 6, 6)).tensor()});
       EXPECT_TRUE(alone.equal(pipeline.infer(inputs).output()));
@@ -383,7 +383,7 @@ TEST(Cell, IsAModuleAndGetsItsTrainingBack) {
   }
 }
 
-TEST(Cell, RefusesAStateThatDoesNotFit) {
+TEST(Cell, rejects_a_state_that_does_not_match) {
   Modes network;
   State state = network.named_state();
   EXPECT_NO_THROW(network.load_state(state));
@@ -398,7 +398,7 @@ TEST(Cell, RefusesAStateThatDoesNotFit) {
   EXPECT_NO_THROW(network.load_state(state, Cell::Missing::keep));
 }
 
-TEST(Cell, AnnotatedForStagesRunsOnOneDevice) {
+TEST(Cell, annotated_for_stages_runs_on_one_device) {
   std::vector<double> losses;
   for (const int stages : {2, 1}) {
     World world({.stages = stages});

@@ -1,5 +1,5 @@
-// The loop that Penstock must equal, in LibTorch alone: a plain network, its micro-batches one after the other, one
-// optimiser. Nothing of Penstock is used here.
+// The reference for Penstock, in LibTorch alone: a plain network, its micro-batches one after the other, one optimiser.
+// Uses nothing of Penstock.
 #pragma once
 
 #include <algorithm>

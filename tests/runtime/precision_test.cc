@@ -1,4 +1,4 @@
-// bf16 and fp16: layers compute in it, everything that is kept from step to step is fp32, and training gets as far.
+// bf16 and fp16: layers compute in the precision, the state between steps is fp32, and training reaches the same loss.
 #include <algorithm>
 
 #include <ATen/autocast_mode.h>
@@ -8,7 +8,7 @@
 namespace penstock::test {
 namespace {
 
-/// What type the value has that comes by.
+/// Records the type of its input.
 struct Witness {
   static std::vector<torch::ScalarType>& types() {
     static std::vector<torch::ScalarType> seen;
@@ -59,14 +59,14 @@ PipelineOptions options_of(Precision precision) {
   return options;
 }
 
-TEST(Bf16, ComputesInBf16AndKeepsParametersInFp32) {
+TEST(Bf16, computes_in_bf16_and_keeps_parameters_in_fp32) {
   Witness::types().clear();
   const Trained trained = train<Classifier>({.options = options_of(Precision::bf16)}, rows());
   EXPECT_TRUE(std::ranges::all_of(Witness::types(), [](auto type) { return type == torch::kBFloat16; }));
   for (const auto& [name, value] : trained.state) EXPECT_EQ(value.scalar_type(), torch::kFloat32) << name;
 }
 
-TEST(Bf16, StaysCloseToFp32) {
+TEST(Bf16, stays_close_to_fp32) {
   const Trained exact = train<Classifier>({.options = options_of(Precision::fp32)}, rows());
   const Trained rounded = train<Classifier>({.options = options_of(Precision::bf16)}, rows());
   EXPECT_NE(exact.losses, rounded.losses);
@@ -75,7 +75,7 @@ TEST(Bf16, StaysCloseToFp32) {
                train<Images>({.options = options_of(Precision::bf16)}, images()), 0.05, 0.1);
 }
 
-TEST(Bf16, IsTheSameForEveryCutAndScheduleAndRecompute) {
+TEST(Bf16, is_the_same_for_every_partition_and_schedule_and_with_recompute) {
   const Trained one = train<Images>({.options = options_of(Precision::bf16)}, images());
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
     for (int stages : {2, 3})
@@ -88,8 +88,8 @@ TEST(Bf16, IsTheSameForEveryCutAndScheduleAndRecompute) {
       }
 }
 
-/// One step with plain torch under autocast: the gradients of the layers that split are those that autograd gives.
-TEST(Bf16, GivesTheGradientsOfAutocast) {
+/// One step of plain torch under autocast: the gradients of layers that split equal autograd's.
+TEST(Bf16, has_the_gradients_of_autocast) {
   PipelineOptions options = options_of(Precision::bf16);
   options.micro_batches = 1;
   World world({.stages = 1});
@@ -117,14 +117,14 @@ TEST(Bf16, GivesTheGradientsOfAutocast) {
   }
 }
 
-TEST(Fp16, ComputesInHalfAndKeepsParametersInFp32) {
+TEST(Fp16, computes_in_half_and_keeps_parameters_in_fp32) {
   Witness::types().clear();
   const Trained trained = train<Classifier>({.options = options_of(Precision::fp16)}, rows());
   EXPECT_TRUE(std::ranges::all_of(Witness::types(), [](auto type) { return type == torch::kFloat16; }));
   for (const auto& [name, value] : trained.state) EXPECT_EQ(value.scalar_type(), torch::kFloat32) << name;
 }
 
-TEST(Fp16, StaysCloseToFp32) {
+TEST(Fp16, stays_close_to_fp32) {
   const Trained exact = train<Classifier>({.options = options_of(Precision::fp32)}, rows());
   const Trained rounded = train<Classifier>({.options = options_of(Precision::fp16)}, rows());
   EXPECT_NE(exact.losses, rounded.losses);
@@ -145,7 +145,7 @@ struct ScaledCase {
   int replicas = 1;
   bool in_parts = false;
   std::optional<double> clip_norm = std::nullopt;
-  double initial = 16777216;  // too much for fp16: the first updates are left out
+  double initial = 16777216;  // too large for fp16: the first updates are skipped
   int growth_steps = 3;
   bool recompute = false;
 };
@@ -178,7 +178,7 @@ Scaled train_scaled(const ScaledCase& one) {
   return outcome;
 }
 
-TEST(Fp16, LeavesOutUpdatesUntilTheScaleFitsAndThenTrains) {
+TEST(Fp16, skips_updates_until_the_scale_fits_and_then_trains) {
   const Scaled run = train_scaled({});
   EXPECT_TRUE(run.skipped.front());
   EXPECT_GT(std::ranges::count(run.skipped, false), 5);
@@ -189,7 +189,7 @@ TEST(Fp16, LeavesOutUpdatesUntilTheScaleFitsAndThenTrains) {
   EXPECT_NE(std::find(first_good, run.skipped.end(), true), run.skipped.end());
 }
 
-TEST(Fp16, SkipsTheSameStepsWithTheSameBitsForEveryCutAndSchedule) {
+TEST(Fp16, skips_the_same_steps_with_the_same_bits_for_every_partition_and_schedule) {
   for (const std::optional<double> clip : {std::optional<double>(), std::optional<double>(0.3)}) {
     const Scaled alone = train_scaled({.clip_norm = clip});
     const auto expect_equal = [&](const ScaledCase& one) {
@@ -209,8 +209,8 @@ TEST(Fp16, SkipsTheSameStepsWithTheSameBitsForEveryCutAndSchedule) {
   EXPECT_EQ(replicas.skipped, partition.skipped);
 }
 
-// A scale changes nothing but which gradients vanish: fp16 with a fitting scale is near fp32, local_gradients() too.
-TEST(Fp16, ShowsGradientsWithoutTheScale) {
+// With a suitable scale fp16 is close to fp32, also in local_gradients().
+TEST(Fp16, returns_gradients_without_the_scale) {
   std::map<std::string, torch::Tensor> gradients[2];
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
     World world({.stages = 2});
@@ -228,7 +228,7 @@ TEST(Fp16, ShowsGradientsWithoutTheScale) {
     EXPECT_LE((exact - gradients[1].at(name)).norm().item<double>(), 0.02 * exact.norm().item<double>()) << name;
 }
 
-TEST(Fp16, RefusesAScaleThatIsNoPowerOfTwo) {
+TEST(Fp16, rejects_a_scale_that_is_not_a_power_of_two) {
   World world({.stages = 1});
   Classifier network;
   PipelineOptions options = options_of(Precision::fp16);

@@ -1,6 +1,5 @@
-// What LibTorch draws by itself in a pipeline: repeatable, the same for every partition, schedule and number of
-// threads, the same when a call runs again for the backward pass, and without a trace in the process's default
-// generator.
+// Random numbers that LibTorch draws in a pipeline: repeatable, the same for every partition, schedule and number of
+// threads, the same when a call is recomputed, and without an effect on the process's default generator.
 #include <gtest/gtest.h>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -144,7 +143,7 @@ Trained train_kind(const Kind& kind, const How& how) {
   return train_network(network, how);
 }
 
-TEST(Randomness, OfTorchIsTheSameForEveryScheduleAndPartitionAndInTheSecondRun) {
+TEST(Randomness, of_torch_is_the_same_for_every_schedule_and_partition_and_in_recompute) {
   for (const Kind& kind : kinds()) {
     const Trained plain = train_kind(kind, {});
     expect_same(plain, train_kind(kind, {}), kind.name + ", run to run");
@@ -159,14 +158,14 @@ TEST(Randomness, OfTorchIsTheSameForEveryScheduleAndPartitionAndInTheSecondRun) 
   }
 }
 
-TEST(Randomness, OfTorchWithReplicasIsRepeatable) {
+TEST(Randomness, of_torch_with_replicas_is_repeatable) {
   const Kind& kind = kinds().front();
   const Trained plain = train_kind(kind, {.replicas = 2});
   expect_same(plain, train_kind(kind, {.replicas = 2}), "run to run");
   expect_same(plain, train_kind(kind, {.stages = 2, .schedule = "1f1b", .recompute = true, .replicas = 2}), "p 2");
 }
 
-TEST(Randomness, LeavesTheDefaultGeneratorAlone) {
+TEST(Randomness, does_not_change_the_default_generator) {
   for (const Kind& kind : kinds()) {
     torch::manual_seed(3);
     const torch::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
@@ -175,8 +174,8 @@ TEST(Randomness, LeavesTheDefaultGeneratorAlone) {
   }
 }
 
-/// The default generator's state, and what others draw from it meanwhile, change nothing.
-TEST(Randomness, DoesNotGoByTheDefaultGenerator) {
+/// The default generator's state, and numbers drawn from it meanwhile, change nothing.
+TEST(Randomness, does_not_depend_on_the_default_generator) {
   const Kind& kind = kinds().front();
   torch::manual_seed(1);
   const Trained plain = train_kind(kind, {});
@@ -184,8 +183,8 @@ TEST(Randomness, DoesNotGoByTheDefaultGenerator) {
   expect_same(plain, train_kind(kind, {}), "another seed");
 }
 
-/// A caller's own generator stays the caller's; outside of a pipeline everything is as ever.
-TEST(Randomness, OfACallersOwnGeneratorAndOutsideStaysAsItIs) {
+/// A generator that the caller passes is used; outside of a pipeline nothing changes.
+TEST(Randomness, of_a_callers_own_generator_and_outside_a_pipeline_is_unchanged) {
   torch::manual_seed(5);
   const torch::Tensor outside = torch::rand({8});
   torch::Generator own = at::detail::createCPUGenerator(5);
@@ -209,8 +208,8 @@ TEST(Randomness, OfACallersOwnGeneratorAndOutsideStaysAsItIs) {
   EXPECT_TRUE(torch::equal(outside, network.drawn));
 }
 
-/// The story: a mask that was drawn again for the backward pass made gradients wrong without an instruction.
-TEST(Randomness, RecomputeOfTorchsDropoutGivesTheRightGradients) {
+/// Regression: a mask that was drawn again for the backward pass made gradients wrong without an error.
+TEST(Randomness, recompute_of_torchs_dropout_has_the_right_gradients) {
   struct Story : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(16, 64); });
     Layer drop = add("drop", [] { return torch::nn::Dropout(0.5); });
@@ -230,7 +229,7 @@ TEST(Randomness, RecomputeOfTorchsDropoutGivesTheRightGradients) {
   for (const auto& [name, value] : kept) EXPECT_TRUE(torch::equal(value, again.at(name))) << name;
 }
 
-TEST(Randomness, RecomputeSeesEveryElementsMask) {
+TEST(Randomness, recompute_uses_the_mask_of_every_element) {
   struct One : Cell {
     Layer in = add("in", [] { return torch::nn::Linear(1, 1); });
     Layer drop = add("drop", [] { return torch::nn::Dropout(0.5); });
@@ -253,7 +252,7 @@ TEST(Randomness, RecomputeSeesEveryElementsMask) {
   EXPECT_EQ(gradients(false), gradients(true));
 }
 
-/// Its gradient is noisy.
+/// Its backward function draws random numbers.
 struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
   static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x * 2; }
   static Tensors backward(torch::autograd::AutogradContext*, const Tensors& gradients) {
@@ -261,7 +260,7 @@ struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
   }
 };
 
-TEST(Randomness, OfBackwardFunctionsIsRepeatableToo) {
+TEST(Randomness, of_backward_functions_is_repeatable) {
   const Kind kind{"noisy", [] { return drawing([](const torch::Tensor& x) { return NoisyGradient::apply(x); }); }};
   torch::manual_seed(3);
   const torch::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
@@ -271,7 +270,7 @@ TEST(Randomness, OfBackwardFunctionsIsRepeatableToo) {
     expect_same(plain, train_kind(kind, {.stages = 2, .schedule = schedule}), schedule);
 }
 
-/// A VAE's noise.
+/// The noise of a variational auto-encoder.
 struct Vae : Cell {
   Layer mean = add("mean", [] { return torch::nn::Linear(8, 6); });
   Layer spread = add("spread", [] { return torch::nn::Linear(8, 6); });
@@ -283,7 +282,7 @@ struct Vae : Cell {
   }
 };
 
-TEST(Randomness, OfNormalLikeAndUniformLikeGoesBySample) {
+TEST(Randomness, of_normal_like_and_uniform_like_depends_on_the_sample) {
   const auto run = [](const How& how) {
     Vae network;
     return train_network(network, how);
@@ -297,7 +296,7 @@ TEST(Randomness, OfNormalLikeAndUniformLikeGoesBySample) {
   expect_close(plain, run({.replicas = 2}), 1e-5);
 }
 
-/// [n, t, c] turned round, flattened, or without samples at all.
+/// [n, t, c] transposed, flattened, or without a sample dimension.
 struct Turned : Cell {
   enum Way { right, turned, named, flattened, told, broadcast } way;
   Layer in = add("in", [] { return torch::nn::Linear(8, 16); });
@@ -341,7 +340,7 @@ struct Turned : Cell {
   }
 };
 
-TEST(Randomness, OfDropoutKnowsWhichDimensionHoldsTheSamples) {
+TEST(Randomness, of_dropout_depends_on_the_sample_dimension) {
   const auto run = [](Turned::Way way, int micro_batches) {
     Turned network(way);
     return train_network(network, {.micro_batches = micro_batches});
@@ -361,8 +360,8 @@ TEST(Randomness, OfDropoutKnowsWhichDimensionHoldsTheSamples) {
     }
 }
 
-/// A module with two of them does not drop the same elements twice.
-TEST(Randomness, OfTwoDropoutsInOneModuleDiffers) {
+/// Two dropouts in one module must not drop the same elements.
+TEST(Randomness, of_two_dropouts_in_one_module_differs) {
   RandomPlace place{1, 2, 0, "both"};
   const RandomPlaceGuard guard(place);
   Dropout a(0.5), b(0.5);

@@ -1,5 +1,5 @@
-// Runs a lowered schedule on the executor with integers: in one thread, rank by rank in turns, or with a thread per
-// rank and random delays. For tests.
+// Runs a lowered schedule on the executor with integers: all ranks interleaved in one thread, or with a thread per rank
+// and random delays. For tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,14 +18,15 @@
 
 namespace penstock {
 
-/// Expects what every rank has done to be what the plain loop does, with as much alive as validate() said.
+/// Expects the results of all ranks to equal the plain loop's, and the live activations to equal validate()'s count.
 template <class Handler>
-void expect_like_plain_loop(const Schedule& schedule, const Validation& verdict, const std::vector<Handler>& handler) {
+void expect_like_plain_loop(const Schedule& schedule, const Validation& validation,
+                            const std::vector<Handler>& handlers) {
   StepValues values;
-  for (std::size_t rank = 0; rank < handler.size(); ++rank) {
-    values.add(handler[rank].values());
-    EXPECT_EQ(handler[rank].peak(), verdict.peak_activations[rank]) << "rank " << rank;
-    EXPECT_EQ(handler[rank].left_over(), 0u) << "rank " << rank;
+  for (std::size_t rank = 0; rank < handlers.size(); ++rank) {
+    values.add(handlers[rank].values());
+    EXPECT_EQ(handlers[rank].peak(), validation.peak_activations[rank]) << "rank " << rank;
+    EXPECT_EQ(handlers[rank].left_over(), 0u) << "rank " << rank;
   }
   const StepValues expected = plain_loop(schedule);
   EXPECT_EQ(values.outputs, expected.outputs);
@@ -43,32 +44,32 @@ inline std::vector<Program> programs_of(const Schedule& schedule) {
 
 /// All messages of a world of one thread.
 struct SharedPost {
-  using Letters = std::unordered_map<Tag, Value>;
-  Letters* letters;
+  using Messages = std::unordered_map<Tag, Value>;
+  Messages* messages;
 
   void begin(const Instruction&) {}
   void put(Rank, const Tag& tag, Value value) {
-    require<InternalError>(letters->emplace(tag, value).second, "a message was sent twice");
+    require<InternalError>(messages->emplace(tag, value).second, "a message was sent twice");
   }
-  Value take(Rank, const Tag& tag, const Instruction&) { return letters->extract(tag).mapped(); }
+  Value take(Rank, const Tag& tag, const Instruction&) { return messages->extract(tag).mapped(); }
 };
 
-/// One thread; a rank goes on until it would wait, then the next one has its turn.
+/// One thread; a rank runs until it would wait, then the next one runs.
 inline void run_interleaved(const Schedule& schedule) {
-  const Validation verdict = validate(schedule);
-  ASSERT_TRUE(verdict.ok) << verdict.reason;
+  const Validation validation = validate(schedule);
+  ASSERT_TRUE(validation.ok) << validation.reason;
   using Handler = IntegerHandler<SharedPost>;
   const std::vector<Program> programs = programs_of(schedule);
-  SharedPost::Letters letters;
-  std::vector<Handler> handler;
-  for (const int bound : verdict.peak_activations) handler.emplace_back(SharedPost{&letters}, schedule, bound);
+  SharedPost::Messages messages;
+  std::vector<Handler> handlers;
+  for (const int bound : validation.peak_activations) handlers.emplace_back(SharedPost{&messages}, schedule, bound);
   Recorder recorder(1);
   recorder.begin_step(0);
   std::int64_t begin = now_ns();
 
   const auto has_arrived = [&](const Program& program, const Program::Action& action) {
     for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i)
-      if (!letters.contains(Handler::tag_of(program.receive(i)))) return false;
+      if (!messages.contains(Handler::tag_of(program.receive(i)))) return false;
     return true;
   };
   std::vector<std::size_t> at(programs.size(), 0);
@@ -77,17 +78,17 @@ inline void run_interleaved(const Schedule& schedule) {
     for (std::size_t rank = 0; rank < programs.size(); ++rank)
       for (const auto& actions = programs[rank].actions();
            at[rank] < actions.size() && has_arrived(programs[rank], actions[at[rank]]); ++at[rank]) {
-        execute_action(programs[rank], actions[at[rank]], handler[rank], recorder, begin);
+        execute_action(programs[rank], actions[at[rank]], handlers[rank], recorder, begin);
         moved = true;
       }
   }
   for (std::size_t rank = 0; rank < programs.size(); ++rank)
-    ASSERT_EQ(at[rank], programs[rank].actions().size()) << "rank " << rank << " came to no end";
-  expect_like_plain_loop(schedule, verdict, handler);
-  EXPECT_TRUE(letters.empty());
+    ASSERT_EQ(at[rank], programs[rank].actions().size()) << "rank " << rank << " did not complete";
+  expect_like_plain_loop(schedule, validation, handlers);
+  EXPECT_TRUE(messages.empty());
 }
 
-/// The mailboxes of a world of threads, and where each rank is.
+/// The mailboxes of a world of threads, and the position of each rank.
 struct IntegerWorld {
   explicit IntegerWorld(int ranks) : progress(static_cast<std::size_t>(ranks)) {
     for (int r = 0; r < ranks; ++r)
@@ -103,12 +104,12 @@ struct IntegerWatch final : PeerWatch {
   void wait_ends() override { world.progress[own.index()].wait_ends(); }
   void ask(WorldRank) override {}
   std::optional<PeerStatus> status(WorldRank rank) const override { return world.progress[rank.index()].read(); }
-  bool hears_late() const override { return false; }
+  bool status_is_delayed() const override { return false; }
   IntegerWorld& world;
   Rank own;
 };
 
-/// A rank's way to the others' mailboxes. Dawdles before every action, each rank and seed in its own way.
+/// A rank's access to the others' mailboxes. Delays every action by a random time from the rank and the seed.
 struct ThreadPost {
   ThreadPost(IntegerWorld& world, Rank rank, unsigned seed)
       : watch(world, rank), noise(seed * 7919u + static_cast<unsigned>(rank.value()) + 1) {}
@@ -133,21 +134,21 @@ struct ThreadPost {
 
 /// A thread per rank.
 inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
-  const Validation verdict = validate(schedule);
-  ASSERT_TRUE(verdict.ok) << verdict.reason;
+  const Validation validation = validate(schedule);
+  ASSERT_TRUE(validation.ok) << validation.reason;
   using Handler = IntegerHandler<ThreadPost>;
   const std::vector<Program> programs = programs_of(schedule);
   IntegerWorld world(schedule.rank_count());
-  std::vector<Handler> handler;
-  handler.reserve(programs.size());
+  std::vector<Handler> handlers;
+  handlers.reserve(programs.size());
   for (int r = 0; r < schedule.rank_count(); ++r)
-    handler.emplace_back(ThreadPost(world, Rank(r), seed), schedule,
-                         verdict.peak_activations[static_cast<std::size_t>(r)]);
+    handlers.emplace_back(ThreadPost(world, Rank(r), seed), schedule,
+                          validation.peak_activations[static_cast<std::size_t>(r)]);
   test::run_world(schedule.rank_count(), [&](int r) {
     const auto rank = static_cast<std::size_t>(r);
     Recorder recorder;
     recorder.begin_step(0);
-    execute(programs[rank], handler[rank], recorder);
+    execute(programs[rank], handlers[rank], recorder);
     recorder.end_step();
     std::int64_t last_end = 0;
     const std::vector<RankStep> steps = recorder.steps();
@@ -157,7 +158,7 @@ inline void run_in_threads(const Schedule& schedule, unsigned seed = 0) {
       last_end = span.end_ns;
     }
   });
-  expect_like_plain_loop(schedule, verdict, handler);
+  expect_like_plain_loop(schedule, validation, handlers);
 }
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// One small training job, the same in every test that compares ways of running it.
+// A small training job, the same in every test that compares ways of running it.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // The small job as a program: `small_job_program SCHEDULE STAGES REPLICAS MICRO_BATCHES`. Prints every loss and every
-// parameter in full, from the main process, so that two ways of running it can be compared as text.
+// parameter without rounding, from the main process, to compare ways of running it.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     options.pipeline.seed = 5;
     World world(options.world);
     const test::JobOutcome outcome = test::run_small_job(world, options);
-    // Known on every rank: a rank that has other numbers than rank 0 would say so here.
+    // Every rank has the loss: one whose loss differs from rank 0's reports it here.
     if (!world.is_main()) return outcome.losses.size() == 5 ? 0 : 1;
     for (double loss : outcome.losses) std::printf("loss %a\n", loss);
     for (const auto& [name, value] : outcome.parameters) {

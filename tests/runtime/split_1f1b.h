@@ -1,4 +1,4 @@
-// A schedule whose weight gradients come late, by as much as one likes.
+// A schedule with delayed weight gradients.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace penstock::test {
 
-/// 1F1B with every B split, each W as many micro-batches behind its I as `lag` says; the rest at the end.
+/// 1F1B with every B split, and each W `lag` micro-batches after its I; the remaining W's come at the end.
 inline Schedule split_1f1b(const ScheduleShape& shape, int lag) {
   Schedule schedule = generate("1f1b", shape);
   schedule.name = "split 1f1b";

@@ -1,4 +1,4 @@
-// Parameters that several stages use: one value and one gradient, whatever the partition, the schedule and the optimiser.
+// Parameters that several stages use: one value and one gradient for every partition, schedule and optimiser.
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
@@ -6,14 +6,14 @@
 namespace penstock::test {
 namespace {
 
-constexpr std::int64_t instructions = 7, width = 6;
+constexpr std::int64_t vocabulary = 7, width = 6;
 
 struct Table : Cell {
-  Parameter table = add_parameter("table", [] { return torch::randn({instructions, width}) * 0.5; });
+  Parameter table = add_parameter("table", [] { return torch::randn({vocabulary, width}) * 0.5; });
   Values forward_many(Values x) override { return {gather(table.value(), x[0]), table.value()}; }
 };
 
-/// A raw parameter used three times, one declared tie, and one layer called twice: all far apart.
+/// A raw parameter used three times, one declared tie, and one layer called twice, all far apart.
 struct TiedNetwork : Cell {
   Table embedding;
   Layer first = add("first", [] { return torch::nn::Linear(width, width); });
@@ -61,8 +61,8 @@ OptimizerFactory optimizer_of(const std::string& name) {
 }
 
 std::pair<torch::Tensor, torch::Tensor> batch() {
-  const torch::Tensor tokens = torch::arange(12) * 5 % instructions;
-  return {tokens, (tokens + 1) % instructions};
+  const torch::Tensor tokens = torch::arange(12) * 5 % vocabulary;
+  return {tokens, (tokens + 1) % vocabulary};
 }
 
 struct Trained {
@@ -100,7 +100,7 @@ void expect_equal(const Trained& a, const Trained& b, const std::string& what) {
   for (const auto& [name, value] : a.state) EXPECT_TRUE(value.equal(b.state.at(name))) << what << ": " << name;
 }
 
-TEST(Ties, TrainTheSameToTheBitForEveryCutAndSchedule) {
+TEST(Ties, train_bitwise_the_same_for_every_partition_and_schedule) {
   for (const char* optimizer : {"sgd", "momentum", "adam"}) {
     const Trained alone = train({.optimizer = optimizer});
     for (int stages : {2, 3, 4})
@@ -115,7 +115,7 @@ TEST(Ties, TrainTheSameToTheBitForEveryCutAndSchedule) {
   }
 }
 
-TEST(Ties, CountOnceInTheNormAndAreClipped) {
+TEST(Ties, count_once_in_the_norm_and_are_clipped) {
   const Trained free = train({});
   const Trained alone = train({.clip_norm = 0.05});
   EXPECT_NE(free.losses, alone.losses);
@@ -123,13 +123,13 @@ TEST(Ties, CountOnceInTheNormAndAreClipped) {
   expect_equal(alone, train({.schedule = "looped-bfs", .stages = 2, .chunks = 2, .clip_norm = 0.05}), "looped-bfs p 2");
 }
 
-TEST(Ties, FusedWeightGradientsAreTheSameForEveryCut) {
+TEST(Ties, fused_weight_gradients_are_the_same_for_every_partition) {
   const TiedCase alone{.weight_gradients = WeightGradients::fused};
   const TiedCase partition{.schedule = "zb-h1", .stages = 3, .weight_gradients = WeightGradients::fused};
   expect_equal(train(alone), train(partition), "fused");
 }
 
-TEST(Ties, AreSummedOverReplicas) {
+TEST(Ties, are_summed_over_replicas) {
   const Trained alone = train({.replicas = 2, .micro_batches = 2});
   expect_equal(alone, train({.stages = 3, .replicas = 2, .micro_batches = 2}), "p 3 d 2");
   const Trained one_replica = train({.micro_batches = 4});
@@ -137,7 +137,7 @@ TEST(Ties, AreSummedOverReplicas) {
     EXPECT_LT((value - alone.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
 }
 
-/// Decays weights by way of their gradients, as optimisers may: in place, or not.
+/// Decays weights by changing their gradients, in place or not, as optimisers may.
 class Decaying : public Optimizer {
  public:
   Decaying(std::vector<NamedParameter> parameters, bool in_place)
@@ -173,14 +173,14 @@ Trained train_decaying(const TiedCase& one, bool in_place) {
   return trained;
 }
 
-TEST(Ties, AndReplicasAllowOptimisersThatChangeGradientsInPlace) {
+TEST(Ties, and_replicas_allow_optimisers_that_change_gradients_in_place) {
   for (const TiedCase& one : {TiedCase{.stages = 3}, TiedCase{.schedule = "interleaved", .stages = 2, .chunks = 3},
                               TiedCase{.schedule = "zb-v", .stages = 2}, TiedCase{.stages = 2, .replicas = 2},
                               TiedCase{.stages = 1, .replicas = 3}})
     expect_equal(train_decaying(one, false), train_decaying(one, true), one.name());
 }
 
-TEST(Ties, AreSavedOnce) {
+TEST(Ties, are_saved_once) {
   const auto state = train({.stages = 4}).state;
   EXPECT_TRUE(state.contains("embedding.table"));
   EXPECT_TRUE(state.contains("first.weight"));
@@ -189,7 +189,7 @@ TEST(Ties, AreSavedOnce) {
   EXPECT_EQ(state.size(), 1u + 2 + 2 + 10 + 1);
 }
 
-TEST(Ties, EqualThePlainLoop) {
+TEST(Ties, equal_the_plain_loop) {
   TiedNetwork network;
   std::vector<torch::Tensor> parameters;
   std::map<std::string, torch::Tensor> plain;
@@ -210,7 +210,7 @@ TEST(Ties, EqualThePlainLoop) {
     EXPECT_LT((value - pipelined.state.at(name)).norm().item<double>(), 1e-5 * value.norm().item<double>()) << name;
 }
 
-TEST(Ties, TakeAValueChangedByHandAtTheirHome) {
+TEST(Ties, sync_ties_distributes_the_value_of_the_owner_stage) {
   World world({.stages = 4});
   TiedNetwork network;
   Pipeline pipeline(world, network, cross_entropy, options_of({.stages = 4}));
@@ -252,7 +252,7 @@ std::string complaint_of(Cell& network) {
   return "none";
 }
 
-TEST(Ties, OfTwoShapesOrUnknownNamesAreRefused) {
+TEST(Ties, of_two_shapes_or_unknown_names_are_an_error) {
   BadTie shapes;
   shapes.out.tie("weight", shapes.in, "weight");
   EXPECT_NE(complaint_of(shapes).find("[3, 4] cannot be tied to one of shape [4, 3]"), std::string::npos)

@@ -1,4 +1,4 @@
-// What the tests of the runtime compare: a network trained for three steps, and all that it ends up with.
+// A network trained for three steps and its results, for the runtime tests to compare.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ inline void expect_same(const Trained& expected, const Trained& got, const std::
     EXPECT_TRUE(torch::equal(value, got.state.at(name))) << what << ": " << name;
 }
 
-/// Norm-wise; `smallest` is the norm below which nothing counts as small, for what starts at zero.
+/// Compares by norm, relative to at least `smallest`, for tensors that start at zero.
 inline void expect_close(const Trained& expected, const Trained& got, double relative, double smallest = 1e-3) {
   ASSERT_EQ(expected.losses.size(), got.losses.size());
   for (std::size_t i = 0; i < expected.losses.size(); ++i)

@@ -1,4 +1,4 @@
-"""The small job as threads and as processes: the same text, bit for bit."""
+"""The small job as threads and as processes: the same text."""
 import subprocess
 import sys
 

@@ -1,5 +1,5 @@
-// The theorem: whatever the schedule, the partition and the number of stages, the same numbers come out. Bitwise against the
-// same pipeline with one stage; within rounding against a plain LibTorch loop.
+// Results do not depend on the schedule, the partition and the number of stages: bitwise equal to the same pipeline
+// with one stage, and equal up to rounding to a plain LibTorch loop.
 #include <gtest/gtest.h>
 
 #include "tests/runtime/plain_loop.h"
@@ -34,7 +34,7 @@ JobOptions job(const Case& one) {
 
 class Transparency : public testing::TestWithParam<Case> {};
 
-TEST_P(Transparency, BitwiseEqualToOneStage) {
+TEST_P(Transparency, is_bitwise_equal_to_one_stage) {
   const JobOutcome pipeline = run_small_job(job(GetParam()));
   Case one_stage = GetParam();
   one_stage.stages = 1;
@@ -46,10 +46,10 @@ TEST_P(Transparency, BitwiseEqualToOneStage) {
     EXPECT_TRUE(torch::equal(value, pipeline.parameters.at(name))) << name;
 }
 
-TEST_P(Transparency, EqualToAPlainLoop) {
+TEST_P(Transparency, is_equal_to_a_plain_loop) {
   const JobOutcome pipeline = run_small_job(job(GetParam()));
   const bool is_sum = GetParam().reduction == Reduction::sum;
-  // Micro-batched as the pipeline is; for the mean, the whole batch at once too.
+  // With the pipeline's micro-batches; for the mean, also with the whole batch at once.
   for (const std::int64_t micro_batches : {std::int64_t{GetParam().micro_batches}, std::int64_t{1}}) {
     if (is_sum && micro_batches != GetParam().micro_batches) continue;
     const plain::Settings settings{.micro_batches = micro_batches, .learning_rate = 0.1, .sum_of_means = is_sum};
@@ -76,7 +76,7 @@ std::vector<Case> all_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Matrix, Transparency, testing::ValuesIn(all_cases()), name_of);
 
-TEST(Transparency, CutDoesNotMatter) {
+TEST(Transparency, the_partition_does_not_matter) {
   JobOptions options = job({"1f1b", 3, 4, Reduction::mean});
   const JobOutcome by_parameters = run_small_job(options);
   for (const char* partition : {"uniform", "norm,d", "1,2"}) {
@@ -88,15 +88,15 @@ TEST(Transparency, CutDoesNotMatter) {
   }
 }
 
-TEST(Transparency, StagesWithoutLayersPassValuesThrough) {
+TEST(Transparency, stages_without_layers_pass_values_through) {
   JobOptions options = job({"1f1b", 13, 4, Reduction::mean});
   const JobOutcome many = run_small_job(options);
   options.world.stages = 1;
   EXPECT_EQ(many.losses, run_small_job(options).losses);
 }
 
-// Replicas change the order of summation, so equality is by norm: the mean of a batch is the same however it is shared.
-TEST(Transparency, ReplicasAreOneReplicaWithMoreMicroBatches) {
+// Replicas change the order of summation, so that results are compared by norm.
+TEST(Transparency, replicas_equal_one_replica_with_more_micro_batches) {
   for (int replicas : {2, 3, 4}) {
     JobOptions options = job({"1f1b", 2, 2, Reduction::mean});
     options.world.replicas = replicas;
@@ -113,7 +113,7 @@ TEST(Transparency, ReplicasAreOneReplicaWithMoreMicroBatches) {
 }
 
 // The bound of the paper, predicted by validate(), measured by the activation store.
-TEST(LiveActivations, PredictedEqualsMeasured) {
+TEST(LiveActivations, predicted_equals_measured) {
   for (const char* schedule : {"gpipe", "1f1b"})
     for (int stages : {1, 2, 3, 4})
       for (int m : {1, 2, 3, 4, 7}) {

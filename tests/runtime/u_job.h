@@ -1,5 +1,5 @@
-// One training job over a U-shaped network: skips across many stages, batch normalisation, dropout, a frozen layer, two
-// layers tied to each other, and values of other types on their way from the first stage to the last.
+// A training job over a U-shaped network: skips across many stages, batch normalisation, dropout, a frozen layer, two
+// layers tied to each other, and values of other types from the first stage to the last.
 #pragma once
 
 #include <map>
@@ -77,7 +77,7 @@ struct UCase {
   }
 };
 
-/// Every generator that trains, with one and two chunks, for m in {2, 5}: recomputed, and in stream mode kept too.
+/// Every generator that trains, with one and two chunks, for m in {2, 5}: with recompute and, in stream mode, without.
 inline std::vector<UCase> u_cases(int stages, Precision precision = Precision::fp32) {
   std::vector<UCase> cases;
   for (const Generator& generator : generators()) {

@@ -1,6 +1,5 @@
 // The U-shaped job as a program: `u_job_program STAGES` runs every schedule over that many ranks, threads or processes,
-// in both precisions, and prints a line for each case: its losses and a sum over the bits of all parameters and
-// buffers.
+// in both precisions, and prints a line for each case: its losses and a hash of all parameters and buffers.
 #include <cstdlib>
 #include <iostream>
 

@@ -1,5 +1,5 @@
-// The matrix again, with a network that has a bit of everything (u_job.h): every schedule x ranks x chunks x
-// micro-batches, recomputed or not, gives what one rank gives, running statistics too, bit for bit.
+// The matrix with a network of many kinds of layers (u_job.h): every schedule x ranks x chunks x micro-batches, with
+// and without recompute, equals one rank bitwise, including running statistics.
 #include <gtest/gtest.h>
 
 #include "tests/runtime/u_job.h"
@@ -35,7 +35,7 @@ void expect_equal_to_one_rank(Precision precision, int replicas) {
   for (int stages = 1; stages <= 4; ++stages) {
     World world({.stages = stages, .replicas = replicas});
     for (const UCase& one : u_cases(stages, precision)) {
-      // bf16 and replicas take part with every schedule, not with every shape.
+      // bf16 and replicas run with every schedule, but not with every shape.
       const bool is_small = stages % 2 == 0 && one.micro_batches == 5 && one.recompute;
       if ((precision == Precision::bf16 || replicas > 1) && !is_small) continue;
       ++cases;
@@ -49,13 +49,13 @@ void expect_equal_to_one_rank(Precision precision, int replicas) {
   std::cout << cases << " cases, each with 3 steps\n";
 }
 
-TEST(UMatrix, EqualsOneRank) { expect_equal_to_one_rank(Precision::fp32, 1); }
+TEST(UMatrix, equals_one_rank) { expect_equal_to_one_rank(Precision::fp32, 1); }
 
-TEST(UMatrix, EqualsOneRankWithReplicas) { expect_equal_to_one_rank(Precision::fp32, 2); }
+TEST(UMatrix, equals_one_rank_with_replicas) { expect_equal_to_one_rank(Precision::fp32, 2); }
 
-TEST(UMatrix, EqualsOneRankInBf16) { expect_equal_to_one_rank(Precision::bf16, 1); }
+TEST(UMatrix, equals_one_rank_in_bf16) { expect_equal_to_one_rank(Precision::bf16, 1); }
 
-TEST(UMatrix, NeverMovesWhatIsFrozen) {
+TEST(UMatrix, does_not_change_frozen_parameters) {
   World world({.stages = 2});
   const UOutcome outcome = run_u_job(world, {"1f1b", 2, 1, 2});
   UNetwork fresh;

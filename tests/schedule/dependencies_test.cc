@@ -12,14 +12,14 @@
 namespace penstock {
 namespace {
 
-/// The names of the events, e.g. "done_forward(1, 2) arrived_backward(1>2, 2)".
+/// The events as text, e.g. "done_forward(1, 2) arrived_backward(1>2, 2)".
 std::string list(const std::vector<Event>& events) {
   std::string text;
   for (const Event& event : events) text += (text.empty() ? "" : " ") + to_string(event);
   return text;
 }
 
-/// Four stages on three ranks, 1 and 2 together, with a skip link 0>3 whose values have no gradient.
+/// Four stages on three ranks, with stages 1 and 2 on one rank and a skip link 0>3 without a gradient.
 const Links links = {
     {StageId(0), StageId(1)}, {StageId(1), StageId(2)}, {StageId(2), StageId(3)}, {StageId(0), StageId(3), false}};
 Schedule plain() { return {"", 3, {Rank(0), Rank(1), Rank(1), Rank(2)}, {{parse_instruction("0F0")}, {}, {}}}; }
@@ -33,16 +33,16 @@ std::string needs(const Schedule& schedule, const char* instruction) {
   return list(Dependencies(schedule, links).predecessors(parse_instruction(instruction)));
 }
 
-TEST(Dependencies, before_lowering_a_stage_needs_its_neighbours_themselves) {
+TEST(Dependencies, before_lowering_a_stage_needs_events_of_its_neighbours) {
   EXPECT_EQ(needs(plain(), "0F1"), "");
   EXPECT_EQ(needs(plain(), "1F1"), "done_forward(0, 1)");
   EXPECT_EQ(needs(plain(), "3F1"), "done_forward(0, 1) done_forward(2, 1)");
   EXPECT_EQ(needs(plain(), "3B1"), "done_forward(3, 1)");
-  EXPECT_EQ(needs(plain(), "0I1"), "done_forward(0, 1) done_input(1, 1)");  // nothing comes back along 0>3
+  EXPECT_EQ(needs(plain(), "0I1"), "done_forward(0, 1) done_input(1, 1)");  // 0>3 has no gradient
   EXPECT_EQ(needs(plain(), "0W0-2"), "done_input(0, 0) done_input(0, 1) done_input(0, 2)");
 }
 
-TEST(Dependencies, once_lowered_messages_stand_between_ranks) {
+TEST(Dependencies, after_lowering_ranks_depend_on_messages) {
   EXPECT_EQ(needs(lowered(), "1F1"), "arrived_forward(0>1, 1)");
   EXPECT_EQ(needs(lowered(), "2F1"), "done_forward(1, 1)");  // the same rank
   EXPECT_EQ(needs(lowered(), "3F1"), "arrived_forward(0>3, 1) arrived_forward(2>3, 1)");
@@ -54,7 +54,7 @@ TEST(Dependencies, once_lowered_messages_stand_between_ranks) {
   EXPECT_EQ(needs(lowered(), "2RECV_B1"), "sent_backward(2>3, 1)");
 }
 
-TEST(Dependencies, the_end_of_a_step_waits_for_what_the_stage_has_of_it) {
+TEST(Dependencies, step_waits_for_norm_and_reduce_if_present) {
   const std::string weights = "done_weight(2, 0) done_weight(2, 1) done_weight(2, 2)";
   EXPECT_EQ(needs(lowered(), "2STEP"), weights);
   EXPECT_EQ(needs(lowered(), "2NORM"), weights);
@@ -65,7 +65,7 @@ TEST(Dependencies, the_end_of_a_step_waits_for_what_the_stage_has_of_it) {
   EXPECT_EQ(needs(normed, "3STEP"), "normed(3)");
 }
 
-TEST(Dependencies, tells_what_a_word_gives) {
+TEST(Dependencies, lists_the_events_of_an_instruction) {
   const Dependencies dependencies(lowered(), links);
   const auto gives = [&](const char* instruction) { return list(dependencies.gives(parse_instruction(instruction))); };
   EXPECT_EQ(gives("2F1"), "done_forward(2, 1)");
@@ -86,12 +86,12 @@ TEST(Dependencies, numbers_events_densely) {
     for (std::size_t k = 0; k < dependencies.event_count(); ++k)
       ASSERT_EQ(dependencies.index(dependencies.event(k)), k);
   }
-  // 3 per stage and micro-batch, 3 per stage, and 4 for each of 0>1, 0>3, 2>3 and micro-batch.
+  // 3 per stage and micro-batch, 3 per stage, and 4 per micro-batch and link that crosses ranks: 0>1, 0>3 and 2>3.
   EXPECT_EQ(Dependencies(plain(), links).event_count(), 3u * 4 * 3 + 3 * 4);
   EXPECT_EQ(Dependencies(lowered(), links).event_count(), 3u * 4 * 3 + 3 * 4 + 4 * 3 * 3);
 }
 
-TEST(Dependencies, refuses_links_that_no_model_can_have) {
+TEST(Dependencies, refuses_invalid_links) {
   const auto with = [](const Links& wrong) { return Dependencies(plain(), wrong); };
   EXPECT_THROW(with({{StageId(2), StageId(1)}}), ScheduleError);
   EXPECT_THROW(with({{StageId(1), StageId(1)}}), ScheduleError);
@@ -100,7 +100,7 @@ TEST(Dependencies, refuses_links_that_no_model_can_have) {
   EXPECT_THROW(with({{StageId(0), StageId(1), true}, {StageId(0), StageId(1), false}}), ScheduleError);
 }
 
-TEST(Dependencies, refuses_words_that_have_no_place) {
+TEST(Dependencies, refuses_instructions_out_of_range) {
   EXPECT_THROW(needs(plain(), "4F0"), ScheduleError);
   EXPECT_THROW(needs(plain(), "0F3"), ScheduleError);
   EXPECT_THROW(needs(plain(), "0W0-3"), ScheduleError);
@@ -113,16 +113,16 @@ TEST(LinksOf, is_the_chain_before_lowering) {
   EXPECT_EQ(chain(1), Links{});
 }
 
-TEST(LinksOf, finds_what_was_lowered_along) {
+TEST(LinksOf, finds_the_links_of_a_lowered_schedule) {
   Schedule schedule = generate("gpipe", {.ranks = 4, .micro_batches = 600});
   Links skips = chain(4);
   skips.insert(skips.begin() + 1, {StageId(0), StageId(3), false});
   EXPECT_EQ(links_of(lower(schedule, skips)), skips);
 }
 
-TEST(LinksOf, takes_neighbours_for_linked_where_no_message_could_tell) {
+TEST(LinksOf, assumes_links_between_neighbours_without_messages) {
   Schedule schedule = plain();
-  schedule.orders[0].push_back(parse_instruction("0SEND_F0>3"));  // leaves 1 and 2 without anything
+  schedule.orders[0].push_back(parse_instruction("0SEND_F0>3"));  // stages 1 and 2 have no messages
   const Links found = links_of(schedule);
   ASSERT_EQ(found.size(), 4u);
   EXPECT_EQ(to_string(found[0]), "0>1");

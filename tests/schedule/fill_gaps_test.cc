@@ -31,7 +31,7 @@ TEST(FillGaps, a_gap_as_long_as_w_is_filled) {
             "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2\n");
 }
 
-TEST(FillGaps, a_forward_that_finds_no_memory_waits_for_a_w) {
+TEST(FillGaps, a_forward_without_memory_waits_for_a_w) {
   GapProblem problem = two_stages();
   problem.cap.limit = 2;
   EXPECT_EQ(timeline_grid(filled(problem, {.warm_up = {2, 1}, .idle_at_the_end = 100, .punctual = 3})),
@@ -39,8 +39,8 @@ TEST(FillGaps, a_forward_that_finds_no_memory_waits_for_a_w) {
             "rank 1 |  .  1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2\n");
 }
 
-/// Before its last I stage 0 would have to wait for as long as half a W.
-TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_used_up_and_the_gradient_may_be_late) {
+/// Without a W before its last I, stage 0 idles for half of a W there.
+TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_exhausted) {
   GapProblem problem = two_stages();
   problem.stages[1].forward = 0.5;
   const auto instructions = [&](const GapPolicy& policy) {
@@ -57,7 +57,7 @@ TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_used_up_and_the_gra
   EXPECT_EQ(instructions({.warm_up = {2, 1}, .idle_at_the_end = forever, .punctual = 0}), fills);
 }
 
-TEST(FillGaps, says_what_simulate_says_and_keeps_within_the_cap) {
+TEST(FillGaps, agrees_with_simulate_and_respects_the_cap) {
   EXPECT_TRUE(rc::check("any costs, any policy", [] {
     const auto quarters = [](int from) { return *rc::gen::inRange(from, 9) / 4.0; };
     GapProblem problem{.stages = {}, .message = quarters(0), .micro_batches = *rc::gen::inRange(1, 12), .cap = {}};

@@ -19,43 +19,43 @@ namespace {
 
 FuseOptions within(std::vector<int> limit) { return {.group = 0, .activation_limit = std::move(limit)}; }
 
-/// Two ranks with the stages 0 3 and 1 2.
+/// A schedule of two ranks with the stages 0 and 3, and 1 and 2.
 Schedule v_shape(int micro_batches, const std::string& rank_0, const std::string& rank_1) {
   return read_schedule(say("penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches ", micro_batches,
                            "\nrank_of_stage 0 1 1 0\nrank 0: ", rank_0, "\nrank 1: ", rank_1, "\n"));
 }
 
-/// The rank lines of the text form alone.
+/// The text form of `schedule` without its header.
 std::string lists(const Schedule& schedule) {
   const std::string text = write_schedule(schedule);
   return text.substr(text.find("rank 0:"));
 }
 
-TEST(Fuse, the_whole_step) {
+TEST(Fuse, fuses_the_whole_step) {
   EXPECT_EQ(timeline_grid(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 4}))),
             "rank 0 |  0F0   0F1    .    0I0   0F2   0I1   0F3   0I2    .    0I3  0W0-3\n"
             "rank 1 |   .    1F0   1I0   1F1   1I1   1F2   1I2   1F3   1I3  1W0-3   .\n");
 }
 
-TEST(Fuse, in_groups_of_two_each_behind_the_I_of_its_last) {
+TEST(Fuse, a_group_is_placed_after_its_last_I) {
   EXPECT_EQ(timeline_grid(fuse_w(generate("1f1b", {.ranks = 2, .micro_batches = 5}), {.group = 2})),
             "rank 0 |  0F0   0F1    .    0I0   0F2   0I1  0W0-1  0F3   0I2   0F4   0I3  0W2-3   .    0I4   0W4\n"
             "rank 1 |   .    1F0   1I0   1F1   1I1  1W0-1  1F2   1I2   1F3   1I3  1W2-3  1F4   1I4   1W4    .\n");
 }
 
-TEST(Fuse, in_groups_of_one_splits_B) {
+TEST(Fuse, groups_of_one_split_B) {
   const Schedule split = fuse_w(generate("gpipe", {.ranks = 1, .micro_batches = 2}), {.group = 1});
   EXPECT_EQ(lists(split), "rank 0: 0F0 0F1 0I0 0W0 0I1 0W1\n");
   EXPECT_EQ(fuse_w(split, {.group = 1}), split);
 }
 
-TEST(Fuse, groups_of_the_step_and_more_are_the_whole_step) {
+TEST(Fuse, groups_larger_than_the_step_cover_the_whole_step) {
   const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 4});
   EXPECT_EQ(fuse_w(schedule, {.group = 4}), fuse_w(schedule));
   EXPECT_EQ(fuse_w(schedule, {.group = 9}), fuse_w(schedule));
 }
 
-TEST(Fuse, within_a_limit_the_groups_are_as_large_as_fit) {
+TEST(Fuse, groups_are_as_large_as_the_limit_permits) {
   const Schedule gpipe = generate("gpipe", {.ranks = 1, .micro_batches = 4});
   EXPECT_EQ(lists(fuse_w(gpipe, within({4}))), "rank 0: 0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 0W0-3\n");
   const Schedule one_by_one = generate("sequential", {.ranks = 1, .micro_batches = 5});
@@ -64,7 +64,7 @@ TEST(Fuse, within_a_limit_the_groups_are_as_large_as_fit) {
   EXPECT_EQ(fuse_w(one_by_one, within({1})), fuse_w(one_by_one, {.group = 1}));
 }
 
-TEST(Fuse, a_limit_that_single_Ws_exceed_is_refused_with_the_smallest_that_works) {
+TEST(Fuse, the_smallest_sufficient_limit_is_named) {
   const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 8});
   EXPECT_EQ(smallest_fuse_limit(schedule), (std::vector<int>{3, 2, 1}));
   EXPECT_TRUE(validate(fuse_w(schedule, within({3, 2, 1}))).ok);
@@ -75,14 +75,14 @@ TEST(Fuse, a_limit_that_single_Ws_exceed_is_refused_with_the_smallest_that_works
             "limits that work are 3 2 1, by rank");
 }
 
-TEST(Fuse, several_stages_of_a_rank_keep_the_order_in_which_they_end) {
+TEST(Fuse, fused_Ws_of_a_rank_follow_the_order_of_the_last_Is) {
   const Schedule v = v_shape(2, "0F0 0F1 3F0 3F1 3B0 3B1 0B0 0B1", "1F0 1F1 2F0 2F1 2B0 1B0 2B1 1B1");
   EXPECT_EQ(lists(fuse_w(v)),
             "rank 0: 0F0 0F1 3F0 3F1 3I0 3I1 0I0 0I1 3W0-1 0W0-1\n"
             "rank 1: 1F0 1F1 2F0 2F1 2I0 1I0 2I1 1I1 2W0-1 1W0-1\n");
 }
 
-TEST(Fuse, an_overlap_pair_stays_one) {
+TEST(Fuse, overlap_pairs_are_preserved) {
   const Schedule v =
       v_shape(2, "0F0 3F0 (0F1;3B0)OVERLAP_F_B 3F1 0B0 3B1 0B1", "1F0 2F0 1F1 (2F1;2B0)OVERLAP_F_B 1B0 2B1 1B1");
   const Schedule fused = fuse_w(v);
@@ -92,7 +92,7 @@ TEST(Fuse, an_overlap_pair_stays_one) {
   EXPECT_TRUE(validate(lower(fused)).ok);
 }
 
-TEST(Fuse, Ws_that_come_out_of_I_order_still_ascend) {
+TEST(Fuse, Ws_ascend_even_if_Is_do_not) {
   const Schedule backwards = read_schedule(
       "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
       "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I2 0I1 0I0 0W0 0W1 0W2\n");
@@ -101,13 +101,13 @@ TEST(Fuse, Ws_that_come_out_of_I_order_still_ascend) {
   EXPECT_EQ(smallest_fuse_limit(backwards), std::vector<int>{3});
 }
 
-TEST(Fuse, nothing_to_fuse) {
+TEST(Fuse, forward_only_schedules_are_unchanged) {
   const Schedule forward_only = generate("forward-only", {.ranks = 2, .micro_batches = 3});
   EXPECT_EQ(fuse_w(forward_only), forward_only);
   EXPECT_EQ(smallest_fuse_limit(forward_only), (std::vector<int>{1, 1}));
 }
 
-TEST(Fuse, refusals) {
+TEST(Fuse, refuses_invalid_schedules_and_options) {
   const Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   EXPECT_THROW(fuse_w(lower(schedule)), ScheduleError);
   EXPECT_THROW(fuse_w(schedule, {.group = -1}), ConfigError);
@@ -119,7 +119,7 @@ TEST(Fuse, refusals) {
             "this schedule cannot be fused: 1B1 is missing on rank 1");
 }
 
-/// Per stage: the micro-batches in the order in which their weight gradients are added.
+/// Per stage, the micro-batches in the order in which their weight gradients are accumulated.
 std::vector<std::vector<int>> accumulation(const Schedule& schedule) {
   std::vector<std::vector<int>> order(schedule.rank_of_stage.size());
   for (const Order& instructions : schedule.orders)
@@ -130,7 +130,7 @@ std::vector<std::vector<int>> accumulation(const Schedule& schedule) {
   return order;
 }
 
-/// F and I (or B, as I) of each rank.
+/// Per rank, its F's and I's, with B counted as I.
 std::vector<std::vector<std::string>> rest_of(const Schedule& schedule) {
   std::vector<std::vector<std::string>> rest;
   for (const Order& instructions : schedule.orders) {
@@ -150,7 +150,7 @@ int instructions_of(const Schedule& schedule, Op op) {
   return count;
 }
 
-TEST(Fuse, any_schedule_that_works_works_fused) {
+TEST(Fuse, a_valid_schedule_is_valid_after_fusing) {
   EXPECT_TRUE(rc::check("fuse_w(x) is validated fit", [] {
     const int stages = *rc::gen::inRange(1, 6);
     const Links links = any_links(stages);
@@ -168,9 +168,9 @@ TEST(Fuse, any_schedule_that_works_works_fused) {
 
     const Schedule fused = fuse_w(schedule, options);
     RC_LOG() << write_schedule(schedule) << write_schedule(fused);
-    const Validation verdict = validate(fused, {.links = links, .activation_bound = options.activation_limit});
-    RC_LOG() << verdict.reason;
-    RC_ASSERT(verdict.ok);
+    const Validation result = validate(fused, {.links = links, .activation_bound = options.activation_limit});
+    RC_LOG() << result.reason;
+    RC_ASSERT(result.ok);
     RC_ASSERT(validate(lower(fused, links), {.links = links, .activation_bound = options.activation_limit}).ok);
     RC_ASSERT(accumulation(fused) == accumulation(schedule));
     RC_ASSERT(rest_of(fused) == rest_of(schedule));
@@ -181,7 +181,7 @@ TEST(Fuse, any_schedule_that_works_works_fused) {
       const int group = options.group == 0 ? m : std::min(options.group, m);
       RC_ASSERT(instructions_of(fused, Op::weight_grad) == stages * ((m + group - 1) / group));
     }
-    // No context is released before the last I, and by then all F have run.
+    // No activations are freed before the last I, and all F's have run by then.
     const Validation whole = validate(fuse_w(schedule), {.links = links, .activation_bound = {}});
     for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
       RC_ASSERT(whole.peak_activations[rank] ==
@@ -189,7 +189,7 @@ TEST(Fuse, any_schedule_that_works_works_fused) {
                                                 Rank(static_cast<int>(rank)))));
     RC_ASSERT(fuse_w(schedule, within(whole.peak_activations)) == fuse_w(schedule));
 
-    // The smallest limits work, are reached, and none is too large.
+    // The smallest limits are sufficient and reached, and none can be decreased.
     RC_ASSERT(validate(fuse_w(schedule, within(smallest)), {.links = links, .activation_bound = {}}).peak_activations ==
               smallest);
     for (std::size_t rank = 0; rank < smallest.size(); ++rank) {

@@ -1,4 +1,4 @@
-// Several stages per rank, in turns: interleaved, looped-bfs, forward-only.
+// Generators with several stages per rank, placed round robin: interleaved, looped-bfs, forward-only.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ TEST(Generate, interleaved) {
             "rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .\n");
 }
 
-TEST(Generate, interleaved_without_phases_where_the_groups_are_uneven) {
+TEST(Generate, interleaved_has_no_phases_if_groups_are_uneven) {
   EXPECT_EQ(timeline_grid(generate("interleaved", {.ranks = 2, .micro_batches = 3, .chunks = 2})),
             "rank 0 | 0F0 0F1 0F2 2F0 2F1  .  2B0 2F2 2B1  .  2B2 0B0 0B1 0B2\n"
             "rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .\n");
@@ -40,12 +40,12 @@ CsvSchedule torch_wrote(const char* name) {
   return read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}});
 }
 
-TEST(Generate, interleaved_is_the_order_that_torch_runs) {
+TEST(Generate, interleaved_equals_the_order_of_torch) {
   const Schedule ours = generate("interleaved", {.ranks = 4, .micro_batches = 8, .chunks = 2});
   EXPECT_EQ(ours.orders, torch_wrote("interleaved1f1b_p4_m8_v2_compute.csv").schedule.orders);
 }
 
-TEST(Generate, looped_bfs_goes_forward_as_torch_does_and_backward_in_ascending_order) {
+TEST(Generate, looped_bfs_has_the_forwards_of_torch_and_ascending_backwards) {
   const auto forwards = [](Schedule schedule) {
     for (Order& order : schedule.orders)
       std::erase_if(order, [](const Instruction& instruction) { return instruction.op() != Op::forward; });
@@ -61,7 +61,7 @@ TEST(Generate, closed_forms_of_looped_schedules) {
     for (int m = 1; m <= 9; ++m)
       for (int v = 2; v <= 4; ++v) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
-        // A chunk of fewer than p micro-batches waits for the first of them to come round.
+        // With fewer than p micro-batches, a chunk waits until the first one has passed all other ranks.
         const double instructions = (v - 1) * std::max(m, p) + m + p - 1;
         EXPECT_DOUBLE_EQ(simulate(generate("looped-bfs", shape), costs).makespan, instructions * 10);
         EXPECT_DOUBLE_EQ(simulate(generate("forward-only", shape), costs).makespan, instructions * 3);
@@ -75,7 +75,7 @@ TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; m += m < 40 ? 1 : 5)
       for (int v = 2; v <= 4; ++v) {
-        if (v > 2 && m > p && m % p != 0) continue;  // there its memory costs some instructions
+        if (v > 2 && m > p && m % p != 0) continue;  // the memory limit makes it slower there
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         EXPECT_LE(simulate(generate("interleaved", shape), Costs::unit()).makespan,
                   simulate(generate("looped-bfs", shape), Costs::unit()).makespan)
@@ -95,7 +95,7 @@ TEST(Generate, interleaved_holds_no_more_than_the_papers_first_rank) {
 
 /// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5. The paper ran one
 /// layer per chunk.
-TEST(Generate, interleaved_meets_the_bubble_rates_that_the_zero_bubble_paper_measured) {
+TEST(Generate, interleaved_matches_the_zero_bubble_papers_bubble_rates) {
   std::ifstream file(FIXTURES "/zero_bubble_table.csv");
   std::string line;
   std::getline(file, line);

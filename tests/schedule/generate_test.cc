@@ -47,13 +47,13 @@ void expect_valid_within_its_bound(const Generator& generator, const ScheduleSha
   const Schedule schedule = generate(generator.name, shape);
   const ValidateOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};
   for (const Schedule& form : {schedule, lower(schedule)}) {
-    const Validation verdict = validate(form, bound);
-    ASSERT_EQ(verdict.reason, "");
-    // It is not a loose bound; but zb-auto takes no more of its limit than it has a use for, v-min, which frees early,
-    // may stay below while it has few to free, and interleaved without phases promises the same for all ranks.
+    const Validation result = validate(form, bound);
+    ASSERT_EQ(result.reason, "");
+    // The bound is reached, with exceptions: zb-auto uses only the memory that shortens the step; v-min frees early and
+    // stays below for few micro-batches; interleaved without phases has the same bound for all ranks.
     if (generator.name == "zb-auto" || (generator.name == "v-min" && shape.micro_batches < 2 * shape.ranks)) continue;
     if (generator.name == "interleaved" && shape.micro_batches % shape.ranks != 0) continue;
-    EXPECT_EQ(verdict.peak_activations, *bound.activation_bound);
+    EXPECT_EQ(result.peak_activations, *bound.activation_bound);
   }
   EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
   EXPECT_EQ(schedule.name, generator.name);
@@ -67,11 +67,11 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
           expect_valid_within_its_bound(generator, {.ranks = p, .micro_batches = m, .chunks = v});
 }
 
-/// How long a rank is idle on the span at C = 0: no longer than the generator's source says.
+/// Expects that at C = 0 no rank idles on the span for longer than the formula of the generator's source.
 void expect_bubble_within_its_formula(const Generator& generator, const ScheduleShape& shape, const Costs& costs) {
   const Simulation run = simulate(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}), costs);
   const double busy = *std::max_element(run.busy.begin(), run.busy.end());
-  // The one exception: interleaved cannot have both its bubble and its memory there.
+  // The only exception: for these shapes, interleaved cannot reach the formula within its memory.
   const bool is_odd = generator.name == "interleaved" && shape.ranks == 2 && shape.chunks == 3;
   const double excess = is_odd && shape.micro_batches % 2 == 1 ? costs.forward.front() : 0;
   const double formula = generator.bubble_time(shape, costs) + excess;
@@ -88,7 +88,7 @@ TEST(Generate, no_bubble_is_longer_than_its_formula) {
           expect_bubble_within_its_formula(generator, {.ranks = p, .micro_batches = m, .chunks = v}, equal);
 }
 
-TEST(Generate, in_sequential_no_two_ranks_work_at_once) {
+TEST(Generate, sequential_has_one_busy_rank_at_a_time) {
   const Simulation run = simulate(lower(generate("sequential", {.ranks = 3, .micro_batches = 4})), Costs::unit(),
                                   {.links = {}, .keep_slots = true});
   double busy = 0;
@@ -96,7 +96,7 @@ TEST(Generate, in_sequential_no_two_ranks_work_at_once) {
   EXPECT_EQ(run.makespan, busy);
 }
 
-TEST(Generate, lists_what_there_is) {
+TEST(Generate, lists_all_generators) {
   std::string names;
   for (const Generator& generator : generators()) {
     names += std::string(generator.name) + " ";
@@ -118,7 +118,7 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
   return "accepted";
 }
 
-TEST(Generate, refuses_costs_that_do_not_fit_before_a_generator_sees_them) {
+TEST(Generate, refuses_invalid_costs) {
   for (const Generator& generator : generators()) {
     const ScheduleShape shape{.ranks = 2, .micro_batches = 4, .chunks = generator.default_chunks};
     const auto with = [&](const Costs& costs) { generate(generator.name, shape, {.costs = costs, .memory_limit = 1}); };
@@ -128,7 +128,7 @@ TEST(Generate, refuses_costs_that_do_not_fit_before_a_generator_sees_them) {
   }
 }
 
-TEST(Generate, refuses_shapes_that_cannot_be) {
+TEST(Generate, refuses_invalid_shapes) {
   EXPECT_EQ(refusal("1f1f", {}),
             "no schedule is called '1f1f': there are sequential, gpipe, 1f1b, 1f1b-early, interleaved, looped-bfs, "
             "zb-h1, zb-h2, zb-auto, zb-v, v-half, v-min, dualpipe-v, forward-only");

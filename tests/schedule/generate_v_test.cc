@@ -1,4 +1,4 @@
-// The generators of two chunks per rank in a V: what they draw, hold and lose.
+// Generators with two chunks per rank, placed in a V: their orders, memory and bubbles.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -29,7 +29,7 @@ ScheduleShape shape_of(int ranks, int micro_batches) {
 
 Costs equal_stages(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
-/// The idle time of the rank that takes longest, from its first instruction to its last.
+/// The idle time of the rank with the longest span.
 double bubble(std::string_view name, const ScheduleShape& shape, const Costs& costs = Costs::unit()) {
   const double work = costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front();
   return simulate(generate(name, shape), costs).span - 2 * shape.micro_batches * work;
@@ -63,7 +63,7 @@ rank 1 |  .   1F0  2F0  1F1  2F1  1F2  2B0  2F2+ 1B0  1F3+ 2B1  2F3+ 1B1  2B2  1
 )");
 }
 
-TEST(GenerateV, zb_v_and_dualpipe_v_are_those_of_torch) {
+TEST(GenerateV, zb_v_and_dualpipe_v_equal_those_of_torch) {
   for (const auto& [name, file] : {std::pair{"zb-v", "zbv"}, {"dualpipe-v", "dualpipev"}}) {
     std::ifstream stream(say(FIXTURES "/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
     const CsvSchedule csv = read_torch_csv(std::string{std::istreambuf_iterator<char>(stream), {}});
@@ -73,7 +73,7 @@ TEST(GenerateV, zb_v_and_dualpipe_v_are_those_of_torch) {
   }
 }
 
-/// As the sources state it, in micro-batches of a whole rank.
+/// The memory stated by the sources, in micro-batches of a whole rank.
 double memory_cap(std::string_view name, int ranks) {
   if (name == "v-half") return (ranks + 2) / 2;
   if (name == "v-min") return (ranks + 4) / 3;
@@ -87,8 +87,8 @@ TEST(GenerateV, memory_stays_within_the_sources_caps) {
         const Schedule schedule = generate(name, shape_of(p, m));
         const auto bound = find_generator(name).activation_bound(shape_of(p, m), {});
         for (const Schedule& form : {schedule, lower(schedule)}) {
-          const Validation verdict = validate(form, {.links = {}, .activation_bound = bound});
-          ASSERT_TRUE(verdict.ok) << name << " p " << p << " m " << m << ": " << verdict.reason;
+          const Validation result = validate(form, {.links = {}, .activation_bound = bound});
+          ASSERT_TRUE(result.ok) << name << " p " << p << " m " << m << ": " << result.reason;
         }
         const Simulation run = simulate(schedule, Costs::unit());
         for (const double peak : run.peak_activations) {
@@ -99,7 +99,7 @@ TEST(GenerateV, memory_stays_within_the_sources_caps) {
       }
 }
 
-TEST(GenerateV, bubbles_keep_to_the_sources_formulas) {
+TEST(GenerateV, bubbles_match_the_formulas_of_the_sources) {
   for (const std::string_view name : all_names)
     for (int p = 1; p <= 16; ++p)
       for (int m = 2 * p; m <= 64; ++m)
@@ -107,7 +107,7 @@ TEST(GenerateV, bubbles_keep_to_the_sources_formulas) {
             << name << " p " << p << " m " << m;
 }
 
-TEST(GenerateV, bubbles_keep_to_the_formulas_where_costs_differ) {
+TEST(GenerateV, bubbles_match_the_formulas_for_unequal_costs) {
   EXPECT_TRUE(rc::check("zb-v: uses; dualpipe-v: where no instruction outweighs the others", [] {
     const int p = *rc::gen::inRange(1, 10);
     const ScheduleShape shape = shape_of(p, 2 * p + *rc::gen::inRange(0, 20));
@@ -126,12 +126,12 @@ TEST(GenerateV, the_steady_phase_of_v_half_has_no_bubble) {
     const Costs costs = equal_stages(f, i, 2 * std::abs(f - i) + *rc::gen::inRange(0, 20));
     RC_ASSERT(bubble("v-half", shape_of(p, 8 * p), costs) <= bubble("v-half", shape_of(p, 4 * p), costs));
   }));
-  // Which is the least that it takes: the block of V-Min has no slack.
+  // The block of V-Min has no slack, so its bubble grows.
   const Costs costs = equal_stages(2, 2, 1);
   EXPECT_GT(bubble("v-min", shape_of(4, 32), costs), bubble("v-min", shape_of(4, 16), costs));
 }
 
-/// GPipe with the same placement: on each rank all forwards in the order in which they arrive, then all backwards.
+/// GPipe with the same placement: each rank runs all forwards in the order of their arrival, then all backwards.
 Schedule gpipe_in_a_v(const ScheduleShape& shape) {
   Schedule schedule = generate("zb-v", shape);  // for the placement
   for (int rank = 0; rank < shape.ranks; ++rank) {
@@ -155,14 +155,14 @@ TEST(GenerateV, no_shape_is_slower_than_gpipe_in_a_v) {
   for (int p = 1; p <= 12; ++p)
     for (int m = 1; m <= 24; ++m) {
       const double gpipe = simulate(gpipe_in_a_v(shape_of(p, m)), Costs::unit()).makespan;
-      ASSERT_EQ(gpipe, 6 * (m + p - 1));  // it flows
+      ASSERT_EQ(gpipe, 6 * (m + p - 1));  // no stalls
       for (const std::string_view name : all_names)
         EXPECT_LE(simulate(generate(name, shape_of(p, m)), Costs::unit()).makespan, gpipe)
             << name << " p " << p << " m " << m;
     }
 }
 
-TEST(GenerateV, two_micro_batches_are_enough_to_tell_them_apart) {
+TEST(GenerateV, schedules_differ_from_two_micro_batches_on) {
   for (int p = 1; p <= 8; ++p)
     for (int m = 2; m <= 20; ++m)
       for (const std::string_view one : all_names)
@@ -173,7 +173,7 @@ TEST(GenerateV, two_micro_batches_are_enough_to_tell_them_apart) {
         }
 }
 
-TEST(GenerateV, pairs_of_dualpipe_v_are_a_forward_and_a_backward_of_the_other_chunk) {
+TEST(GenerateV, dualpipe_v_pairs_have_a_forward_and_a_backward_of_the_other_chunk) {
   for (int p = 1; p <= 8; ++p)
     for (int m = 1; m <= 20; ++m) {
       int pairs = 0;
@@ -192,7 +192,7 @@ TEST(GenerateV, pairs_of_dualpipe_v_are_a_forward_and_a_backward_of_the_other_ch
     }
 }
 
-TEST(GenerateV, messages_pass_every_boundary_but_the_turning_point) {
+TEST(GenerateV, messages_cross_every_boundary_but_the_middle_one) {
   for (const std::string_view name : all_names) {
     std::size_t sends = 0;
     for (const Order& order : lower(generate(name, shape_of(5, 7))).orders)
@@ -204,8 +204,8 @@ TEST(GenerateV, messages_pass_every_boundary_but_the_turning_point) {
 
 TEST(GenerateV, many_micro_batches_on_many_ranks) {
   for (const std::string_view name : all_names) {
-    const Validation verdict = validate(generate(name, shape_of(64, 512)));
-    EXPECT_TRUE(verdict.ok) << name << ": " << verdict.reason;
+    const Validation result = validate(generate(name, shape_of(64, 512)));
+    EXPECT_TRUE(result.ok) << name << ": " << result.reason;
   }
 }
 

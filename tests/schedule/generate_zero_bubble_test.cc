@@ -1,4 +1,4 @@
-// The generators whose backward is split, one stage per rank: 1f1b-early, zb-h1, zb-h2, zb-auto.
+// Generators with one stage per rank and a split backward: 1f1b-early, zb-h1, zb-h2, zb-auto.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 Costs costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
-/// The time that the slowest rank idles on its span, for equal stages.
+/// The idle time of the slowest rank on its span, for equal stages.
 double idle_time(const Schedule& schedule, const Costs& costs) {
   return simulate(schedule, costs).span -
          schedule.micro_batches * (costs.forward[0] + costs.input_grad[0] + costs.weight_grad[0]);
@@ -50,7 +50,7 @@ TEST(GenerateZeroBubble, zb_auto) {
             "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3\n");
 }
 
-TEST(GenerateZeroBubble, without_neighbours_the_words_are_split_all_the_same) {
+TEST(GenerateZeroBubble, one_rank_has_split_backwards_too) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2", "zb-auto"}) {
     EXPECT_EQ(timeline_grid(generate(name, {.ranks = 1, .micro_batches = 2})), "rank 0 | 0F0 0I0 0W0 0F1 0I1 0W1\n")
         << name;
@@ -62,7 +62,7 @@ TEST(GenerateZeroBubble, without_neighbours_the_words_are_split_all_the_same) {
 }
 
 /// p <= 16, m <= 64, m >= 2p, every mix of 1, 2 and 3 for F, I and W with W <= F: the domain of the paper's formulas.
-TEST(GenerateZeroBubble, no_rank_idles_for_longer_than_the_formula_says) {
+TEST(GenerateZeroBubble, idle_time_is_within_the_formula) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2"}) {
     const Generator& generator = find_generator(name);
     for (int p = 1; p <= 16; ++p)
@@ -80,7 +80,7 @@ TEST(GenerateZeroBubble, no_rank_idles_for_longer_than_the_formula_says) {
   }
 }
 
-TEST(GenerateZeroBubble, the_early_gradient_saves_w_whatever_the_costs) {
+TEST(GenerateZeroBubble, early_gradients_save_w_for_all_costs) {
   for (int p = 1; p <= 8; ++p)
     for (const double w : {0.0, 0.5, 1.0, 7.0}) {
       const ScheduleShape shape{.ranks = p, .micro_batches = 2 * p};
@@ -89,14 +89,14 @@ TEST(GenerateZeroBubble, the_early_gradient_saves_w_whatever_the_costs) {
     }
 }
 
-TEST(GenerateZeroBubble, where_the_formula_ends_only_the_way_of_the_gradients_is_left) {
+TEST(GenerateZeroBubble, beyond_the_formula_idle_time_is_that_of_the_gradients) {
   for (int p = 2; p <= 8; ++p) {  // W > F
     const ScheduleShape shape{.ranks = p, .micro_batches = 2 * p};
     EXPECT_DOUBLE_EQ(idle_time(generate("zb-h1", shape), costs_of(1, 2, 5)), 2 * (p - 1));
   }
 }
 
-TEST(GenerateZeroBubble, is_never_slower_than_gpipe_where_all_words_cost_the_same) {
+TEST(GenerateZeroBubble, is_never_slower_than_gpipe_for_equal_costs) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2", "zb-auto"})
     for (int p = 1; p <= 12; ++p)
       for (int m = 1; m <= 24; ++m) {
@@ -107,7 +107,8 @@ TEST(GenerateZeroBubble, is_never_slower_than_gpipe_where_all_words_cost_the_sam
       }
 }
 
-/// One figure of Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rate of Table 5.
+/// One cell of the tables in Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rate of
+/// Table 5.
 struct Cell {
   std::string model;
   ScheduleShape shape;
@@ -128,7 +129,7 @@ std::vector<std::string> split_at_commas(const std::string& line) {
   return cells;
 }
 
-/// The cells of the columns named, as "column" or "column=schedule".
+/// The cells of the given columns, each named "column" or "column=schedule".
 std::vector<Cell> published(const std::vector<std::string>& columns) {
   std::ifstream file(FIXTURES "/zero_bubble_table.csv");
   std::string line;
@@ -155,7 +156,7 @@ constexpr double last_digit = 0.00005;  // the table has four decimals
 
 class PublishedBubble : public testing::TestWithParam<Cell> {};
 
-TEST_P(PublishedBubble, is_met) {
+TEST_P(PublishedBubble, is_reached) {
   const Cell& cell = GetParam();
   EXPECT_NEAR(simulate(lower(generate(cell.schedule, cell.shape)), cell.costs).bubble_span, cell.bubble, last_digit)
       << cell;
@@ -176,7 +177,7 @@ TEST(GenerateZeroBubble, early_gradients_lower_the_published_bubble_of_1f1b) {
   }
 }
 
-/// The most that a rank holds, when a micro-batch counts 1 from F to I and `weight_share` from there to W.
+/// The peak of a rank's activations if a micro-batch counts 1 from F to I and `weight_share` from there to W.
 double most_held(const Schedule& schedule, double weight_share) {
   Costs costs;
   costs.weight_share = weight_share;
@@ -190,7 +191,7 @@ Schedule zb_auto(const Cell& cell, double memory_limit) {
 
 class PublishedZb1p : public testing::TestWithParam<Cell> {};
 
-TEST_P(PublishedZb1p, is_met_within_the_memory_of_1f1b) {
+TEST_P(PublishedZb1p, is_reached_within_the_memory_of_1f1b) {
   const Cell& cell = GetParam();
   const Schedule schedule = zb_auto(cell, 1);
   EXPECT_NEAR(simulate(lower(schedule), cell.costs).bubble_span, cell.bubble, last_digit) << cell;
@@ -201,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(GenerateZeroBubble, PublishedZb1p, testing::ValuesIn(pu
 
 class PublishedZb2p : public testing::TestWithParam<Cell> {};
 
-TEST_P(PublishedZb2p, is_met_or_beaten_within_twice_the_memory_of_1f1b) {
+TEST_P(PublishedZb2p, is_reached_within_twice_the_memory_of_1f1b) {
   const Cell& cell = GetParam();
   const Schedule schedule = zb_auto(cell, 2);
   EXPECT_LE(simulate(lower(schedule), cell.costs).bubble_span, cell.bubble + last_digit) << cell;
@@ -215,8 +216,8 @@ Costs counted_in_full(Costs costs) {
   return costs;
 }
 
-/// The bound that zb-auto's comment derives; the W's that a limit forbids to put off cost what it says.
-TEST(GenerateZeroBubble, zb_auto_comes_near_the_least_that_its_memory_allows) {
+/// Compares with the lower bound of idle time that the comment in generate_zb_auto.cc derives.
+TEST(GenerateZeroBubble, zb_auto_is_near_the_lower_bound_for_its_memory) {
   for (const Cell& cell : published({"zb-2p"})) {
     const double way = cell.costs.forward[0] + cell.costs.input_grad[0] + 2 * cell.costs.message;
     const double least = (cell.shape.ranks - 1) * way - (2 * cell.shape.ranks - 1) * cell.costs.weight_grad[0];
@@ -228,7 +229,7 @@ TEST(GenerateZeroBubble, zb_auto_comes_near_the_least_that_its_memory_allows) {
   }
 }
 
-/// Shapes and costs of all sorts; uneven ones too.
+/// Various shapes and costs, also with unequal stages.
 std::vector<Cell> many_cases() {
   std::vector<Cell> cases;
   for (const int p : {1, 2, 3, 5, 8})
@@ -247,7 +248,7 @@ std::vector<Cell> many_cases() {
   return cases;
 }
 
-TEST(GenerateZeroBubble, zb_auto_is_never_worse_than_the_schedules_that_its_limit_admits) {
+TEST(GenerateZeroBubble, zb_auto_is_never_worse_than_other_schedules_within_its_limit) {
   struct Rival {
     const char* name;
     double limit;
@@ -260,7 +261,7 @@ TEST(GenerateZeroBubble, zb_auto_is_never_worse_than_the_schedules_that_its_limi
     }
 }
 
-TEST(GenerateZeroBubble, zb_auto_keeps_within_every_limit) {
+TEST(GenerateZeroBubble, zb_auto_respects_every_limit) {
   for (const Cell& cell : many_cases())
     for (const double limit : {0.01, 0.5, 1.0, 1.3, 5.0})
       for (const double share : {0.0, 0.5, 1.0}) {
@@ -269,15 +270,15 @@ TEST(GenerateZeroBubble, zb_auto_keeps_within_every_limit) {
         const Schedule schedule = generate("zb-auto", cell.shape, tuning);
         const double most = std::max(1.0, limit * std::min(cell.shape.ranks, cell.shape.micro_batches)) + 1e-9;
         const std::vector<int> bound = find_generator("zb-auto").activation_bound(cell.shape, tuning);
-        const Validation verdict = validate(schedule, {.links = {}, .activation_bound = bound});
-        ASSERT_TRUE(verdict.ok) << cell << " limit " << limit << " share " << share << ": " << verdict.reason;
+        const Validation result = validate(schedule, {.links = {}, .activation_bound = bound});
+        ASSERT_TRUE(result.ok) << cell << " limit " << limit << " share " << share << ": " << result.reason;
         EXPECT_LE(most_held(schedule, share), most) << cell << " limit " << limit << " share " << share;
         if (share < 1) continue;
         EXPECT_EQ(bound.front(), std::min(cell.shape.micro_batches, static_cast<int>(most))) << cell;
       }
 }
 
-TEST(GenerateZeroBubble, zb_auto_refuses_what_it_cannot_fit) {
+TEST(GenerateZeroBubble, zb_auto_refuses_invalid_limits_and_costs) {
   const ScheduleShape shape{.ranks = 3, .micro_batches = 4};
   EXPECT_THROW(generate("zb-auto", shape, {.costs = {.forward = {1, 2}}}), ConfigError);
   EXPECT_THROW(generate("zb-auto", shape, {.costs = {.weight_grad = {-1}}}), ConfigError);
@@ -289,7 +290,7 @@ TEST(GenerateZeroBubble, zb_auto_refuses_what_it_cannot_fit) {
   }
 }
 
-TEST(GenerateZeroBubble, zb_auto_tries_less_for_large_shapes_and_is_no_worse_for_it) {
+TEST(GenerateZeroBubble, zb_auto_is_as_good_for_large_shapes_with_fewer_candidates) {
   const ScheduleShape shape{.ranks = 16, .micro_batches = 3000};  // more than 2^17 instructions
   const Costs costs = costs_of(1, 1.25, 0.75);
   const auto span = [&](const Schedule& schedule) { return simulate(schedule, costs).span; };

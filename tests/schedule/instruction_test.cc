@@ -17,7 +17,7 @@ TEST(Instruction, is_written_in_the_notation_of_the_papers) {
   EXPECT_EQ(to_string(Instruction::step_wide(Op::reduce, StageId(5))), "5REDUCE");
 }
 
-TEST(Instruction, names_the_peer_of_a_skip_link_only) {
+TEST(Instruction, names_the_peer_only_for_skip_links) {
   const auto message = [](Op op, int stage, int peer) {
     return to_string(Instruction::message(op, StageId(stage), StageId(peer), MicroBatch(1)));
   };
@@ -34,7 +34,7 @@ TEST(Instruction, a_W_over_one_micro_batch_is_a_plain_W) {
             Instruction::compute(Op::weight_grad, StageId(1), MicroBatch(3)));
 }
 
-TEST(Instruction, every_word_reads_back) {
+TEST(Instruction, every_instruction_reads_back) {
   for (const char* instruction :
        {"2F0", "2B0", "2I0", "2W0", "0W0-7", "0SEND_F1", "1RECV_F1", "1SEND_B1", "0RECV_B1", "0SEND_F1>3", "3RECV_F1<0",
         "3SEND_B1>0", "0RECV_B1<3", "0REDUCE", "0NORM", "0STEP", "65535F2147483647"})
@@ -46,7 +46,7 @@ struct Wrong {
   const char* error;
 };
 
-TEST(Instruction, anything_else_is_refused_with_the_column) {
+TEST(Instruction, errors_name_the_column) {
   const Wrong cases[] = {
       {"", "'', column 1: a number is expected"},
       {"F0", "column 1: a number is expected"},
@@ -81,7 +81,7 @@ TEST(Instruction, anything_else_is_refused_with_the_column) {
     }
 }
 
-TEST(Instruction, the_longest_words_have_room) {
+TEST(Instruction, the_longest_text_fits) {
   constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
   const StageId last(max_stages - 1);
   const Instruction message = Instruction::message(Op::send_backward, last, StageId(max_stages - 3), MicroBatch(most));

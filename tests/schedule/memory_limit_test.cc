@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-TEST(MemoryLimit, is_counted_in_contexts_of_each_ranks_own_chunks) {
+TEST(MemoryLimit, counts_micro_batches_of_each_ranks_chunks) {
   const Schedule uneven{"uneven", 8, {Rank(0), Rank(1), Rank(1), Rank(3)}, std::vector<Order>(4)};
   EXPECT_EQ(activation_limit(uneven, 1), (std::vector<int>{4, 8, 1, 4})) << "a rank without stages has no use for it";
   EXPECT_EQ(activation_limit(uneven, 0.6), (std::vector<int>{2, 4, 1, 2}));
@@ -30,7 +30,7 @@ std::string error_text(std::string_view name, const ScheduleShape& shape, double
   return "";
 }
 
-TEST(MemoryLimit, says_what_would_do) {
+TEST(MemoryLimit, names_the_smallest_sufficient_limit) {
   EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, 1), "");
   EXPECT_EQ(error_text("1f1b", {.ranks = 4, .micro_batches = 8}, 0.6),
             "a memory limit of 0.6 (times 1F1B's 4 micro-batches) lets rank 0 hold 2 live micro-batches, but schedule "
@@ -40,13 +40,13 @@ TEST(MemoryLimit, says_what_would_do) {
             "but schedule 'interleaved' holds 8 there: give a limit of 1.334 or more, or take another schedule");
 }
 
-TEST(MemoryLimit, what_it_says_does) {
+TEST(MemoryLimit, the_named_limit_is_sufficient) {
   for (const Generator& generator : generators())
     for (const int m : {1, 3, 7, 8}) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = m, .chunks = generator.default_chunks};
       const std::string text = error_text(generator.name, shape, 0.01);
       const std::string ask = "give a limit of ";
-      if (text.empty()) continue;  // holds one micro-batch, as every schedule may
+      if (text.empty()) continue;  // holds one micro-batch, which every limit permits
       const double limit = std::stod(text.substr(text.find(ask) + ask.size()));
       EXPECT_EQ(error_text(generator.name, shape, limit), "") << generator.name << " m " << m;
       EXPECT_NE(error_text(generator.name, shape, limit - 0.002), "") << generator.name << " m " << m;

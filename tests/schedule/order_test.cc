@@ -8,19 +8,19 @@
 namespace penstock {
 namespace {
 
-TEST(Schedule, counts_its_words) {
+TEST(Schedule, counts_its_instructions) {
   EXPECT_EQ(Schedule{}.instruction_count(), 0u);
   EXPECT_EQ(generate("gpipe", {.ranks = 3, .micro_batches = 5}).instruction_count(), 3u * 5u * 2u);
 }
 
-TEST(Schedule, knows_whether_it_has_been_lowered) {
+TEST(Schedule, reports_whether_it_is_lowered) {
   const Schedule plain = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   EXPECT_FALSE(plain.is_lowered());
   EXPECT_TRUE(lower(plain).is_lowered());
   EXPECT_TRUE(lower(generate("gpipe", {.ranks = 1, .micro_batches = 2})).is_lowered());  // by its STEP
 }
 
-TEST(Schedule, knows_whether_it_trains) {
+TEST(Schedule, reports_whether_it_is_forward_only) {
   EXPECT_TRUE(lower(generate("forward-only", {.ranks = 2, .micro_batches = 2})).is_forward_only());
   EXPECT_FALSE(generate("gpipe", {.ranks = 2, .micro_batches = 2}).is_forward_only());
 }

@@ -1,6 +1,6 @@
-// What a schedule means, said once more and as plainly as possible, to hold validate() against: it shares no code with
-// the library's dependencies. It counts instructions in a map, and runs them by trying every rank again and again over a set
-// of facts, which are strings. For tests.
+// A second implementation of schedule validation, as simple as possible, for tests of validate(). It shares no code
+// with the library's dependencies. It counts instructions in a map, and executes them by trying every rank repeatedly;
+// the state is a set of facts, which are strings.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class Interpreter {
 
   bool works() { return placed() && paired() && counted() && !first_disorder() && runs(); }
 
-  /// The first instruction that comes after a later micro-batch of its stage and kind.
+  /// The first instruction that follows a later micro-batch of the same stage and kind.
   std::optional<GridCell> first_disorder() const {
     const auto kind = [](Op op) { return op == Op::forward ? 1 : op == Op::backward || op == Op::weight_grad ? 2 : 0; };
     for (std::size_t rank = 0; rank < schedule_.orders.size(); ++rank) {
@@ -42,8 +42,8 @@ class Interpreter {
     return std::nullopt;
   }
 
-  /// After works() said no for a deadlock: `cell` is an instruction that its rank stands at, and that waits, by way of what it
-  /// needs and where others stand, for itself.
+  /// Call it after works() has returned false because of a deadlock. True if `cell` is the next instruction of its
+  /// rank, and that rank waits for itself, directly or through other ranks.
   bool waits_for_itself(const GridCell& cell) const {
     if (cell.position != reached_[cell.rank.index()]) return false;
     std::set<std::size_t> waits_for = needed_ranks(cell.rank.index());
@@ -74,7 +74,7 @@ class Interpreter {
     return true;
   }
 
-  /// An F that overlaps is followed by B or I, but for messages.
+  /// True if every F with an overlap mark is followed by B or I, with only messages between them.
   bool paired() const {
     for (const Order& order : schedule_.orders)
       for (std::size_t k = 0; k < order.size(); ++k) {
@@ -87,7 +87,7 @@ class Interpreter {
     return true;
   }
 
-  /// Takes the expected instructions away; nothing may be lacking and nothing may be left.
+  /// Removes the expected instructions from the counts. None may be missing, and none may remain.
   bool counted() const {
     std::map<std::string, int> left = count_;
     const auto take = [&](const std::string& expected) { return left[expected]-- == 1; };
@@ -211,16 +211,16 @@ class Interpreter {
     return all;
   }
 
-  /// The ranks that have yet to give what `rank` stands and waits for.
+  /// The ranks whose remaining instructions produce the facts for which `rank` waits.
   std::set<std::size_t> needed_ranks(std::size_t rank) const {
     std::set<std::size_t> ranks;
     const auto at = static_cast<std::size_t>(reached_[rank]);
     if (at == schedule_.orders[rank].size()) return ranks;
     for (const std::string& need : needs(schedule_.orders[rank][at]))
-      for (std::size_t giver = 0; giver < reached_.size() && !facts_.contains(need); ++giver)
-        for (auto k = static_cast<std::size_t>(reached_[giver]); k < schedule_.orders[giver].size(); ++k)
-          for (const std::string& given : gives(schedule_.orders[giver][k]))
-            if (given == need) ranks.insert(giver);
+      for (std::size_t producer = 0; producer < reached_.size() && !facts_.contains(need); ++producer)
+        for (auto k = static_cast<std::size_t>(reached_[producer]); k < schedule_.orders[producer].size(); ++k)
+          for (const std::string& given : gives(schedule_.orders[producer][k]))
+            if (given == need) ranks.insert(producer);
     return ranks;
   }
 

@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-/// Any well-formed instruction of a schedule of this shape: not necessarily on the right rank or in a sensible place.
+/// Any well-formed instruction of a schedule of this shape.
 inline Instruction any_instruction(int stages, int micro_batches) {
   const auto op = static_cast<Op>(*rc::gen::inRange(0, op_count));
   const StageId stage(*rc::gen::inRange(0, stages));
@@ -27,7 +27,7 @@ inline Instruction any_instruction(int stages, int micro_batches) {
   return Instruction::compute(op, stage, i);
 }
 
-/// Well-formed instructions in any order: readable and writable, and nearly always wrong.
+/// A schedule of well-formed instructions in any order. It can be written and read, but is nearly always invalid.
 inline Schedule any_instructions() {
   Schedule schedule;
   schedule.name = *rc::gen::container<std::string>(rc::gen::inRange(' ', '~'));
@@ -50,7 +50,7 @@ inline Schedule any_instructions() {
   return schedule;
 }
 
-/// The chain and some skip links.
+/// The links between neighbours and some skip links.
 inline Links any_links(int stages) {
   Links links = chain(stages);
   for (int from = 0; from < stages; ++from)
@@ -59,8 +59,8 @@ inline Links any_links(int stages) {
   return links;
 }
 
-/// A complete schedule that works along `links`: any placement, B whole or split, W single or fused. Made by letting
-/// one stage after the other take a step that it can take, so that it cannot deadlock.
+/// A valid schedule with `links` and any placement, in which B may be split and W may be fused. It is built by
+/// choosing, again and again, an instruction whose dependencies are met, so that it cannot deadlock.
 inline Schedule working_schedule(int stages, const Links& links) {
   struct Done {
     int f = 0, i = 0, w = 0;
@@ -113,7 +113,7 @@ inline Schedule working_schedule(int stages, const Links& links) {
   return schedule;
 }
 
-/// Marks some F that stand right before a B or I.
+/// Sets the overlap mark of some F's that directly precede a B or I.
 inline void overlap_some(Schedule& schedule) {
   for (Order& order : schedule.orders)
     for (std::size_t k = 0; k + 1 < order.size(); ++k) {

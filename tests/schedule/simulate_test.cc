@@ -43,7 +43,7 @@ TEST(Simulate, closed_forms_without_communication) {
 }
 
 /// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5.
-TEST(Simulate, meets_the_bubble_rates_that_the_zero_bubble_paper_measured_for_1f1b) {
+TEST(Simulate, matches_the_zero_bubble_papers_bubble_rates_of_1f1b) {
   std::ifstream file(FIXTURES "/zero_bubble_table.csv");
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
@@ -67,7 +67,7 @@ Schedule split() {
       "rank 0: 0F0 0F1 0I0 0I1 0W0-1\nrank 1: 1F0 1I0 1F1 1I1 1W0 1W1\n");
 }
 
-TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
+TEST(Simulate, instructions_start_when_their_dependencies_are_met) {
   Costs costs{.forward = {1, 2}, .input_grad = {3}, .weight_grad = {4, 5}, .update = {6}, .message = 0.5};
   const Simulation run = simulate(lower(split()), costs, {.links = {}, .keep_slots = true});
   std::string times;
@@ -84,9 +84,9 @@ TEST(Simulate, charges_what_each_word_costs_when_its_needs_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
-// A rank that waits for another waits for the slower of two: with instructions that vary, steps grow. One rank alone takes what
-// its instructions take on the mean.
-TEST(Simulate, words_that_vary_make_steps_longer) {
+// A rank that waits for another one waits for the slower of two times, so steps become longer if times vary. The step
+// of a single rank takes the sum of the mean times.
+TEST(Simulate, time_variation_makes_steps_longer) {
   const auto with = [](const Schedule& schedule, double time_variation) {
     return simulate(schedule, Costs::unit(), {.links = {}, .keep_slots = true, .time_variation = time_variation});
   };
@@ -98,7 +98,7 @@ TEST(Simulate, words_that_vary_make_steps_longer) {
     EXPECT_GT(varied.makespan, 1.02 * even.makespan) << ranks;
     EXPECT_GT(more.makespan, varied.makespan);
     EXPECT_GT(varied.bubble_makespan, even.bubble_makespan);
-    EXPECT_EQ(varied.makespan, with(schedule, 0.2).makespan) << "the same instructions each time";
+    EXPECT_EQ(varied.makespan, with(schedule, 0.2).makespan) << "the same times in every call";
     EXPECT_EQ(varied.busy, even.busy);
     EXPECT_EQ(varied.slots.front().back().end, even.slots.front().back().end);
   }
@@ -106,14 +106,15 @@ TEST(Simulate, words_that_vary_make_steps_longer) {
   EXPECT_THROW(with(alone, 1.1), ConfigError);
 }
 
-/// One rank that runs `words` of four micro-batches.
+/// A schedule of one rank with `instructions` for four micro-batches.
 Schedule alone(const std::string& instructions) {
   return read_schedule(
       "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 4\nrank_of_stage 0\nrank 0: " + instructions + "\n");
 }
 
-// A single W takes 5, one over all four takes 4 * 2 = 8, as 4 and 1 for each micro-batch; so two take 6 and three 7.
-TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
+// A single W takes 5 and one over all four micro-batches 4 * 2 = 8, which is 4 and 1 per micro-batch. A W over two
+// micro-batches therefore takes 6, and one over three takes 7.
+TEST(Simulate, the_cost_of_a_grouped_w_is_interpolated) {
   const Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .weight_grad_fused = {2}};
   const std::string before = "0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 ";
   EXPECT_EQ(simulate(alone(before + "0W0 0W1 0W2 0W3"), costs).makespan, 20);
@@ -125,8 +126,8 @@ TEST(Simulate, a_fused_w_takes_its_own_price_and_a_group_what_lies_between) {
   EXPECT_EQ(simulate(alone(before + "0W0-3"), with_overhead).makespan, 8 + 9 * 0.5);
 }
 
-// Parameters are kept from F, I or B to F or I; gradients from W or B to W; a B uses both.
-TEST(Simulate, a_word_after_another_of_its_stage_is_spared_what_the_cache_keeps) {
+// Parameters stay in the cache from an F, I or B to an F or I, gradients from a W or B to a W. A B uses both.
+TEST(Simulate, caching_saves_time_after_an_instruction_of_the_same_stage) {
   const Costs costs{.forward = {10},
                     .input_grad = {20},
                     .weight_grad = {30},
@@ -146,7 +147,7 @@ TEST(Simulate, a_word_after_another_of_its_stage_is_spared_what_the_cache_keeps)
       << "no instruction takes less than nothing";
 }
 
-TEST(Simulate, a_fused_w_costs_what_its_stage_says) {
+TEST(Simulate, a_fused_w_has_a_cost_per_stage) {
   Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {4, 5}, .weight_grad_fused = {3, 1}};
   const Schedule fused = fuse_w(split());
   EXPECT_EQ(simulate(fused, costs).busy, (std::vector<double>{2 * 3, 2 * 1}));
@@ -155,17 +156,17 @@ TEST(Simulate, a_fused_w_costs_what_its_stage_says) {
   EXPECT_EQ(simulate(fused, costs).busy, (std::vector<double>{4, 4}));
 }
 
-TEST(Simulate, a_b_that_is_not_split_takes_its_own_price) {
+TEST(Simulate, an_unsplit_b_has_its_own_cost) {
   const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {2}, .backward = {3, 3.5}};
   const ScheduleShape shape{.ranks = 2, .micro_batches = 3};
   EXPECT_EQ(simulate(generate("1f1b", shape), costs).busy, (std::vector<double>{3 * 4, 3 * 4.5}));
   EXPECT_EQ(simulate(generate("1f1b-early", shape), costs).busy, (std::vector<double>{3 * 5, 3 * 5}));
 }
 
-TEST(Simulate, updates_follow_the_words_whether_they_are_lowered_or_not) {
+TEST(Simulate, updates_are_the_same_for_lowered_and_other_schedules) {
   const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 7}};
   const Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
-  // Rank 1 begins at 1, is done at 7 and updates until 14; rank 0 is done at 9 and updates until 10.
+  // Rank 1 begins at 1, ends its last B at 7 and its update at 14; rank 0 ends its last B at 9 and its update at 10.
   for (const Schedule& one : {schedule, lower(schedule)}) {
     EXPECT_EQ(simulate(one, costs).makespan, 14);
     EXPECT_EQ(simulate(one, costs).busy, (std::vector<double>{6 + 1, 6 + 7}));
@@ -174,9 +175,11 @@ TEST(Simulate, updates_follow_the_words_whether_they_are_lowered_or_not) {
   EXPECT_EQ(simulate(forward, costs).makespan, 3);
 }
 
-//   rank 0 | 0F0 .   .   3F0 3B0-----   3STEP   0B0-----  0STEP       of 1, 2 and 4: the update of stage 3 passes while
-//   rank 1 |     1F0 2F0            2B0----- 1B0-----                 rank 1 is at work
-TEST(Simulate, an_update_passes_while_others_work) {
+// F takes 1, B takes 2, the update of stage 3 takes 4 and overlaps with the work of rank 1:
+//
+//   rank 0 | 0F0 .   .   3F0 3B0-----   3STEP   0B0-----  0STEP
+//   rank 1 |     1F0 2F0            2B0----- 1B0-----
+TEST(Simulate, an_update_overlaps_with_the_work_of_other_ranks) {
   const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 0, 0, 4}};
   const Schedule schedule = read_schedule(
       "penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
@@ -184,7 +187,7 @@ TEST(Simulate, an_update_passes_while_others_work) {
   for (const Schedule& one : {schedule, lower(schedule)}) EXPECT_EQ(simulate(one, costs).makespan, 4 + 4 * 2 + 1);
 }
 
-// After its I a micro-batch counts for what its W still needs; a context stays one until its W.
+// From its I to its W, a micro-batch counts as the weight share in peak_activations, and as 1 in peak_contexts.
 TEST(Simulate, counts_activations_and_contexts) {
   Costs costs;
   const std::vector<std::pair<double, std::vector<double>>> cases{{0.5, {2, 1.5}}, {1, {2, 2}}, {0, {2, 1}}};
@@ -198,7 +201,7 @@ TEST(Simulate, counts_activations_and_contexts) {
   EXPECT_THROW(simulate(split(), costs), ConfigError);
 }
 
-TEST(Simulate, the_span_leaves_out_when_a_rank_had_not_begun) {
+TEST(Simulate, the_span_begins_with_the_first_instruction_of_the_rank) {
   const Simulation run = simulate(generate("forward-only", {.ranks = 2, .micro_batches = 4}), Costs::unit());
   EXPECT_EQ(run.makespan, 5);
   EXPECT_EQ(run.span, 4);
@@ -206,7 +209,7 @@ TEST(Simulate, the_span_leaves_out_when_a_rank_had_not_begun) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 0.2);
 }
 
-TEST(Simulate, a_send_that_stands_late_is_sent_late) {
+TEST(Simulate, a_send_starts_at_its_position) {
   const std::string head = "penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 1\nrank_of_stage 0 1\n";
   const std::string sender = "rank 0: 0F0 0SEND_F0 0RECV_B0 0B0\n";
   const Schedule early = read_schedule(head + sender + "rank 1: 1RECV_F0 1F0 1I0 1SEND_B0 1W0\n");
@@ -215,21 +218,21 @@ TEST(Simulate, a_send_that_stands_late_is_sent_late) {
   EXPECT_EQ(simulate(late, Costs::unit()).makespan, 6);
 }
 
-TEST(Simulate, a_chunk_counts_for_its_share_of_a_micro_batch) {
+TEST(Simulate, a_chunk_counts_as_a_share_of_a_micro_batch) {
   const Schedule v = read_schedule(
       "penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 2\nrank_of_stage 0 0\n"
       "rank 0: 0F0 1F0 0F1 1B0 1F1 1B1 0B0 0B1\n");
   EXPECT_EQ(simulate(v, Costs::unit()).peak_activations, std::vector<double>{1.5});
 }
 
-TEST(Simulate, what_costs_nothing_has_no_bubble) {
+TEST(Simulate, without_costs_there_is_no_bubble) {
   const Simulation run = simulate(generate("gpipe", {.ranks = 2, .micro_batches = 2}), costs_of(0, 0, 0));
   EXPECT_EQ(run.makespan, 0);
   EXPECT_EQ(run.bubble_makespan, 0);
   EXPECT_EQ(run.bubble_span, 0);
 }
 
-TEST(Simulate, refuses_costs_that_are_none) {
+TEST(Simulate, refuses_invalid_costs) {
   const Schedule schedule = generate("gpipe", {.ranks = 3, .micro_batches = 1});
   EXPECT_THROW(simulate(schedule, {.forward = {1, 2}}), ConfigError);
   EXPECT_THROW(simulate(schedule, {.weight_grad = {}}), ConfigError);
@@ -248,7 +251,7 @@ TEST(Simulate, refuses_schedules_that_cannot_run) {
   EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
 }
 
-TEST(Simulate, lowering_changes_no_figure) {
+TEST(Simulate, lowering_changes_no_result) {
   EXPECT_TRUE(rc::check("simulate(lower(x)) == simulate(x)", [] {
     const int stages = *rc::gen::inRange(1, 6);
     const Links links = any_links(stages);

@@ -25,12 +25,12 @@ const std::string example =
     "rank 0: 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0STEP\n"
     "rank 1: 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1 1STEP\n";
 
-TEST(ScheduleText, is_what_the_page_on_the_format_shows) {
+TEST(ScheduleText, matches_the_example_in_the_documentation) {
   EXPECT_EQ(write_schedule(lower(generate("1f1b", {.ranks = 2, .micro_batches = 2}))), example);
   EXPECT_EQ(read_schedule(example), lower(generate("1f1b", {.ranks = 2, .micro_batches = 2})));
 }
 
-TEST(ScheduleText, reads_back_whatever_is_written) {
+TEST(ScheduleText, reads_back_what_it_writes) {
   EXPECT_TRUE(rc::check("read(write(x)) == x", [] {
     const Schedule schedule = any_instructions();
     const std::string text = write_schedule(schedule);
@@ -47,7 +47,7 @@ TEST(ScheduleText, reads_back_whatever_is_written) {
   }));
 }
 
-TEST(ScheduleText, keeps_names_as_they_are) {
+TEST(ScheduleText, preserves_names) {
   for (const char* name : {"", " ", "two instructions ", "rank 0:", "\t\xff"}) {
     Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
     schedule.name = name;
@@ -55,7 +55,7 @@ TEST(ScheduleText, keeps_names_as_they_are) {
   }
 }
 
-/// The example with `from` replaced by `to`, once.
+/// The example with the first `from` replaced by `to`.
 std::string with(const std::string& from, const std::string& to) {
   std::string text = example;
   const std::size_t at = text.find(from);
@@ -68,7 +68,7 @@ struct Wrong {
   const char* error;
 };
 
-TEST(ScheduleText, refuses_everything_else_with_line_and_column) {
+TEST(ScheduleText, errors_name_line_and_column) {
   const Wrong cases[] = {
       {"", "line 1, column 1: the first line must be 'penstock schedule 1'"},
       {with("schedule 1", "schedule 2"), "line 1, column 1: the first line must be"},
@@ -104,7 +104,7 @@ TEST(ScheduleText, refuses_everything_else_with_line_and_column) {
       {example + "\n", "line 9, column 1: trailing text after the last of 2 ranks"},
       {example + "rank 2:\n", "line 9, column 1: trailing text after the last of 2 ranks"},
       {with("ranks 2", "ranks 3"), "line 9, column 1: expected the line of rank 2"},
-      // Nothing is made as large as a header promises.
+      // The reader must not allocate memory for the numbers of a header.
       {with("ranks 2", "ranks 2147483647"), "line 9, column 1: expected the line of rank 2"},
   };
   for (const Wrong& wrong : cases) try {
@@ -115,11 +115,11 @@ TEST(ScheduleText, refuses_everything_else_with_line_and_column) {
     }
 }
 
-TEST(ScheduleText, a_great_number_of_micro_batches_is_only_a_number) {
+TEST(ScheduleText, a_huge_number_of_micro_batches_allocates_nothing) {
   EXPECT_EQ(read_schedule(with("micro_batches 2", "micro_batches 2147483647")).micro_batches, 2147483647);
 }
 
-TEST(ScheduleText, writes_nothing_that_it_would_not_read) {
+TEST(ScheduleText, refuses_to_write_unreadable_schedules) {
   const auto refused = [](auto&& change) {
     Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 2});
     change(schedule);
@@ -154,7 +154,7 @@ class LoadSchedule : public testing::Test {
   std::filesystem::path path_;
 };
 
-TEST_F(LoadSchedule, tells_the_two_formats_apart) {
+TEST_F(LoadSchedule, detects_the_format) {
   EXPECT_EQ(load_schedule(write(example)), read_schedule(example));
   std::vector<std::string> notes;
   const Schedule csv = load_schedule(write("0F0,0F1,0B1,0B0\r\n"), &notes);
@@ -162,7 +162,7 @@ TEST_F(LoadSchedule, tells_the_two_formats_apart) {
   EXPECT_EQ(notes.size(), 1u);
 }
 
-TEST_F(LoadSchedule, names_the_file) {
+TEST_F(LoadSchedule, errors_name_the_file) {
   const auto error_of = [](const std::string& path) -> std::string {
     try {
       load_schedule(path);

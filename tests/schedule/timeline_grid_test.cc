@@ -15,13 +15,13 @@ TEST(TimelineGrid, leaves_messages_out_and_draws_the_step) {
             "rank 1 |   .    1F0   1B0  1STEP   .\n");
 }
 
-TEST(TimelineGrid, aligns_ranks_and_words_of_any_width) {
+TEST(TimelineGrid, aligns_ranks_and_instructions_of_any_width) {
   const std::string text = timeline_grid(generate("forward-only", {.ranks = 11, .micro_batches = 1}));
   EXPECT_EQ(text.substr(0, text.find('\n')), "rank  0 | 0F0   .    .    .    .    .    .    .    .    .    .");
   EXPECT_EQ(text.substr(text.rfind("rank")), "rank 10 |  .    .    .    .    .    .    .    .    .    .   10F0\n");
 }
 
-TEST(TimelineGrid, marks_a_word_a_message_and_a_gap) {
+TEST(TimelineGrid, marks_an_instruction_a_message_and_a_missing_instruction) {
   const Schedule schedule = lower(generate("gpipe", {.ranks = 2, .micro_batches = 1}), LowerOptions{.step = false});
   EXPECT_EQ(timeline_grid(schedule, {.marked = GridCell{Rank(1), 1}}),
             "rank 0 |  0F0    .     .    0B0\n"
@@ -34,7 +34,7 @@ TEST(TimelineGrid, marks_a_word_a_message_and_a_gap) {
             "rank 1 |     .        1F0       1B0        .         .\n");
 }
 
-TEST(TimelineGrid, cuts_long_rows_but_never_the_mark) {
+TEST(TimelineGrid, shortens_long_rows_around_the_mark) {
   const Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 8});
   EXPECT_EQ(timeline_grid(schedule, {.marked = {}, .max_columns = 3}), "rank 0 | 0F0 0F1 0F2 ...\n");
   EXPECT_EQ(timeline_grid(schedule, {.marked = GridCell{Rank(0), 9}, .max_columns = 3}),
@@ -50,7 +50,7 @@ TEST(TimelineGrid, joins_the_halves_of_an_overlap) {
       "rank 0 | 0F0  0F1+ 0B0  0B1\n");
 }
 
-TEST(TimelineGrid, draws_a_deadlock_as_far_as_it_gets_then_the_rest_in_order) {
+TEST(TimelineGrid, draws_a_deadlock_and_the_remaining_instructions) {
   EXPECT_EQ(
       timeline_grid(read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\n"
                                   "rank 0: 0F0 0B0 0F1 0B1\nrank 1: 1F0 1F1 1B0 1B1\n")),
@@ -58,7 +58,7 @@ TEST(TimelineGrid, draws_a_deadlock_as_far_as_it_gets_then_the_rest_in_order) {
       "rank 1 |  .  1F0  |  1F1 1B0 1B1\n");
 }
 
-TEST(TimelineGrid, draws_what_cannot_run_at_all_in_order) {
+TEST(TimelineGrid, draws_invalid_schedules_in_order) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   schedule.micro_batches = 2000000000;
   schedule.orders[0][0] = parse_instruction("1F0");

@@ -20,7 +20,7 @@ std::string lists(const Schedule& schedule) {
   return text.substr(text.find("rank 0:"));
 }
 
-/// What torch.distributed.pipelining 2.13 wrote.
+/// The files that torch.distributed.pipelining 2.13 wrote.
 class TorchFile : public testing::TestWithParam<const char*> {
  protected:
   static CsvSchedule read() {
@@ -29,20 +29,20 @@ class TorchFile : public testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(TorchFile, works) {
+TEST_P(TorchFile, is_valid) {
   const CsvSchedule csv = read();
-  const Validation verdict = validate(csv.schedule);
-  EXPECT_EQ(verdict.reason, "");
+  const Validation result = validate(csv.schedule);
+  EXPECT_EQ(result.reason, "");
   const Simulation run = simulate(csv.schedule, Costs::unit());
   EXPECT_GT(run.makespan, 0);
   EXPECT_LT(run.bubble_span, 0.16);
-  // Lowering the compute instructions again gives a schedule that is no slower.
+  // Our own lowering of the compute instructions is not slower than torch's.
   const Schedule again = lower(strip(csv.schedule));
   EXPECT_EQ(validate(again).reason, "");
   EXPECT_LE(simulate(again, Costs::unit()).makespan, run.makespan);
 }
 
-TEST_P(TorchFile, comes_back_in_both_forms) {
+TEST_P(TorchFile, reads_back_in_both_forms) {
   const Schedule schedule = read().schedule;
   EXPECT_EQ(read_torch_csv(write_torch_csv(schedule)).schedule, strip(schedule));
   const Schedule lowered = schedule.is_lowered() ? schedule : lower(schedule, LowerOptions{.step = false});
@@ -60,18 +60,18 @@ INSTANTIATE_TEST_SUITE_P(Torch, TorchFile,
                                          "zbv_p4_m8_v2_compute.csv"),
                          [](const auto& file) { return std::filesystem::path(file.param).stem().string(); });
 
-TEST(TorchCsv, backwards_out_of_order_become_I_and_a_W_that_waits) {
+TEST(TorchCsv, backwards_out_of_order_become_I_and_a_delayed_W) {
   const CsvSchedule csv = read_torch_csv("0F0,0F1,0F2,,,0B2,0B1,0B0\r\n,1F0,1F1,1F2,1B2,1B1,1B0\r\n");
   EXPECT_EQ(lists(csv.schedule),
             "rank 0: 0F0 0F1 0F2 0I2 0I1 0B0 0W1 0W2\n"
             "rank 1: 1F0 1F1 1F2 1I2 1I1 1B0 1W1 1W2\n");
   ASSERT_EQ(csv.notes.size(), 2u);
   EXPECT_EQ(csv.notes[1],
-            "stage 1: 2 of 3 weight gradients came out of micro-batch order: B became I, and W waits for its turn");
-  EXPECT_EQ(validate(csv.schedule).peak_activations, (std::vector<int>{3, 3}));  // what waits is held
+            "stage 1: 2 of 3 weight gradients came out of micro-batch order: B became I, and W is delayed");
+  EXPECT_EQ(validate(csv.schedule).peak_activations, (std::vector<int>{3, 3}));  // delayed W's hold activations
 }
 
-TEST(TorchCsv, a_delayed_W_stands_behind_the_messages_of_the_word_that_made_way) {
+TEST(TorchCsv, a_delayed_W_follows_the_messages_of_its_predecessor) {
   const CsvSchedule csv = read_torch_csv(
       "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1,0RECV_B0,0B0\n"
       "1RECV_F0,1F0,1RECV_F1,1F1,1I1,1SEND_B1,1W1,1B0,1SEND_B0,1REDUCE_GRAD\n");
@@ -81,7 +81,7 @@ TEST(TorchCsv, a_delayed_W_stands_behind_the_messages_of_the_word_that_made_way)
   EXPECT_EQ(validate(csv.schedule).reason, "");
 }
 
-TEST(TorchCsv, a_schedule_in_order_is_taken_as_it_is) {
+TEST(TorchCsv, a_schedule_in_order_is_unchanged) {
   const CsvSchedule csv = read_torch_csv("0F0 , 0F1,,0B0,0I1,0W1\n");
   EXPECT_EQ(lists(csv.schedule), "rank 0: 0F0 0F1 0B0 0I1 0W1\n");
   EXPECT_TRUE(csv.notes.empty());
@@ -93,7 +93,7 @@ TEST(TorchCsv, columns_are_units_of_time) {
             ",1F0,1B0,1F1,1B1\r\n");
 }
 
-TEST(TorchCsv, writes_messages_and_what_torch_knows_of_the_end) {
+TEST(TorchCsv, writes_messages_and_reduce) {
   const LowerOptions all{.reduce = true, .norm = true};
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 1}), all);
   const std::string expected =
@@ -105,7 +105,7 @@ TEST(TorchCsv, writes_messages_and_what_torch_knows_of_the_end) {
             "1RECV_F0,1F0,1B0,1SEND_B0\r\n");
 }
 
-TEST(TorchCsv, expands_a_fused_W_that_torch_would_read_as_its_first) {
+TEST(TorchCsv, expands_fused_Ws) {
   const Schedule fused = read_schedule(
       "penstock schedule 1\nname\nranks 1\nstages 1\nmicro_batches 3\n"
       "rank_of_stage 0\nrank 0: 0F0 0F1 0F2 0I0 0I1 0I2 0W0-2\n");
@@ -124,7 +124,7 @@ TEST(TorchCsv, overlap_pairs_share_a_cell_in_both_forms) {
   EXPECT_EQ(read_torch_csv(write_torch_csv(pair)).schedule, pair);
 }
 
-TEST(TorchCsv, writes_nothing_that_torch_would_misread) {
+TEST(TorchCsv, refuses_schedules_that_torch_would_misread) {
   Links links = chain(3);
   links.push_back({StageId(0), StageId(2)});
   const Schedule skip = lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}), links);
@@ -145,7 +145,7 @@ struct Wrong {
   const char* error;
 };
 
-TEST(TorchCsv, refuses_what_it_does_not_know_with_row_and_cell) {
+TEST(TorchCsv, errors_name_row_and_cell) {
   const Wrong cases[] = {
       {"", "there is no instruction in this CSV"},
       {"0F0\n\n", "row 2, cell 1: a row without instructions"},
@@ -160,7 +160,7 @@ TEST(TorchCsv, refuses_what_it_does_not_know_with_row_and_cell) {
       {"(0F0;0B0)\n", "row 1, cell 1: '(0F0;0B0)' does not end with ')OVERLAP_F_B'"},
       {"(0F0)OVERLAP_F_B\n", "row 1, cell 1: an overlap takes two instructions"},
       {"(0B0;0F0)OVERLAP_F_B\n", "row 1, cell 1: an overlap is F, then B or I"},
-      {"0F0\n0B0\n", "row 2: 0B0 stands here, but stage 0 computes in row 1"},
+      {"0F0\n0B0\n", "row 2: 0B0 is here, but stage 0 computes in row 1"},
       {"0F0,2F0\n", "stage 1 computes nowhere, but the stages go up to 2"},
       {"0F0,0SEND_F0\n", "stage 1 computes nowhere, but the stages go up to 1"},
       {"0F0,\"0F1\"\n", "row 1, cell 2: '\"0F1\"', column 1"},

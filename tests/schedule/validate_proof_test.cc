@@ -1,14 +1,14 @@
-// One harm at a time, done to schedules that work: validate() rejects exactly what the plain interpreter rejects, and
-// names the right cell. Right is
-//   an instruction that is gone         the end of the list where it is missing, and the instruction
-//   an instruction that is there twice  the later of the two
-//   an instruction on another rank      that instruction
-//   a message that was changed  that instruction, or the later of two where it now repeats another
-//   two instructions that swapped      the first instruction that is out of the ascending order; in a deadlock an instruction that its rank
-//                               stands at and that waits, by way of the others, for itself
-//   an overlap mark, set        that instruction, or the first half of the pair that it stands in; nothing where a B or I of
-//                               no pair comes after an F
-//   an overlap mark, cleared    nothing: what was a pair are two instructions like others
+// Changes valid schedules in one place. validate() must reject exactly the schedules that the plain interpreter
+// rejects, and must report the right cell:
+//   a removed instruction       the end of the list in which it is missing
+//   a duplicated instruction    the second of the two
+//   a moved instruction         the instruction on the wrong rank
+//   a changed message           the message, or the second of two if it now repeats another one
+//   two swapped instructions    the first instruction that breaks the ascending order; in a deadlock, the next
+//                               instruction of a rank that waits for itself through other ranks
+//   a set overlap mark          the marked instruction, or the first half of its pair; none if it is an F before a B or
+//                               I that belongs to no pair
+//   a removed overlap mark      none: the schedule is still valid
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Instruction without_mark(const Instruction& instruction) {
   return Instruction::compute(instruction.op(), instruction.stage(), instruction.micro_batch());
 }
 
-/// Any other harm than one to their marks may tear a pair apart, too: for those, all instructions are instructions like others.
+/// `schedule` without overlap marks. All changes but those of marks could also break a pair.
 Schedule unpaired(Schedule schedule) {
   for (Order& order : schedule.orders)
     for (Instruction& instruction : order)
@@ -46,7 +46,7 @@ Working any_generated() {
   return {schedule, chain(schedule.stage_count())};
 }
 
-/// A random schedule, or a generator's; of two ranks and two micro-batches or more, so that there is what to harm.
+/// A random or a generated schedule, with at least two ranks and two micro-batches.
 Working any_working(bool lowered) {
   const int stages = *rc::gen::inRange(2, 6);
   const Links links = any_links(stages);
@@ -59,7 +59,7 @@ Working any_working(bool lowered) {
   return working;
 }
 
-/// Any instruction of any rank; `which` says of what kind.
+/// The position of a random instruction for which `which` is true.
 template <class Which>
 GridCell any_cell(const Schedule& schedule, Which&& which) {
   std::vector<GridCell> cells;
@@ -75,40 +75,40 @@ Order::iterator instruction_at(Schedule& schedule, const GridCell& cell) {
   return order_at(schedule, cell).begin() + cell.position;
 }
 
-/// The verdict, which the interpreter shares.
+/// The result of validate(); asserts that the interpreter agrees.
 Validation validated(const Working& working) {
-  const Validation verdict = validate(working.schedule, {.links = working.links, .activation_bound = {}});
-  RC_LOG() << write_schedule(working.schedule) << verdict.reason;
-  RC_ASSERT(verdict.ok == Interpreter(working.schedule, working.links).works());
-  return verdict;
+  const Validation result = validate(working.schedule, {.links = working.links, .activation_bound = {}});
+  RC_LOG() << write_schedule(working.schedule) << result.reason;
+  RC_ASSERT(result.ok == Interpreter(working.schedule, working.links).works());
+  return result;
 }
 
-void assert_names(const Validation& verdict, const GridCell& cell) {
-  RC_ASSERT(!verdict.ok);
-  RC_ASSERT(verdict.cell.has_value());
-  RC_ASSERT(verdict.cell->rank == cell.rank);
-  RC_ASSERT(verdict.cell->position == cell.position);
+void assert_names(const Validation& result, const GridCell& cell) {
+  RC_ASSERT(!result.ok);
+  RC_ASSERT(result.cell.has_value());
+  RC_ASSERT(result.cell->rank == cell.rank);
+  RC_ASSERT(result.cell->position == cell.position);
 }
 
 bool is_message(const Instruction& instruction) { return is_send(instruction.op()) || is_receive(instruction.op()); }
 
-TEST(ValidateProof, names_where_a_dropped_word_is_missing) {
+TEST(ValidateProof, names_the_place_of_a_missing_instruction) {
   EXPECT_TRUE(rc::check("drop", [] {
     Working working = any_working(*rc::gen::arbitrary<bool>());
     const GridCell cell =
         any_cell(working.schedule, [](const Instruction& instruction) { return !is_step_wide(instruction.op()); });
     const Instruction instruction = *instruction_at(working.schedule, cell);
     order_at(working.schedule, cell).erase(instruction_at(working.schedule, cell));
-    const Validation verdict = validated(working);
-    assert_names(verdict, {cell.rank, static_cast<int>(order_at(working.schedule, cell).size())});
+    const Validation result = validated(working);
+    assert_names(result, {cell.rank, static_cast<int>(order_at(working.schedule, cell).size())});
     const Instruction named = is_message(instruction)
                                   ? instruction
                                   : Instruction::compute(instruction.op(), instruction.stage(), instruction.first());
-    RC_ASSERT(verdict.reason.starts_with(to_string(named) + " is missing"));
+    RC_ASSERT(result.reason.starts_with(to_string(named) + " is missing"));
   }));
 }
 
-TEST(ValidateProof, names_the_later_of_a_word_that_is_there_twice) {
+TEST(ValidateProof, names_the_second_of_duplicated_instructions) {
   EXPECT_TRUE(rc::check("duplicate", [] {
     Working working = any_working(*rc::gen::arbitrary<bool>());
     const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
@@ -120,7 +120,7 @@ TEST(ValidateProof, names_the_later_of_a_word_that_is_there_twice) {
   }));
 }
 
-TEST(ValidateProof, names_the_word_on_a_rank_that_is_not_its_own) {
+TEST(ValidateProof, names_an_instruction_on_the_wrong_rank) {
   EXPECT_TRUE(rc::check("move", [] {
     Working working = any_working(*rc::gen::arbitrary<bool>());
     const auto ranks = static_cast<std::int32_t>(working.schedule.orders.size());
@@ -135,7 +135,7 @@ TEST(ValidateProof, names_the_word_on_a_rank_that_is_not_its_own) {
   }));
 }
 
-TEST(ValidateProof, names_a_message_whose_other_end_does_not_know_it) {
+TEST(ValidateProof, names_a_message_without_a_counterpart) {
   EXPECT_TRUE(rc::check("break a pair", [] {
     Working working = any_working(true);
     const GridCell cell = any_cell(working.schedule, is_message);
@@ -155,33 +155,33 @@ TEST(ValidateProof, names_a_message_whose_other_end_does_not_know_it) {
   }));
 }
 
-/// After two instructions of one rank have swapped.
-void expect_judged_alike(const Working& working) {
+/// Asserts the agreement of validate() and the interpreter after a swap of two instructions of one rank.
+void expect_agreement(const Working& working) {
   Interpreter interpreter(working.schedule, working.links);
-  const Validation verdict = validate(working.schedule, {.links = working.links, .activation_bound = {}});
-  ASSERT_EQ(verdict.ok, interpreter.works()) << write_schedule(working.schedule) << verdict.reason;
-  if (verdict.ok) return;
-  ASSERT_TRUE(verdict.cell.has_value()) << verdict.reason;
+  const Validation result = validate(working.schedule, {.links = working.links, .activation_bound = {}});
+  ASSERT_EQ(result.ok, interpreter.works()) << write_schedule(working.schedule) << result.reason;
+  if (result.ok) return;
+  ASSERT_TRUE(result.cell.has_value()) << result.reason;
   if (const auto disorder = interpreter.first_disorder()) {
-    ASSERT_EQ(verdict.cell->rank, disorder->rank) << verdict.reason;
-    ASSERT_EQ(verdict.cell->position, disorder->position) << verdict.reason;
+    ASSERT_EQ(result.cell->rank, disorder->rank) << result.reason;
+    ASSERT_EQ(result.cell->position, disorder->position) << result.reason;
   } else {
-    ASSERT_TRUE(interpreter.waits_for_itself(*verdict.cell)) << write_schedule(working.schedule) << verdict.reason;
+    ASSERT_TRUE(interpreter.waits_for_itself(*result.cell)) << write_schedule(working.schedule) << result.reason;
   }
 }
 
-TEST(ValidateProof, names_what_a_swap_brings_to_a_stop) {
+TEST(ValidateProof, names_an_instruction_of_the_deadlock_after_a_swap) {
   EXPECT_TRUE(rc::check("swap", [] {
     Working working = any_working(*rc::gen::arbitrary<bool>());
     const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
     Order& order = order_at(working.schedule, cell);
     std::swap(*instruction_at(working.schedule, cell), order[*rc::gen::inRange<std::size_t>(0, order.size())]);
-    expect_judged_alike(working);
+    expect_agreement(working);
     RC_ASSERT(!testing::Test::HasFatalFailure());
   }));
 }
 
-TEST(ValidateProof, agrees_on_every_swap_in_small_schedules) {
+TEST(ValidateProof, agrees_with_the_interpreter_on_every_swap_in_small_schedules) {
   for (const Generator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 2); ++v) {
       const ScheduleShape shape{.ranks = 3, .micro_batches = 3, .chunks = v};
@@ -190,17 +190,17 @@ TEST(ValidateProof, agrees_on_every_swap_in_small_schedules) {
         for (std::size_t a = 0; a < order.size(); ++a)
           for (std::size_t b = 0; b < a; ++b) {
             std::swap(order[a], order[b]);
-            expect_judged_alike(working);
+            expect_agreement(working);
             if (HasFatalFailure()) return;
             std::swap(order[a], order[b]);
           }
     }
 }
 
-/// The instruction that marking the one at `cell` harms; none where that makes a pair.
-std::optional<GridCell> harmed_by_mark(const Order& order, const GridCell& cell) {
+/// The instruction that is invalid if the one at `cell` is marked; none if that makes a valid pair.
+std::optional<GridCell> broken_by_mark(const Order& order, const GridCell& cell) {
   const auto at = static_cast<std::size_t>(cell.position);
-  for (std::size_t k = at; k-- > 0;) {  // behind the first half of a pair: its other half, or a message between
+  for (std::size_t k = at; k-- > 0;) {  // looks for the first half of a pair to which the instruction belongs
     if (order[k].overlaps_next()) return GridCell{cell.rank, static_cast<int>(k)};
     if (!is_message(order[k])) break;
   }
@@ -211,48 +211,48 @@ std::optional<GridCell> harmed_by_mark(const Order& order, const GridCell& cell)
   return is_pair ? std::nullopt : std::optional(cell);
 }
 
-/// After one mark of `working`, at `cell`, is set where there was none and else cleared.
-void expect_judged_alike_but_for_one_mark(Working working, const GridCell& cell) {
+/// The same after the overlap mark at `cell` was toggled.
+void expect_agreement_after_one_mark(Working working, const GridCell& cell) {
   Instruction& instruction = *instruction_at(working.schedule, cell);
   const bool clears = instruction.overlaps_next();
-  const auto harmed = clears ? std::nullopt : harmed_by_mark(order_at(working.schedule, cell), cell);
+  const auto broken = clears ? std::nullopt : broken_by_mark(order_at(working.schedule, cell), cell);
   instruction = clears ? without_mark(instruction) : instruction.overlapping_next();
-  const Validation verdict = validate(working.schedule, {.links = working.links, .activation_bound = {}});
-  const std::string about = say(to_string(instruction), " of rank ", cell.rank.value(), ": ", verdict.reason);
-  ASSERT_EQ(verdict.ok, Interpreter(working.schedule, working.links).works()) << about;
-  ASSERT_EQ(verdict.ok, !harmed) << about;
-  if (!harmed) return;
-  ASSERT_TRUE(verdict.cell.has_value()) << about;
-  ASSERT_EQ(verdict.cell->rank, harmed->rank) << about;
-  ASSERT_EQ(verdict.cell->position, harmed->position) << about;
+  const Validation result = validate(working.schedule, {.links = working.links, .activation_bound = {}});
+  const std::string about = say(to_string(instruction), " of rank ", cell.rank.value(), ": ", result.reason);
+  ASSERT_EQ(result.ok, Interpreter(working.schedule, working.links).works()) << about;
+  ASSERT_EQ(result.ok, !broken) << about;
+  if (!broken) return;
+  ASSERT_TRUE(result.cell.has_value()) << about;
+  ASSERT_EQ(result.cell->rank, broken->rank) << about;
+  ASSERT_EQ(result.cell->position, broken->position) << about;
 }
 
-TEST(ValidateProof, names_the_word_whose_mark_begins_no_pair) {
+TEST(ValidateProof, names_the_instruction_with_an_invalid_overlap_mark) {
   EXPECT_TRUE(rc::check("mark", [] {
     Working working = any_working(false);
     overlap_some(working.schedule);
     if (*rc::gen::arbitrary<bool>()) working.schedule = lower(working.schedule, working.links);
     const GridCell cell = any_cell(working.schedule, [](const Instruction&) { return true; });
     RC_LOG() << write_schedule(working.schedule);
-    expect_judged_alike_but_for_one_mark(working, cell);
+    expect_agreement_after_one_mark(working, cell);
     RC_ASSERT(!testing::Test::HasFatalFailure());
   }));
 }
 
-/// Generated ones, and torch's.
+/// Generated schedules and one from torch.
 std::vector<Schedule> schedules_with_pairs() {
   std::vector<Schedule> schedules{load_schedule(FIXTURES "/torch_csv/dualpipev_p4_m8_v2_compute.csv")};
   for (const int m : {4, 7}) schedules.push_back(generate("dualpipe-v", {.ranks = 3, .micro_batches = m, .chunks = 2}));
   return schedules;
 }
 
-TEST(ValidateProof, agrees_on_every_mark_of_schedules_with_pairs) {
+TEST(ValidateProof, agrees_with_the_interpreter_on_every_overlap_mark) {
   for (const Schedule& instructions : schedules_with_pairs())
     for (const Schedule& schedule : {instructions, lower(instructions)}) {
       ASSERT_NE(schedule, unpaired(schedule)) << schedule.name;
       for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
         for (int k = 0; k < static_cast<int>(schedule.orders[rank.index()].size()); ++k) {
-          expect_judged_alike_but_for_one_mark({schedule, chain(schedule.stage_count())}, {rank, k});
+          expect_agreement_after_one_mark({schedule, chain(schedule.stage_count())}, {rank, k});
           if (HasFatalFailure()) return;
         }
     }

@@ -1,5 +1,4 @@
-// The validate against a plain interpreter that shares no code with it. Schedules that work are damaged at random and must
-// be validated alike.
+// Compares validate() with a plain interpreter, which shares no code with it, on valid schedules with random changes.
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
@@ -13,7 +12,7 @@ namespace {
 
 std::size_t any_index(const Order& order) { return *rc::gen::inRange<std::size_t>(0, order.size()); }
 
-/// Swaps, drops, doubles or moves one instruction.
+/// Swaps, removes, duplicates, moves or replaces an instruction.
 void damage(Schedule& schedule) {
   Order& order = schedule.orders[*rc::gen::inRange<std::size_t>(0, schedule.orders.size())];
   if (order.empty()) return;
@@ -29,11 +28,11 @@ void damage(Schedule& schedule) {
       break;
     }
     case 3: order[k] = any_instruction(schedule.stage_count(), schedule.micro_batches); break;
-    default: std::swap(order[k], order[any_index(order)]);  // the damage that most often leaves it working
+    default: std::swap(order[k], order[any_index(order)]);  // more often, as it often gives a valid schedule again
   }
 }
 
-TEST(Validator, agrees_with_a_plain_interpreter_on_damaged_schedules) {
+TEST(Validator, agrees_with_the_interpreter_on_damaged_schedules) {
   EXPECT_TRUE(rc::check("validate(x) == interpret(x)", [] {
     const int stages = *rc::gen::inRange(1, 6);
     const Links links = any_links(stages);
@@ -43,22 +42,22 @@ TEST(Validator, agrees_with_a_plain_interpreter_on_damaged_schedules) {
     RC_ASSERT(Interpreter(schedule, links).works());
     for (int n = *rc::gen::inRange(0, 4); n > 0; --n) damage(schedule);
 
-    const Validation verdict = validate(schedule, {.links = links, .activation_bound = {}});
+    const Validation result = validate(schedule, {.links = links, .activation_bound = {}});
     const bool works = Interpreter(schedule, links).works();
     RC_CLASSIFY(works, "works");
-    RC_LOG() << write_schedule(schedule) << verdict.reason;
-    RC_ASSERT(verdict.ok == works);
-    RC_ASSERT(verdict.ok == verdict.reason.empty());
-    if (!verdict.ok) RC_ASSERT_THROWS_AS(verdict.require_ok(schedule), ScheduleError);
+    RC_LOG() << write_schedule(schedule) << result.reason;
+    RC_ASSERT(result.ok == works);
+    RC_ASSERT(result.ok == result.reason.empty());
+    if (!result.ok) RC_ASSERT_THROWS_AS(result.require_ok(schedule), ScheduleError);
   }));
 }
 
-TEST(Validator, words_in_any_order_are_judged_without_harm) {
+TEST(Validator, accepts_any_list_of_instructions_as_input) {
   EXPECT_TRUE(rc::check("validate(any instructions) ends", [] {
     const Schedule schedule = any_instructions();
-    const Validation verdict = validate(schedule);
-    RC_ASSERT(verdict.ok == verdict.reason.empty());
-    timeline_grid(schedule, {.marked = verdict.cell, .max_columns = *rc::gen::inRange(0, 9)});
+    const Validation result = validate(schedule);
+    RC_ASSERT(result.ok == result.reason.empty());
+    timeline_grid(schedule, {.marked = result.cell, .max_columns = *rc::gen::inRange(0, 9)});
   }));
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-/// Two stages on two ranks, two micro-batches.
+/// A schedule of two stages on two ranks with two micro-batches.
 Schedule lists(const std::string& first, const std::string& second) {
   return read_schedule("penstock schedule 1\nname\nranks 2\nstages 2\nmicro_batches 2\nrank_of_stage 0 1\nrank 0:" +
                        first + "\nrank 1:" + second + "\n");
@@ -25,65 +25,65 @@ struct Finding {
 };
 
 void expect(const Finding& finding, const ValidateOptions& options = {}) {
-  const Validation verdict = validate(finding.schedule, options);
-  EXPECT_FALSE(verdict.ok);
-  EXPECT_EQ(verdict.reason, finding.reason);
-  ASSERT_EQ(verdict.cell.has_value(), finding.cell.has_value()) << verdict.reason;
-  if (!verdict.cell) return;
-  EXPECT_EQ(verdict.cell->rank, finding.cell->rank) << verdict.reason;
-  EXPECT_EQ(verdict.cell->position, finding.cell->position) << verdict.reason;
+  const Validation result = validate(finding.schedule, options);
+  EXPECT_FALSE(result.ok);
+  EXPECT_EQ(result.reason, finding.reason);
+  ASSERT_EQ(result.cell.has_value(), finding.cell.has_value()) << result.reason;
+  if (!result.cell) return;
+  EXPECT_EQ(result.cell->rank, finding.cell->rank) << result.reason;
+  EXPECT_EQ(result.cell->position, finding.cell->position) << result.reason;
 }
 
 GridCell cell(int rank, int position) { return {Rank(rank), position}; }
 
-TEST(Validator, accepts_what_works_and_counts_what_it_holds) {
-  const Validation verdict = validate(lists(" 0F0 0F1 0B0 0B1", good));
-  EXPECT_TRUE(verdict.ok);
-  EXPECT_EQ(verdict.reason, "");
-  EXPECT_EQ(verdict.peak_activations, (std::vector<int>{2, 1}));
-  EXPECT_NO_THROW(verdict.require_ok({}));
+TEST(Validator, accepts_a_valid_schedule_and_counts_activations) {
+  const Validation result = validate(lists(" 0F0 0F1 0B0 0B1", good));
+  EXPECT_TRUE(result.ok);
+  EXPECT_EQ(result.reason, "");
+  EXPECT_EQ(result.peak_activations, (std::vector<int>{2, 1}));
+  EXPECT_NO_THROW(result.require_ok({}));
 }
 
-TEST(Validator, a_split_backward_holds_its_micro_batch_until_W) {
+TEST(Validator, a_micro_batch_is_live_until_W_if_B_is_split) {
   EXPECT_EQ(validate(lists(" 0F0 0F1 0I0 0I1 0W0-1", " 1F0 1I0 1F1 1I1 1W0 1W1")).peak_activations,
             (std::vector<int>{2, 2}));
 }
 
-TEST(Validator, nothing_stays_alive_without_a_backward) {
+TEST(Validator, a_forward_only_schedule_holds_one_micro_batch) {
   EXPECT_EQ(validate(generate("forward-only", {.ranks = 2, .micro_batches = 3})).peak_activations,
             (std::vector<int>{1, 1}));
 }
 
-TEST(Validator, complete) {
+TEST(Validator, refuses_incomplete_schedules) {
   expect({lists(" 0F0 0B0 0B1", good), "0F1 is missing on rank 0", cell(0, 3)});
   expect({lists(" 0F0 0F1 0B0", good), "0B1 is missing on rank 0", cell(0, 3)});
   expect({lists(" 0F0 0F1 0B0 0I1", good), "0W1 is missing on rank 0", cell(0, 4)});
   expect({lists(" 0F0 0F1 0B0 0W1", good), "0I1 is missing on rank 0", cell(0, 4)});
   expect({lists(" 0F0 0F1", good), "0B0 is missing on rank 0", cell(0, 2)});  // "or nowhere": rank 1 has them
-  expect({lists(" 0F0 0F1 0B0 0B1 0B1", good), "0B1 stands there twice", cell(0, 4)});
-  expect({lists(" 0F0 0F1 0F1 0B0 0B1", good), "0F1 stands there twice", cell(0, 2)});
+  expect({lists(" 0F0 0F1 0B0 0B1 0B1", good), "0B1 occurs twice", cell(0, 4)});
+  expect({lists(" 0F0 0F1 0F1 0B0 0B1", good), "0F1 occurs twice", cell(0, 2)});
   expect({lists(" 0F0 0F1 0B0 0I1 0W0-1", good),
-          "0W0-1: B of stage 0, micro-batch 0 stands there whole and in parts (B = I + W)", cell(0, 4)});
+          "0W0-1: B of stage 0, micro-batch 0 is both whole and split (B = I + W)", cell(0, 4)});
   expect({lists(" 0F0 0F1 0I0 0W0 0B1 0B0", good),
-          "0B0: B of stage 0, micro-batch 0 stands there whole and in parts (B = I + W)", cell(0, 5)});
+          "0B0: B of stage 0, micro-batch 0 is both whole and split (B = I + W)", cell(0, 5)});
   expect({lists(" 0F0 0F1 0I0 0I1 0W0 0W0-1", good), "0W0-1 repeats the W of micro-batch 0", cell(0, 5)});
   expect({lists(" 0F0 0F1 0B0 0B1 1F0", good), "1F0 is on rank 0, but stage 1 belongs to rank 1", cell(0, 4)});
 }
 
-TEST(Validator, the_end_of_a_step_comes_once_and_has_gradients) {
+TEST(Validator, step_wide_instructions_occur_once_and_need_gradients) {
   expect({lists(" 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0STEP 0STEP",
                 " 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"),
-          "0STEP stands there twice", cell(0, 9)});
+          "0STEP occurs twice", cell(0, 9)});
   expect({lists(" 0F0 0SEND_F0 0F1 0SEND_F1 0STEP", " 1RECV_F0 1F0 1RECV_F1 1F1"),
           "0STEP has no gradients to work on: there is no B", cell(0, 4)});
 }
 
-TEST(Validator, words_that_name_what_is_not_there) {
+TEST(Validator, refuses_instructions_out_of_range) {
   Schedule schedule = lists(" 0F0 0F1 0B0 0B1", good);
   schedule.orders[1][2] = parse_instruction("2F1");
   expect({schedule, "2F1 names stage 2, but the stages are 0..1", cell(1, 2)});
   schedule.orders[1][2] = parse_instruction("1F2");
-  expect({schedule, "1F2 names a micro-batch that is not there: they are 0..1", cell(1, 2)});
+  expect({schedule, "1F2 names a micro-batch that does not exist: they are 0..1", cell(1, 2)});
   schedule.orders[1][2] = Instruction::message(Op::send_forward, StageId(1), StageId(0), MicroBatch(0));
   expect({schedule, "1SEND_F0>0 has no stage at its other end: stage 1 of 2", cell(1, 2)});
   schedule.rank_of_stage[1] = Rank(2);
@@ -93,7 +93,7 @@ TEST(Validator, words_that_name_what_is_not_there) {
   expect({Schedule{"", 1, {}, {}}, "there are 0 stages: 1..65536 are possible", {}});
 }
 
-TEST(Validator, ordered) {
+TEST(Validator, refuses_descending_micro_batches) {
   expect({lists(" 0F1 0F0 0B0 0B1", good),
           "0F0 comes after micro-batch 1: F must run in ascending order on every stage", cell(0, 1)});
   expect({lists(" 0F0 0F1 0B1 0B0", " 1F0 1F1 1B0 1B1"),
@@ -105,7 +105,7 @@ TEST(Validator, ordered) {
   EXPECT_TRUE(validate(lists(" 0F0 0F1 0I1 0I0 0W0 0W1", " 1F0 1F1 1B0 1B1")).ok);  // I has no order of its own
 }
 
-TEST(Validator, paired) {
+TEST(Validator, refuses_unpaired_messages) {
   const std::string receiver = " 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1";
   const std::string sender = " 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1";
   EXPECT_EQ(validate(lists(sender, receiver)).reason, "");
@@ -115,13 +115,13 @@ TEST(Validator, paired) {
           "1RECV_F1 is missing on rank 1: link 0>1 needs it", cell(1, 7)});
   expect({lists(sender, " 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1B1 1SEND_B1"),
           "1SEND_B0 is missing on rank 1: link 0>1 needs it", cell(1, 7)});
-  expect({lists(sender, receiver + " 1SEND_B0"), "1SEND_B0 stands there twice", cell(1, 8)});
-  // A schedule that steps but never sends is not one for a single rank.
+  expect({lists(sender, receiver + " 1SEND_B0"), "1SEND_B0 occurs twice", cell(1, 8)});
+  // A STEP makes the schedule lowered, so it needs messages.
   expect({lists(" 0F0 0F1 0B0 0B1 0STEP", good), "link 0>1 from rank 0 to rank 1 has 0 SEND_F for 2 micro-batches",
           cell(0, 5)});
 }
 
-TEST(Validator, messages_keep_to_the_links_of_the_model) {
+TEST(Validator, messages_must_match_the_links_of_the_model) {
   const Schedule lowered = lower(generate("gpipe", {.ranks = 3, .micro_batches = 1}));
   const auto along = [](Links links) { return ValidateOptions{.links = std::move(links), .activation_bound = {}}; };
   Links skips = chain(3);
@@ -138,10 +138,10 @@ TEST(Validator, messages_keep_to_the_links_of_the_model) {
                           "rank 0: 0F0 1F0 1B0 0B0\n"));
   v.orders[0].insert(v.orders[0].begin() + 1, parse_instruction("0SEND_F0"));
   expect(
-      {v, "0SEND_F0 is a message within rank 0: stages 0 and 1 are both there and hand over without one", cell(0, 1)});
+      {v, "0SEND_F0 is a message within rank 0: stages 0 and 1 are on the same rank and need no message", cell(0, 1)});
 }
 
-TEST(Validator, live) {
+TEST(Validator, refuses_deadlocks) {
   expect({lists(" 0F0 0B0 0F1 0B1", " 1F0 1F1 1B0 1B1"),
           "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1F1, which needs 0F1 of rank 0, which is "
           "at 0B0",
@@ -149,7 +149,7 @@ TEST(Validator, live) {
   expect({lists(" 0F0 0F1 0B0 0B1", " 1B0 1F0 1F1 1B1"),
           "deadlock: rank 0 is at 0B0, which needs 1B0 of rank 1, which is at 1B0, which needs 1F0, later on that rank",
           cell(1, 0)});
-  // A message is on its way only once its sender comes to it, and is there only where it was asked for.
+  // A message is sent when its sender reaches the SEND, and arrives only after its RECV was posted.
   expect({lists(" 0F0 0F1 0SEND_F0 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
                 " 1F0 1RECV_F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"),
           "deadlock: rank 0 is at 0B0, which needs 1SEND_B0 of rank 1, which is at 1F0, which needs 1RECV_F0, later on "
@@ -157,14 +157,14 @@ TEST(Validator, live) {
           cell(1, 0)});
 }
 
-TEST(Validator, a_receive_posts_and_lets_its_rank_go_on) {
+TEST(Validator, a_receive_does_not_block_its_rank) {
   EXPECT_EQ(validate(lists(" 0F0 0SEND_F0 0RECV_B0 0RECV_B1 0F1 0SEND_F1 0B0 0B1",
                            " 1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1"))
                 .reason,
             "");
 }
 
-TEST(Validator, bounded) {
+TEST(Validator, refuses_more_activations_than_the_bound) {
   const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 4});
   const auto bound = [](std::vector<int> ranks) { return ValidateOptions{.links = {}, .activation_bound = ranks}; };
   EXPECT_TRUE(validate(schedule, bound({3, 2, 1})).ok);
@@ -172,7 +172,7 @@ TEST(Validator, bounded) {
   expect({schedule, "the activation bound is given for 2 ranks, there are 3", {}}, bound({3, 2}));
 }
 
-TEST(Validator, broken_overlap_pairs) {
+TEST(Validator, refuses_broken_overlap_pairs) {
   Schedule schedule = lists(" 0F0 0F1 0B0 0B1", good);
   Order& order = schedule.orders[0];
   order[1] = order[1].overlapping_next();
@@ -186,13 +186,13 @@ TEST(Validator, broken_overlap_pairs) {
   expect({schedule, "0B1 is the first half of an overlap: that must be F", cell(0, 3)});
 }
 
-TEST(Validator, a_header_that_promises_too_much_costs_nothing) {
+TEST(Validator, a_header_with_huge_numbers_is_refused_fast) {
   Schedule schedule = lists(" 0F0 0F1 0B0 0B1", good);
   schedule.micro_batches = 2147483647;
   expect({schedule, "incomplete: 2 stages x 2147483647 micro-batches need 4294967294 F, there are 4", {}});
 }
 
-TEST(Validation, shows_the_board_with_the_offending_cell) {
+TEST(Validation, shows_the_timeline_grid_with_the_offending_cell) {
   const Schedule bad = lists(" 0F0 0B0 0F1 0B1", " 1F0 1F1 1B0 1B1");
   try {
     validate(bad).require_ok(bad);

@@ -1,4 +1,4 @@
-"""CIFAR-10's Python version becomes the binary one, and nothing that a pickle asks for is run."""
+"""The conversion of CIFAR-10's Python version to the binary one, which executes nothing that a pickle names."""
 import os
 import pathlib
 import pickle
@@ -18,7 +18,7 @@ def string(content):
 
 
 def batch(labels, pixels):
-    """Opcode by opcode what Python 2 with NumPy writes by protocol 2 for {'data': array, 'labels': list}."""
+    """The opcodes that Python 2 with NumPy writes with protocol 2 for {'data': array, 'labels': list}."""
     array = (b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n" + b"K\x00\x85" + string(b"b") + b"\x87R"
              + b"(K\x01" + b"M" + struct.pack("<H", len(labels)) + b"M" + struct.pack("<H", 3072) + b"\x86"
              + b"cnumpy\ndtype\n" + string(b"u1") + b"K\x00K\x01\x87R"
@@ -61,7 +61,7 @@ class Convert(unittest.TestCase):
         self.assertEqual((made / "data_batch_2.bin").read_bytes(), b"\0" + images[2])
         self.assertEqual((made / "test_batch.bin").read_bytes(), b"\5" + images[3])
         self.assertEqual((made / "batches.meta.txt").read_text(), "airplane\nautomobile\n")
-        # The same from the archive, to a place of one's own.
+        # The same from the archive, to another folder.
         with tarfile.open(self.folder / "cifar-10-python.tar.gz", "w:gz") as archive:
             archive.add(self.batches, "cifar-10-batches-py")
         self.assertEqual(self.convert("cifar-10-python.tar.gz", "other")[0], 0)

@@ -1,4 +1,4 @@
-"""scripts/fetch_data.sh, with a mirror on this disk in the place of the network.
+"""scripts/fetch_data.sh with a local mirror in place of the network.
 
 Usage: fetch_data_test.py REPOSITORY
 """
@@ -37,11 +37,11 @@ class FetchData(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(self.files(), MNIST)
         self.assertEqual(out.count("fetching file://"), 4)
-        # Again: nothing to do, with no mirror to do it from.
+        # Again, without the mirror: nothing to do.
         code, out, err = self.fetch("mnist", mirror="/nowhere")
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(out.count(" is there\n"), 4)
-        # One that is damaged is fetched anew.
+        # A damaged file is fetched again.
         with open(os.path.join(self.data, "mnist", MNIST[0]), "ab") as file:
             file.write(b"more")
         self.assertEqual(self.fetch("mnist")[1].count("fetching"), 1)
@@ -51,7 +51,8 @@ class FetchData(unittest.TestCase):
             file.write(b"more")
         code, _, err = self.fetch("mnist")
         self.assertEqual(code, 1)
-        self.assertRegex(err, r"train-images-idx3-ubyte.gz has SHA-256 [0-9a-f]{64}, not 440fcabf[0-9a-f]+: it is another")
+        self.assertRegex(err,
+                         r"train-images-idx3-ubyte.gz has SHA-256 [0-9a-f]{64}, not 440fcabf[0-9a-f]+: it is another")
         self.assertEqual(self.files(), [])
 
     def test_a_mirror_that_is_not_there(self):
@@ -66,7 +67,7 @@ class FetchData(unittest.TestCase):
         code, out, _ = self.fetch("cifar10", mirror="/nowhere")
         self.assertEqual((code, out), (0, f"fetch_data: {self.data}/cifar10 is there\n"))
 
-    def test_words(self):
+    def test_arguments(self):
         self.assertEqual(self.fetch()[0], 2)
         code, out, err = self.fetch("mnist", "imagenet")
         self.assertEqual((code, out, err), (2, "", "fetch_data: there is no set 'imagenet': mnist, cifar10, text\n"))

@@ -1,4 +1,4 @@
-"""The scripts that run an example under `penstock launch`, as a user calls them: every process's log has the losses.
+"""The scripts that run an example under `penstock launch`: every process's log has the losses.
 
 Usage: run_examples_test.py BUILD SOURCE
 """
@@ -40,7 +40,8 @@ class RunExamples(unittest.TestCase):
             self.assertEqual(code, 0, err)
             attempt = "1" if way == "--loop" else "2"
             logs = [self.read("log_output", attempt, f"rank.{rank}", "stdout") for rank in range(4)]
-            self.assertRegex(logs[0], r"^epoch: 0 step: 0, loss is \d.*\nepoch: 0 step: 10, .*\nepoch: 0 step: 20, .*\n$")
+            self.assertRegex(logs[0],
+                             r"^epoch: 0 step: 0, loss is \d.*\nepoch: 0 step: 10, .*\nepoch: 0 step: 20, .*\n$")
             self.assertEqual(logs, [out] * 4)
 
     def test_every_worker_s_log_has_its_output(self):

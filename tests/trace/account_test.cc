@@ -39,7 +39,7 @@ TEST(Account, parts_of_1f1b) {
   EXPECT_DOUBLE_EQ(last.waiting(), 3);
 }
 
-// Where no rank spans the whole step the two bubbles differ: forwards alone, rank 1 starts one unit later.
+// The two bubbles differ if no rank is busy from the begin to the end of the step. Here rank 1 starts one unit later.
 TEST(Account, span_is_not_makespan) {
   const Account result = account(made_trace({.schedule = "forward-only"}));
   EXPECT_DOUBLE_EQ(result.measured_ms, 5);
@@ -64,10 +64,10 @@ TEST(Account, replicas_run_their_pipeline_rank) {
   EXPECT_NEAR(result.bubble_measured, 0.2, tiny);
 }
 
-TEST(Account, gaps_between_notes_are_other_and_gaps_outside_are_waits) {
+TEST(Account, gaps_between_spans_are_other_and_gaps_outside_are_waits) {
   Trace trace = made_trace({});
   std::vector<Span>& spans = trace.ranks[1][0].spans;
-  spans.erase(spans.begin());  // the wait for F0: now nothing is noted before it
+  spans.erase(spans.begin());  // the wait for F0, so that F0 is the first span
   for (Span& span : spans)
     if (to_string(span.instruction) == "1F1") span.begin_ns += 250'000;
   const RankAccount part = account(trace).ranks[1];
@@ -88,7 +88,7 @@ TEST(Account, communication_has_its_own_part) {
   EXPECT_DOUBLE_EQ(part.wait_warmup, 1.5);
 }
 
-TEST(Account, who_is_faster_waits_in_the_steady_phase) {
+TEST(Account, the_faster_rank_waits_in_the_steady_phase) {
   const Costs costs{.forward = {2, 1}, .input_grad = {4, 2}, .weight_grad = {0}};
   for (const char* name : {"1f1b", "gpipe"}) {
     const Account result =
@@ -110,8 +110,8 @@ TEST(Account, the_phases_of_gpipe) {
   for (const RankAccount& rank : result.ranks) EXPECT_DOUBLE_EQ(rank.wait_imbalance, 0);
 }
 
-// A rank that spun while foreign processes had its core got its message late, and the account called that imbalance.
-TEST(Account, a_wait_whose_message_was_there_is_woken_late) {
+// Regression test: if other processes occupied the core of a waiting rank, the account called the delay imbalance.
+TEST(Account, a_wait_after_the_arrival_is_woken_late) {
   Trace trace = made_trace({.costs = {.forward = {1, 2}, .input_grad = {2, 4}, .weight_grad = {0}, .message = 0.25}});
   const RankAccount before = account(trace).ranks[0];
   std::vector<Span>& spans = trace.ranks[0][0].spans;
@@ -130,15 +130,15 @@ TEST(Account, a_wait_whose_message_was_there_is_woken_late) {
             before.wait_imbalance + before.wait_warmup + before.wait_drain);
 }
 
-TEST(Account, a_wait_whose_message_was_on_its_way_is_the_message_s) {
+TEST(Account, a_wait_during_the_transit_belongs_to_the_message) {
   const Account result = account(made_trace({.costs = {.message = 0.25}}));
-  EXPECT_DOUBLE_EQ(result.measured_ms, 16);  // four of them stand in the way
+  EXPECT_DOUBLE_EQ(result.measured_ms, 16);  // four messages are on the critical path
   EXPECT_DOUBLE_EQ(result.ranks[1].wait_warmup, 1);
   EXPECT_GT(result.ranks[1].wait_message, 0.25);
   for (const RankAccount& rank : result.ranks) EXPECT_NEAR(rank.waiting() + rank.compute, rank.total, tiny);
 }
 
-TEST(Account, agreeing_with_other_ranks_is_synchronisation) {
+TEST(Account, reduce_and_norm_are_synchronisation) {
   Trace trace = made_trace({.costs = {.update = {5}}});
   for (auto& steps : trace.ranks) {
     Span& step = steps[0].spans.back();
@@ -153,10 +153,10 @@ TEST(Account, agreeing_with_other_ranks_is_synchronisation) {
   EXPECT_NEAR(result.bubble_measured, 1 - 34.0 / 40, tiny) << "it is busy all the same";
 }
 
-TEST(Account, between_steps_is_what_nobody_had_anything_to_do_in) {
+TEST(Account, between_steps_no_rank_is_busy) {
   Trace trace = made_trace({.steps = 5});
   EXPECT_DOUBLE_EQ(*account(trace).between_steps_ms, 0.001) << "as made";
-  // Rank 1's steps begin later, and that is no gap; from the third on, steps are late by 3, 7 and 3.
+  // The later begin of rank 1 is no gap. From the third one on, steps are late by 3, 7 and 3.
   for (RankStep& step : trace.ranks[1]) step.begin_ns += 500'000;
   for (std::size_t i = 2; i < 5; ++i)
     for (auto& steps : trace.ranks) {
@@ -166,13 +166,13 @@ TEST(Account, between_steps_is_what_nobody_had_anything_to_do_in) {
       for (Span& span : steps[i].spans) span.begin_ns += late, span.end_ns += late;
     }
   EXPECT_DOUBLE_EQ(*account(trace).between_steps_ms, 3.001) << "the median of 3, 7 and 3";
-  for (auto& steps : trace.ranks) steps[3].step = 99;  // an evaluation pass lay between
+  for (auto& steps : trace.ranks) steps[3].step = 99;  // there was an evaluation pass between
   for (auto& steps : trace.ranks) steps.erase(steps.begin() + 3);
   EXPECT_DOUBLE_EQ(*account(trace).between_steps_ms, 3.001);
   EXPECT_FALSE(account(made_trace({})).between_steps_ms.has_value());
 }
 
-/// Where an idle instant belongs to.
+/// The part to which an idle instant belongs.
 double RankAccount::*phase_at(const RankStep& step, double instant) {
   double first_f = 1e300, last_f = -1, first_b = 1e300, last_b = -1;
   for (const Span& span : step.spans) {
@@ -191,7 +191,7 @@ double RankAccount::*phase_at(const RankStep& step, double instant) {
   return instant < last_b ? &RankAccount::wait_imbalance : &RankAccount::wait_drain;
 }
 
-/// Where an instant of one rank's step belongs to, told from the definition alone.
+/// The part to which an instant of one rank's step belongs, by the definition in account.h.
 double RankAccount::*part_at(const RankStep& step, double instant) {
   double first_note = 1e300, last_note = -1;
   for (const Span& span : step.spans) {
@@ -216,7 +216,7 @@ double RankAccount::*part_at(const RankStep& step, double instant) {
   return &RankAccount::other;
 }
 
-/// A run with spans of any length, gaps between them, and notes left out.
+/// A run with spans of any length, gaps between them, and some spans removed.
 Trace any_run() {
   const auto name = *rc::gen::element<std::string>("1f1b", "gpipe", "sequential");
   Trace trace = made_trace({.schedule = name,
@@ -275,7 +275,7 @@ RC_GTEST_PROP(Account, every_instant_is_in_one_part, ()) {
   }
 }
 
-TEST(MeasuredCosts, are_what_the_run_was_made_of) {
+TEST(MeasuredCosts, are_the_times_of_the_run) {
   const Costs made{{1.5, 2}, {2, 3}, {0.5, 1}, {0.25, 0.75}, 0.125};
   const Costs found = measured_costs(made_trace({.costs = made, .steps = 3}));
   EXPECT_EQ(found.forward, made.forward);
@@ -305,7 +305,7 @@ TEST(MeasuredCosts, are_means_within_a_step) {
   EXPECT_NEAR(one_is_slow.forward.front(), even.forward.front() + 8.0 / trace.schedule.micro_batches, 1e-9);
 }
 
-TEST(MeasuredCosts, split_and_fused_weight_gradients) {
+TEST(MeasuredCosts, include_split_and_fused_weight_gradients) {
   Trace trace;
   const StageId stage(0);
   const auto i = [&](int micro_batch) { return Instruction::compute(Op::input_grad, stage, MicroBatch(micro_batch)); };
@@ -339,7 +339,7 @@ TEST(Account, an_empty_trace_is_refused) {
   EXPECT_THROW(measured_costs(Trace{}), DataError);
 }
 
-TEST(AccountTable, tells_the_plan_s_prediction_from_the_re_simulated_one) {
+TEST(AccountTable, shows_the_plans_and_the_simulated_prediction) {
   Trace trace = made_trace({});
   EXPECT_FALSE(account(trace).planned_ms);
   trace.settings[planned_ms_setting] = "12.25";
@@ -354,7 +354,7 @@ TEST(AccountTable, tells_the_plan_s_prediction_from_the_re_simulated_one) {
   }
 }
 
-TEST(AccountTable, reads_well) {
+TEST(AccountTable, matches_the_expected_text) {
   const Account result = account(made_trace({.costs = {.update = {0.5}}, .steps = 3}));
   EXPECT_EQ(
       to_table(result),

@@ -25,12 +25,12 @@ Trace golden_trace() {
   return trace;
 }
 
-TEST(Chrome, the_form_is_the_golden_one) {
+TEST(Chrome, matches_the_golden_file) {
   expect_golden(GOLDENS "/trace.json", write_trace(golden_trace()));
   EXPECT_EQ(read_trace(content(GOLDENS "/trace.json")), golden_trace());
 }
 
-/// Any trace at all: instructions in any place, spans of any length.
+/// A random trace, with any instructions and spans of any length.
 Trace any_trace() {
   Trace trace;
   trace.schedule = any_instructions();
@@ -66,10 +66,10 @@ RC_GTEST_PROP(Chrome, read_is_the_inverse_of_write, ()) {
   RC_ASSERT(read_trace(write_trace(trace)) == trace);
 }
 
-/// The nanoseconds that a viewer takes a number of microseconds for.
-std::int64_t cut_off(const json& us) { return static_cast<std::int64_t>(us.get<double>() * 1000); }
+/// The conversion of microseconds to nanoseconds in viewers.
+std::int64_t truncated(const json& us) { return static_cast<std::int64_t>(us.get<double>() * 1000); }
 
-// What Perfetto needs to draw every event in its place: on one track, events follow each other or enclose each other.
+// Perfetto requires that the events of a track follow or enclose each other.
 RC_GTEST_PROP(Chrome, tracks_nest, ()) {
   Trace trace = made_trace({.shape = {.ranks = 3, .micro_batches = 5}, .steps = 3});
   std::int64_t clock = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 60);
@@ -86,8 +86,8 @@ RC_GTEST_PROP(Chrome, tracks_nest, ()) {
   std::map<std::pair<int, int>, std::int64_t> ends;
   for (const json& event : document["traceEvents"]) {
     if (event["ph"] != "X") continue;
-    const std::int64_t begin = cut_off(event["ts"]);
-    const std::int64_t length = cut_off(event["dur"]);
+    const std::int64_t begin = truncated(event["ts"]);
+    const std::int64_t length = truncated(event["dur"]);
     RC_ASSERT(length == event["args"]["end_ns"].get<std::int64_t>() - event["args"]["begin_ns"].get<std::int64_t>());
     std::int64_t& end = ends[{event["pid"].get<int>(), event["tid"].get<int>()}];
     RC_ASSERT(begin >= end);
@@ -108,7 +108,7 @@ TEST(Chrome, names_ranks_stages_and_tracks) {
   EXPECT_EQ(tracks, (std::vector<std::string>{"step", "compute", "wait", "messages", "update"}));
 }
 
-TEST(Chrome, refuses_to_write_what_it_could_not_read) {
+TEST(Chrome, refuses_to_write_unreadable_traces) {
   Trace overlapping = made_trace({});
   overlapping.ranks[0][0].spans[3].begin_ns -= 1;
   EXPECT_THROW(write_trace(overlapping), DataError);
@@ -120,7 +120,7 @@ TEST(Chrome, refuses_to_write_what_it_could_not_read) {
   EXPECT_THROW(write_trace(early), DataError);
 }
 
-TEST(Chrome, a_setting_that_is_not_UTF_8_costs_no_trace) {
+TEST(Chrome, a_setting_that_is_not_UTF_8_is_replaced) {
   Trace trace = made_trace({});
   trace.settings["schedule"] = "a\xff.sched";
   EXPECT_EQ(read_trace(write_trace(trace)).settings.at("schedule"), "a\xef\xbf\xbd.sched");
@@ -135,7 +135,7 @@ std::string error_text(std::string_view text) {
   return "none";
 }
 
-TEST(Chrome, says_what_is_no_trace) {
+TEST(Chrome, refuses_files_that_are_no_trace) {
   EXPECT_EQ(error_text(""), "the trace is no JSON: it is empty");
   EXPECT_EQ(error_text("{\"traceEvents\":["),
             "the trace is no JSON: it breaks off at line 1, column 17; truncated? Write or copy the file again");
@@ -149,7 +149,7 @@ TEST(Chrome, says_what_is_no_trace) {
   EXPECT_EQ(error_text("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");
 }
 
-/// What is said of the golden file after `change`.
+/// The error for the golden file after `change`.
 template <class Change>
 std::string complaint_after(Change&& change) {
   json document = json::parse(write_trace(golden_trace()));
@@ -157,7 +157,7 @@ std::string complaint_after(Change&& change) {
   return error_text(document.dump());
 }
 
-TEST(Chrome, a_file_that_was_cut_short_is_told_at_every_length) {
+TEST(Chrome, reports_truncation_at_every_length) {
   const std::string whole = write_trace(golden_trace());
   for (std::size_t length = 1; length + 2 < whole.size(); length += 97) {
     const std::string text = error_text(whole.substr(0, length));
@@ -170,11 +170,11 @@ TEST(Chrome, a_reformatted_file_is_the_same_trace) {
   EXPECT_EQ(read_trace(json::parse(write_trace(golden_trace())).dump(4)), golden_trace());
 }
 
-TEST(Chrome, every_changed_value_is_noticed) {
+TEST(Chrome, detects_every_changed_value) {
   const json original = json::parse(write_trace(golden_trace()));
   const json flat = original.flatten();
   for (const auto& [path, value] : flat.items()) {
-    // Settings may hold anything.
+    // Settings may have any value.
     json changed = original;
     json& target = changed[json::json_pointer(path)];
     if (value.is_string())
@@ -186,7 +186,7 @@ TEST(Chrome, every_changed_value_is_noticed) {
   }
 }
 
-TEST(Chrome, says_where_a_file_was_changed) {
+TEST(Chrome, names_the_changed_place) {
   EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"][24]["pid"] = 9; }),
             "the trace's traceEvents.24.pid is 9, but there are 2 ranks");
   EXPECT_EQ(complaint_after([](json& d) { d["traceEvents"].erase(24); }),

@@ -19,7 +19,7 @@ TEST(CompleteSteps, leaves_out_the_first_of_several) {
   EXPECT_EQ(numbers(made_trace({.steps = 1})), (std::vector<std::uint64_t>{1}));
 }
 
-TEST(CompleteSteps, leaves_out_what_one_rank_has_not) {
+TEST(CompleteSteps, leaves_out_steps_that_a_rank_did_not_run) {
   Trace trace = made_trace({.steps = 4});
   trace.ranks[1].erase(trace.ranks[1].begin() + 2);
   EXPECT_EQ(numbers(trace), (std::vector<std::uint64_t>{2, 4}));
@@ -36,7 +36,7 @@ TEST(CompleteSteps, leaves_out_steps_of_fewer_micro_batches_and_evaluations) {
   EXPECT_EQ(numbers(trace), (std::vector<std::uint64_t>{4}));
 }
 
-TEST(CompleteSteps, says_when_there_is_none) {
+TEST(CompleteSteps, reports_that_there_is_none) {
   Trace trace = made_trace({});
   trace.ranks[1].clear();
   try {
@@ -50,7 +50,7 @@ TEST(CompleteSteps, says_when_there_is_none) {
   }
 }
 
-TEST(CompleteSteps, nobody_computed) {
+TEST(CompleteSteps, a_step_without_compute_instructions_does_not_count) {
   Trace trace = made_trace({});
   for (Order& order : trace.schedule.orders) order.clear();
   for (auto& steps : trace.ranks)
@@ -60,7 +60,7 @@ TEST(CompleteSteps, nobody_computed) {
 
 TEST(CompleteSteps, bounds_are_compute_and_update) {
   Trace trace = made_trace({.costs = {.update = {0.5}}});
-  // An early wait and a late one count for nothing.
+  // Waits before and after do not count.
   trace.ranks[1][0].spans.front().begin_ns = trace.ranks[1][0].begin_ns = 0;
   trace.ranks[1][0].end_ns += 900'000'000;
   const WorldStep step = complete_steps(trace).front();
@@ -69,13 +69,13 @@ TEST(CompleteSteps, bounds_are_compute_and_update) {
 }
 
 TEST(CompleteSteps, median_is_by_makespan) {
-  Trace trace = made_trace({.steps = 6, .slowdown = -0.1});  // 2..6 remain, ever faster
+  Trace trace = made_trace({.steps = 6, .slowdown = -0.1});  // 2..6 count, each faster than the one before
   EXPECT_EQ(median_step(trace).step, 4u);
   for (auto& steps : trace.ranks) steps.pop_back();  // 2..5: the faster of 3 and 4
   EXPECT_EQ(median_step(trace).step, 4u);
 }
 
-TEST(CompleteSteps, replicas_of_a_rank_sit_together) {
+TEST(CompleteSteps, replicas_of_a_rank_are_consecutive) {
   const Trace trace = made_trace({.replicas = 3});
   EXPECT_EQ(trace.ranks.size(), 6u);
   EXPECT_EQ(pipeline_rank(trace, 2), Rank(0));
@@ -83,7 +83,7 @@ TEST(CompleteSteps, replicas_of_a_rank_sit_together) {
   EXPECT_EQ(complete_steps(trace).front().ranks.size(), 6u);
 }
 
-TEST(StagesOf, lists_them_ascending) {
+TEST(StagesOf, lists_stages_in_ascending_order) {
   Schedule schedule;
   schedule.rank_of_stage = {Rank(0), Rank(1), Rank(1), Rank(0)};
   EXPECT_EQ(stages_of(schedule, Rank(0)), (std::vector<StageId>{StageId(0), StageId(3)}));

@@ -1,4 +1,4 @@
-// Replays what the fuzzer starts from and what it once found, in the usual build.
+// Replays the corpus of the fuzzer, including inputs that it found, in every build.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Small text files that say what is expected. PENSTOCK_WRITE_GOLDENS=1 rewrites them; nobody edits them by hand.
+// Compares text with golden files. PENSTOCK_WRITE_GOLDENS=1 rewrites the files; do not edit them by hand.
 #pragma once
 
 #include <gtest/gtest.h>

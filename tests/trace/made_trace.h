@@ -1,4 +1,4 @@
-// Traces of runs that never were: what ranks would have noted had they kept exactly to the simulation.
+// Synthetic traces: the spans that ranks record if their times are exactly those of a simulation.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,8 @@ struct MadeRun {
 
 inline std::int64_t ns_of(double ms) { return std::llround(ms * 1e6); }
 
-/// One rank's step, begun at `begin_ns`. `slots` are the compute and STEP instructions of `order`, with their times in ms.
+/// One rank's step, which begins at 0. `slots` are the compute and STEP instructions of `order`, with their times in
+/// ms.
 inline RankStep made_step(const Order& order, const std::vector<Slot>& slots, double scale, double message_ms) {
   RankStep step;
   std::int64_t cursor = 0;

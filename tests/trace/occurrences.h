@@ -1,4 +1,4 @@
-// How often a picture shows something.
+// Counts how often a text contains a part.
 #pragma once
 
 #include <string>

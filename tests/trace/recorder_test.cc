@@ -23,7 +23,7 @@ std::vector<std::uint64_t> numbers(const Recorder& recorder) {
   return result;
 }
 
-TEST(Recorder, keeps_steps_with_their_spans) {
+TEST(Recorder, stores_steps_with_their_spans) {
   Recorder recorder(4);
   const std::int64_t before = now_ns();
   record(recorder, 7, 3);
@@ -36,7 +36,7 @@ TEST(Recorder, keeps_steps_with_their_spans) {
   EXPECT_LE(steps[0].end_ns, now_ns());
 }
 
-TEST(Recorder, forgets_the_oldest) {
+TEST(Recorder, drops_the_oldest) {
   Recorder recorder(3);
   for (std::uint64_t step = 1; step <= 8; ++step) {
     record(recorder, step, static_cast<int>(step));
@@ -45,13 +45,13 @@ TEST(Recorder, forgets_the_oldest) {
   EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{6, 7, 8}));
 }
 
-TEST(Recorder, keeps_one) {
+TEST(Recorder, stores_a_single_step) {
   Recorder recorder(1);
   for (std::uint64_t step = 1; step <= 3; ++step) record(recorder, step);
   EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{3}));
 }
 
-TEST(Recorder, an_open_step_is_not_kept) {
+TEST(Recorder, an_open_step_is_not_stored) {
   Recorder recorder(3);
   record(recorder, 1);
   recorder.begin_step(2);
@@ -71,7 +71,7 @@ TEST(Recorder, a_step_that_never_ended_is_replaced) {
   EXPECT_EQ(recorder.steps().back().spans.size(), 2u);
 }
 
-TEST(Recorder, clear_forgets_all) {
+TEST(Recorder, clear_drops_all_steps) {
   Recorder recorder(2);
   record(recorder, 1);
   recorder.clear();
@@ -80,8 +80,8 @@ TEST(Recorder, clear_forgets_all) {
   EXPECT_EQ(numbers(recorder), (std::vector<std::uint64_t>{2}));
 }
 
-// The ring kept 64 steps of whatever length: with many micro-batches that was most of a rank's memory.
-TEST(Recorder, is_bounded_in_bytes_and_keeps_the_newest) {
+// Regression test: 64 steps with many micro-batches took most of a rank's memory.
+TEST(Recorder, is_bounded_in_bytes_and_stores_the_newest) {
   constexpr std::size_t most = 1000 * sizeof(Span);
   Recorder recorder(64, most);
   for (std::uint64_t step = 1; step <= 200; ++step) {
@@ -97,7 +97,7 @@ TEST(Recorder, is_bounded_in_bytes_and_keeps_the_newest) {
   EXPECT_EQ(recorder.too_long(), 0u);
 }
 
-TEST(Recorder, of_a_step_that_is_too_long_alone_only_the_busy_time_is_kept) {
+TEST(Recorder, only_the_busy_time_of_a_too_long_step_is_stored) {
   constexpr std::size_t most = 100 * sizeof(Span);
   Recorder recorder(4, most);
   record(recorder, 1, 20);
@@ -115,7 +115,7 @@ TEST(Recorder, of_a_step_that_is_too_long_alone_only_the_busy_time_is_kept) {
   EXPECT_EQ(recorder.newest_busy().busy_ns, 1000);
 }
 
-TEST(Recorder, refuses_to_keep_nothing) { EXPECT_THROW(Recorder(0), ConfigError); }
+TEST(Recorder, refuses_to_store_0_steps) { EXPECT_THROW(Recorder(0), ConfigError); }
 
 }  // namespace
 }  // namespace penstock

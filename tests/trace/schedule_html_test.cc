@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <regex>
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
@@ -13,20 +16,34 @@ namespace {
 
 using nlohmann::json;
 
-/// What stands in the page's script of this id.
+/// The JSON in the script element with this id.
 json data_of(const std::string& page, const std::string& id) {
   const std::string opening = "<script type=\"application/json\" id=\"" + id + "\">";
   const std::size_t begin = page.find(opening) + opening.size();
   return json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
-TEST(ScheduleHtml, holds_the_json_form) {
+TEST(ScheduleHtml, contains_the_schedule_json) {
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
   const std::string page = schedule_html(schedule, Costs::unit());
   EXPECT_EQ(data_of(page, "schedule"), json::parse(schedule_json(schedule, Costs::unit())));
 }
 
-TEST(ScheduleHtml, needs_nothing_besides_itself) {
+// Regression test: after a renaming, the script read a member that slots do not have, and tooltips were "undefined".
+TEST(ScheduleHtml, the_script_reads_only_members_that_slots_have) {
+  const Schedule with_pairs = generate("dualpipe-v", {.ranks = 2, .micro_batches = 4, .chunks = 2});
+  const std::string page = schedule_html(with_pairs, Costs::unit());
+  const json form = data_of(page, "schedule");
+  json all_members = json::object();
+  for (const json& slot : form["slots"]) all_members.update(slot);
+  const std::regex member(R"(\b(?:slot|slots\[index\])\.(\w+))");
+  int members = 0;
+  for (std::sregex_iterator found(page.begin(), page.end(), member), end; found != end; ++found, ++members)
+    EXPECT_TRUE(all_members.contains((*found)[1].str())) << (*found)[0].str();
+  EXPECT_GT(members, 10);
+}
+
+TEST(ScheduleHtml, is_self_contained) {
   const std::string page = schedule_html(generate("1f1b", {.ranks = 2, .micro_batches = 4}), Costs::unit());
   for (const char* from_elsewhere : {"http:", "https:", "src=", "href=", "@import", "url("})
     EXPECT_EQ(occurrences(page, from_elsewhere), 0) << from_elsewhere;
@@ -34,7 +51,7 @@ TEST(ScheduleHtml, needs_nothing_besides_itself) {
   EXPECT_TRUE(page.ends_with("</html>\n"));
 }
 
-TEST(ScheduleHtml, rows_and_colours_are_those_of_the_svg) {
+TEST(ScheduleHtml, has_the_rows_and_colours_of_the_svg) {
   const Schedule schedule = read_schedule(R"(penstock schedule 1
 name v
 ranks 1
@@ -61,7 +78,7 @@ TEST(ScheduleHtml, a_name_cannot_break_the_page) {
   EXPECT_EQ(data_of(page, "schedule")["name"], "</script><!-- @SCHEDULE@ \xef\xbf\xbd");
 }
 
-TEST(ScheduleHtml, takes_many_boxes_and_refuses_too_many) {
+TEST(ScheduleHtml, accepts_many_boxes_and_refuses_too_many) {
   EXPECT_GT(schedule_html(generate("gpipe", {.ranks = 10, .micro_batches = 2500}), Costs::unit()).size(), 50'000u);
   EXPECT_THROW(schedule_html(generate("gpipe", {.ranks = 100, .micro_batches = 1501}), Costs::unit()), ConfigError);
 }

@@ -16,7 +16,7 @@ json document(const Schedule& schedule, const Costs& costs = Costs::unit()) {
   return json::parse(schedule_json(schedule, costs));
 }
 
-/// The slot of `word`, with what it needs as instructions.
+/// The slot of `instruction`, with its dependencies as instructions.
 json slot(const json& made, const std::string& instruction) {
   for (json found : made["slots"]) {
     if (found["word"] != instruction) continue;
@@ -26,12 +26,12 @@ json slot(const json& made, const std::string& instruction) {
   return nullptr;
 }
 
-TEST(ScheduleJson, begins_with_its_form) {
+TEST(ScheduleJson, begins_with_its_version) {
   const std::string text = schedule_json(generate("gpipe", {.ranks = 1, .micro_batches = 1}), Costs::unit());
   EXPECT_EQ(text.substr(0, 47), "{\n\"format\": \"penstock schedule\",\n\"version\": 1,\n");
 }
 
-TEST(ScheduleJson, tells_shape_costs_and_figures) {
+TEST(ScheduleJson, contains_shape_costs_and_results) {
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
   const Costs costs{.forward = {1, 2}, .message = 0.5, .weight_share = 0.25, .overhead = 0.125};
   const Simulation expected = simulate(schedule, costs);
@@ -56,7 +56,7 @@ TEST(ScheduleJson, tells_shape_costs_and_figures) {
   EXPECT_EQ(made["busy"], expected.busy);
 }
 
-TEST(ScheduleJson, slots_are_the_words_with_their_times) {
+TEST(ScheduleJson, slots_are_the_instructions_with_their_times) {
   const json made = document(lower(generate("1f1b", {.ranks = 2, .micro_batches = 4})), {.update = {3}});
   ASSERT_EQ(made["slots"].size(), 18) << "8 F, 8 B, 2 STEP";
   EXPECT_EQ(slot(made, "1B0"), (json{{"rank", 1},
@@ -76,7 +76,7 @@ TEST(ScheduleJson, slots_are_the_words_with_their_times) {
                                        {"needs", {"0B0", "0B1", "0B2", "0B3"}}}));
 }
 
-TEST(ScheduleJson, needs_reach_over_messages_chunks_and_fused_words) {
+TEST(ScheduleJson, dependencies_cross_messages_chunks_and_fused_instructions) {
   const json made = document(lower(read_schedule(R"(penstock schedule 1
 name rich
 ranks 2
@@ -97,7 +97,7 @@ rank 1: 1F0 2F0 (1F1;2I0)OVERLAP_F_B 2F1 2I1 2W0-1 1I0 1W0 1B1
   EXPECT_FALSE(slot(made, "2I0").contains("overlaps_next"));
 }
 
-TEST(ScheduleJson, a_name_of_any_bytes_is_text) {
+TEST(ScheduleJson, a_name_that_is_not_UTF_8_is_replaced) {
   Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
   schedule.name = "a\"b\xff";
   EXPECT_EQ(document(schedule)["name"], "a\"b\xef\xbf\xbd");

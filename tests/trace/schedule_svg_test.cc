@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// Two chunks per rank, a pair, and a fused W.
+/// A schedule with two chunks per rank, an overlap pair and a fused W.
 constexpr const char* rich = R"(penstock schedule 1
 name rich
 ranks 1
@@ -23,12 +23,12 @@ std::string drawn(const Schedule& schedule, const Costs& costs = Costs::unit()) 
   return schedule_svg(lower(schedule), costs);
 }
 
-TEST(ScheduleSvg, the_picture_is_the_golden_one) {
+TEST(ScheduleSvg, matches_the_golden_file) {
   expect_golden(GOLDENS "/schedule.svg",
                 drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.update = {0.5}, .message = 0.25}));
 }
 
-TEST(ScheduleSvg, every_word_is_a_box_at_its_time) {
+TEST(ScheduleSvg, every_instruction_is_a_box_at_its_time) {
   const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
   EXPECT_EQ(occurrences(picture, "<title>"), 16) << "4 F and 4 B on both ranks; no STEP, which takes no time";
   EXPECT_EQ(occurrences(picture, "<title>1B0: 2 to 4</title>"), 1);
@@ -36,7 +36,7 @@ TEST(ScheduleSvg, every_word_is_a_box_at_its_time) {
   EXPECT_EQ(occurrences(picture, "update"), 0);
 }
 
-TEST(ScheduleSvg, the_title_tells_the_figures) {
+TEST(ScheduleSvg, the_title_contains_the_results) {
   const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.forward = {1, 2}});
   EXPECT_EQ(occurrences(picture, ">1f1b: p = 2, v = 1, m = 4</text>"), 1);
   EXPECT_EQ(occurrences(picture,
@@ -46,14 +46,14 @@ TEST(ScheduleSvg, the_title_tells_the_figures) {
   EXPECT_EQ(occurrences(picture, ">F = 1 to 2, I = 1, W = 1</text>"), 1);
 }
 
-TEST(ScheduleSvg, the_costs_tell_what_they_are_but_for_the_usual) {
+TEST(ScheduleSvg, only_costs_that_differ_from_the_default_are_shown) {
   const std::string picture = drawn(generate("zb-h1", {.ranks = 2, .micro_batches = 4}),
                                     {.message = 0.5, .weight_share = 0.4, .overhead = 0.125});
   EXPECT_EQ(occurrences(picture, ">F = 1, I = 1, W = 1, message = 0.5, overhead = 0.125, weight share = 0.4</text>"),
             1);
 }
 
-TEST(ScheduleSvg, an_update_that_takes_time_is_a_thin_box) {
+TEST(ScheduleSvg, an_update_with_a_cost_is_a_thin_box) {
   const std::string picture = drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.update = {1}});
   EXPECT_EQ(occurrences(picture, "<title>0STEP: 15 to 16</title>"), 1);
   EXPECT_EQ(occurrences(picture, "height=\"26\" fill=\"#888888\""), 0);
@@ -61,7 +61,7 @@ TEST(ScheduleSvg, an_update_that_takes_time_is_a_thin_box) {
   EXPECT_EQ(occurrences(picture, ">update</text>"), 1);
 }
 
-TEST(ScheduleSvg, fused_words_pairs_and_chunks) {
+TEST(ScheduleSvg, draws_fused_instructions_pairs_and_chunks) {
   const std::string picture = drawn(read_schedule(rich));
   EXPECT_EQ(occurrences(picture, ">0-1</text>"), 2);
   EXPECT_EQ(occurrences(picture, "<title>0W0-1: 10 to 12</title>"), 1);
@@ -71,7 +71,7 @@ TEST(ScheduleSvg, fused_words_pairs_and_chunks) {
   EXPECT_EQ(occurrences(picture, ">lighter: a later stage of its rank; framed: may overlap</text>"), 1);
   for (const char* instruction : {"0I1", "1I1"})
     EXPECT_EQ(occurrences(picture, say("<title>", instruction, ": ")), 1) << instruction;
-  // Both shades of I: in the boxes and in the legend.
+  // Both shades of I are in the boxes and in the legend.
   EXPECT_EQ(occurrences(picture, "fill=\"#f6cd5a\""), 2 + 1);
   EXPECT_EQ(occurrences(picture, "fill=\"#fae4a4\""), 2 + 1);
 }
@@ -82,19 +82,19 @@ TEST(ScheduleSvg, a_name_cannot_break_the_picture) {
   EXPECT_EQ(occurrences(drawn(schedule), ">&lt;&amp;&quot;&gt; : p = 1"), 1);
 }
 
-TEST(ScheduleSvg, refuses_what_nobody_could_see) {
+TEST(ScheduleSvg, refuses_too_many_boxes) {
   const Schedule schedule = generate("gpipe", {.ranks = 10, .micro_batches = 1001});
   try {
     schedule_svg(schedule, Costs::unit());
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "a picture of 20020 boxes: at most 20000 can be told apart as SVG; draw fewer "
-                 "micro-batches, or take HTML, which zooms");
+                 "a picture of 20020 boxes: at most 20000 can be distinguished in an SVG; draw fewer "
+                 "micro-batches, or use HTML, which zooms");
   }
 }
 
-TEST(ScheduleSvg, refuses_costs_and_schedules_that_do_not_work) {
+TEST(ScheduleSvg, refuses_invalid_costs_and_schedules) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 1});
   EXPECT_THROW(schedule_svg(schedule, {.forward = {1, 2, 3}}), ConfigError);
   std::swap(schedule.orders[1][0], schedule.orders[1][1]);

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-TEST(ScheduleTable, figures_of_1f1b) {
+TEST(ScheduleTable, matches_the_figures_of_1f1b) {
   const StepFigures figures = simulated_figures(generate("1f1b", {.ranks = 4, .micro_batches = 8}), Costs::unit());
   EXPECT_DOUBLE_EQ(figures.bubble_span, 3.0 / 11);
   EXPECT_DOUBLE_EQ(figures.bubble_makespan, 3.0 / 11);
@@ -28,7 +28,7 @@ TEST(ScheduleTable, has_a_row_for_each_generator) {
   }
 }
 
-TEST(ScheduleTable, chunks_are_for_those_that_take_them) {
+TEST(ScheduleTable, chunks_apply_to_generators_that_permit_them) {
   for (const TableRow& row : schedule_table({.ranks = 2, .micro_batches = 4, .chunks = 3})) {
     const Generator& generator = find_generator(row.schedule);
     const bool takes = generator.min_chunks <= 3 && generator.max_chunks >= 3;
@@ -51,7 +51,7 @@ TEST(ScheduleTable, as_markdown) {
             "| 1f1b | 1 | (p-1)(F+I+W) | 25.0 % | 50.0 % | min(m, p) | 3.5 | - | 48 |\n");
 }
 
-TEST(ScheduleTable, what_was_measured_has_columns_where_there_is_any) {
+TEST(ScheduleTable, measured_values_have_columns_if_there_are_any) {
   std::vector<TableRow> rows = schedule_table({.ranks = 2, .micro_batches = 4, .chunks = {}});
   EXPECT_EQ(to_markdown(rows).find("measured"), std::string::npos);
   rows[0].measured = {.bubble_span = 0.1, .bubble_makespan = 0.123, .live = 1, .messages = 16};
@@ -65,7 +65,7 @@ TEST(ScheduleTable, what_was_measured_has_columns_where_there_is_any) {
   EXPECT_NE(to_table(rows).find("12.3 %"), std::string::npos);
 }
 
-TEST(ScheduleTable, refuses_a_shape_that_cannot_be) {
+TEST(ScheduleTable, refuses_invalid_shapes) {
   EXPECT_THROW(schedule_table({.ranks = 0, .micro_batches = 4, .chunks = {}}), ConfigError);
 }
 

@@ -11,14 +11,14 @@
 namespace penstock {
 namespace {
 
-TEST(StepSvg, the_picture_is_the_golden_one) {
+TEST(StepSvg, matches_the_golden_file) {
   expect_golden(GOLDENS "/step.svg", step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 4},
                                                           .costs = {{1.1}, {1.2}, {0.9}, {0.3}, 0.05},
                                                           .steps = 3,
                                                           .slowdown = 0.1})));
 }
 
-TEST(StepSvg, every_word_is_drawn_twice_with_its_micro_batch) {
+TEST(StepSvg, every_instruction_is_drawn_twice_with_its_micro_batch) {
   const std::string picture = step_svg(made_trace({.costs = {.update = {2}}}));
   for (const char* instruction : {"0F0", "0B3", "1F2", "1B0", "0STEP", "1STEP"})
     EXPECT_EQ(occurrences(picture, say("<title>", instruction, ": ")), 2) << instruction;
@@ -34,13 +34,13 @@ TEST(StepSvg, titles_name_both_times) {
             1);
 }
 
-TEST(StepSvg, labels_stand_only_where_they_fit) {
+TEST(StepSvg, labels_that_do_not_fit_are_left_out) {
   const std::string picture = step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 300}}));
   EXPECT_EQ(occurrences(picture, ">299</text>"), 0);
   EXPECT_EQ(occurrences(picture, "<title>0F299: "), 2);
 }
 
-TEST(StepSvg, messages_show_when_they_take_time) {
+TEST(StepSvg, messages_that_take_time_are_drawn) {
   Trace trace = made_trace({});
   EXPECT_EQ(occurrences(step_svg(trace), ">messages</text>"), 0);
   for (RankStep& step : trace.ranks[0])
@@ -67,7 +67,7 @@ TEST(StepSvg, a_name_cannot_break_the_picture) {
 
 TEST(StepSvg, an_empty_trace_is_refused) { EXPECT_THROW(step_svg(Trace{}), DataError); }
 
-TEST(SvgCanvas, numbers_are_short) {
+TEST(SvgCanvas, numbers_have_no_trailing_zeros) {
   EXPECT_EQ(shortened(2), "2");
   EXPECT_EQ(shortened(2.5), "2.5");
   EXPECT_EQ(shortened(1.0 / 3), "0.33");
@@ -75,7 +75,7 @@ TEST(SvgCanvas, numbers_are_short) {
   EXPECT_EQ(shortened(-0.001), "0");
 }
 
-TEST(SvgCanvas, colours) {
+TEST(SvgCanvas, colours_are_lightened) {
   constexpr Colour blue{0x10, 0x20, 0xf0};
   EXPECT_EQ(blue.text(), "#1020f0");
   EXPECT_EQ(blue.lightened(1).text(), "#ffffff");

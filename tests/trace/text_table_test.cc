@@ -5,16 +5,16 @@
 namespace penstock {
 namespace {
 
-TEST(TextTable, columns_are_as_wide_as_their_widest_word) {
+TEST(TextTable, columns_are_as_wide_as_their_widest_cell) {
   EXPECT_EQ(aligned({{"rank", "ms"}, {"0", "1.25"}, {"10", "100.50"}}),
             "rank      ms\n"
             "   0    1.25\n"
             "  10  100.50\n");
 }
 
-TEST(TextTable, nothing_is_nothing) { EXPECT_EQ(aligned({}), ""); }
+TEST(TextTable, no_rows_give_no_text) { EXPECT_EQ(aligned({}), ""); }
 
-TEST(TextTable, decimals) {
+TEST(TextTable, numbers_have_fixed_decimals) {
   EXPECT_EQ(fixed(1.005, 1), "1.0");
   EXPECT_EQ(fixed(1e30, 0), "1000000000000000019884624838656");
 }

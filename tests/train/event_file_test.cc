@@ -1,4 +1,4 @@
-// Event files, against the format's own published values and a reader of a few lines.
+// Event files, compared with published values of the format and read by a minimal reader.
 #include "penstock/train/event_file.h"
 
 #include <bit>
@@ -21,17 +21,17 @@ TEST(EventFile, checksums_are_those_of_the_standard) {
     const std::uint32_t masked = masked_crc32c(bytes) - 0xa282ead8U;
     return masked >> 17 | masked << 15;
   };
-  EXPECT_EQ(crc("123456789"), 0xe3069283U);  // RFC 3720, B.4, as the next two
+  EXPECT_EQ(crc("123456789"), 0xe3069283U);  // RFC 3720, B.4, like the next two
   EXPECT_EQ(crc(std::string(32, '\0')), 0x8a9136aaU);
   EXPECT_EQ(crc(std::string(32, '\xff')), 0x62a8ab43U);
 }
 
-TEST(EventFile, an_event_is_encoded_as_protocol_buffers_are) {
+TEST(EventFile, encodes_an_event_as_a_protocol_buffer) {
   const std::string event = scalar_event(1.0, 300, {{"a", 0.5}});
   const unsigned char expected[] = {0x09, 0,    0,    0,    0, 0, 0, 0xf0, 0x3f,  // wall_time: 1.0
                                     0x10, 0xac, 0x02,                             // step: 300
                                     0x2a, 0x0a, 0x0a, 0x08,                       // summary of a value of 8 bytes
-                                    0x0a, 0x01, 'a',  0x15, 0, 0, 0, 0x3f};       // its tag, its number
+                                    0x0a, 0x01, 'a',  0x15, 0, 0, 0, 0x3f};       // the value's tag and number
   EXPECT_EQ(event, std::string(reinterpret_cast<const char*>(expected), sizeof(expected)));
   const std::string record = event_record(event);
   EXPECT_EQ(record.size(), 8 + 4 + event.size() + 4);
@@ -39,7 +39,7 @@ TEST(EventFile, an_event_is_encoded_as_protocol_buffers_are) {
   EXPECT_EQ(record.substr(12, event.size()), event);
 }
 
-TEST(EventFile, a_directory_is_made_and_every_event_is_there_at_once) {
+TEST(EventFile, makes_the_directory_and_flushes_every_event) {
   const std::string directory = testing::TempDir() + "event_file_test/run";
   std::filesystem::remove_all(directory);
   EventFile file(directory);
@@ -51,7 +51,7 @@ TEST(EventFile, a_directory_is_made_and_every_event_is_there_at_once) {
   EXPECT_NE(file.path().find("/events.out.tfevents."), std::string::npos);
 }
 
-TEST(EventFile, a_place_that_cannot_be_written_is_told) {
+TEST(EventFile, refuses_a_directory_that_cannot_be_written) {
   const std::string file = testing::TempDir() + "event_file_test_plain";
   std::ofstream(file) << "here";
   EXPECT_TRUE(says(error_text<ConfigError>([&] { EventFile made(file + "/run"); }), file, "cannot be made"));

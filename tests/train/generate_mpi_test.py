@@ -1,4 +1,4 @@
-"""Inference and generation as threads and as processes: the same numbers and the same text, on every process."""
+"""Inference and generation as threads and as processes: equal numbers and texts on every process."""
 import collections
 import re
 import subprocess

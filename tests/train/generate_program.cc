@@ -1,5 +1,5 @@
-// Inference and generation as a program: `generate_program STAGES REPLICAS MICRO_BATCHES`. Every process prints what it
-// has: outputs with and without broadcast, shared and by each replica, then generated tokens.
+// Inference and generation: `generate_program STAGES REPLICAS MICRO_BATCHES`. Every process prints its outputs with and
+// without broadcast, with shared and with repeated inputs of replicas, then the generated tokens.
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace penstock;
 
-/// A digest of every bit (FNV-1a): mpirun would mix long lines.
+/// A digest of all bits (FNV-1a), because mpirun would mix long lines.
 std::uint64_t digest_of(const torch::Tensor& values) {
   const torch::Tensor flat = values.contiguous();
   const auto* bytes = static_cast<const unsigned char*>(flat.const_data_ptr());
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
     };
     torch::manual_seed(1);
     const torch::Tensor tokens = torch::randint(0, 11, {9, 5}, torch::kInt64);
-    // All under way before the first is looked at.
+    // All are submitted before the first result is read.
     std::vector<InferResult> results;
     for (const bool broadcast : {false, true})
       for (const ReplicaInput replicas : {ReplicaInput::share, ReplicaInput::each})
@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
     print("broadcast, share", outputs_of(results[2]));
     print("each", outputs_of(results[1]));
     print("share", outputs_of(results[0]));
-    for (int i = 0; i < 20; ++i) pipeline.infer(tokens, {.broadcast = true});  // nobody ever asks
+    for (int i = 0; i < 20; ++i) pipeline.infer(tokens, {.broadcast = true});  // the result is never read
 
     const std::vector<Tokens> prompts{{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 0, 1}, {3, 3}, {9, 1}};
     const Generated generated = generate(pipeline, prompts, {.tokens = 25, .context = 12, .seed = 3});

@@ -26,7 +26,7 @@ Generated run(const Job& job, const GenerateOptions& options, const std::vector<
   return generate(pipeline, from, options);
 }
 
-/// The same without a session: every token reads the whole sequence again, each prompt for itself.
+/// Reference without sessions: each prompt alone, with the whole sequence as input for every token.
 std::vector<Tokens> without_memory(const GenerateOptions& options) {
   Gpt gpt(small);
   World world({.stages = 1});
@@ -42,9 +42,9 @@ std::vector<Tokens> without_memory(const GenerateOptions& options) {
   return sequences;
 }
 
-TEST(Generate, continues_each_prompt_as_if_it_were_alone_and_read_anew) {
+TEST(Generate, equals_generation_without_sessions) {
   for (const double temperature : {0.0, 1.0}) {
-    // No sequence leaves the context here: the longest prompt has 8 tokens of 12.
+    // No sequence exceeds the context of 12: the longest prompt has 8 tokens.
     const GenerateOptions options{.tokens = 4, .context = 12, .sampling = {.temperature = temperature}, .seed = 5};
     const Generated generated = run({.world = {.stages = 1}}, options);
     EXPECT_EQ(generated.sequences, without_memory(options)) << temperature;
@@ -53,8 +53,8 @@ TEST(Generate, continues_each_prompt_as_if_it_were_alone_and_read_anew) {
   }
 }
 
-TEST(Generate, gives_the_same_text_for_every_number_of_stages_and_replicas) {
-  const GenerateOptions options{.tokens = 30, .context = 12, .seed = 5};  // beyond the context, several times
+TEST(Generate, is_equal_for_every_number_of_stages_and_replicas) {
+  const GenerateOptions options{.tokens = 30, .context = 12, .seed = 5};  // exceeds the context several times
   const Generated alone = run({.world = {.stages = 1}}, options);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     ASSERT_EQ(alone.sequences[i].size(), prompts[i].size() + 30);
@@ -70,7 +70,7 @@ TEST(Generate, gives_the_same_text_for_every_number_of_stages_and_replicas) {
   EXPECT_NE(run({.world = {.stages = 1}}, other).sequences, alone.sequences);
 }
 
-TEST(Generate, says_what_cannot_be) {
+TEST(Generate, refuses_invalid_arguments) {
   const auto refusal = [](const GenerateOptions& options, const std::vector<Tokens>& from) {
     return error_text<ConfigError>([&] { run({.world = {.stages = 1}}, options, from); });
   };

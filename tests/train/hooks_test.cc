@@ -1,4 +1,4 @@
-// What the ready hooks write, to the letter.
+// The exact output of the ready-made hooks.
 #include "penstock/train/hooks.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ StepReport step_of(std::int64_t step, double loss) {
 
 const EvaluationReport evaluation{.epoch = 1, .samples = 10000, .loss = 0.2912345678, .accuracy = 0.91834};
 
-/// What `hook` writes while `use` runs.
+/// The output of `hook` while `use` runs.
 template <class Use>
 std::string written(const ConsoleOptions& options, Use use) {
   std::ostringstream out;
@@ -65,12 +65,12 @@ TEST(ConsoleHook, log_every) {
   EXPECT_EQ(lines(0), 0);
 }
 
-TEST(ConsoleHook, evaluations_are_always_told) {
+TEST(ConsoleHook, always_writes_evaluations) {
   EXPECT_EQ(written({.log_every = 0}, [](Hook& hook) { hook.after_test(evaluation); }),
             "epoch: 1 test: loss 0.291235, accuracy 0.9183\n");
 }
 
-TEST(ConsoleHook, no_control_characters_where_there_is_no_terminal) {
+TEST(ConsoleHook, no_control_characters_without_a_terminal) {
   const std::string text = written({.log_every = 1}, [](Hook& hook) {
     for (std::int64_t step = 0; step < 60; ++step) hook.after_step(step_of(step, 1));
     hook.after_test(evaluation);
@@ -91,7 +91,7 @@ TEST(ConsoleHook, a_bar_below_the_lines_on_a_terminal) {
                       "epoch: 1 test: loss 0.291235, accuracy 0.9183\n");
 }
 
-TEST(ConsoleHook, the_bar_is_gone_at_the_end) {
+TEST(ConsoleHook, removes_the_bar_at_the_end) {
   const std::string text = written({.log_every = 0, .is_terminal = true}, [](Hook& hook) {
     hook.after_step({.step = 0, .steps_in_epoch = 3, .samples = 8, .loss = 1, .seconds = 9});
     hook.on_end();
@@ -100,7 +100,7 @@ TEST(ConsoleHook, the_bar_is_gone_at_the_end) {
   EXPECT_EQ(text, clear_line + "[##########....................] 1/3" + clear_line);
 }
 
-TEST(ConsoleHook, lines_of_other_hooks_do_not_stand_behind_the_bar) {
+TEST(ConsoleHook, lines_of_other_hooks_replace_the_bar) {
   std::ostringstream out;
   const auto lines = loss_monitor_hook(out), bar = console_hook(out, {.log_every = 0, .is_terminal = true});
   for (std::int64_t step = 0; step < 2; ++step) {
@@ -113,7 +113,7 @@ TEST(ConsoleHook, lines_of_other_hooks_do_not_stand_behind_the_bar) {
                            "[##............................] 2/30");
 }
 
-TEST(ConsoleHook, the_rate_leaves_out_the_first_step) {
+TEST(ConsoleHook, throughput_excludes_the_first_step) {
   const std::string text = written({.log_every = 0, .is_terminal = true}, [](Hook& hook) {
     hook.after_step({.step = 0, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 9});
     hook.after_step({.step = 1, .steps_in_epoch = 2, .samples = 8, .loss = 1, .seconds = 0.25});
@@ -144,20 +144,20 @@ TEST(JsonHook, lines_parse_back) {
                                       {"samples", 32},
                                       {"step_ms", 500.0},
                                       {"samples_per_s", 64.0}}));
-  EXPECT_EQ(lines[0].at("loss").get<double>(), 0.1 + 0.2);  // every bit
+  EXPECT_EQ(lines[0].at("loss").get<double>(), 0.1 + 0.2);  // bitwise
   EXPECT_EQ(lines[1], (nlohmann::json{{"epoch", 1},
                                       {"test_loss", evaluation.loss},
                                       {"test_accuracy", *evaluation.accuracy},
                                       {"test_samples", 10000}}));
 }
 
-TEST(JsonHook, a_loss_that_is_no_number_is_null) {
+TEST(JsonHook, a_loss_that_is_not_finite_is_null) {
   std::ostringstream out;
   json_hook(out)->after_step(step_of(0, std::nan("")));
   EXPECT_TRUE(json_lines(out.str()).at(0).at("loss").is_null());
 }
 
-TEST(JsonHook, what_is_known_of_a_step_besides) {
+TEST(JsonHook, optional_fields_of_a_step) {
   std::ostringstream out;
   StepReport report = step_of(0, 1);
   report.targets = 32 * 64;
@@ -187,19 +187,19 @@ EvaluationReport without_accuracy() {
   return report;
 }
 
-TEST(JsonHook, metrics_of_one_s_own) {
+TEST(JsonHook, custom_metrics) {
   std::ostringstream out;
   json_hook(out)->after_test(without_accuracy());
   EXPECT_EQ(json_lines(out.str()).at(0),
             (nlohmann::json{{"epoch", 1}, {"test_loss", 0.5}, {"test_close", 0.4}, {"test_samples", 10}}));
 }
 
-TEST(ConsoleHook, metrics_of_one_s_own) {
+TEST(ConsoleHook, custom_metrics) {
   EXPECT_EQ(written({}, [](Hook& hook) { hook.after_test(without_accuracy()); }),
             "epoch: 1 test: loss 0.5, close 0.4\n");
 }
 
-TEST(ConsoleHook, times_where_they_are_asked_for) {
+TEST(ConsoleHook, times_on_request) {
   const std::string text = written({.log_every = 2, .with_times = true}, [](Hook& hook) {
     for (std::int64_t step = 0; step < 3; ++step) hook.after_step(step_of(step, 2));
     hook.after_epoch({.epoch = 0, .steps = 3, .samples = 96, .targets = 96, .loss = 2.5, .seconds = 1.5});
@@ -212,7 +212,7 @@ TEST(ConsoleHook, times_where_they_are_asked_for) {
             "epoch: 1 train: loss 2.5, 96 samples in 1.5 s, 64 samples/s, 640 tokens/s\n");
 }
 
-/// What a hook of `make(stream)` writes while `use` runs.
+/// The output of the hook made by `make(stream)` while `use` runs.
 template <class Make, class Use>
 std::string written_by(Make make, Use use) {
   std::ostringstream out;
@@ -247,7 +247,7 @@ TEST(LossMonitorHook, counts_from_one) {
   EXPECT_TRUE(monitor(1).starts_with("epoch: 1 step: 1, loss is 4.61\nepoch: 1 step: 2, "));
 }
 
-TEST(LossMonitorHook, stops_at_what_is_no_number) {
+TEST(LossMonitorHook, stops_at_a_loss_that_is_not_finite) {
   std::ostringstream out;
   const auto hook = loss_monitor_hook(out);
   for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
@@ -257,7 +257,7 @@ TEST(LossMonitorHook, stops_at_what_is_no_number) {
   EXPECT_TRUE(says(error_text<ConfigError>([&] { loss_monitor_hook(out, 0); }), "every 0 steps"));
 }
 
-TEST(ThroughputHook, leaves_the_first_step_out) {
+TEST(ThroughputHook, excludes_the_first_step) {
   const std::string text = written_by(throughput_hook, [](Hook& hook) {
     for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
       hook.before_epoch({.epoch = epoch});
@@ -275,7 +275,7 @@ TEST(ThroughputHook, leaves_the_first_step_out) {
             "epoch: 1, 64 samples in 1 s: 64 samples/s, 640 tokens/s\n");
 }
 
-TEST(TimerHook, last_and_mean_of_four_things) {
+TEST(TimerHook, last_and_mean_of_steps_and_epochs) {
   TimerHook timer;
   EXPECT_EQ(timer.table(), "");
   for (const double seconds : {1.0, 3.0}) {
@@ -291,7 +291,7 @@ TEST(TimerHook, last_and_mean_of_four_things) {
             "Test-epoch: last 2 s, mean 2 s, 1 times\n");
 }
 
-TEST(EarlyStopHook, refuses_options_that_cannot_be) {
+TEST(EarlyStopHook, refuses_invalid_options) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { EarlyStopHook({.patience = 0}); }), "after 0 tests"));
   EXPECT_TRUE(says(error_text<ConfigError>([] { EarlyStopHook({.least_progress = -1}); }), "least progress of -1"));
 }

@@ -1,4 +1,4 @@
-"""Samples along dimension 1, a whole input and hooks that see outputs: processes and replicas against threads.
+"""Samples along dimension 1, a whole input and hooks that receive outputs: processes and replicas equal threads.
 
     layouts_mpi_test.py PROGRAM MPIRUN
 """

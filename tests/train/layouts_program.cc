@@ -1,5 +1,5 @@
-// A training over [T, n, C] inputs with a [T, T] table that every micro-batch sees whole: its losses, the rows that a
-// hook saw on each process, and what inference says, for comparing threads with processes.
+// A training on [T, n, C] inputs with a [T, T] table that every micro-batch reads whole. Prints the losses, the rows
+// that a hook receives on each process, and the outputs of inference, to compare threads with processes.
 #include <iostream>
 
 #include <torch/torch.h>
@@ -28,10 +28,10 @@ struct TimeFirst : Cell {
 class SeenRows : public Hook {
  public:
   WantsOutputs wants_outputs() const override { return WantsOutputs::of_tests; }
-  void after_test_batch(const TestStepReport& report, const BatchOutputs& told) override {
-    require<Failure>(told.outputs.at(0).size(1) == told.rows.size() && told.targets.at(0).size(1) == told.rows.size(),
-                     "a hook was told of rows that are not there");
-    std::cout << say("saw ", report.step, " ", told.rows.begin, " ", told.rows.end, "\n") << std::flush;
+  void after_test_batch(const TestStepReport& report, const BatchOutputs& batch) override {
+    require<Failure>(batch.outputs.at(0).size(1) == batch.rows.size() && batch.targets.at(0).size(1) == batch.rows.size(),
+                     "a hook received rows that do not exist");
+    std::cout << say("saw ", report.step, " ", batch.rows.begin, " ", batch.rows.end, "\n") << std::flush;
   }
 };
 

@@ -39,7 +39,7 @@ TEST(LearningRate, cosine) {
   expect_near(rates("cosine", {.rate = 2, .total = 4}), {2, 1 + bend, 1, 1 - bend, 0});
 }
 
-TEST(LearningRate, refuses_what_cannot_be) {
+TEST(LearningRate, refuses_invalid_arguments) {
   EXPECT_THROW(learning_rate_schedule("step", {}), ConfigError);
   EXPECT_THROW(learning_rate_schedule("linear", {.total = 0}), ConfigError);
   EXPECT_THROW(learning_rate_schedule("linear", {.total = 3, .warmup = 4}), ConfigError);

@@ -1,4 +1,4 @@
-// Twenty steps beside torch::optim, on the same parameters and gradients.
+// Compares twenty steps with torch::optim on the same parameters and gradients.
 #include "penstock/train/optimizers.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,8 @@ std::vector<NamedParameter> named(const TensorList& parameters) {
   return all;
 }
 
-/// The gradients of one step. The vector has none in the first three steps and in every fifth; the matrix's comes in
-/// another layout than the matrix.
+/// The gradients of one step. The vector has none in the first three steps and in every fifth; the gradient of the
+/// matrix has another memory layout than the matrix.
 void set_gradients(const TensorList& parameters, int step) {
   torch::manual_seed(100 + static_cast<std::uint64_t>(step));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -114,7 +114,7 @@ TEST(AdamW, equals_torch) {
       0.02);
 }
 
-TEST(Optimizers, leave_parameters_alone_when_none_has_a_gradient) {
+TEST(Optimizers, do_nothing_without_gradients) {
   for (const OptimizerFactory& factory :
        {sgd({.momentum = 0.9, .weight_decay = 0.1}), adam(), adamw({.weight_decay = 0.1})}) {
     const TensorList parameters = fresh_parameters(), initial = fresh_parameters();
@@ -132,7 +132,7 @@ TEST(Optimizers, refuse_a_parameter_that_is_not_dense) {
   }
 }
 
-TEST(Optimizers, refuse_settings_that_cannot_be) {
+TEST(Optimizers, refuse_invalid_options) {
   EXPECT_EQ(error_text<ConfigError>([] { sgd({.learning_rate = -0.5}); }),
             "the learning rate is -0.5, but it cannot be below 0");
   EXPECT_TRUE(says(error_text<ConfigError>([] { sgd({.learning_rate = std::nan("")}); }), "the learning rate is nan"));
@@ -149,7 +149,7 @@ TEST(Optimizers, refuse_settings_that_cannot_be) {
   }
 }
 
-TEST(Optimizers, refuse_a_learning_rate_below_0_later_too) {
+TEST(Optimizers, refuse_to_set_a_negative_learning_rate) {
   for (const OptimizerFactory& factory : {sgd(), adam(), adamw()}) {
     const auto optimizer = factory(named(fresh_parameters()));
     EXPECT_TRUE(says(error_text<ConfigError>([&] { optimizer->set_learning_rate(-2); }), "learning rate is -2"));

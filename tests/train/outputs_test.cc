@@ -1,4 +1,4 @@
-// A Trainer over batches with several inputs, or without targets; and hooks that look at outputs and labels.
+// A Trainer on batches with several inputs or without targets, and hooks that receive outputs and targets.
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -45,7 +45,7 @@ struct Layout {
   int stages = 1, replicas = 1;
 };
 
-/// Collects what it is told of, and checks it against the report that follows.
+/// Collects the outputs and checks them against the report that follows.
 class Outputs : public Hook {
  public:
   explicit Outputs(WantsOutputs wanted) : wanted_(wanted) {}
@@ -54,17 +54,17 @@ class Outputs : public Hook {
     outputs.clear();
     targets.clear();
   }
-  void after_batch(const StepReport& report, const BatchOutputs& told) override {
-    EXPECT_EQ(told.rows, (RowRange{0, report.samples}));
-    EXPECT_NEAR(torch::nn::functional::cross_entropy(told.outputs[0], told.targets[0]).item<double>(), report.loss,
+  void after_batch(const StepReport& report, const BatchOutputs& batch) override {
+    EXPECT_EQ(batch.rows, (RowRange{0, report.samples}));
+    EXPECT_NEAR(torch::nn::functional::cross_entropy(batch.outputs[0], batch.targets[0]).item<double>(), report.loss,
                 1e-5);
     ++trained;
   }
-  void after_test_batch(const TestStepReport& report, const BatchOutputs& told) override {
-    EXPECT_EQ(told.rows, (RowRange{0, report.samples}));
-    EXPECT_FALSE(told.outputs[0].requires_grad());
-    outputs.push_back(told.outputs[0]);
-    targets.push_back(told.targets[0]);
+  void after_test_batch(const TestStepReport& report, const BatchOutputs& batch) override {
+    EXPECT_EQ(batch.rows, (RowRange{0, report.samples}));
+    EXPECT_FALSE(batch.outputs[0].requires_grad());
+    outputs.push_back(batch.outputs[0]);
+    targets.push_back(batch.targets[0]);
   }
   void after_test_step(const TestStepReport& report) override {
     EXPECT_EQ(report.step + 1, static_cast<std::int64_t>(outputs.size()));
@@ -77,8 +77,8 @@ class Outputs : public Hook {
   WantsOutputs wanted_;
 };
 
-// The confusion matrix of a user's own: from outputs and labels, over batches, micro-batches and replicas.
-TEST(Hooks, see_outputs_and_labels) {
+// A user's confusion matrix from outputs and labels, over batches, micro-batches and replicas.
+TEST(Hooks, receive_outputs_and_targets) {
   const Set set = set_of(23);
   std::optional<torch::Tensor> first;
   for (const Layout& layout : {Layout{1, 1}, {2, 1}, {3, 1}, {2, 3}}) {
@@ -109,7 +109,7 @@ TEST(Hooks, see_outputs_and_labels) {
   }
 }
 
-TEST(Hooks, nothing_is_kept_that_no_hook_wants) {
+TEST(Hooks, outputs_are_stored_only_for_hooks_that_want_them) {
   World world({});
   Masked network;
   Pipeline pipeline(world, network, cross_entropy, {.inputs = 2});
@@ -148,7 +148,7 @@ TEST(Fit, needs_no_targets) {
   EXPECT_TRUE(says(lines.str(), "epoch: 0, memory ", " MiB, at most ", "live micro-batches at most 2\n"));
 }
 
-TEST(TensorSource, picks_samples_along_any_dimension) {
+TEST(TensorSource, selects_samples_along_any_dimension) {
   const torch::Tensor rows = torch::arange(12).view({4, 3}), columns = torch::arange(24).view({2, 4, 3}),
                       table = torch::ones({5}), labels = torch::arange(4);
   const auto source =

@@ -23,11 +23,11 @@ std::map<std::int64_t, double> shares(const SamplingOptions& options) {
   return shares;
 }
 
-TEST(Sampling, of_temperature_0_is_the_likeliest_and_the_lower_of_two) {
+TEST(Sampling, temperature_0_takes_the_most_likely_and_then_the_lower) {
   for (const double number : {0.0, 0.5, 0.999}) EXPECT_EQ(sample_token(logits, {.temperature = 0}, number), 1);
 }
 
-TEST(Sampling, follows_the_softmax_of_divided_logits) {
+TEST(Sampling, follows_the_softmax_of_scaled_logits) {
   for (const double temperature : {0.5, 1.0, 3.0}) {
     double total = 0;
     for (const float logit : logits) total += std::exp(logit / temperature);
@@ -36,7 +36,7 @@ TEST(Sampling, follows_the_softmax_of_divided_logits) {
   }
 }
 
-TEST(Sampling, of_the_top_k_leaves_the_others_out) {
+TEST(Sampling, top_k_excludes_the_other_tokens) {
   const auto two = shares({.top_k = 2});
   EXPECT_EQ(two.size(), 2U);
   EXPECT_NEAR(two.at(1), 0.5, 1e-3);
@@ -44,18 +44,18 @@ TEST(Sampling, of_the_top_k_leaves_the_others_out) {
   EXPECT_EQ(shares({.top_k = 100}), shares({}));
 }
 
-TEST(Sampling, stays_inside_at_both_ends) {
+TEST(Sampling, is_valid_for_numbers_near_0_and_1) {
   EXPECT_EQ(sample_token(logits, {}, 0), 0);
   EXPECT_EQ(sample_token(logits, {}, 1 - 0x1p-53), 4);
   EXPECT_EQ(sample_token(logits, {.temperature = 1e-3}, 1 - 0x1p-53), 3) << "a token of no width was chosen";
 }
 
-TEST(Sampling, refuses_what_is_no_number) {
+TEST(Sampling, refuses_logits_that_are_not_finite) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
     EXPECT_TRUE(says(error_text<Failure>([&] { sample_token(std::vector<float>{0, bad}, {}, 0.5); }), "a logit of"));
 }
 
-TEST(UniformNumber, is_a_function_of_its_place) {
+TEST(UniformNumber, is_a_function_of_its_key) {
   std::set<double> seen;
   double sum = 0;
   for (std::uint64_t seed : {0, 1})

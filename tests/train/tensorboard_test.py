@@ -1,5 +1,5 @@
-"""The event file of `penstock train --tensorboard` holds what its JSON lines hold: read by a reader of a few lines, and,
-where a Python has TensorBoard, by TensorBoard's own EventAccumulator.
+"""The event file of `penstock train --tensorboard` contains the numbers of the JSON lines: read by a minimal reader
+and, if TensorBoard is installed, by its EventAccumulator.
 
     tensorboard_test.py PENSTOCK DATA [MPIRUN]
 
@@ -41,7 +41,7 @@ def masked(data):
 
 
 def records(data):
-    """All whole records; what is cut off at the end is left out."""
+    """All complete records; a truncated one at the end is ignored."""
     at = 0
     while at + 12 <= len(data):
         head = data[at:at + 8]
@@ -136,7 +136,7 @@ class TensorBoard(ProgramRuns):
         self.assertEqual(versions, [b"brain.Event:2"])
         self.check(found, expected)
 
-    def test_whole_records_are_read_wherever_it_is_cut(self):
+    def test_complete_records_of_a_truncated_file_are_read(self):
         data, _ = self.job()
         whole = list(records(data))
         for end in range(0, len(data), 97):
@@ -144,7 +144,7 @@ class TensorBoard(ProgramRuns):
             self.assertEqual(some, whole[:len(some)])
 
     @of_mpi
-    def test_of_processes_the_main_one_writes(self):
+    def test_only_the_main_process_writes(self):
         data, expected = self.job(ranks=2)
         self.check(scalars(data)[0], expected)
 
@@ -152,16 +152,18 @@ class TensorBoard(ProgramRuns):
         root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
         for python in [os.environ.get("TENSORBOARD_PYTHON") or sys.executable, sys.executable,
                        os.path.join(root, "build", "venv", "bin", "python")]:
-            if os.path.exists(python) and subprocess.run([python, "-c", "import tensorboard"], capture_output=True).returncode == 0:
+            if os.path.exists(python) and subprocess.run([python, "-c", "import tensorboard"],
+                                                         capture_output=True).returncode == 0:
                 break
         else:
             self.skipTest("no TensorBoard: pip install tensorboard, or set TENSORBOARD_PYTHON to a Python that has it")
         _, expected = self.job()
-        told = subprocess.run([python, "-c", READ_BY_TENSORBOARD, self.path("runs/one")], capture_output=True, text=True)
+        told = subprocess.run([python, "-c", READ_BY_TENSORBOARD, self.path("runs/one")], capture_output=True,
+                              text=True)
         self.assertEqual(told.returncode, 0, told.stderr)
         self.check(json.loads(told.stdout), expected)
 
-    def test_a_place_that_cannot_be_made_is_told(self):
+    def test_a_directory_that_cannot_be_made(self):
         self.write("here", "a file")
         code, _, err = self.run_program(*self.train("--steps", "1", "--tensorboard", "here/run"))
         self.assertEqual(code, 2)
@@ -175,9 +177,10 @@ class EvaluationOfShortRuns(ProgramRuns):
         told = self.output_of(*steps, "--eval-every", "1")
         self.assertRegex(told.splitlines()[-1], r"^epoch: 0 test: loss 2\.\d+, accuracy 0\.\d+$")
         self.assertNotIn("test:", self.output_of(*steps, "--eval-every", "0"))
-        # 9 steps an epoch: evaluated after the second epoch, and after the last step.
+        # 9 steps per epoch: evaluated after the second epoch and after the last step.
         told = self.output_of(*self.train("--steps", "23", "--batch-size", "200", "--eval-every", "2"))
-        self.assertEqual([line[:13] for line in told.splitlines() if "test:" in line], ["epoch: 1 test", "epoch: 2 test"])
+        self.assertEqual([line[:13] for line in told.splitlines() if "test:" in line], ["epoch: 1 test",
+                                                                                        "epoch: 2 test"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// The loop: who is told what and when, where it stops, and evaluation against a plain pass over the whole set.
+// The training loop: the order of callbacks, when it stops, and evaluation compared with a pass over the whole set.
 #include "penstock/train/trainer.h"
 
 #include <cmath>
@@ -31,7 +31,7 @@ struct JobOptions {
   Loss loss = cross_entropy;
 };
 
-/// A small perceptron as a pipeline with an optimiser.
+/// A pipeline of a small perceptron with an optimiser.
 struct Job {
   explicit Job(const JobOptions& options)
       : world(options.world), pipeline(world, network, options.loss, options.pipeline) {
@@ -42,7 +42,7 @@ struct Job {
   Pipeline pipeline;
 };
 
-/// Writes down every call, one line each.
+/// Records every callback, one line each.
 class Notes : public Hook {
  public:
   Notes(std::vector<std::string>& lines, const std::string& name) : lines_(lines), name_(name) {}
@@ -69,7 +69,7 @@ class Losses : public Hook {
   std::vector<double>& losses_;
 };
 
-/// The notes of one training on 25 samples in batches of 10, with a test set of 7.
+/// The record of one training on 25 samples in batches of 10, with a test set of 7.
 std::vector<std::string> notes(const TrainerOptions& options) {
   Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}});
   std::vector<std::string> lines;
@@ -82,7 +82,7 @@ std::vector<std::string> notes(const TrainerOptions& options) {
 
 using Lines = std::vector<std::string>;
 
-TEST(Fit, tells_every_step_evaluation_and_the_end) {
+TEST(Fit, calls_hooks_for_steps_tests_and_the_end) {
   EXPECT_EQ(notes({.epochs = 2}), (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a evaluated 0 7", "a 1:0/3 10",
                                          "a 1:1/3 10", "a 1:2/3 5", "a evaluated 1 7", "a end"}));
 }
@@ -96,7 +96,7 @@ TEST(Fit, stops_at_max_steps_over_all_epochs) {
             (Lines{"a 0:0/3 10", "a 0:1/3 10", "a 0:2/3 5", "a end"}));
 }
 
-TEST(Fit, evaluates_as_often_as_it_is_told_and_after_the_last_epoch) {
+TEST(Fit, evaluates_at_the_interval_and_after_the_last_epoch) {
   const auto evaluated = [](std::int64_t every) {
     std::string epochs;
     for (const std::string& line : notes({.epochs = 5, .evaluate_every = every}))
@@ -108,7 +108,7 @@ TEST(Fit, evaluates_as_often_as_it_is_told_and_after_the_last_epoch) {
   EXPECT_EQ(evaluated(7), "4 ");
 }
 
-TEST(Fit, hooks_are_called_in_their_order) {
+TEST(Fit, calls_hooks_in_the_order_of_their_addition) {
   Job job({});
   std::vector<std::string> lines;
   Trainer trainer(job.pipeline, {.max_steps = 1});
@@ -118,7 +118,7 @@ TEST(Fit, hooks_are_called_in_their_order) {
   EXPECT_EQ(lines, (Lines{"first 0:0/1 5", "second 0:0/1 5", "first end", "second end"}));
 }
 
-TEST(Fit, trains_as_a_loop_over_the_loader_does) {
+TEST(Fit, equals_a_loop_over_the_loader) {
   const JobOptions options{.world = {.stages = 2}, .pipeline = {.micro_batches = 3, .seed = 4}};
   const LoaderOptions shuffled{.batch_size = 10, .seed = 9};
   Job by_trainer(options), by_loop(options);
@@ -126,7 +126,7 @@ TEST(Fit, trains_as_a_loop_over_the_loader_does) {
   Trainer trainer(by_trainer.pipeline, {.epochs = 2});
   trainer.add_hook(std::make_unique<Losses>(losses));
   Loader train(random_images(25), shuffled), test(random_images(7), in_order(4));
-  trainer.fit(train, &test);  // evaluation in between changes nothing
+  trainer.fit(train, &test);  // evaluation in between must change nothing
 
   Loader loader(random_images(25), shuffled);
   for (int epoch = 0; epoch < 2; ++epoch)
@@ -137,7 +137,7 @@ TEST(Fit, trains_as_a_loop_over_the_loader_does) {
   for (const auto& [name, value] : by_loop.pipeline.state()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
 }
 
-/// Mean loss and accuracy of the network with the pipeline's values, over the whole set at once.
+/// Mean loss and accuracy of the network with the pipeline's parameters, over the whole set at once.
 EvaluationReport plain_evaluation(Pipeline& pipeline, ImageSet set) {
   const std::int64_t samples = set.size();
   Loader whole(std::move(set), in_order(samples));
@@ -154,7 +154,7 @@ EvaluationReport plain_evaluation(Pipeline& pipeline, ImageSet set) {
   return report;
 }
 
-// 37 samples in batches of 10: the last batch has 7, which 2 replicas and 3 micro-batches partition unevenly again.
+// 37 samples in batches of 10: the last batch has 7, which 2 replicas and 3 micro-batches split unevenly.
 TEST(Evaluate, is_exact_over_uneven_batches_stages_replicas_and_reductions) {
   for (const int stages : {1, 2})
     for (const int replicas : {1, 2})
@@ -173,7 +173,7 @@ TEST(Evaluate, is_exact_over_uneven_batches_stages_replicas_and_reductions) {
       }
 }
 
-/// Writes down every point of a training, in a word.
+/// Records every callback by a short name.
 class Points : public Hook {
  public:
   explicit Points(std::string& text, int priority = 10) : Hook(priority), text_(text) {}
@@ -195,7 +195,7 @@ class Points : public Hook {
   std::string& text_;
 };
 
-TEST(Fit, tells_every_point_of_a_training) {
+TEST(Fit, calls_every_callback) {
   const auto points = [](bool look_ahead) {
     Job job({.world = {.stages = 2}});
     std::string text;
@@ -210,7 +210,7 @@ TEST(Fit, tells_every_point_of_a_training) {
   EXPECT_EQ(points(false), "attached:1 train( epoch0of2( step0@0( )step0 step1@1( )step1" + end);
 }
 
-TEST(Fit, hooks_are_called_by_priority_and_then_in_their_order) {
+TEST(Fit, calls_hooks_in_the_order_of_priorities) {
   Job job({});
   std::vector<std::string> lines;
   class Named : public Hook {
@@ -234,12 +234,12 @@ TEST(Fit, hooks_are_called_by_priority_and_then_in_their_order) {
   EXPECT_EQ(lines, (Lines{"c0", "e0", "d1", "a10", "b10"}));
 }
 
-/// Stops after a step, and sets the learning rate to 0 before that.
+/// Sets the learning rate to 0 and stops after a later step.
 class Steering : public Hook {
  public:
   void attached(Trainer& trainer) override { trainer_ = &trainer; }
-  void before_step(const TrainingPosition& moment) override {
-    if (moment.completed == 2) trainer_->pipeline().set_learning_rate(0);
+  void before_step(const TrainingPosition& position) override {
+    if (position.completed == 2) trainer_->pipeline().set_learning_rate(0);
   }
   void after_step(const StepReport& report) override {
     if (report.step == 3) trainer_->stop("enough");
@@ -249,7 +249,7 @@ class Steering : public Hook {
   Trainer* trainer_ = nullptr;
 };
 
-TEST(Fit, a_hook_can_stop_it_and_reach_the_pipeline) {
+TEST(Fit, a_hook_can_stop_it_and_change_the_learning_rate) {
   Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}}), two_steps({.pipeline = {.micro_batches = 2}});
   std::vector<std::string> lines;
   Trainer trainer(job.pipeline, {.epochs = 3});
@@ -260,12 +260,12 @@ TEST(Fit, a_hook_can_stop_it_and_reach_the_pipeline) {
   Loader test(random_images(7), in_order(4));
   trainer.fit(train, &test);
   EXPECT_EQ(trainer.stopped(), "enough");
-  // One step was under way.
+  // One step was submitted already.
   EXPECT_EQ(lines, (Lines{"a 0:0/10 10", "a 0:1/10 10", "a 0:2/10 10", "a 0:3/10 10", "a 0:4/10 10", "a evaluated 0 7",
                           "a end"}));
   EXPECT_EQ(losses.train().size(), 1U);
   EXPECT_EQ(losses.test().size(), 1U);
-  // From the third step on nothing moved.
+  // From the third step on, parameters did not change.
   Trainer(two_steps.pipeline, {.max_steps = 2}).fit(again);
   const auto state = two_steps.pipeline.state();
   for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, state.at(name))) << name;
@@ -285,7 +285,7 @@ TEST(Fit, stops_early_without_progress) {
   EXPECT_EQ(early.best_epoch(), 0);
 }
 
-TEST(Fit, the_epoch_s_loss_is_the_mean_over_its_samples) {
+TEST(Fit, epoch_loss_is_the_mean_over_its_samples) {
   Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 2, .reduction = Reduction::sum}});
   job.pipeline.set_learning_rate(0);
   Trainer trainer(job.pipeline, {});
@@ -315,7 +315,7 @@ TEST(Fit, reports_the_rate_of_the_next_epoch) {
   EXPECT_EQ(rates, (std::vector<double>{1e-3, 0}));
 }
 
-TEST(Fit, measures_idle_time_and_memory_where_it_is_asked_to) {
+TEST(Fit, measures_idle_time_and_memory_on_request) {
   class Measures : public Hook {
    public:
     explicit Measures(std::vector<StepReport>& all) : all_(all) {}
@@ -343,7 +343,7 @@ TEST(Fit, measures_idle_time_and_memory_where_it_is_asked_to) {
   }
 }
 
-TEST(Evaluate, counts_metrics_of_one_s_own) {
+TEST(Evaluate, counts_custom_metrics) {
   Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 3}});
   const Metric zeros{
       "zeros", [](const torch::Tensor&, const torch::Tensor& target) { return target.eq(0).sum().item<double>(); }};
@@ -363,7 +363,7 @@ TEST(Evaluate, counts_metrics_of_one_s_own) {
   EXPECT_EQ(both.accuracy, plain_evaluation(job.pipeline, random_images(37)).accuracy);
 }
 
-TEST(Predict, gives_the_outputs_of_the_whole_set_in_its_order) {
+TEST(Predict, returns_the_outputs_of_the_whole_set_in_order) {
   for (const int replicas : {1, 2}) {
     Job job({.world = {.stages = 2, .replicas = replicas}, .pipeline = {.micro_batches = 3}});
     Trainer trainer(job.pipeline);
@@ -377,7 +377,7 @@ TEST(Predict, gives_the_outputs_of_the_whole_set_in_its_order) {
   }
 }
 
-TEST(Evaluate, twice_gives_the_same_and_changes_nothing) {
+TEST(Evaluate, is_repeatable_and_changes_nothing) {
   Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}});
   Trainer trainer(job.pipeline, {});
   Loader test(random_images(37), {.batch_size = 10, .seed = 3});
@@ -388,7 +388,7 @@ TEST(Evaluate, twice_gives_the_same_and_changes_nothing) {
   for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
 }
 
-/// Cross entropy that becomes `value` where a target is 3.
+/// Cross entropy, or `value` if a target is 3.
 Loss spoiled(double value) {
   Loss loss = cross_entropy;
   loss.name = "spoiled";
@@ -412,7 +412,7 @@ TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
   EXPECT_NO_THROW(trainer.fit(all_at_once)) << "there are no more";
 }
 
-TEST(Fit, a_loss_that_is_no_number_ends_training_after_the_hooks_saw_it) {
+TEST(Fit, an_invalid_loss_ends_training_after_the_hooks) {
   for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}, .loss = spoiled(value)});
     ImageSet set = random_images(50);
@@ -433,7 +433,7 @@ TEST(Fit, a_loss_that_is_no_number_ends_training_after_the_hooks_saw_it) {
   }
 }
 
-TEST(Fit, goes_on_after_an_invalid_loss_where_it_is_told_to) {
+TEST(Fit, continues_after_an_invalid_loss_on_request) {
   Job job({.loss = spoiled(std::nan(""))});
   Loader train(random_images(50), in_order(10));
   std::vector<double> losses;
@@ -443,7 +443,7 @@ TEST(Fit, goes_on_after_an_invalid_loss_where_it_is_told_to) {
   EXPECT_EQ(losses.size(), 5U);
 }
 
-TEST(Trainer, refuses_options_that_cannot_be) {
+TEST(Trainer, refuses_invalid_options) {
   Job job({});
   const auto refusal = [&](const TrainerOptions& options) {
     return error_text<ConfigError>([&] { Trainer(job.pipeline, options); });

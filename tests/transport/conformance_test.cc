@@ -1,4 +1,4 @@
-// The promises of transport.h, kept by every transport.
+// The guarantees of transport.h, for every transport.
 #include <algorithm>
 #include <random>
 
@@ -12,7 +12,7 @@
 namespace penstock::test {
 namespace {
 
-/// Fresh for every test: in a world of processes all tests share one transport.
+/// The number of the running test, for tags: in a world of processes all tests share one transport.
 std::uint64_t test_number() {
   static std::uint64_t tests = 0;
   static const void* current = nullptr;
@@ -36,7 +36,7 @@ void expect_equal(const torch::Tensor& got, const torch::Tensor& sent) {
   }
 }
 
-/// Whatever carries it, a tensor arrives as prepare_for_send leaves it: computing on it gives the same bits.
+/// With every transport a tensor arrives as prepare_for_send returns it, so that computing on it gives the same bits.
 void expect_same_layout(const torch::Tensor& got, const torch::Tensor& prepared) {
   EXPECT_EQ(got.strides(), prepared.strides());
   EXPECT_TRUE(got.numel() == 0 || got.is_non_overlapping_and_dense());
@@ -74,7 +74,7 @@ torch::Tensor numbers(torch::IntArrayRef shape, int offset) {
   return (torch::arange(count) + offset).reshape(shape);
 }
 
-TEST_P(Conformance, EveryTypeInEveryShape) {
+TEST_P(Conformance, carries_every_type_in_every_shape) {
   using enum torch::ScalarType;
   const std::vector<std::vector<std::int64_t>> shapes = {{},  {1},    {0},          {3, 0, 2},
                                                          {5}, {4, 7}, {2, 3, 5, 4}, {1, 1, 9000}};
@@ -91,17 +91,17 @@ TEST_P(Conformance, EveryTypeInEveryShape) {
   });
 }
 
-TEST_P(Conformance, NothingAtAll) {
+TEST_P(Conformance, carries_a_message_without_payloads) {
   exchange([](int, int) { return Message{}; });
 }
 
-TEST_P(Conformance, NoneBetweenValues) {
+TEST_P(Conformance, carries_undefined_tensors_between_values) {
   exchange([](int from, int) {
     return Message{{{torch::Tensor(), true}, {torch::full({3}, from), false}, {torch::Tensor(), false}}};
   });
 }
 
-TEST_P(Conformance, Layouts) {
+TEST_P(Conformance, keeps_layouts) {
   exchange([](int from, int to) {
     const torch::Tensor image = numbers({2, 3, 8, 8}, from + to).to(torch::kFloat);
     const torch::Tensor wide = numbers({64, 100}, from).to(torch::kFloat);
@@ -123,20 +123,20 @@ TEST_P(Conformance, Layouts) {
   });
 }
 
-TEST_P(Conformance, WhatIsSentIsDetached) {
+TEST_P(Conformance, detaches_sent_tensors) {
   exchange([](int, int) {
     const auto leaf = torch::ones({4, 4}, torch::requires_grad());
     return Message{{{leaf * 2, true}, {leaf, true}}};
   });
 }
 
-TEST_P(Conformance, ALargeMessageAmongSmallOnes) {
+TEST_P(Conformance, carries_a_large_message_among_small_ones) {
   exchange([](int from, int to) {
     return Message{{{numbers({from == 0 ? 1 << 20 : 3}, to).to(torch::kFloat), false}}};
   });
 }
 
-TEST_P(Conformance, TheOrderOfReceivingIsFree) {
+TEST_P(Conformance, receives_in_any_order) {
   constexpr int messages = 60;
   const std::uint64_t step = test_number();
   GetParam().each_rank([&](Transport& transport) {
@@ -159,11 +159,11 @@ TEST_P(Conformance, TheOrderOfReceivingIsFree) {
   });
 }
 
-TEST_P(Conformance, OneTagFromManyRanksAndBothWaysAtOnce) {
+TEST_P(Conformance, carries_one_tag_from_many_ranks_and_both_ways_at_once) {
   exchange([](int from, int to) { return Message{{{torch::full({2}, 100 * from + to), false}}}; });
 }
 
-TEST_P(Conformance, WhatCannotBeSentIsRefused) {
+TEST_P(Conformance, rejects_tensors_that_cannot_be_sent) {
   GetParam().each_rank([&](Transport& transport) {
     const Message sparse{{{torch::eye(3).to_sparse(), false}}};
     EXPECT_THROW(transport.send(transport.rank(), {}, sparse), TransportError);

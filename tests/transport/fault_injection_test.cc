@@ -27,7 +27,7 @@ struct Pair {
   std::unique_ptr<Transport> sender, receiver;
 };
 
-TEST(FaultInjection, PassesEverythingWithoutFaults) {
+TEST(FaultInjection, passes_everything_without_faults) {
   Pair pair({});
   EXPECT_EQ(pair.sender->rank(), WorldRank(0));
   EXPECT_EQ(pair.sender->size(), 2);
@@ -36,7 +36,7 @@ TEST(FaultInjection, PassesEverythingWithoutFaults) {
   EXPECT_EQ(pair.receive(1), 1);
 }
 
-TEST(FaultInjection, DropsTheNthMessage) {
+TEST(FaultInjection, drops_the_nth_message) {
   Pair pair({.drop = {2}}, 40ms);
   for (int i = 1; i <= 3; ++i) pair.send(i);
   EXPECT_EQ(pair.receive(1), 1);
@@ -44,7 +44,7 @@ TEST(FaultInjection, DropsTheNthMessage) {
   EXPECT_THROW(pair.receive(2), TransportError);
 }
 
-TEST(FaultInjection, HoldsAMessageBackUntilLaterOnesHaveLeft) {
+TEST(FaultInjection, delays_a_message_until_later_ones_were_sent) {
   Pair pair({.delay = {{1, {.later_sends = 2, .at_most = 1h}}}});
   for (int i = 1; i <= 3; ++i) pair.send(i);
   const auto sent_ns = [&](int number) {
@@ -55,20 +55,20 @@ TEST(FaultInjection, HoldsAMessageBackUntilLaterOnesHaveLeft) {
   EXPECT_GT(first, sent_ns(3));
 }
 
-TEST(FaultInjection, LetsAHeldMessageGoWhenItsTimeIsUp) {
+TEST(FaultInjection, sends_a_delayed_message_when_its_time_is_up) {
   Pair pair({.delay = {{1, {.later_sends = 100, .at_most = 5ms}}}});
   pair.send(1);
   EXPECT_EQ(pair.receive(1), 1);
 }
 
-TEST(FaultInjection, LetsEverythingGoAtItsEnd) {
+TEST(FaultInjection, sends_all_delayed_messages_at_its_end) {
   Pair pair({.delay = {{1, {.later_sends = 100, .at_most = 1h}}}});
   pair.send(1);
   pair.sender.reset();
   EXPECT_EQ(pair.receive(1), 1);
 }
 
-TEST(FaultInjection, FailsAtTheNthSend) {
+TEST(FaultInjection, fails_at_the_nth_send) {
   Pair pair({.fail_at = 2});
   pair.send(1);
   EXPECT_THROW(pair.send(2), TransportError);
@@ -76,7 +76,7 @@ TEST(FaultInjection, FailsAtTheNthSend) {
   EXPECT_EQ(pair.receive(3), 3);
 }
 
-TEST(FaultInjection, AbortPassesThrough) {
+TEST(FaultInjection, abort_passes_through) {
   Pair pair({.delay_odd = FaultPlan::Delay{.later_sends = 9, .at_most = 1h}});
   pair.send(1);
   pair.sender->abort("enough");

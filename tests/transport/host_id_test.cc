@@ -11,7 +11,7 @@ Environment on_host(const char* name) {
   return [name](const char* variable) { return std::string_view(variable) == host_variable ? name : nullptr; };
 }
 
-TEST(HostId, is_the_same_for_all_processes_of_a_host_and_can_be_made) {
+TEST(HostId, is_the_same_for_all_processes_of_a_host_and_can_be_overridden) {
   EXPECT_NE(host_id(), 0u);
   EXPECT_EQ(host_id(on_host(nullptr)), host_id(on_host("")));
   EXPECT_EQ(host_id(on_host("a")), host_id(on_host("a")));

@@ -14,7 +14,7 @@ using test::try_world;
 
 Message message_of(const torch::Tensor& tensor) { return {{{tensor, false}}}; }
 
-TEST(Threads, HandTheStorageItselfOver) {
+TEST(Threads, share_the_storage_of_messages) {
   const auto ranks = open_threads(2, {});
   const torch::Tensor plain = torch::rand({64, 32});
   const torch::Tensor permuted = torch::rand({2, 3, 8, 8}).contiguous(torch::MemoryFormat::ChannelsLast);
@@ -26,14 +26,14 @@ TEST(Threads, HandTheStorageItselfOver) {
   EXPECT_EQ(got.payloads[2].tensor.data_ptr(), computed.data_ptr());
 }
 
-TEST(Threads, DoNotKeepALargeStorageAliveForASmallView) {
+TEST(Threads, do_not_keep_a_large_storage_alive_for_a_small_view) {
   const auto ranks = open_threads(1, {});
   ranks[0]->send(WorldRank(0), {}, message_of(torch::rand({1000, 100})[7]));
   const Message got = ranks[0]->receive(WorldRank(0), {}, "0RECV_F0");
   EXPECT_EQ(got.payloads[0].tensor.storage().nbytes(), 400U);
 }
 
-TEST(Threads, AbortReachesAllWithTheFirstReason) {
+TEST(Threads, abort_reaches_all_with_the_first_reason) {
   const auto ranks = open_threads(4, {});
   const auto result = try_world(4, [&](int rank) {
     auto& own = *ranks[static_cast<std::size_t>(rank)];
@@ -48,7 +48,7 @@ TEST(Threads, AbortReachesAllWithTheFirstReason) {
   EXPECT_THROW(ranks[1]->send(WorldRank(0), {}, {}), WorldAborted);
 }
 
-TEST(Threads, AWaitForARankThatStandsStillEnds) {
+TEST(Threads, a_wait_for_a_rank_without_progress_ends) {
   const auto ranks = open_threads(2, {.stall_limit = 60ms});
   ranks[0]->report_progress({"0F5"});
   try {
@@ -61,7 +61,7 @@ TEST(Threads, AWaitForARankThatStandsStillEnds) {
   }
 }
 
-TEST(Threads, ARankThatHasLeftIsNamedSo) {
+TEST(Threads, an_error_names_a_rank_that_has_left) {
   auto ranks = open_threads(2, {.deadline = 40ms});
   ranks[0].reset();
   try {
@@ -72,7 +72,7 @@ TEST(Threads, ARankThatHasLeftIsNamedSo) {
   }
 }
 
-TEST(Threads, TwoWorldsDoNotMeet) {
+TEST(Threads, two_worlds_have_separate_messages) {
   const auto one = open_threads(1, {});
   const auto other = open_threads(1, {});
   one[0]->send(WorldRank(0), {}, message_of(torch::full({1}, 1)));
@@ -81,7 +81,7 @@ TEST(Threads, TwoWorldsDoNotMeet) {
   EXPECT_EQ(other[0]->receive(WorldRank(0), {}, "").payloads[0].tensor.item<int>(), 2);
 }
 
-TEST(Threads, ImpossibleWorldsAreRefused) {
+TEST(Threads, impossible_worlds_are_an_error) {
   EXPECT_THROW(open_threads(0, {}), ConfigError);
   EXPECT_THROW(open_threads(2, {.deadline = 0ms}), ConfigError);
 }

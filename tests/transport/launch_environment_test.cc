@@ -31,42 +31,42 @@ std::string error_text(const std::map<std::string, std::string>& variables) {
   return "";
 }
 
-TEST(LaunchEnvironment, ByHand) { expect(launched({{"PATH", "/bin"}}), LaunchedAs::Kind::alone, 0, 1); }
+TEST(LaunchEnvironment, without_a_launcher) { expect(launched({{"PATH", "/bin"}}), LaunchedAs::Kind::alone, 0, 1); }
 
-TEST(LaunchEnvironment, OpenMpi) {
+TEST(LaunchEnvironment, open_mpi) {
   const auto got = launched({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "2"}});
   expect(got, LaunchedAs::Kind::mpi, 2, 4);
   EXPECT_EQ(got.by, "mpirun (OMPI_COMM_WORLD_SIZE = 4)");
 }
 
-TEST(LaunchEnvironment, AWorldOfOneUnderMpirunIsStillMpi) {
+TEST(LaunchEnvironment, a_world_of_one_under_mpirun_is_still_mpi) {
   expect(launched({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), LaunchedAs::Kind::mpi, 0, 1);
 }
 
-TEST(LaunchEnvironment, OtherProcessManagers) {
+TEST(LaunchEnvironment, other_process_managers) {
   expect(launched({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), LaunchedAs::Kind::mpi, 1, 2);
   expect(launched({{"PMIX_RANK", "3"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}), LaunchedAs::Kind::mpi,
          3, 8);
 }
 
-TEST(LaunchEnvironment, ABatchScriptIsNotAStep) {
+TEST(LaunchEnvironment, a_batch_script_is_not_a_step) {
   expect(launched({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}}), LaunchedAs::Kind::alone, 0,
          1);
 }
 
-TEST(LaunchEnvironment, TasksThatCannotFindEachOtherAreRefused) {
+TEST(LaunchEnvironment, tasks_that_cannot_connect_are_an_error) {
   const auto text = error_text({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
   EXPECT_NE(text.find("srun started 4 tasks without PMI"), std::string::npos) << text;
   expect(launched({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), LaunchedAs::Kind::alone, 0, 1);
 }
 
-TEST(LaunchEnvironment, Torchrun) {
+TEST(LaunchEnvironment, torchrun) {
   expect(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), LaunchedAs::Kind::torchrun, 1, 2);
   expect(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), LaunchedAs::Kind::alone, 0, 1);
   expect(launched({{"WORLD_SIZE", "2"}}), LaunchedAs::Kind::alone, 0, 1);
 }
 
-TEST(LaunchEnvironment, MpiGoesFirstAndMustAgreeWithTorchrun) {
+TEST(LaunchEnvironment, mpi_takes_precedence_and_must_agree_with_torchrun) {
   std::map<std::string, std::string> both{
       {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
   expect(launched(both), LaunchedAs::Kind::mpi, 1, 2);
@@ -76,7 +76,7 @@ TEST(LaunchEnvironment, MpiGoesFirstAndMustAgreeWithTorchrun) {
   expect(launched(both), LaunchedAs::Kind::mpi, 1, 2);
 }
 
-TEST(LaunchEnvironment, NonsenseIsRefusedByName) {
+TEST(LaunchEnvironment, invalid_variables_are_named) {
   EXPECT_NE(error_text({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK = 'one'"), std::string::npos);
   EXPECT_NE(error_text({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}).find("RANK = '-1'"), std::string::npos);
   EXPECT_NE(error_text({{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}})

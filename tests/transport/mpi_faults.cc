@@ -1,5 +1,5 @@
-// One rank of a job in which something goes wrong: mpi_faults CASE DIRECTORY. What each rank came to is left in
-// DIRECTORY/rank.N, and ranks that may be ended by mpirun wait for each other's files first. See mpi_faults_test.py.
+// One rank of a job with a fault: mpi_faults CASE DIRECTORY. Each rank writes its result to DIRECTORY/rank.N, and ranks
+// that mpirun may end wait for each other's files first. See mpi_faults_test.py.
 #include <signal.h>
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ struct Job {
     for (int of_rank = first; of_rank <= last; ++of_rank) wait_for(file(of_rank));
   }
 
-  /// Stops this process. The others find its pid in a file: a message might not have left when the stop comes.
+  /// Stops this process. The others read its pid from a file, because a message might not be sent before the stop.
   void stop() const {
     std::ofstream(directory / "draft.pid") << getpid();
     std::filesystem::rename(directory / "draft.pid", directory / "pid");
@@ -80,7 +80,7 @@ struct Job {
 constexpr Tag data{.traffic = Traffic::forward, .micro_batch = 5};
 constexpr Tag never_sent{.traffic = Traffic::control};
 
-/// The last rank gives up while all others wait.
+/// The last rank aborts while all others wait.
 void abort_case(Job& job) {
   if (job.rank == job.size - 1) {
     job.transport->abort("the disk is full");
@@ -91,11 +91,11 @@ void abort_case(Job& job) {
   job.wait_for_notes(0, job.size - 1);
 }
 
-/// Rank 0 stops; the others form a chain behind it, print_error, and wake it: then all goes on.
+/// Rank 0 stops; the others form a chain behind it, fail, and wake it; then all continue.
 void stop_case(Job& job) {
   if (job.rank == 0) {
     job.transport->report_progress({"0F5"});
-    std::this_thread::sleep_for(600ms);  // so that most times the others have asked once, and know the instruction
+    std::this_thread::sleep_for(600ms);  // so that the others mostly have asked once, and know the instruction
     job.stop();
     job.send(1, data, 7);
     return;
@@ -130,7 +130,7 @@ void stall_case(Job& job) {
   job.wait_for_notes(1, job.size - 1);
 }
 
-/// Rank 0 sends a message of a late step, and stops before it was ever asked anything.
+/// Rank 0 sends a message of a late step, and stops before any rank has asked for its status.
 void heard_case(Job& job) {
   if (job.rank == 0) {
     job.send(1, {.traffic = Traffic::forward, .step = 5012});
@@ -151,7 +151,7 @@ void left_case(Job& job) {
   if (job.rank == 1) job.note(job.failure_of_receive(0, data, "1RECV_F5"));
 }
 
-/// The last rank cancels the step for which all others wait; then it sends something of the next one.
+/// The last rank cancels the step for which all others wait, then sends a message of the next one.
 void cancel_case(Job& job) {
   const Tag next{.traffic = Traffic::forward, .step = 1};
   if (job.rank == job.size - 1) {
@@ -171,13 +171,13 @@ void kill_case(Job& job) {
   job.note(job.failure_of_receive(0, data, "1RECV_F5"));
 }
 
-/// Rank 0 is done long before the others, who are alive but show no progress.
+/// Rank 0 finishes long before the others, which live but make no progress.
 void early_end_case(Job& job) {
   if (job.rank != 0) std::this_thread::sleep_for(4500ms);
   job.note("ended");
 }
 
-/// Rank 0 stops while the others end: their destructors must come back.
+/// Rank 0 stops while the others end: their destructors must return.
 void stopped_end_case(Job& job) {
   if (job.rank == 0) {
     job.stop();
@@ -192,7 +192,7 @@ void stopped_end_case(Job& job) {
   }
 }
 
-/// One rank sends two messages with one tag: its own error, noticed elsewhere, ends the world.
+/// One rank sends two messages with one tag: the receiver detects the error and aborts the world.
 void twice_case(Job& job) {
   if (job.rank == 0) {
     job.send(1, data);

@@ -13,7 +13,7 @@ FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "
 
 
 class Job:
-    """Runs `name` on `ranks` processes. A job that hangs fails the test, with what it said so far."""
+    """Runs `name` on `ranks` processes. A job that hangs fails the test, with its output so far."""
 
     def __init__(self, name, ranks):
         with tempfile.TemporaryDirectory() as directory:
@@ -32,37 +32,37 @@ class MpiFaults(unittest.TestCase):
                              job.output)
         self.assertEqual(job.notes[3], "the disk is full")
 
-    def test_a_stopped_rank_is_named_by_all_who_wait_and_may_come_back(self):
+    def test_all_waiting_ranks_name_a_stopped_rank_which_may_continue(self):
         job = Job("stop", 3)
         self.assertEqual(job.code, 0, job.output)
         self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has given no answer since "
                          r"\d\.\d s, last at 0F5 \(no sign of life for 1 s\)$|^rank 1 waits for 1RECV_F5 from rank 0, "
                          r"which has never answered \(no sign of life for 1 s\)$")
-        # Rank 1 may have given up a moment before rank 2: then it waits for nobody.
+        # Rank 1 may have failed a moment before rank 2: then it no longer waits.
         self.assertRegex(job.notes[2], r"^rank 2 waits for 2RECV_F5 from rank 1, which is at start since \d\.\d s"
                          r"(, waiting for rank 0, which .*)? \(no sign of life for 1 s\)$")
 
-    def test_a_rank_that_lives_may_take_as_long_as_it_likes_even_at_the_end_of_a_chain(self):
+    def test_a_live_rank_may_take_any_time_even_at_the_end_of_a_chain(self):
         job = Job("slow", 4)
         self.assertEqual(job.code, 0, job.output)
         self.assertEqual(job.notes, {1: "got 7", 2: "got 7", 3: "got 7"})
 
-    def test_a_stall_limit_finds_a_rank_that_lives_and_stands_still(self):
+    def test_a_stall_limit_detects_a_live_rank_without_progress(self):
         job = Job("stall", 3)
         self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which is at 0F5 in step 12 since \d\.\d s "
                          r"\(no progress for 1 s, the stall limit\)$")
 
-    def test_a_rank_that_was_heard_of_is_not_said_to_have_never_answered(self):
+    def test_a_rank_that_sent_a_message_is_not_reported_as_never_answering(self):
         job = Job("heard", 2)
         self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has given no answer since \d\.\d s, "
                          r"last heard of in step 5012 \(no sign of life for 1 s\)$")
 
-    def test_a_rank_that_left_is_awaited_no_more(self):
+    def test_a_wait_for_a_rank_that_left_fails(self):
         job = Job("left", 2)
         self.assertEqual(job.notes[1], "rank 1 waits for 1RECV_F5 from rank 0, which has left the world, and sends nothing "
                          "any more")
 
-    def test_a_step_is_cancelled_on_every_rank_and_the_world_goes_on(self):
+    def test_a_step_is_cancelled_on_every_rank_and_the_world_remains_usable(self):
         job = Job("cancel", 4)
         self.assertEqual(job.code, 0, job.output)
         self.assertEqual(job.notes, {rank: "the input is too wide, then 7" for rank in range(3)}, job.output)
@@ -70,7 +70,7 @@ class MpiFaults(unittest.TestCase):
     def test_a_killed_rank_ends_the_job(self):
         self.assertNotEqual(Job("kill", 3).code, 0)
 
-    def test_a_rank_that_is_done_waits_for_the_others_as_long_as_they_live(self):
+    def test_a_finished_rank_waits_for_the_others_as_long_as_they_live(self):
         job = Job("early_end", 3)
         self.assertEqual(job.code, 0, job.output)
         self.assertEqual(job.notes, {rank: "ended" for rank in range(3)})

@@ -1,4 +1,4 @@
-// Linked with mpi_stub.cc, whatever the build chose.
+// Linked with mpi_stub.cc in every build.
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-TEST(MpiStub, SaysThatThisBuildHasNoMpiAndWhatToDo) {
+TEST(MpiStub, reports_that_this_build_has_no_mpi_and_what_to_do) {
   EXPECT_FALSE(mpi_available());
   try {
     open_mpi({});

@@ -14,12 +14,12 @@
 
 namespace penstock::test {
 
-/// What every rank of a world came to.
+/// The outcome of every rank of a world.
 struct WorldResult {
   std::vector<std::exception_ptr> errors;  // by rank; null for success
   int first_failed = -1;                   // the rank that failed first in time
 
-  /// What a rank's exception says; empty for success.
+  /// The text of a rank's exception; empty for success.
   std::string what(int rank) const {
     if (!errors[static_cast<std::size_t>(rank)]) return "";
     try {
@@ -32,10 +32,10 @@ struct WorldResult {
   }
 };
 
-/// Runs `rank_main(0..n-1)` on threads of their own and waits for all of them. When they take longer than
-/// `patience`, says how far every rank came and ends the process: a hanging test must fail, not hang.
+/// Runs `rank_main(0..n-1)` on a thread each and waits for all of them. When they take longer than `timeout`, prints
+/// the state of every rank and ends the process: a hanging test must fail, not hang.
 inline WorldResult try_world(int n, const std::function<void(int)>& rank_main,
-                             std::chrono::seconds patience = std::chrono::seconds(60)) {
+                             std::chrono::seconds timeout = std::chrono::seconds(60)) {
   WorldResult result;
   result.errors.resize(static_cast<std::size_t>(n));
   std::vector<std::string> states(static_cast<std::size_t>(n), "still running");
@@ -63,9 +63,9 @@ inline WorldResult try_world(int n, const std::function<void(int)>& rank_main,
 
   {
     std::unique_lock lock(mutex);
-    if (!changed.wait_for(lock, patience, [&] { return running == 0; })) {
+    if (!changed.wait_for(lock, timeout, [&] { return running == 0; })) {
       std::fprintf(stderr, "a world of %d ranks did not end within %lld s:\n", n,
-                   static_cast<long long>(patience.count()));
+                   static_cast<long long>(timeout.count()));
       for (int rank = 0; rank < n; ++rank)
         std::fprintf(stderr, "  rank %d: %s\n", rank, states[static_cast<std::size_t>(rank)].c_str());
       std::abort();
@@ -77,8 +77,8 @@ inline WorldResult try_world(int n, const std::function<void(int)>& rank_main,
 
 /// The same; rethrows the exception of the rank that failed first.
 inline void run_world(int n, const std::function<void(int)>& rank_main,
-                      std::chrono::seconds patience = std::chrono::seconds(60)) {
-  const WorldResult result = try_world(n, rank_main, patience);
+                      std::chrono::seconds timeout = std::chrono::seconds(60)) {
+  const WorldResult result = try_world(n, rank_main, timeout);
   if (result.first_failed >= 0) std::rethrow_exception(result.errors[static_cast<std::size_t>(result.first_failed)]);
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-TEST(WireBuffer, IsWholeAlignedUnitsWithZeroPadding) {
+TEST(WireBuffer, has_aligned_units_with_zero_padding) {
   for (const std::size_t bytes : {0, 1, 63, 64, 65, 1000, 300000}) {
     const WireBuffer buffer(bytes);
     EXPECT_EQ(buffer.size(), bytes == 0 ? 64U : (bytes + 63) / 64 * 64);
@@ -19,7 +19,7 @@ TEST(WireBuffer, IsWholeAlignedUnitsWithZeroPadding) {
   }
 }
 
-TEST(WireBufferPool, GivesTheSameMemoryAgainForAboutTheSameSize) {
+TEST(WireBufferPool, reuses_memory_for_about_the_same_size) {
   const auto pool = std::make_shared<WireBufferPool>();
   const std::byte* first = WireBuffer(1 << 20, pool).data();
   EXPECT_GE(pool->free_bytes(), 1U << 20);
@@ -28,7 +28,7 @@ TEST(WireBufferPool, GivesTheSameMemoryAgainForAboutTheSameSize) {
   EXPECT_EQ(pool->free_bytes(), 0U);
 }
 
-TEST(WireBufferPool, HoldsNoMoreThanWasEverUsedAtOnce) {
+TEST(WireBufferPool, caches_no_more_than_was_used_at_one_time) {
   const auto pool = std::make_shared<WireBufferPool>();
   for (std::size_t i = 1; i <= 40; ++i) {
     WireBuffer buffer(i * 10000, pool);
@@ -36,7 +36,7 @@ TEST(WireBufferPool, HoldsNoMoreThanWasEverUsedAtOnce) {
   }
 }
 
-TEST(WireBufferPool, LivesAsLongAsItsFrames) {
+TEST(WireBufferPool, lives_as_long_as_its_buffers) {
   auto pool = std::make_shared<WireBufferPool>();
   const std::weak_ptr<WireBufferPool> watched = pool;
   {
@@ -48,7 +48,7 @@ TEST(WireBufferPool, LivesAsLongAsItsFrames) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST(WireBufferPool, ServesManyThreads) {
+TEST(WireBufferPool, serves_many_threads) {
   const auto pool = std::make_shared<WireBufferPool>();
   std::vector<std::thread> threads;
   for (unsigned char mark = 0; mark < 4; ++mark)

@@ -14,34 +14,34 @@ namespace {
 
 const Tag some_tag{1, Traffic::backward, 1ULL << 40, 2, -3, 4};
 
-TEST(Wire, KeepsTheTagAndWhenItWasSent) {
+TEST(Wire, keeps_the_tag_and_the_time_of_sending) {
   Message message;
   message.sent_ns = 12345;
-  const EncodedMessage letter = decode(encode(some_tag, message));
-  EXPECT_EQ(letter.tag, some_tag);
-  EXPECT_EQ(letter.message.sent_ns, 12345);
+  const EncodedMessage decoded = decode(encode(some_tag, message));
+  EXPECT_EQ(decoded.tag, some_tag);
+  EXPECT_EQ(decoded.message.sent_ns, 12345);
 }
 
-TEST(Wire, TensorsShareTheFrameAndKeepItAlive) {
+TEST(Wire, tensors_share_the_buffer_and_keep_it_alive) {
   WireBuffer buffer = encode(some_tag, {{{torch::rand({3}), false}, {torch::rand({5, 5}), true}}});
   const std::byte* begin = buffer.data();
   const std::byte* end = begin + buffer.size();
   torch::Tensor second;
   {
-    const EncodedMessage letter = decode(std::move(buffer));
-    for (const Payload& payload : letter.message.payloads) {
+    const EncodedMessage decoded = decode(std::move(buffer));
+    for (const Payload& payload : decoded.message.payloads) {
       const auto* data = static_cast<const std::byte*>(payload.tensor.data_ptr());
       EXPECT_TRUE(begin < data && data < end);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % WireBuffer::unit, 0U);
     }
-    second = letter.message.payloads[1].tensor;
+    second = decoded.message.payloads[1].tensor;
   }
   EXPECT_EQ(second.storage().nbytes(), 100U);
   second.fill_(1.0);  // valgrind and ASAN would object if the buffer were gone
   EXPECT_EQ(second.sum().item<float>(), 25.0F);
 }
 
-TEST(Wire, RefusesWhatIsNotAMessageOfThisBuild) {
+TEST(Wire, rejects_buffers_of_another_build) {
   WireBuffer foreign = encode(some_tag, {});
   foreign.data()[0] = std::byte{0};
   EXPECT_THROW(decode(std::move(foreign)), TransportError);
@@ -52,8 +52,8 @@ TEST(Wire, RefusesWhatIsNotAMessageOfThisBuild) {
   EXPECT_THROW(decode(std::move(half)), TransportError);
 }
 
-// 56 bytes of envelope, then the numbers alone.
-TEST(Wire, CarriesNoHeadersWhereBothEndsKnowTheShape) {
+// 56 bytes of envelope, then only the numbers.
+TEST(Wire, carries_no_headers_where_the_shape_was_declared) {
   KnownShapes known;
   known.declare(some_tag.pipeline, {2, 8, 3, 4});
   const Encoding with{}, without{nullptr, known.of(some_tag)};
@@ -67,11 +67,11 @@ TEST(Wire, CarriesNoHeadersWhereBothEndsKnowTheShape) {
       WireBuffer shorter = encode(some_tag, message, without);
       EXPECT_EQ(shorter.size(), WireBuffer::unit + 2 * value.nbytes());
       EXPECT_EQ(encode(some_tag, message, with).size(), shorter.size() + 192);
-      const EncodedMessage letter = decode(std::move(shorter), &known);
-      EXPECT_EQ(letter.tag, some_tag);
-      EXPECT_EQ(letter.message.sent_ns, 7);
-      ASSERT_EQ(letter.message.payloads.size(), 2U);
-      const auto& [got, requires_grad] = letter.message.payloads[1];
+      const EncodedMessage decoded = decode(std::move(shorter), &known);
+      EXPECT_EQ(decoded.tag, some_tag);
+      EXPECT_EQ(decoded.message.sent_ns, 7);
+      ASSERT_EQ(decoded.message.payloads.size(), 2U);
+      const auto& [got, requires_grad] = decoded.message.payloads[1];
       EXPECT_TRUE(requires_grad);
       EXPECT_EQ(got.scalar_type(), type);
       EXPECT_EQ(got.strides(), value.strides());
@@ -79,7 +79,7 @@ TEST(Wire, CarriesNoHeadersWhereBothEndsKnowTheShape) {
     }
 }
 
-TEST(Wire, CarriesHeadersForWhatTheShapeDoesNotTell) {
+TEST(Wire, carries_headers_where_the_declared_shape_does_not_suffice) {
   KnownShapes known;
   known.declare(some_tag.pipeline, {2, 3});
   const Encoding encoding{nullptr, known.of(some_tag)};
@@ -88,12 +88,12 @@ TEST(Wire, CarriesHeadersForWhatTheShapeDoesNotTell) {
       turned{{{torch::rand({3, 2}).t(), true}}};
   for (const Message& message : {mixed, absent, turned}) {
     EXPECT_GT(header_bytes(message, encoding), 0U);
-    const EncodedMessage letter = decode(encode(some_tag, message, encoding), &known);
+    const EncodedMessage decoded = decode(encode(some_tag, message, encoding), &known);
     for (std::size_t i = 0; i < message.payloads.size(); ++i) {
-      EXPECT_EQ(letter.message.payloads[i].requires_grad, message.payloads[i].requires_grad);
-      EXPECT_EQ(letter.message.payloads[i].tensor.defined(), message.payloads[i].tensor.defined());
+      EXPECT_EQ(decoded.message.payloads[i].requires_grad, message.payloads[i].requires_grad);
+      EXPECT_EQ(decoded.message.payloads[i].tensor.defined(), message.payloads[i].tensor.defined());
     }
-    EXPECT_EQ(letter.message.payloads[0].tensor.strides(), message.payloads[0].tensor.strides());
+    EXPECT_EQ(decoded.message.payloads[0].tensor.strides(), message.payloads[0].tensor.strides());
   }
   Tag other = some_tag;
   other.traffic = Traffic::reduce;
@@ -111,35 +111,35 @@ RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[*rc::gen::inRange<std::size_t>(0, i)]);
   const torch::Tensor tensor = torch::rand(sizes).permute(order);
-  const EncodedMessage letter = decode(encode(some_tag, {{{tensor, true}}}));
-  const torch::Tensor& got = letter.message.payloads.at(0).tensor;
+  const EncodedMessage decoded = decode(encode(some_tag, {{{tensor, true}}}));
+  const torch::Tensor& got = decoded.message.payloads.at(0).tensor;
   RC_ASSERT(got.sizes() == tensor.sizes());
   RC_ASSERT(got.strides() == tensor.strides());
   RC_ASSERT(got.equal(tensor));
 }
 
-TEST(PrepareForSend, KeepsADenseTensorsStorageAndStrides) {
+TEST(PrepareForSend, keeps_a_dense_tensors_storage_and_strides) {
   const torch::Tensor tensor = torch::rand({16, 4}).t();
   const torch::Tensor sent = prepare_for_send(tensor);
   EXPECT_EQ(sent.data_ptr(), tensor.data_ptr());
   EXPECT_EQ(sent.strides(), tensor.strides());
 }
 
-TEST(PrepareForSend, ResolvesLazyConjugationAndNegation) {
+TEST(PrepareForSend, resolves_lazy_conjugation_and_negation) {
   const torch::Tensor z = torch::complex(torch::rand({4}), torch::rand({4}));
   const torch::Tensor sent = prepare_for_send(z.conj());
   EXPECT_FALSE(sent.is_conj());
   EXPECT_TRUE(sent.equal(z.conj()));
 }
 
-TEST(PrepareForSend, DetachesFromTheGraph) {
+TEST(PrepareForSend, detaches_from_the_graph) {
   const torch::Tensor value = torch::rand({4}, torch::requires_grad()) * 2;
   const torch::Tensor sent = prepare_for_send(value);
   EXPECT_FALSE(sent.requires_grad());
   EXPECT_FALSE(sent.grad_fn());
 }
 
-TEST(PrepareForSend, LeavesNoneAlone) { EXPECT_FALSE(prepare_for_send(torch::Tensor()).defined()); }
+TEST(PrepareForSend, returns_undefined_tensors_unchanged) { EXPECT_FALSE(prepare_for_send(torch::Tensor()).defined()); }
 
 }  // namespace
 }  // namespace penstock

@@ -22,7 +22,7 @@ std::vector<WorldUnderTest> worlds_under_test() {
 int main(int argc, char** argv) {
   using penstock::test::endpoint;
   endpoint = penstock::open_mpi({.deadline = std::chrono::seconds(20)});
-  if (endpoint->rank().value() != 0) ::testing::GTEST_FLAG(brief) = true;  // the others tell failures only
+  if (endpoint->rank().value() != 0) ::testing::GTEST_FLAG(brief) = true;  // the others print failures only
   ::testing::InitGoogleTest(&argc, argv);
   if (argc > 1 && std::stoi(argv[1]) != endpoint->size()) {
     std::cerr << "this world has " << endpoint->size() << " ranks, expected " << argv[1] << "\n";

@@ -1,4 +1,4 @@
-// The worlds that the conformance suite holds to the promises of transport.h. The suite is linked with one of
+// The worlds on which the conformance suite checks the guarantees of transport.h. The suite is linked with one of
 //   worlds_of_threads.cc     several worlds of threads, one after the other
 //   world_of_processes.cc    the one MPI world that this process is a rank of; has its own main
 #pragma once
@@ -14,7 +14,7 @@ namespace penstock::test {
 
 struct WorldUnderTest {
   std::string name;
-  /// Runs the function for every rank of a world: on all threads, or for the one rank that this process is.
+  /// Runs the function for every rank of a world that this process has: all of them as threads, one under MPI.
   std::function<void(const std::function<void(Transport&)>&)> each_rank;
 
   friend std::ostream& operator<<(std::ostream& out, const WorldUnderTest& world) { return out << world.name; }

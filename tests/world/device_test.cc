@@ -11,14 +11,14 @@
 namespace penstock::test {
 namespace {
 
-TEST(Device, OfTheCpuIsForEveryRank) { EXPECT_EQ(device_of("cpu", 3), torch::Device(torch::kCPU)); }
+TEST(Device, cpu_is_the_device_of_every_rank) { EXPECT_EQ(device_of("cpu", 3), torch::Device(torch::kCPU)); }
 
-TEST(Device, NamesThatAreNoneAreRefused) {
+TEST(Device, unknown_names_are_an_error) {
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "", "cpu:0"})
     EXPECT_TRUE(says(error_text<ConfigError>([&] { device_of(name, 0); }), "is none of cpu, cuda")) << name;
 }
 
-TEST(Device, RanksGoRoundTheGpus) {
+TEST(Device, ranks_share_the_gpus_in_turn) {
   const int there = static_cast<int>(torch::cuda::device_count());
   if (there == 0) {
     EXPECT_EQ(device_of("auto", 1), torch::Device(torch::kCPU));
@@ -58,7 +58,7 @@ std::map<std::string, torch::Tensor> train(const std::string& device, int stages
   return pipeline.state();
 }
 
-TEST(Device, IsChosenUnlessItIsNamed) {
+TEST(Device, is_chosen_unless_it_is_named) {
   EXPECT_EQ(PipelineOptions().device, "auto");
   const std::string there = torch::cuda::device_count() > 0 ? "cuda" : "cpu";
   EXPECT_EQ(resolved_device("auto"), there);
@@ -66,10 +66,10 @@ TEST(Device, IsChosenUnlessItIsNamed) {
   World world({.stages = 2});
   Small network;
   Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .partition = "uniform"});
-  EXPECT_EQ(pipeline.options().device, there) << "what it came to, not 'auto'";
+  EXPECT_EQ(pipeline.options().device, there) << "the resolved device, not 'auto'";
 }
 
-TEST(Device, OfAGpuTrainsWhatTheCpuTrains) {
+TEST(Device, a_gpu_trains_as_the_cpu_does) {
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
   const auto on_cpu = train("cpu", 1);
   for (const int stages : {1, 2, 3})

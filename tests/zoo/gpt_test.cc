@@ -25,7 +25,7 @@ std::map<std::string, torch::Tensor> values_of(Gpt& gpt) {
   return values;
 }
 
-/// The model as the papers write it, in plain operations, for one sequence after the other.
+/// The model in plain operations, as in the papers, one sequence at a time.
 torch::Tensor plain(const torch::Tensor& tokens, const std::map<std::string, torch::Tensor>& p, std::int64_t heads) {
   const std::int64_t length = tokens.size(1), width = p.at("norm.weight").size(0);
   const auto norm = [&](const torch::Tensor& x, const std::string& name) {
@@ -59,7 +59,7 @@ torch::Tensor plain(const torch::Tensor& tokens, const std::map<std::string, tor
   return torch::stack(rows);
 }
 
-TEST(Gpt, computes_what_the_plain_formulas_say) {
+TEST(Gpt, equals_the_plain_formulas) {
   for (const bool tied : {true, false}) {
     GptOptions options = small;
     options.tied_head = tied;
@@ -73,7 +73,7 @@ TEST(Gpt, computes_what_the_plain_formulas_say) {
   }
 }
 
-TEST(Gpt, starts_as_gpt_2_does) {
+TEST(Gpt, has_the_initial_weights_of_gpt_2) {
   Gpt gpt({.vocabulary = 50, .context = 30, .width = 64, .layers = 2, .heads = 2, .dropout = 0});
   const auto values = values_of(gpt);
   const auto deviation = [&](const std::string& name) { return values.at(name).std().item<double>(); };
@@ -84,7 +84,7 @@ TEST(Gpt, starts_as_gpt_2_does) {
   EXPECT_EQ(values.at("block0.attention.qkv.bias").abs().max().item<float>(), 0);
 }
 
-TEST(Gpt, refuses_what_cannot_be) {
+TEST(Gpt, refuses_invalid_arguments) {
   EXPECT_EQ(error_text<ConfigError>([] { Gpt({.width = 10, .heads = 3}); }),
             "a GPT of width 10 with 3 heads: give a number of heads that divides the width");
   EXPECT_EQ(error_text<ConfigError>([] { Gpt({.layers = 0}); }), "a GPT with layers = 0: give at least 1");
@@ -120,7 +120,7 @@ Outcome train(int stages, const std::string& schedule, bool tied) {
   return run;
 }
 
-TEST(Gpt, trains_to_the_same_bits_on_any_number_of_stages) {
+TEST(Gpt, trains_bitwise_equal_on_any_number_of_stages) {
   for (const bool tied : {true, false}) {
     const Outcome alone = train(1, "1f1b", tied);
     EXPECT_LT(alone.losses.back(), alone.losses.front());
@@ -159,8 +159,8 @@ TEST(Gpt, continues_a_sequence_piece_by_piece) {
   }
 }
 
-// As one node of the graph, and partitioned into queries, keys and values that torch's attention gets: to the last bit.
-TEST(CausalAttention, is_that_of_its_parts) {
+// The fused autograd node equals torch's attention on split queries, keys and values, bitwise.
+TEST(CausalAttention, equals_attention_of_split_queries_keys_and_values) {
   torch::manual_seed(3);
   const torch::Tensor both = torch::randn({2, 7, 36}), dy = torch::randn({2, 7, 12});
   const torch::Tensor whole = both.clone().requires_grad_(), parts = both.clone().requires_grad_();

@@ -26,7 +26,7 @@ TEST(Mlp, layers) {
                                                   "layer2.bias [6]", "layer3.weight [3, 6]", "layer3.bias [3]"}));
 }
 
-TEST(Mlp, gives_the_logits_of_the_plain_network) {
+TEST(Mlp, equals_the_plain_network) {
   Mlp network({.inputs = 12, .hidden = {8}, .classes = 3});
   const torch::Tensor images = torch::randn({5, 1, 3, 4});
   const torch::Tensor logits = network(Value(images)).tensor();
@@ -48,12 +48,12 @@ TEST(ParseWidths, lists_and_repetitions) {
   EXPECT_EQ(parse_widths("512,4x2,1"), (Widths{512, 4, 4, 1}));
 }
 
-TEST(ParseWidths, says_which_item_is_wrong) {
+TEST(ParseWidths, names_the_invalid_item) {
   EXPECT_EQ(error_text<ConfigError>([] { parse_widths("512,abc,8"); }),
-            "'abc' in '512,abc,8' is no layer width: write widths as 512,512 or 1024x8");
+            "'abc' in '512,abc,8' is not a layer width: write widths as 512,512 or 1024x8");
   for (const char* text : {"", ",", "512,", ",512", "0", "-3", "1.5", "x", "x8", "8x", "8x0", "8x-1", "8x2x2", " 8",
                            "8 ", "+8", "8x1000000000", "99999999999999999999", "0x10"})
-    EXPECT_TRUE(says(error_text<ConfigError>([&] { parse_widths(text); }), "is no layer width", say("'", text, "'")))
+    EXPECT_TRUE(says(error_text<ConfigError>([&] { parse_widths(text); }), "is not a layer width", say("'", text, "'")))
         << text;
 }
 

@@ -33,7 +33,7 @@ std::vector<std::int64_t> shape(Cell& network, const std::vector<std::int64_t>& 
   return network(Value(torch::randn(images))).tensor().sizes().vec();
 }
 
-TEST(Resnet, has_the_parameters_of_the_paper_s) {
+TEST(Resnet, has_the_parameters_of_the_paper) {
   Resnet network({.depth = 50});
   const auto parameters = parameters_of(network);
   using Sizes = torch::IntArrayRef;
@@ -48,11 +48,11 @@ TEST(Resnet, has_the_parameters_of_the_paper_s) {
   EXPECT_FALSE(parameters.contains("layer1.block1.shortcut.weight"));
 }
 
-TEST(Resnet, of_depth_18_starts_from_the_right_distributions) {
+TEST(Resnet, has_the_right_initial_distributions) {
   Resnet network({.depth = 18});
   auto parameters = parameters_of(network);
   EXPECT_EQ(numbers_in(parameters), 11689512);
-  // Fan-out: the variance of gradients stays as it is.
+  // Fan-out preserves the variance of gradients.
   EXPECT_NEAR(parameters.at("layer3.block1.conv1.weight").std().item<double>(), std::sqrt(2.0 / (256 * 9)), 1e-3);
   EXPECT_NEAR(parameters.at("layer2.block0.shortcut.weight").std().item<double>(), std::sqrt(2.0 / 128), 5e-3);
   EXPECT_TRUE(parameters.at("layer3.block1.bn1.weight").eq(1).all().item<bool>());
@@ -79,8 +79,8 @@ const Node& node_called(const Graph& graph, const std::string& name) {
   return *found;
 }
 
-// The variants differ in where a Bottleneck halves: in conv1 or in conv2.
-TEST(Resnet, variants_halve_in_different_places) {
+// The variants differ in the convolution with stride 2: conv1 or conv2.
+TEST(Resnet, variants_differ_in_the_strided_convolution) {
   for (const ResnetVariant variant : {ResnetVariant::v1, ResnetVariant::v1_5}) {
     Resnet network({.depth = 50, .classes = 2, .variant = variant, .width = 2});
     const Graph graph = trace_graph(network);
@@ -95,7 +95,7 @@ TEST(Resnet, variants_halve_in_different_places) {
   }
 }
 
-// 7x7 over every second of 224 pixels lacks 5: 2 before the image and 3 after it.
+// 7x7 with stride 2 over 224 pixels needs a padding of 5: 2 before the image and 3 after it.
 TEST(Resnet, same_padding_puts_the_larger_half_last) {
   Resnet network({.variant = ResnetVariant::v1});
   const Graph graph = trace_graph(network);
@@ -106,7 +106,7 @@ TEST(Resnet, same_padding_puts_the_larger_half_last) {
   EXPECT_EQ(padded.sum().item<double>(), 224 * 223);
 }
 
-TEST(Resnet, blocks_may_begin_by_doing_nothing) {
+TEST(Resnet, blocks_with_last_norm_0_start_as_identity) {
   for (const int depth : {18, 50}) {
     Resnet network({.depth = depth, .classes = 2, .width = 2, .last_norm = 0});
     const auto parameters = parameters_of(network);
@@ -117,7 +117,7 @@ TEST(Resnet, blocks_may_begin_by_doing_nothing) {
   }
 }
 
-TEST(Resnet, refuses_options_that_cannot_be) {
+TEST(Resnet, refuses_invalid_options) {
   const auto refusal = [](const ResnetOptions& options) {
     return error_text<ConfigError>([&] { Resnet network(options); });
   };
@@ -147,8 +147,8 @@ Outcome train(Resnet& network, int stages) {
   return outcome;
 }
 
-// As the tutorial partitions it: stages on whole parts, the mean over the image follows by itself.
-TEST(Resnet, annotated_parts_train_to_the_same_bits) {
+// Stage annotations on the public members; the mean over the image has the stage of its input.
+TEST(Resnet, trains_bitwise_equal_with_annotated_parts) {
   Resnet whole(small), partition(small);
   partition.head.pipeline_stage = partition.layer1.pipeline_stage = partition.layer2.pipeline_stage = 0;
   partition.layer3.pipeline_stage = partition.layer4.pipeline_stage = partition.fc.pipeline_stage = 1;

@@ -15,14 +15,14 @@ namespace {
 
 constexpr UnetOptions small{.in_channels = 1, .out_channels = 2, .width = 2, .levels = 2};
 
-TEST(Unet, gives_images_of_the_size_that_came_in) {
+TEST(Unet, preserves_the_image_size) {
   Unet network(small);
   for (const auto& [height, width] : {std::pair{16, 16}, std::pair{13, 10}, std::pair{1, 3}})
     EXPECT_EQ(network(Value(torch::randn({2, 1, height, width}))).tensor().sizes(),
               (torch::IntArrayRef{2, 2, height, width}));
 }
 
-TEST(Unet, every_level_is_seen_again_on_the_way_up) {
+TEST(Unet, every_level_reads_its_skip_connection) {
   Unet network(small);
   const Graph graph = trace_graph(network);
   std::map<std::string, std::vector<std::string>> sources;
@@ -40,7 +40,7 @@ TEST(Unet, every_level_is_seen_again_on_the_way_up) {
   EXPECT_EQ(skips, (std::vector<std::string>{relu_of("down1.conv2"), relu_of("down0.conv2")}));
 }
 
-TEST(Unet, refuses_options_that_cannot_be) {
+TEST(Unet, refuses_invalid_options) {
   const auto refusal = [](const UnetOptions& options) {
     return error_text<ConfigError>([&] { Unet network(options); });
   };
@@ -59,7 +59,7 @@ Outcome train(int stages, const std::string& schedule) {
   World world({.stages = stages});
   Pipeline pipeline(world, network, squared_error, {.micro_batches = 4, .schedule = schedule, .partition = "uniform"});
   if (stages > 1) {
-    // The first level is wanted on the last stage: it goes there directly.
+    // The last stage reads the first level, which is sent there directly.
     const std::vector<Port>& sends = pipeline.stages().parts.front().sends;
     EXPECT_TRUE(std::any_of(sends.begin(), sends.end(), [](const Port& port) { return port.peer.value() >= 2; }));
   }
@@ -73,7 +73,7 @@ Outcome train(int stages, const std::string& schedule) {
   return outcome;
 }
 
-TEST(Unet, skips_over_stages_train_to_the_same_bits) {
+TEST(Unet, trains_bitwise_equal_with_skips_over_stages) {
   const Outcome one = train(1, "1f1b");
   EXPECT_LT(one.losses.back(), one.losses.front());
   for (const int stages : {3, 4})

@@ -1,4 +1,4 @@
-// Options that are decided by measuring a network's layers one by one. Inside this module only.
+// Chooses options by measuring a network's layers one by one. Used inside this module only.
 #pragma once
 
 #include "penstock/model/cell.h"
@@ -7,10 +7,10 @@
 
 namespace penstock {
 
-/// `options` with Kernels::tuned given the selection that is the fastest, and the partition "time" replaced by what it
-/// comes to; as they are where they leave nothing to decide. World rank 0 measures, on one micro-batch of
-/// PipelineOptions::sample, and all ranks get its result. Collective. Throws ConfigError where a sample is needed and
-/// there is none.
+/// Returns `options` with the fastest kernel_selection under Kernels::tuned, and with the partition "time" replaced by
+/// the partition found. Options that need no measurement are returned unchanged. World rank 0 measures, on one
+/// micro-batch of PipelineOptions::sample, and all ranks get its result. Collective. Throws ConfigError where a
+/// measurement needs a sample and there is none.
 PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options);
 
 }  // namespace penstock

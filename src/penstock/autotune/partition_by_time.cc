@@ -18,21 +18,22 @@ namespace {
 
 constexpr int timed_runs = 3;
 
-/// Of its own, so that a layer that changes its input spoils no one else's, and with a gradient as in a pipeline.
+/// Copies, so that a layer that changes its input in place does not affect others; they require gradients as values in
+/// a pipeline do.
 Tensors copies_of(const Tensors& values, bool with_gradient) {
   Tensors copies;
   for (const torch::Tensor& value : values) {
     torch::Tensor copy = value.defined() ? value.detach().clone() : value;
     if (with_gradient && copy.defined() && copy.is_floating_point()) {
       copy.requires_grad_(true);
-      copy = copy.view_as(copy);  // what a layer may change is no leaf
+      copy = copy.view_as(copy);  // a layer may change it in place, which autograd forbids for a leaf
     }
     copies.push_back(copy);
   }
   return copies;
 }
 
-/// One node with what its backward pass adds to, as a stage runs it.
+/// One node with gradient buffers, executed as in a stage.
 class Candidate {
  public:
   Candidate(const SampleCall& call, const std::shared_ptr<const KernelSelection>& kernels) : call_(call) {
@@ -45,9 +46,9 @@ class Candidate {
   /// Forward and backward.
   Tensors run(const Tensors& inputs) {
     gradients_.begin_step();
-    const auto kept = c10::make_intrusive<SavedForWeights>();
-    kept->weights_now = true;
-    const Tensors outputs = split_        ? Tensors{split_->forward(inputs.front(), kept)}
+    const auto saved = c10::make_intrusive<SavedForWeights>();
+    saved->weights_now = true;
+    const Tensors outputs = split_        ? Tensors{split_->forward(inputs.front(), saved)}
                             : call_.layer ? call_.layer->forward(inputs)
                                           : call_.node.function(inputs);
     Tensors roots, given, leaves = gradients_.leaves();
@@ -103,15 +104,15 @@ std::string fastest_partition(const Graph& graph, const std::vector<double>& sec
                               const std::vector<Rank>& rank_of_stage) {
   std::vector<double> sums{0};  // of the first 0, 1, 2, ... layers
   for (double time : seconds) sums.push_back(sums.back() + time);
-  const auto time_of = [&](const LayerRange& stretch) {
-    return sums[static_cast<std::size_t>(stretch.end)] - sums[static_cast<std::size_t>(stretch.begin)];
+  const auto time_of = [&](const LayerRange& range) {
+    return sums[static_cast<std::size_t>(range.end)] - sums[static_cast<std::size_t>(range.begin)];
   };
   PartitionProblem problem;
   problem.layers = static_cast<int>(seconds.size());
   problem.rank_of_stage = rank_of_stage;
   problem.cost = problem.least = [&](Rank, std::span<const LayerRange> stages) {
     return std::accumulate(stages.begin(), stages.end(), 0.0,
-                           [&](double sum, const LayerRange& stretch) { return sum + time_of(stretch); });
+                           [&](double sum, const LayerRange& range) { return sum + time_of(range); });
   };
   problem.share = time_of;
   const std::optional<FoundPartition> best = cheapest_partition(problem);

@@ -34,7 +34,7 @@ Runs merged(const std::vector<Runs>& passes) {
   return runs;
 }
 
-/// Sum of F and B, or I.
+/// The sum of F and B (or I) over all layers.
 double work(const TimedSteps& steps) {
   double sum = 0;
   for (const LayerTimes& layer : steps.layers) sum += layer.forward + layer.backward;
@@ -54,7 +54,7 @@ void require_choice(const World& world, const Loss& loss, const PipelineOptions&
       "those out, or name a schedule");
 }
 
-/// The number of layers, none of which may have a stage.
+/// The number of layers. Throws ConfigError where one is annotated with a stage.
 int free_layers(Cell& network, const PipelineOptions& options) {
   const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
   for (const Node& node : graph.nodes)
@@ -68,7 +68,7 @@ std::int64_t sample_size(const PipelineOptions& options) {
   return axes.samples(options.sample, options.sample_targets);
 }
 
-/// p, 2p, 4p and 8p, as far as there are samples, where the options leave m open.
+/// Where micro_batches is 0: p, 2p, 4p and 8p, as far as the samples suffice.
 std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages) {
   if (options.micro_batches > 0) return {options.micro_batches};
   const std::int64_t samples = sample_size(options);
@@ -97,7 +97,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
         pipeline.optimize_with(how.optimizer);
       else
         pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
-      // What the first of them measured holds for all: the kernels, and the partition for one stage per rank.
+      // All pipelines use the kernels and the partition for one stage per rank that were measured for the first.
       base.kernel_selection = pipeline.options().kernel_selection;
       if (!what.in_chunks) base.partition = pipeline.options().partition;
       runs.back() = timed_run(pipeline, {options.sample, options.sample_targets, how.steps});
@@ -139,28 +139,27 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
   require<ConfigError>(
       runs.size() == std::size(profiled_steps) && runs[fused_run] && runs[split_run] && runs[whole_run],
       "costs come from ", std::size(profiled_steps),
-      " schedules: give the runs of the first three at "
-      "least, and none for what was left out");
+      " schedules: give at least the runs of the first three, and none for each of the others that is missing");
   const TimedSteps &fused = runs[fused_run]->steps, &split = runs[split_run]->steps, &whole = runs[whole_run]->steps;
-  const Schedule& instructions = runs[fused_run]->plan.schedule;
-  const int micro_batches = instructions.micro_batches;
+  const Schedule& schedule = runs[fused_run]->plan.schedule;
+  const int micro_batches = schedule.micro_batches;
   LayerCosts costs;
   costs.time_unit = "ms";
-  costs.ranks = instructions.rank_count();
+  costs.ranks = schedule.rank_count();
   costs.samples = samples;
   costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
   costs.micro_batches = {micro_batches};
   costs.link.latency = std::max({fused.message, split.message, whole.message});
   costs.cache_bytes = static_cast<double>(fused.cache_bytes);
   costs.instruction_overhead = (fused.instruction_overhead + split.instruction_overhead) / 2;
-  // Figures are those of the mean micro-batch; the form asks for those of micro_batch_size samples.
+  // Times are those of the mean micro-batch; LayerCosts needs those of micro_batch_size samples.
   const double scale = static_cast<double>(costs.micro_batch_size) * micro_batches / static_cast<double>(samples);
   for (std::size_t n = 0; n < fused.layers.size(); ++n) {
     const LayerTimes &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
     LayerCost layer;
     layer.name = f.name;
-    // One figure stands for F in all runs, and one for I in two. What a run's own were more or less, its W or B gets: a
-    // W between two F's costs these their caches, and a fused one does not.
+    // LayerCosts has one time for F in all runs, and one for I in two. A run's difference to them goes to its W or B: a
+    // W between two F's evicts their data from the cache, and a fused one does not.
     const double forward = (f.forward + s.forward + w.forward) / 3, input_grad = (f.backward + s.backward) / 2;
     const auto with_rest = [&](double own, double rest) { return scale * std::max(0.0, own + rest); };
     layer.forward = scale * forward;
@@ -179,7 +178,7 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
   }
   if (const auto& alone = runs[sequential_run]; alone && costs.ranks > 1 && work(whole) > 0 && work(alone->steps) > 0)
     costs.slowdown_under_load = work(whole) / work(alone->steps);
-  std::vector<MeasuredStep> steps;  // of those whose layers' costs these are
+  std::vector<MeasuredStep> steps;  // of the runs that the costs come from
   for (const std::size_t run : {fused_run, split_run, whole_run})
     steps.push_back({runs[run]->plan, runs[run]->steps.step});
   costs.time_variation = fitted_time_variation(costs, steps);
@@ -192,9 +191,9 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   require<ConfigError>(options.partition == "parameters" || options.partition == "time",
                        "schedule 'auto' chooses the partition too, but it is given as '", options.partition,
                        "': leave it out, or name a schedule");
-  PlanConstraints wishes;
-  if (options.weight_gradients == WeightGradients::stream) wishes.weight_gradients = WeightMode::stream;
-  if (options.weight_gradients == WeightGradients::fused) wishes.weight_gradients = WeightMode::fused;
+  PlanConstraints constraints;
+  if (options.weight_gradients == WeightGradients::stream) constraints.weight_gradients = WeightMode::stream;
+  if (options.weight_gradients == WeightGradients::fused) constraints.weight_gradients = WeightMode::fused;
   std::optional<AutoChoice> best;
   LayerCosts costs;
   const std::vector<int> counts = micro_batches_to_try(options, world.stages());
@@ -203,7 +202,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
     PipelineOptions counted = options;
     counted.micro_batches = count;
     LayerCosts measured = profile(world, network, loss, counted, how);
-    AutoChoice choice{counted, make_plan(measured, wishes)};
+    AutoChoice choice{counted, make_plan(measured, constraints)};
     if (best && best->planned.plan.prediction.makespan <= choice.planned.plan.prediction.makespan) continue;
     best = std::move(choice);
     costs = std::move(measured);

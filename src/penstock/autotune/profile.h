@@ -1,4 +1,4 @@
-// What the layers of a network cost on this machine, and the schedule and partition that follow from it.
+// Measures the costs of a network's layers on this machine, and chooses a schedule and a partition by them.
 #pragma once
 
 #include <optional>
@@ -11,30 +11,30 @@
 namespace penstock {
 
 struct ProfileOptions {
-  int steps = 4;  // timed, after some that are not, of each pipeline in each pass
-  /// Passes over all pipelines go on for so long, and there is one at least: a shared machine's speed changes within a
-  /// second, and pipelines are to be compared.
+  int steps = 4;  // timed steps of each pipeline in each pass, after some that are not timed
+  /// Passes over all pipelines are repeated for this time, with at least one pass. The speed of a shared machine
+  /// changes within seconds, so that pipelines can only be compared over several passes.
   double passes_ms = 8000;
-  OptimizerFactory optimizer = {};  // whose step is timed; none: plain SGD
-  bool slowdown_under_load = true;  // whether the last of profiled_steps is run too
+  OptimizerFactory optimizer = {};  // the optimiser whose step is timed; none: plain SGD
+  bool slowdown_under_load = true;  // whether to run the last of profiled_steps
 };
 
-/// Layers timed where they run, with all ranks of `world` at work: in a GPipe step with one fused W (F, I and W fused),
-/// a ZB-H1 step (W per micro-batch), a 1F1B step (B in one) and, where there are layers for it, a looped step in chunks
-/// as small as the planner may make (F and I in the cache). The micro-batches are those of `options` and its
-/// sample, PipelineOptions::sample and sample_targets; recompute, precision and kernels count. `network`'s own weights
-/// stay as they are. Times are in ms, medians over passes of medians over steps. LayerCosts::slowdown_under_load is how much
-/// more they are than in a sequential step, where one rank works at a time, unless `how` leaves that out;
-/// LayerCosts::time_variation, how much they vary, is what makes the first three steps as long as they were. Collective. Throws
-/// ConfigError without a sample, for replicas and for stages that are annotated.
+/// Measures layers in running pipelines on all ranks of `world`: in a GPipe step with one fused W (F, I and W fused), a
+/// ZB-H1 step (W per micro-batch), a 1F1B step (B whole) and, where there are enough layers, a looped step with chunks
+/// as small as the planner may make them (F and I with weights in the cache). The micro-batches are those of `options`
+/// and its sample and sample_targets; recompute, precision and kernels are those of `options`. The weights of `network`
+/// do not change. Times are in ms, medians over passes of medians over steps. LayerCosts::slowdown_under_load is their
+/// ratio to the times in a sequential step, in which one rank works at a time; 1 where `how` leaves that step out.
+/// LayerCosts::time_variation is fitted to the measured lengths of the first three steps. Collective. Throws
+/// ConfigError without a sample, for replicas and for annotated stages.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
 
-/// The same in parts. The steps that are timed, in this order:
+/// The pipelines that profile() times, in this order. The functions below are its parts.
 struct ProfiledSteps {
   const char* schedule;
   WeightGradients weight_gradients;
-  bool in_chunks = false;  // as many per rank as can be; otherwise one
+  bool in_chunks = false;  // with as many chunks per rank as possible; otherwise one
 };
 inline constexpr ProfiledSteps profiled_steps[] = {{"gpipe", WeightGradients::fused},
                                                    {"zb-h1", WeightGradients::stream},
@@ -47,13 +47,14 @@ struct ProfiledNetwork {
   int layers = 1;
 };
 
-/// `base`, which has the partition for one stage per rank, for a pipeline of `what`; none where layers are too few.
+/// Options for a pipeline of `what`, from `base`, which has the partition for one stage per rank. None where the
+/// network has too few layers.
 std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const PipelineOptions& base,
                                                 const ProfiledNetwork& network);
 
-/// A pipeline of one of them, timed.
+/// The measurement of one pipeline.
 struct TimedRun {
-  Plan plan;  // its instructions and its partition alone
+  Plan plan;  // only its instructions and its partition are set
   TimedSteps steps;
 };
 
@@ -63,24 +64,24 @@ struct TimedBatch {
   int steps = 4;
 };
 
-/// Collective; see Pipeline::time_layers.
+/// Times `pipeline`. Collective; see Pipeline::time_layers.
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
-/// From one run of each of profiled_steps, whose batches had `samples`; all but the kernels. Without the fourth no
-/// layer says what it takes in the cache; without the last slowdown_under_load is 1. Throws ConfigError where others are
-/// missing.
+/// The costs, except for the kernels, from one run of each of profiled_steps with batches of `samples`. Without the
+/// fourth run the costs contain no times with weights in the cache; without the last, slowdown_under_load is 1. Throws
+/// ConfigError where another run is missing.
 LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples);
 
-/// What the planner makes of that.
+/// The result of the schedule "auto".
 struct AutoChoice {
-  PipelineOptions options;  // `options` with schedule, partition, weight gradients and kernels decided
-  Planned planned;          // what was tried
+  PipelineOptions options;  // `options` with the chosen schedule, partition, weight gradients and kernels
+  Planned planned;          // the candidates
 };
 
 /// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches,
-/// for m = p, 2p, 4p and 8p, as far as there are samples, each profiled. Rank 0's times decide for all. Collective.
-/// `how.slowdown_under_load` is not asked, and all those m's share `how.passes_ms`. Throws as profile(), and ConfigError for
-/// what leaves nothing to choose.
+/// for m = p, 2p, 4p and 8p, as far as the samples suffice, each profiled. Rank 0's times decide for all. Collective.
+/// Ignores `how.slowdown_under_load`; all values of m share `how.passes_ms`. Throws as profile(), and ConfigError where
+/// the options fix what "auto" is to choose.
 AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                              ProfileOptions how = {});
 

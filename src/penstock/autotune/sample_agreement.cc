@@ -17,7 +17,7 @@ void require_sample(const Tensors& sample, int inputs) {
 
 std::string SampleAgreement::on(Topic topic, const std::function<std::string(const RankContext&)>& decide) const {
   return decided_on_rank_0(world, pipeline, topic, [&](const RankContext& context) {
-    // Here, where an error ends all ranks: only this one looks at the sample.
+    // Checked here, on the only rank that reads the sample: an error on this thread ends all ranks.
     require_sample(sample, graph.inputs);
     return decide(context);
   });

@@ -1,4 +1,4 @@
-// What is measured on a sample on world rank 0 and holds for all.
+// Decisions from measurements on a sample: world rank 0 decides for all ranks.
 #pragma once
 
 #include "penstock/model/graph.h"
@@ -6,14 +6,14 @@
 
 namespace penstock {
 
-/// A place to agree on something that is measured on a sample.
+/// The context of such decisions.
 struct SampleAgreement {
   const World& world;
   std::uint32_t pipeline = 0;
   const Graph& graph;
-  const Tensors& sample;  // one micro-batch of the network's inputs; looked at on world rank 0 alone
+  const Tensors& sample;  // one micro-batch of the network's inputs; read on world rank 0 alone
 
-  /// decided_on_rank_0(). Throws ConfigError where the sample is not what the network takes.
+  /// decided_on_rank_0(). Throws ConfigError where the sample does not match the network's inputs.
   std::string on(Topic topic, const std::function<std::string(const RankContext&)>& decide) const;
 };
 

@@ -1,4 +1,4 @@
-// The network's nodes, one after the other, on a sample: for measuring them where no stage is built yet.
+// Runs the network's nodes one after the other on a sample, to measure them before stages are built.
 #pragma once
 
 #include <functional>
@@ -8,19 +8,18 @@
 
 namespace penstock {
 
-/// A node with what came to it.
+/// A node with its inputs.
 struct SampleCall {
   const Node& node;
   const BuiltLayer* layer;  // null for a function
   const Tensors& inputs;
 
-  /// Whether nothing that has parameters comes before it.
+  /// Whether its inputs depend on no parameters.
   bool reads_sample() const;
 };
 
-/// Calls `visit` for every node of `graph` in order; it returns the node's outputs. Builds all layers, one after the
-/// other, as the rank builds them that is to run them: for tuned kernels, or for fixed ones. For the thread that runs
-/// it.
+/// Calls `visit` for every node of `graph` in order; it returns the node's outputs. Builds each layer before its call,
+/// as a rank with `kernels` builds it.
 void walk_sample(const Graph& graph, const Tensors& sample, Kernels kernels,
                  const std::function<Tensors(const SampleCall&)>& visit);
 

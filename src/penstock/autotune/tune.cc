@@ -19,7 +19,7 @@ namespace {
 constexpr int tuning_runs = 3;
 constexpr int most_rounds = 20;  // for layers that take little time
 constexpr double enough_ms = 50;
-constexpr double hopeless = 2;  // times as slow as the best: no need to look again
+constexpr double hopeless = 2;  // a kernel this many times as slow as the best is not timed again
 
 double milliseconds(const std::function<void()>& run) {
   const auto begin = std::chrono::steady_clock::now();
@@ -27,11 +27,11 @@ double milliseconds(const std::function<void()>& run) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// One convolution of the network, with what its products take.
+/// One convolution of the network, with the operands of its products.
 class TimedConvolution {
  public:
   TimedConvolution(const torch::nn::Conv2dImpl& module, const ConvolutionShape& shape, const torch::Tensor& x,
-            const TuneOptions& options)
+                   const TuneOptions& options)
       : shape_(shape) {
     const auto arranged = [&](const torch::Tensor& tensor) {
       return tensor.detach().to(options.compute_type).contiguous(at::MemoryFormat::ChannelsLast);
@@ -54,7 +54,7 @@ class TimedConvolution {
     double least = std::numeric_limits<double>::infinity();
     for (const auto kernel :
          {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
-      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // there is none
+      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // not implemented
       double own = milliseconds([&] { run(product, kernel); });
       for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
         own = std::min(own, milliseconds([&] { run(product, kernel); }));
@@ -79,7 +79,7 @@ class TimedConvolution {
 
   std::array<std::vector<std::int64_t>, 3> sides() const {
     const auto both = [](const Extent& extent) { return std::vector<std::int64_t>{extent.height, extent.width}; };
-    return {both(shape_.moves.stride), both(shape_.moves.padding), both(shape_.moves.dilation)};
+    return {both(shape_.geometry.stride), both(shape_.geometry.padding), both(shape_.geometry.dilation)};
   }
 
   void run(Product product, ConvolutionKernel kernel) const {
@@ -89,20 +89,20 @@ class TimedConvolution {
         if (is_library)
           library_forward(x_);
         else
-          convolve(x_, weight_, bias_, shape_.moves, kernel);
+          convolve(x_, weight_, bias_, shape_.geometry, kernel);
         return;
       case Product::input_grad:
         if (is_library)
           library_backward(x_, dy_, {true, false, false});
         else
-          convolution_input_gradient(dy_, weight_, shape_.image, shape_.moves);
+          convolution_input_gradient(dy_, weight_, shape_.image, shape_.geometry);
         return;
       case Product::weight_grad: {
         torch::Tensor sum = sum_;
         if (is_library)
           library_backward(stacked(stacked_x_), stacked(stacked_dy_), {false, true, false});
         else
-          add_convolution_weight_gradient(sum, /*is_first=*/false, {stacked_x_, stacked_dy_}, shape_.moves, kernel);
+          add_convolution_weight_gradient(sum, /*is_first=*/false, {stacked_x_, stacked_dy_}, shape_.geometry, kernel);
         return;
       }
     }
@@ -113,7 +113,7 @@ class TimedConvolution {
   Tensors stacked_x_, stacked_dy_;
 };
 
-/// Of F and I together: a kernel has its own order in memory for both.
+/// The fastest kernel for F and I together, because both use the same memory order.
 LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& input, const TuneOptions& options) {
   const auto typed = [&](const torch::Tensor& tensor) {
     return tensor.defined() ? tensor.detach().to(options.compute_type) : tensor;
@@ -136,7 +136,7 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
     const torch::Tensor x = arranged(typed(input));
     all.push_back({kernel, x, arranged(torch::ones_like(run_linear(kernel, x, parameters)))});
   }
-  // Round and round, so that what slows the machine down for a while hits all of them.
+  // In rounds over all kernels, so that a temporary slowdown of the machine affects all of them.
   double spent = 0;
   for (int round = 0; round <= tuning_runs || (round < most_rounds && spent < enough_ms); ++round)
     for (Timed& one : all) {

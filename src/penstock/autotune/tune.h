@@ -1,4 +1,5 @@
-// "tuned" kernels: every convolution's products timed on a sample, each way there is, and the fastest chosen.
+// Kernels::tuned: times every kernel for each product of the convolutions and linear layers on a sample, and chooses
+// the fastest.
 #pragma once
 
 #include "penstock/autotune/sample_agreement.h"
@@ -7,17 +8,18 @@
 namespace penstock {
 
 struct TuneOptions {
-  c10::ScalarType compute_type = c10::kFloat;  // what convolutions compute in
+  c10::ScalarType compute_type = c10::kFloat;  // in which layers compute
   bool fuses_weights = false;                  // W takes all micro-batches of a step at once
   int micro_batches = 1;                       // of a step
 };
 
-/// For convolutions in two dimensions without groups, whose padding is zeros; all others keep LibTorch's kernels. The
-/// best of three times each, after one that does not count. `at` is told every node. For the thread that runs it.
+/// The fastest kernels for linear layers and for two-dimensional convolutions without groups whose padding is zeros;
+/// all others keep LibTorch's kernels. Takes the best of several runs after a warm-up run. Calls `at` before each node.
+/// Uses the intra-op threads of the calling thread.
 KernelSelection tune(const Graph& graph, const Tensors& sample, const TuneOptions& options,
                      const std::function<void(const Node&)>& at);
 
-/// The same selection everywhere: world rank 0's. Collective.
+/// Tunes on world rank 0, and returns its selection on every rank. Collective.
 KernelSelection agree_on_kernels(const SampleAgreement& agreement, const TuneOptions& options);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The public header of the module `base`: what every other module may use.
+// The public header of the module `base`, which every other module may include.
 #pragma once
 
 #include "penstock/base/error.h"

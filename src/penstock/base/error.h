@@ -1,8 +1,8 @@
-// Two kinds of error (docs/errors.md tells what each means and what to do about it):
-//   Misuse   bad input or a bad plan: the caller can mend it. The command line answers with exit code 2.
-//   Failure  something broke while running. The command line answers with exit code 1.
-// A message is one line that names both values that disagree, and the fix. The library throws; it never
-// prints and never exits.
+// The exceptions of the library. There are two kinds (docs/errors.md lists every class with its causes and remedies):
+//   Misuse   bad input or a bad plan: the caller can correct it. The program ends with exit code 2.
+//   Failure  an error at run time. The program ends with exit code 1.
+// A message is one line. It names the two values that disagree, and the fix. The library throws; it never prints and
+// never exits.
 #pragma once
 
 #include <sstream>
@@ -11,31 +11,31 @@
 
 namespace penstock {
 
-/// Bad input: nothing has been changed, the caller can correct it and call again.
+/// Bad input. Nothing has been changed: the caller can correct the input and call again.
 class Misuse : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A setting, flag or combination of them that cannot be.
+/// An invalid setting or flag, or an invalid combination of them.
 class ConfigError : public Misuse {
  public:
   using Misuse::Misuse;
 };
 
-/// A schedule, a partition or an annotation that cannot work.
+/// An invalid schedule, partition or stage annotation.
 class ScheduleError : public Misuse {
  public:
   using Misuse::Misuse;
 };
 
-/// A file or data set that is missing, unreadable or not what it says.
+/// A file or data set that is missing, unreadable or malformed.
 class DataError : public Misuse {
  public:
   using Misuse::Misuse;
 };
 
-/// Something broke while running; the pipeline that threw it cannot go on.
+/// An error at run time. The pipeline that threw it cannot be used any more.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -53,13 +53,13 @@ class RankFailure : public Failure {
   using Failure::Failure;
 };
 
-/// A program error in Penstock itself.
+/// A bug in Penstock itself.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// Builds a message from its parts: `say("m = ", m, ", but ...")`.
+/// Concatenates `parts`, each written with operator<<: `say("m = ", m, ", but ...")`.
 template <class... Parts>
 std::string say(const Parts&... parts) {
   std::ostringstream text;
@@ -67,7 +67,7 @@ std::string say(const Parts&... parts) {
   return text.str();
 }
 
-/// Throws `Error` with a message made of `parts` unless `condition` holds.
+/// Throws `Error` with the message say(parts...) unless `condition` holds.
 template <class Error, class... Parts>
 void require(bool condition, const Parts&... parts) {
   if (!condition) throw Error(say(parts...));

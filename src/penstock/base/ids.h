@@ -1,10 +1,10 @@
-// Strong numbers. A stage is not a rank is not a micro-batch: mixing them up does not compile.
+// Strong integer types for stages, ranks, micro-batches and replicas: code that mixes them up does not compile.
 //
-// Letters used everywhere:
-//   p  pipeline ranks            v  chunks (stages on one rank)      S = p*v  stages
+// Symbols used everywhere:
+//   p  pipeline ranks            v  virtual stages per rank (--chunks)   S = p*v  stages
 //   m  micro-batches per step    d  data-parallel replicas
 //   F  forward   B  full backward   I  input-gradient half of B   W  weight-gradient half of B
-//   C  time to carry one boundary message
+//   C  transfer time of one boundary message
 #pragma once
 
 #include <compare>
@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-/// An integer that only compares with its own kind. Trivially copyable, 4 bytes.
+/// An integer that compares only with integers of the same `Tag`. Trivially copyable, 4 bytes.
 template <class Tag>
 class Id {
  public:
@@ -22,7 +22,7 @@ class Id {
   constexpr explicit Id(std::int32_t value) : value_(value) {}
 
   constexpr std::int32_t value() const { return value_; }
-  /// For subscripts. The value must not be negative.
+  /// The value as a subscript. It must not be negative.
   constexpr std::size_t index() const { return static_cast<std::size_t>(value_); }
 
   constexpr Id next() const { return Id(value_ + 1); }
@@ -34,7 +34,7 @@ class Id {
   std::int32_t value_ = 0;
 };
 
-/// A piece of the model, 0..S-1 in the order of the data flow.
+/// A stage of the model, 0..S-1 in the order of the data flow.
 using StageId = Id<struct StageTag>;
 /// A pipeline rank, 0..p-1: one row of a schedule.
 using Rank = Id<struct RankTag>;
@@ -42,7 +42,7 @@ using Rank = Id<struct RankTag>;
 using MicroBatch = Id<struct MicroBatchTag>;
 /// A data-parallel replica of the whole pipeline, 0..d-1.
 using Replica = Id<struct ReplicaTag>;
-/// A position in the world, 0..p*d-1: world rank = pipeline rank * d + replica.
+/// A rank of the whole world, 0..p*d-1: world rank = pipeline rank * d + replica.
 using WorldRank = Id<struct WorldRankTag>;
 
 }  // namespace penstock

@@ -19,10 +19,10 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::off;
 }
 
-/// Our own logger, so that a program that uses spdlog itself keeps its settings.
+/// A logger of our own: a program that uses spdlog itself keeps its settings.
 spdlog::logger& logger() {
   static const auto instance = [] {
-    // Colours only on a terminal: the sink finds out by itself.
+    // The sink writes colours only on a terminal.
     auto made = std::make_shared<spdlog::logger>("penstock", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_level(spdlog::level::warn);
     made->set_pattern("penstock: %^%l%$: %v");
@@ -37,7 +37,7 @@ void log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level),
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
-void set_log_name(std::string name) {
+void set_log_name(const std::string& name) {
   logger().set_pattern(name.empty() ? "penstock: %^%l%$: %v" : "penstock: " + name + ": %^%l%$: %v");
 }
 

@@ -1,5 +1,6 @@
-// Log lines for people, to stderr. The library logs warnings only; results are values, never log lines.
-// Thread-safe. Behind it stands spdlog, in one torch-free file: its fmt and LibTorch's fmt do not mix.
+// Log lines for people, written to stderr. The library logs warnings only; results are return values, never log lines.
+// All functions are thread-safe. The implementation uses spdlog in one file without LibTorch headers, because the fmt
+// versions of spdlog and LibTorch cannot be included together.
 #pragma once
 
 #include <string>
@@ -12,10 +13,10 @@ enum class LogLevel { debug, info, warning, error, off };
 void log(LogLevel level, std::string_view line);
 inline void warn(std::string_view line) { log(LogLevel::warning, line); }
 
-/// Lines below `level` are dropped. The default is `warning`.
+/// Drops lines below `level`. The default is `warning`.
 void set_log_level(LogLevel level);
 
-/// Prefixes every following line, e.g. with "rank 1"; empty for none. Used where many processes share a screen.
-void set_log_name(std::string name);
+/// Sets the prefix of all following lines, e.g. "rank 1"; empty for none. Useful if processes share a terminal.
+void set_log_name(const std::string& name);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The middle of measured numbers.
+// Medians of measured numbers.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,7 @@
 
 namespace penstock {
 
-/// Half of `values` are below it and half above; the mean of the two in the middle where they are even in number. 0 of
-/// none.
+/// The median of `values`; the mean of the two middle ones when their number is even; 0 when there are none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -17,8 +16,8 @@ inline double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-/// `values` in order, of `steps` steps with equally many each: the median of the steps' means. What comes to pass now
-/// and then in every step counts, as it does in the length of the step; a step that went wrong does not.
+/// Splits `values`, in order, into `steps` steps of equal size and returns the median of the steps' means. A delay that
+/// occurs a few times in every step thus counts, as it does in the length of the step; a single slow step does not.
 inline double median_of_steps(const std::vector<double>& values, std::size_t steps) {
   std::vector<double> means;
   for (std::size_t step = 0; step < steps; ++step) {

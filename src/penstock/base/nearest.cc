@@ -20,9 +20,9 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
   return cost[from.size()][to.size()];
 }
 
-const std::string& nearest(std::string_view word, const std::vector<std::string>& words) {
-  return *std::min_element(words.begin(), words.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(word, a) < edit_distance(word, b);
+const std::string& nearest(std::string_view name, const std::vector<std::string>& names) {
+  return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
   });
 }
 

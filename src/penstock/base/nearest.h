@@ -1,4 +1,4 @@
-// What somebody meant who wrote a word that is none of those that are known.
+// Finds the known name that is most similar to a misspelt one.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace penstock {
 
-/// How many letters must be put in, left out, replaced or swapped with their neighbour to make `to` of `from`.
+/// The number of insertions, deletions, replacements and swaps of neighbouring characters that turn `from` into `to`.
 std::size_t edit_distance(std::string_view from, std::string_view to);
 
-/// The one of `words`, at least one, with the smallest edit distance from `word`; the first of several.
-const std::string& nearest(std::string_view word, const std::vector<std::string>& words);
+/// The first of `names` with the smallest edit distance from `name`. `names` must not be empty and must
+/// outlive the result.
+const std::string& nearest(std::string_view name, const std::vector<std::string>& names);
 
 }  // namespace penstock

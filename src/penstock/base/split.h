@@ -1,4 +1,4 @@
-// How n samples are partitioned into parts: one rule for the shares of replicas and for micro-batches.
+// Splits n samples into parts. Replicas' shares of a batch and micro-batches follow the same rule.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ struct RowRange {
   friend constexpr bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-/// How many parts, and which of them.
+/// Part `index` of `of` parts, 0 <= index < of.
 struct Part {
   std::int64_t index = 0;
   std::int64_t of = 1;
 };
 
-/// The rows of part `part.index`: sizes differ by at most one, larger parts first; parts beyond n are empty.
-/// split(30, {.index = i, .of = 4}) gives 8, 8, 7, 7 rows.
+/// The rows of part `part.index` of n rows. Sizes differ by at most one, larger parts come first; when there are more
+/// parts than rows, the last parts are empty. split(30, {.index = i, .of = 4}) gives 8, 8, 7 and 7 rows.
 constexpr RowRange split(std::int64_t n, Part part) {
   const std::int64_t small = n / part.of;
   const std::int64_t larger = n % part.of;

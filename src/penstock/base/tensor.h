@@ -1,4 +1,4 @@
-// torch::Tensor alone, for headers: <torch/types.h> takes ten times as long to compile.
+// Declares torch::Tensor for headers, without <torch/types.h>, which takes ten times as long to compile.
 #pragma once
 
 #include <ATen/core/TensorBody.h>

@@ -8,7 +8,7 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-/// The length of the character that `text` begins with, or 0 where it begins with none.
+/// The number of bytes of the first character of `text`, or 0 if it is malformed. `text` is not empty.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
   const std::uint32_t first = byte(0);

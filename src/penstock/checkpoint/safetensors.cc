@@ -59,7 +59,7 @@ struct HeaderEntry {
   std::uint64_t begin = 0, end = 0;
 };
 
-/// Removes what is left of an attempt to write.
+/// Removes the temporary file unless it was renamed.
 class PartialFile {
  public:
   explicit PartialFile(fs::path path) : path_(std::move(path)) {}
@@ -75,19 +75,19 @@ class PartialFile {
   fs::path path_;
 };
 
-/// `header[key]`, as `Wanted`.
+/// `header[key]` as a value of type `Wanted`.
 template <class Wanted>
 Wanted member(const Json& entry, const char* key, const std::string& where) {
   try {
     return entry.at(key).get<Wanted>();
   } catch (const nlohmann::json::exception&) {
-    throw DataError(say(where, ": its header has no proper \"", key, "\""));
+    throw DataError(say(where, ": its header has no valid \"", key, "\""));
   }
 }
 
 std::uint64_t whole_number(const Json& number, const std::string& where) {
   require<DataError>(number.is_number_unsigned(), where, ": its header has ", number.dump(),
-                     " where a whole number, 0 or more, belongs");
+                     " where an integer, 0 or more, is expected");
   return number.get<std::uint64_t>();
 }
 
@@ -100,7 +100,7 @@ HeaderEntry read_part(const std::string& file, const std::string& name, const Js
   require<DataError>(kind != kinds.end(), where, " is of dtype ", dtype, ", which is not read here");
   part.type = kind->type;
   const auto offsets = member<std::vector<Json>>(entry, "data_offsets", where);
-  require<DataError>(offsets.size() == 2, where, " has ", offsets.size(), " data_offsets: 2 belong there");
+  require<DataError>(offsets.size() == 2, where, " has ", offsets.size(), " data_offsets: there must be 2");
   part.begin = whole_number(offsets[0], where);
   part.end = whole_number(offsets[1], where);
   require<DataError>(part.begin <= part.end, where, " ends at ", part.end, ", before its begin at ", part.begin);
@@ -120,7 +120,7 @@ HeaderEntry read_part(const std::string& file, const std::string& name, const Js
   return part;
 }
 
-/// All parts in the order of their data, which they fill without gaps.
+/// All entries, ascending by offset. Throws unless they cover the data without gaps.
 std::vector<HeaderEntry> in_order(const std::string& file, std::vector<HeaderEntry> parts, std::uint64_t data_bytes) {
   std::stable_sort(parts.begin(), parts.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -141,9 +141,10 @@ Json read_header(std::ifstream& in, const std::string& file, std::uint64_t lengt
   in.read(text.data(), static_cast<std::streamsize>(length));
   require<DataError>(in.good(), "cannot read '", file, "': ", std::strerror(errno));
   Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  require<DataError>(utf8_prefix(text) == text.size(), "'", file, "' is no safetensors file: its header is not UTF-8 ",
-                     "at byte ", sizeof(length) + utf8_prefix(text));
-  require<DataError>(header.is_object(), "'", file, "' is no safetensors file: its header is no JSON object");
+  require<DataError>(utf8_prefix(text) == text.size(), "'", file,
+                     "' is not a safetensors file: its header is not UTF-8 ", "at byte ",
+                     sizeof(length) + utf8_prefix(text));
+  require<DataError>(header.is_object(), "'", file, "' is not a safetensors file: its header is no JSON object");
   return header;
 }
 
@@ -195,16 +196,16 @@ void write_safetensors(const std::string& path, const WeightFile& file) {
 WeightFile read_safetensors(const std::string& path) {
   std::error_code code;
   const bool is_file = fs::is_regular_file(path, code);
-  require<DataError>(is_file, "cannot open '", path, "': ", code ? code.message() : "it is no regular file");
+  require<DataError>(is_file, "cannot open '", path, "': ", code ? code.message() : "it is not a regular file");
   const std::uint64_t size = fs::file_size(path, code);
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   require<DataError>(!code && in.is_open(), "cannot open '", path, "': ", code ? code.message() : std::strerror(errno));
   std::uint64_t length = 0;
-  require<DataError>(size >= sizeof(length), "'", path, "' is no safetensors file: it has ", size, " bytes");
+  require<DataError>(size >= sizeof(length), "'", path, "' is not a safetensors file: it has ", size, " bytes");
   in.read(reinterpret_cast<char*>(&length), sizeof(length));
   require<DataError>(in.good() && length <= longest_header && length <= size - sizeof(length), "'", path,
-                     "' is no safetensors file, or is cut short: it has ", size, " bytes, and claims a header of ",
+                     "' is not a safetensors file, or is cut short: it has ", size, " bytes, and claims a header of ",
                      length);
   const Json header = read_header(in, path, length);
 

@@ -14,16 +14,16 @@ int whole_number(const std::string& text, const std::string& argument) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   require<ConfigError>(error == std::errc() && end == text.data() + text.size(), "--augment ", argument, ": '", text,
-                       "' is no whole number; randaugment:2:9 means 2 operations of magnitude 9");
+                       "' is not a whole number; randaugment:2:9 means 2 operations of magnitude 9");
   return number;
 }
 
-/// "randaugment:2:9"
+/// Parses "randaugment:2:9".
 RandAugment parse_rand_augment(const std::string& argument) {
   RandAugment options;
   std::istringstream parts(argument);
   std::string part;
-  std::getline(parts, part, ':');  // its name
+  std::getline(parts, part, ':');  // skips the name
   if (std::getline(parts, part, ':')) options.operations = whole_number(part, argument);
   if (std::getline(parts, part, ':')) options.magnitude = whole_number(part, argument);
   require<ConfigError>(!std::getline(parts, part, ':'), "--augment ", argument,

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-/// The names that our options give to a number in the help, next to CLI11's own.
+/// The type names of numeric options in the help: CLI11's and ours.
 constexpr const char* number_types[] = {"INT",      "UINT", "FLOAT", "BYTES",   "K",     "L", "M",
                                         "M[,M...]", "N",    "P",     "SECONDS", "SHARE", "V", "X"};
 
@@ -32,7 +32,7 @@ NumberRange range_of(const CLI::Option& option) {
   return NumberRange::whole;
 }
 
-/// An empty answer, or what is wrong. Only the size is looked at: whether it is a number at all is CLI11's question.
+/// Returns an error message, or an empty string. Checks the size only; CLI11 checks that the text is a number.
 std::string is_too_large(const std::string& text, NumberRange range) {
   errno = 0;
   if (range == NumberRange::fraction) {
@@ -57,7 +57,7 @@ const CLI::App& innermost(const CLI::App& app, std::string& path) {
   return *at;
 }
 
-/// "--stages" for "--stages=2", "-stages" and the like.
+/// The flag that was meant: "--stages" for "--stages=2", "-stages" and the like.
 std::string flag_name(const std::string& argument) {
   const std::size_t first = argument.find_first_not_of('-');
   if (first == std::string::npos) return argument;
@@ -71,7 +71,7 @@ std::string error_about_flag(const CLI::App& verb, const std::string& path, cons
   const std::string shown = argument.substr(0, argument.find('='));
   const bool has_verbs = !verb.get_subcommands([](const CLI::App*) { return true; }).empty();
   if (has_verbs || known.empty())
-    return say("unknown flag '", shown, "': flags stand behind a verb; '", path, " --help' lists the verbs");
+    return say("unknown flag '", shown, "': flags follow a verb; '", path, " --help' lists the verbs");
   return say("unknown flag '", shown, "': did you mean '", nearest(flag_name(argument), known), "'? '", path,
              " --help' lists all flags");
 }
@@ -99,7 +99,7 @@ std::string complaint_about(const CLI::App& app, const CLI::ParseError& error) {
   for (const std::string& argument : left)
     if (argument.size() > 1 && argument.front() == '-') return error_about_flag(verb, path, argument);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !left.empty())
-    return say("unexpected argument '", left.front(), "': '", path, " --help' lists what there is");
+    return say("unexpected argument '", left.front(), "': '", path, " --help' lists all arguments");
   const std::string message = error.what();
   return message.substr(0, message.find('\n'));
 }

@@ -1,4 +1,4 @@
-// What is wrong with a command line, said so that it can be corrected.
+// Error messages for command lines.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace penstock {
 
-/// Puts the options that are added to `app` from now on under the heading `theme` of its help, and returns `app`.
+/// Sets the heading in the help for options that are added to `app` from now on. Returns `app`.
 CLI::App& in_theme(CLI::App& app, const std::string& theme);
 
-/// Makes every option of `app` and its subcommands that takes numbers refuse those that no 64-bit number can hold;
-/// CLI11 alone takes the largest one in their place. Call it when all options are added, before parsing.
+/// Makes all numeric options of `app` and its subcommands reject numbers that do not fit into 64 bits; CLI11 alone
+/// clamps them to the largest value. Call it after all options are added and before parsing.
 void refuse_huge_numbers(CLI::App& app);
 
-/// One line about `error`, which parsing with `app` threw. A flag that does not exist is named first, together with the
-/// known flag that is nearest to it.
+/// One line that describes `error`, which parsing with `app` threw. For an unknown flag it begins with the flag and
+/// suggests the nearest known one.
 std::string complaint_about(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace penstock

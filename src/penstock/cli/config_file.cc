@@ -26,7 +26,7 @@ std::string with_dashes(std::string key) {
   return key;
 }
 
-/// Of a verb, in the order in which they were added.
+/// The options of a verb in the order in which they were added.
 std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
   std::vector<const CLI::Option*> options;
   for (const CLI::Option* option : verb.get_options())
@@ -35,7 +35,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& verb) {
   return options;
 }
 
-/// The option that a name without dashes in front means; null where there is none.
+/// The option with a name (without leading dashes); null if there is none.
 const CLI::Option* find(const std::vector<const CLI::Option*>& options, const std::string& name) {
   for (const CLI::Option* option : options)
     if (std::find(option->get_lnames().begin(), option->get_lnames().end(), name) != option->get_lnames().end())
@@ -71,7 +71,7 @@ std::string shortest(double value) {
   return std::string(text, end.ptr);
 }
 
-/// The value as an argument of a command line; none where it is of another type.
+/// The value as an argument of a command line; unset for a value of an unsupported type.
 std::optional<std::string> argument_of(const toml::node& value, Kind kind) {
   if (const auto* boolean = value.as_boolean(); boolean && (kind == Kind::flag || kind == Kind::flag_or_text))
     return boolean->get() ? "true" : "false";
@@ -80,16 +80,16 @@ std::optional<std::string> argument_of(const toml::node& value, Kind kind) {
   if (const auto* number = value.as_floating_point(); number && kind == Kind::number) return shortest(number->get());
   if (const auto* text = value.as_string(); text && (kind == Kind::text || kind == Kind::flag_or_text))
     return text->get();
-  // `hidden = [512, 512]` reads better than a string, and a name may be a number: `partition = 4`.
+  // Lists and numbers are accepted for string flags, too: `hidden = [512, 512]`, `partition = 4`.
   if (const auto* whole = value.as_integer(); whole && kind == Kind::text) return std::to_string(whole->get());
   return std::nullopt;
 }
 
-/// The arguments of a command line that say `name = value`; none where the type is another one.
+/// The arguments that correspond to `name = value`; unset for a value of the wrong type.
 std::optional<std::vector<std::string>> arguments_of(const CLI::Option& option, const std::string& name,
                                                      const toml::node& value) {
   const Kind kind = kind_of(option);
-  const std::string flag = "--" + name;  // as it is written: a flag may have a --no- form
+  const std::string flag = "--" + name;  // the name as written in the file: a flag may have a --no- form
   const auto* list = value.as_array();
   if (!list) {
     const auto argument = argument_of(value, kind);
@@ -109,7 +109,7 @@ std::optional<std::vector<std::string>> arguments_of(const CLI::Option& option, 
   return arguments;
 }
 
-/// The flags that the user gives, without dashes.
+/// The flags on the user's command line, without dashes.
 std::vector<std::string> given_flags(const std::vector<std::string>& arguments, std::size_t from) {
   std::vector<std::string> flags;
   for (std::size_t i = from; i < arguments.size(); ++i)
@@ -117,7 +117,7 @@ std::vector<std::string> given_flags(const std::vector<std::string>& arguments, 
   return flags;
 }
 
-/// Whether one of the flags given is this option, or excludes it.
+/// Whether one of the given flags is this option or excludes it.
 bool is_overruled(const CLI::Option& option, const std::vector<const CLI::Option*>& given) {
   const auto excluded = option.get_excludes();
   return std::any_of(given.begin(), given.end(), [&](const CLI::Option* other) {
@@ -140,12 +140,12 @@ std::string toml_value(const CLI::Option& option, const std::string& text) {
   switch (kind_of(option)) {
     case Kind::flag: return text == "true" || text == "1" || text == "on" || text == "yes" ? "true" : "false";
     case Kind::flag_or_text:
-      if (text.empty() || text == "true") return "true";  // a flag without a value
+      if (text.empty() || text == "true") return "true";  // a flag that takes no value
       if (text == "false") return "false";
       break;
     case Kind::whole: return text;
     case Kind::number: {
-      // As a file has it, whatever the user's way to write a number.
+      // Normalised, because the user may write a number in a way that TOML does not accept.
       const double number = std::strtod(text.c_str(), nullptr);
       return shortest(number);
     }
@@ -153,15 +153,15 @@ std::string toml_value(const CLI::Option& option, const std::string& text) {
   }
   require<ConfigError>(utf8_prefix(text) == text.size(), "--", option.get_lnames().front(), " '", printable(text),
                        "' is not UTF-8, and a TOML file holds nothing else: give the flag on the command line");
-  return nlohmann::json(text).dump();  // the quotes and escapes are TOML's too
+  return nlohmann::json(text).dump();  // TOML has the same quotes and escapes
 }
 
 }  // namespace
 
 void add_config_flags(CLI::App& verb) {
   in_theme(verb, "Job");
-  verb.add_option("--config", "a TOML file with these flags as its keys; flags on the command line win");
-  const std::string description = "print all flags with their values as such a file, and end";
+  verb.add_option("--config", "a TOML file with these flags as its keys; flags on the command line take precedence");
+  const std::string description = "print all flags with their values as such a file and exit";
   verb.add_flag("--print-config", description);
 }
 

@@ -1,4 +1,4 @@
-// Flags from a TOML file: `penstock train --config run.toml`, and a run's flags as such a file.
+// Reads flags from a TOML file (`penstock train --config run.toml`) and prints the flags of a run as such a file.
 #pragma once
 
 #include <map>
@@ -11,34 +11,34 @@
 
 namespace penstock {
 
-/// Adds --config and --print-config to a verb, which calls print_config_instead() before it does its work.
+/// Adds --config and --print-config to `verb`, whose callback must call print_config_instead() first.
 void add_config_flags(CLI::App& verb);
 
-/// A command line with the flags of its config file put in front of its own, and where each came from.
+/// A command line in which the flags of its config file precede its own flags. Not thread-safe.
 class ConfiguredLine {
  public:
-  /// The line as it is, until read_file().
   explicit ConfiguredLine(const CommandLine& line);
 
-  /// Where `line` names a verb of `program` and a --config for it, reads that file: a flag per key, `-` and `_` alike;
-  /// strings, numbers, true and false, and lists of them for flags that are lists. Keys whose flag the line gives too,
-  /// or excludes, are left out. Throws ConfigError, naming file and line, for a file that is no TOML, an unknown key
-  /// (with the nearest one), a key twice, a table and a value of another type than the flag takes; DataError for a file
-  /// that cannot be read.
+  /// If the line contains a verb of `program` with --config, reads that file: one key per flag, with `-` and `_`
+  /// equivalent; values are strings, numbers, booleans, or lists of them for flags that take lists. Keys whose flag is
+  /// given on the line, or excluded by a flag on the line, are ignored. Throws ConfigError, which names file and line,
+  /// for invalid TOML, an unknown key (suggesting the nearest), a repeated key, a table, and a value of the wrong type;
+  /// DataError for a file that cannot be read.
   void read_file(const CLI::App& program);
 
+  /// The combined arguments; the pointers are valid as long as this object lives.
   CommandLine arguments();
-  /// "run.toml:3: " where `message` begins with a flag that the file set; else nothing.
+  /// "run.toml:3: " if `message` begins with a flag that the file set; else an empty string.
   std::string place_of(const std::string& message) const;
 
  private:
   std::vector<std::string> arguments_;
   std::vector<char*> pointers_;
-  std::map<std::string, std::string> places_;  // by flag, with its dashes
+  std::map<std::string, std::string> places_;  // "file:line: " for each flag ("--seed") that the file set
 };
 
-/// Where --print-config was given: prints every flag of `verb` with the value that it came to, as TOML and once for all
-/// processes, and returns true. A flag without a value stands there as a comment. Reading it back with --config gives
+/// If --print-config was given, prints all flags of `verb` with their values as TOML (one process of a job only) and
+/// returns true; else returns false. A flag without a value becomes a comment. The output, read with --config, gives
 /// the same run.
 bool print_config_instead(const CLI::App& verb);
 

@@ -29,8 +29,7 @@ void CostFlags::add_to(CLI::App& verb) {
   add("--cost-w", weight_grad_, per_stage, "W, the gradient of a stage's parameters; B takes I + W [1]");
   add("--cost-update", update_, per_stage, "the optimiser's step [0]");
   add("--cost-comm", message_, "COST", "C, the time a message takes [0]");
-  verb.add_option("--weight-share", weight_share_,
-                  "the part of a micro-batch's activations that W still needs after I [0.5]")
+  verb.add_option("--weight-share", weight_share_, "fraction of a micro-batch's activations that W needs after I [0.5]")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("SHARE");
   add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");

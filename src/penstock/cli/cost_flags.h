@@ -1,4 +1,4 @@
-// The flags by which verbs take costs.
+// The flags that set costs.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,8 @@ class CostFlags {
   /// outlive the parsing.
   void add_to(CLI::App& verb);
 
-  /// What the file says, or else Costs::unit(), with the flags that are given in its place. Throws ConfigError for
-  /// flags that are no costs, DataError for a file that holds none.
+  /// The costs of the file, or Costs::unit() without one, overridden by the other flags. Throws ConfigError for invalid
+  /// flags, DataError for an invalid file.
   Costs costs() const;
 
  private:

@@ -31,7 +31,7 @@ LoaderOptions reading_as(const DataFlags& flags, const ReadingOptions& reading) 
 }
 
 LoaderOptions with_transforms(LoaderOptions options, const DataFlags& flags, const ModelFlags& model) {
-  // Straight to the size that is wanted, from the pixels as stored.
+  // The crop resizes directly from the stored pixels to the final size.
   options.transforms = parse_augmentation(flags.augment, model.image_size.value_or(32));
   options.transforms.resize = model.image_size.value_or(0);
   return options;
@@ -40,7 +40,7 @@ LoaderOptions with_transforms(LoaderOptions options, const DataFlags& flags, con
 Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFlags& model,
                     const LoaderOptions& options) {
   if (!sets.text) return Loader(sets.train, with_transforms(options, flags, model));
-  // As stored, a text is windows one behind the other.
+  // Without shuffling, a text is read as consecutive windows.
   const std::int64_t length = gpt_options(model).context;
   return Loader(text_windows(sets.text->train, {.length = length, .random = flags.shuffle}), options);
 }
@@ -49,10 +49,10 @@ Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFla
 
 void DataFlags::add_to(CLI::App& app) {
   app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)");
-  app.add_flag("--shuffle,!--no-shuffle", shuffle, "order of samples by seed and epoch, or as stored")
+  app.add_flag("--shuffle,!--no-shuffle", shuffle, "read the samples in a random order, or in the stored order")
       ->default_str("true");
-  app.add_flag("--drop-last", drop_last, "leave out a short last batch");
-  // The last one of both counts.
+  app.add_flag("--drop-last", drop_last, "omit a last batch that is smaller than --batch-size");
+  // The last of the two flags counts.
   const auto set_augment = [this](const std::string& text) {
     augment = text.empty() || text == "true" ? "crop-flip" : text == "false" ? "none" : text;
   };
@@ -80,7 +80,7 @@ DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_te
   check_model(model);
   require<ConfigError>(model.model != "unet", "no data set here has images as targets, which --model unet needs: ",
                        "examples/unet_skip.cc trains one, and penstock bench step measures it");
-  (void)parse_augmentation(flags.augment);  // refused before files are read
+  (void)parse_augmentation(flags.augment);  // throws before files are read
   require<ConfigError>(flags.augment == "none" || dataset_of(model) == "cifar10", "--augment is for cifar10, not for ",
                        dataset_of(model), ": a mirrored digit is no digit");
   require<ConfigError>(model.model != "tied-lm",

@@ -1,4 +1,4 @@
-// The flags that say where samples come from and how they are read: shared by all verbs that read data.
+// The flags for data sets and loaders, shared by all verbs that read data.
 #pragma once
 
 #include <optional>
@@ -17,16 +17,16 @@ struct DataFlags {
   std::string directory;
   bool shuffle = true;
   bool drop_last = false;
-  std::string augment = "none";  // a list of names: augment_flag.h
+  std::string augment = "none";  // a list of names, see augment_flag.h
   std::string normalize = "standard";
 
   void add_to(CLI::App& app);
 };
 
-/// --data, else $PENSTOCK_DATA, else what the repository ships: data.
+/// The value of --data, else $PENSTOCK_DATA, else the repository's folder `data`.
 std::string data_directory(const DataFlags& flags);
 
-/// A model's data set as stored: images, or a text with its vocabulary.
+/// The data set of a model as stored: images, or a text with its vocabulary.
 struct DataSets {
   ImageSet train;
   std::optional<ImageSet> test;
@@ -34,8 +34,8 @@ struct DataSets {
   bool with_test = false;
 };
 
-/// Every process reads its files before the ranks start: where one finds them wanting, nobody waits for it in vain.
-/// Throws ConfigError for flags that do not fit the data set, and DataError.
+/// Reads the files of the data set. Every process calls it before the ranks start, so that no rank waits for a process
+/// that fails here. Throws ConfigError for flags that do not fit the data set, and DataError for its files.
 DataSets read_data(const DataFlags& flags, const ModelFlags& model, bool with_test);
 
 struct Loaders {
@@ -43,16 +43,16 @@ struct Loaders {
   std::optional<Loader> test;
 };
 
-/// What a loader needs to know besides.
+/// Further options of a loader.
 struct ReadingOptions {
   std::int64_t batch_size = 32;
   std::uint64_t seed = 0;
 };
 
-/// The first batch, as the network gets it, on every process alike: to measure with.
+/// The first batch of the training set, complete and equal on every process; used to measure layer times.
 Batch sample_of(const DataSets& sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading);
 
-/// Loaders for this process of `pipeline`. The test set is read in order, to its last sample, and never augmented.
+/// Makes the loaders of this process of `pipeline`. The test set is read in order and completely, without augmentation.
 Loaders make_loaders(DataSets sets, const DataFlags& flags, const ModelFlags& model, const ReadingOptions& reading,
                      const Pipeline& pipeline);
 

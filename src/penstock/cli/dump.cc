@@ -10,9 +10,9 @@
 namespace penstock {
 namespace {
 
-std::string joined(const std::vector<std::string>& instructions) {
+std::string joined(const std::vector<std::string>& names) {
   std::string text;
-  for (const std::string& instruction : instructions) text += (text.empty() ? "" : ", ") + instruction;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
@@ -27,7 +27,7 @@ const char* kind_of(const Node& node) {
   return node.is_layer() ? "layer" : "function";
 }
 
-/// Of every stage: what it runs, what it takes and what it hands on, to whom.
+/// For every stage: its nodes, inputs and outputs, and the stages with which it exchanges them.
 std::string stages_text(const Pipeline& pipeline) {
   const StagedGraph& staged = pipeline.stages();
   std::string text;
@@ -68,7 +68,7 @@ std::string parameters_text(const Pipeline& pipeline, const std::map<std::string
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(pipeline.schedule().rank_count()), 0);
   std::int64_t all = 0;
   for (const auto& [name, tensor] : state) {
-    std::optional<StageId> home;  // the lowest stage that runs the layer
+    std::optional<StageId> home;  // the owner: the lowest stage that runs the layer
     for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
       if (staged.graph.nodes[n].is_layer() && name.starts_with(staged.graph.nodes[n].layer_path + ".") &&
           (!home || staged.stage_of_node[n] < *home))

@@ -1,4 +1,4 @@
-// All that is decided before a training begins, as files to look at.
+// Writes the result of partitioning and scheduling to files (--dump).
 #pragma once
 
 #include <string>
@@ -7,17 +7,18 @@
 
 namespace penstock {
 
-/// The network in a line for each node: name, what it is, its stage and rank, what it takes.
+/// The network, one line per node: name, kind, stage and rank, inputs.
 std::string graph_text(const Pipeline& pipeline);
 
-/// How many numbers each rank holds: a line for each, and their sum. `state` is that of Pipeline::state().
+/// The number of parameter elements that each rank holds, one line per rank, and their sum. `state` is the result of
+/// Pipeline::state().
 std::string parameters_text(const Pipeline& pipeline, const std::map<std::string, torch::Tensor>& state);
 
-/// Makes `directory` where it is not there. Throws ConfigError where files cannot be written there.
+/// Creates `directory` if it is missing. Throws ConfigError if files cannot be written there.
 void require_dump_place(const std::string& directory);
 
-/// Writes into `directory`, which is made where it is not there: graph.txt, stages.txt (what each stage runs, takes and
-/// hands on), schedule.sched and schedule.svg (as it is obeyed). Throws ConfigError where that cannot be.
+/// Writes graph.txt, stages.txt (nodes, inputs and outputs of each stage), schedule.sched and schedule.svg (as
+/// executed) into `directory`, which is created if it is missing. Throws ConfigError if that is impossible.
 void dump(const Pipeline& pipeline, const std::string& directory);
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// How a program of ours ends: 0 done (or help), 1 failed while running, 2 misuse. Whatever went wrong is told on
-// stderr, after the program's name; nothing is told twice.
+// Exit codes of the programs: 0 done (or help), 1 failed while running, 2 misuse. Every error is written to stderr
+// once, after the program's name.
 #pragma once
 
 #include <iostream>
@@ -14,20 +14,21 @@ namespace penstock {
 
 enum class ExitCode : int { done = 0, failed = 1, misuse = 2 };
 
-/// Arguments of the command line, as main() gets them.
+/// The arguments of main().
 struct CommandLine {
   int count = 0;
   char** arguments = nullptr;
 };
 
+/// Writes "penstock: MESSAGE" to stderr, after flushing stdout. Returns `code` as an exit code.
 inline int print_error(ExitCode code, const std::string& message) {
   std::cout.flush();
   std::cerr << "penstock: " << message << '\n';
   return static_cast<int>(code);
 }
 
-/// Parses the command line with `app`, whose callbacks are the verbs; runs `before` first. Returns the exit code of
-/// the program, having told the user, through `complain_with`, what there is to tell.
+/// Calls `before`, then parses the command line with `app`, whose callbacks run the verbs. Returns the exit code of the
+/// program. For errors calls `complain_with`(ExitCode, message), which reports them and returns the exit code.
 template <class Before, class Complain>
 int run_program(CLI::App& app, const CommandLine& line, Before&& before, Complain&& complain_with) {
   try {

@@ -1,4 +1,4 @@
-// Copies what a growing file says.
+// Copies a growing log file to the screen.
 #pragma once
 
 #include <filesystem>
@@ -6,11 +6,11 @@
 
 namespace penstock {
 
-/// Reads a file that others write to, and copies what is new to a stream of this process. Not thread-safe.
+/// Reads a file to which another process appends, and copies new contents to a file descriptor. Not thread-safe.
 class LogFollower {
  public:
-  /// `mark` goes before every line; where there is one, only whole lines are copied, each in one piece, so that several
-  /// logs can be seen on one screen. The file has to be there. Throws Failure.
+  /// `stream` is the file descriptor to write to. If `mark` is not empty, it precedes every line, and only whole lines
+  /// are written, each by one call, so that several logs can share a screen. Throws Failure if the file does not exist.
   LogFollower(std::filesystem::path path, int stream, std::string mark);
   LogFollower(LogFollower&& other) noexcept;
   LogFollower& operator=(LogFollower&& other) noexcept;
@@ -18,8 +18,8 @@ class LogFollower {
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// Copies what has come since the last call. `last`: what is left of an unfinished line too. A stream that cannot be
-  /// written is given up silently: the file has it all.
+  /// Copies the contents that were added since the last call; with `last`, also an unfinished line. If the stream
+  /// cannot be written, further output is dropped silently: the file has everything.
   void copy_new(bool last);
 
  private:

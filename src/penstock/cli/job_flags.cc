@@ -26,7 +26,7 @@ void require_finite(const char* flag, double value) {
   require<ConfigError>(std::isfinite(value), flag, " ", value, ": give a finite number");
 }
 
-/// An empty answer, or what is wrong. Unsigned conversion would turn -1 into a large number.
+/// Returns an error message, or an empty string. CLI11's conversion to unsigned would turn -1 into a large number.
 std::string is_not_negative(const std::string& text) {
   return text.starts_with('-') ? say(text, " is below 0") : std::string();
 }
@@ -61,15 +61,16 @@ void JobFlags::add_training_to(CLI::App& app) {
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();
   how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
-  how->add_option("--momentum", momentum, "of sgd")->capture_default_str();
-  how->add_option("--weight-decay", weight_decay, "share of each weight that is taken off it, times the learning rate")
+  how->add_option("--momentum", momentum, "momentum of sgd")->capture_default_str();
+  how->add_option("--weight-decay", weight_decay, "weight decay; adamw decouples it from the gradient")
       ->capture_default_str();
-  how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: as they are)");
+  how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: no clipping)");
   how->add_option("--reduction", reduction, "mean: over the batch; sum: of the micro-batches' means")
       ->check(CLI::IsMember({"mean", "sum"}))
       ->capture_default_str();
-  how->add_option("--replica-reduction", replica_reduction,
-                  "mean: replicas do not change the loss and the gradients; sum: both times the number of replicas")
+  how->add_option(
+         "--replica-reduction", replica_reduction,
+         "mean: replicas do not change the loss and the gradients; sum: both are multiplied by the number of replicas")
       ->check(CLI::IsMember({"mean", "sum"}))
       ->capture_default_str();
   how->add_option("--reported-loss", reported_loss,
@@ -79,9 +80,9 @@ void JobFlags::add_training_to(CLI::App& app) {
 }
 
 void JobFlags::add_pipeline_to(CLI::App& app) {
-  const bool trains = app.get_option_no_throw("--lr") != nullptr;  // add_training_to was there before
+  const bool trains = app.get_option_no_throw("--lr") != nullptr;  // add_training_to was called before
   CLI::App* where = &in_theme(app, "Pipeline");
-  std::vector<CLI::Option*> in_plan;  // what a plan says too
+  std::vector<CLI::Option*> in_plan;  // options that a plan sets, too
   const auto add = [&](CLI::Option* option) { in_plan.push_back(option); };
   add(where->add_option("--stages", stages, "pipeline ranks p")->capture_default_str());
   add(where
@@ -93,7 +94,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   if (trains)
     add(where
             ->add_option("--micro-batch-size", micro_batch_size,
-                         "samples of a micro-batch, at most: gives the number of them in place of --micro-batches")
+                         "largest number of samples of a micro-batch, as an alternative to --micro-batches")
             ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
             ->excludes(app.get_option("--micro-batches")));
   add(where->add_option("--schedule", schedule,
@@ -106,30 +107,30 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                        "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
                        "bits (default: stream; with schedule auto: auto, the faster of the two)")
           ->check(CLI::IsMember({"stream", "fused", "auto"})));
-  add(where->add_option("--memory-limit", memory_limit,
-                        "most live micro-batches of a rank, as a multiple of 1f1b's (default: what the schedule "
-                        "promises)"));
+  add(where->add_option(
+      "--memory-limit", memory_limit,
+      "limit of live micro-batches per rank, as a multiple of 1f1b's (default: the schedule's own bound)"));
   add(where
           ->add_option("--partition", partition,
                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "
                        "stage: layer3 or 4")
           ->capture_default_str());
-  CLI::Option* from_file = where->add_option("--plan", plan, "all of these from a file that penstock plan wrote");
+  CLI::Option* from_file = where->add_option("--plan", plan, "read these flags from a file written by penstock plan");
   for (CLI::Option* option : in_plan) from_file->excludes(option);
   where->add_option("--replicas", replicas,
                     "data-parallel copies of the pipeline (default: 1; under MPI, processes / stages)");
   if (trains) {
     where->add_flag("--recompute", recompute,
-                    "run layers again in the backward pass instead of keeping their activations: less memory, more "
-                    "time");
+                    "recompute activations in the backward pass instead of storing them: less memory, more time");
     where
-        ->add_option("--boundary-shape", boundary_shape,
-                     "the shape of every value between stages, 16,1024 for example; another one is an error")
+        ->add_option(
+            "--boundary-shape", boundary_shape,
+            "declares the shape of every value between stages, 16,1024 for example; any other shape is an error")
         ->delimiter(',');
   }
 
   CLI::App* numbers = &in_theme(app, "Numerics");
-  numbers->add_option("--seed", seed, "of initial weights and order of samples")
+  numbers->add_option("--seed", seed, "seed of initial weights and of the order of samples")
       ->check(is_not_negative)
       ->capture_default_str();
   if (trains)
@@ -141,15 +142,14 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
         ->capture_default_str();
   if (trains)
     numbers
-        ->add_option(
-            "--loss-scale", loss_scale,
-            "of fp16, at first: halved, and the update left out, where a gradient is not finite; doubled after "
-            "2000 updates")
+        ->add_option("--loss-scale", loss_scale,
+                     "initial loss scale of fp16: halved, with the update skipped, if a gradient is not finite; "
+                     "doubled after 2000 updates")
         ->capture_default_str();
   numbers
       ->add_option("--kernels", kernels,
-                   "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first, or as --plan "
-                   "has them; changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
+                   "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first or read from --plan; "
+                   "changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
                    "tuned)")
       ->check(CLI::IsMember({"fixed", "tuned"}));
   numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
@@ -168,13 +168,13 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
         ->check(CLI::Range(0, 1 << 30))
         ->capture_default_str();
   job->add_option("--deadline", deadline_s,
-                  "seconds without a sign of life of a process before a wait for it fails; one that lives gives "
-                  "signs by itself, however long a layer or an evaluation takes")
+                  "seconds without a sign of life from a process until a wait for it fails; a live process sends signs "
+                  "however long a layer or an evaluation takes")
       ->capture_default_str();
   job->add_option("--stall-limit", stall_limit_s,
-                  "seconds without progress of a rank, alive or not, before a wait for it fails (default: none)");
+                  "seconds without progress of a rank, alive or not, until a wait for it fails (default: none)");
   job->add_option("--start-deadline", start_deadline_s,
-                  "under MPI: seconds until all processes must have come to the world")
+                  "under MPI: seconds within which all processes must have started")
       ->capture_default_str();
 }
 
@@ -188,7 +188,7 @@ void settle_defaults(JobFlags& flags) {
   if (flags.kernels.empty()) flags.kernels = is_auto || is_planned ? "tuned" : "fixed";
 }
 
-void obey_micro_batch_size(JobFlags& flags) {
+void apply_micro_batch_size(JobFlags& flags) {
   if (!flags.micro_batch_size) return;
   const int processes = launched_as().size;
   const int inferred = processes > 1 && flags.stages > 0 ? processes / flags.stages : 1;
@@ -198,7 +198,7 @@ void obey_micro_batch_size(JobFlags& flags) {
   flags.micro_batches = static_cast<int>(std::max<std::int64_t>(1, count));
 }
 
-void obey_plan(JobFlags& flags) {
+void apply_plan(JobFlags& flags) {
   if (flags.plan.empty()) return;
   try {
     flags.planned = read_plan(read_text(flags.plan));
@@ -245,9 +245,9 @@ void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
   for (const auto& [layer, stage] : planned) {
     const auto found = partition.find(layer);
     require<ConfigError>(found != partition.end(), flags.plan, " has a layer '", layer,
-                         "', which this network has not: plan with the costs of this network");
+                         "', which this network does not have: plan with the costs of this network");
     require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
-                         ", but in this network it comes to stage ", found->second,
+                         ", but in this network it is on stage ", found->second,
                          ": plan with the layers in the order in which this network runs them");
   }
   for (const auto& [name, tensor] : pipeline.local_state()) {
@@ -305,7 +305,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   options.schedule = flags.schedule;
   if (flags.planned) options.custom = flags.planned->schedule;
   options.chunks = flags.chunks;
-  // A plan's instructions are fused already where they should be.
+  // The instructions of a plan are fused already.
   if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
   if (flags.weight_gradients == "auto") options.weight_gradients = WeightGradients::automatic;
   if (flags.kernels == "tuned") {

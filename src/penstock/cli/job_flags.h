@@ -1,4 +1,4 @@
-// The flags that say how a network is trained, and which: shared by `train` and `bench step`.
+// The flags for network, training and pipeline, shared by `train`, `bench step` and other verbs.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ struct JobFlags {
   int stages = 1;
   int replicas = 0;
   int micro_batches = 4;
-  std::optional<std::int64_t> micro_batch_size;  // in their place
-  std::vector<std::int64_t> boundary_shape;      // empty: any
+  std::optional<std::int64_t> micro_batch_size;  // alternative to micro_batches
+  std::vector<std::int64_t> boundary_shape;      // empty: not declared
   std::string schedule;
   int chunks = 0;
-  std::string weight_gradients;  // empty: stream, or auto where the schedule is
-  std::string kernels;           // empty: fixed, or tuned where the schedule is auto or the plan has kernels
+  std::string weight_gradients;  // empty: "auto" if the schedule is "auto", else "stream"
+  std::string kernels;           // empty: "tuned" if the schedule is "auto" or the plan has kernels, else "fixed"
   std::optional<double> memory_limit;
-  std::string plan;
-  std::optional<Plan> planned;       // what is in that file
-  std::optional<double> planned_ms;  // the step that the schedule "auto", or the plan, promises
+  std::string plan;                  // path of a plan file
+  std::optional<Plan> planned;       // contents of the plan file
+  std::optional<double> planned_ms;  // step time predicted by the schedule "auto" or by the plan
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
   std::string replica_reduction = "mean";
-  std::string reported_loss;  // empty: the loss whose gradients are applied
+  std::string reported_loss;  // empty: according to the reduction of the gradients
   std::string partition = "parameters";
   std::string optimizer = "sgd";
   double learning_rate = 0.01;
@@ -53,45 +53,46 @@ struct JobFlags {
   std::optional<double> stall_limit_s;
   double start_deadline_s = 60;
 
-  /// Each puts its flags under the headings of their themes; `this` must outlive the parsing. With training flags,
-  /// which come before those of the pipeline, the latter include what belongs to training alone.
-  void add_to(CLI::App& app);  // all three
+  /// Add flags, each under its heading; `this` must outlive the parsing. Call add_training_to before add_pipeline_to:
+  /// the latter then also adds the pipeline flags that apply to training only.
+  void add_to(CLI::App& app);  // calls the other three
   void add_network_to(CLI::App& app);
   void add_training_to(CLI::App& app);
   void add_pipeline_to(CLI::App& app);
 };
 
-/// Fills in what depends on other flags.
+/// Sets the defaults that depend on other flags.
 void settle_defaults(JobFlags& flags);
-/// AlternatingOrder --micro-batch-size, where it is given, into the number of micro-batches.
-void obey_micro_batch_size(JobFlags& flags);
-/// Reads --plan, where it is given, into the flags that it stands for. Throws ConfigError or DataError.
-void obey_plan(JobFlags& flags);
-/// Throws ConfigError where --plan names layers that this network does not have, or leaves out layers with parameters.
+/// Converts --micro-batch-size, if it is given, to the number of micro-batches. Throws ConfigError.
+void apply_micro_batch_size(JobFlags& flags);
+/// Reads the file of --plan, if it is given, and sets the flags that the plan decides. Throws ConfigError or DataError.
+void apply_plan(JobFlags& flags);
+/// Throws ConfigError if --plan contains layers that this network does not have, or lacks layers with parameters.
 void require_plan_is_of(const JobFlags& flags, Cell& network);
-/// That the plan was made for this network: every layer that it names is there, on its stage, and it names every layer
-/// with parameters. Throws ConfigError.
+/// Throws ConfigError unless the pipeline has every layer of the plan, on the plan's stage, and the plan contains every
+/// layer with parameters.
 void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
 
-/// Each throws ConfigError for what cannot be.
+// These throw ConfigError for invalid flags.
 void check_batch_size(const JobFlags& flags);
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
-/// autotune() on the options' sample and sample_targets; what the schedule "auto" came to is written into the flags too.
-/// Collective.
+/// Calls autotune() with the options' sample and sample_targets, and writes its choice for the schedule "auto" to the
+/// flags too. Collective.
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
 OptimizerFactory make_optimizer(const JobFlags& flags);
 
-/// Throws ConfigError where --batch-size gives no replica a sample for each of its micro-batches. (A short last batch of
-/// an epoch runs with fewer micro-batches.)
+/// Throws ConfigError if --batch-size is too small for at least one replica to have a sample for each of its
+/// micro-batches. (A short last batch of an epoch runs with fewer micro-batches.)
 void require_enough_samples(const JobFlags& flags, const World& world);
-/// The same where it does not give them to every replica: accounts and pictures show steps of all m micro-batches.
+/// Throws ConfigError unless every replica has a sample for each of its micro-batches: accounts and timelines show
+/// steps of all m micro-batches.
 void require_full_steps(const JobFlags& flags, const World& world);
 
-/// The settings used, for machines: what the flags came to.
+/// The effective settings as JSON.
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline);
 
-/// One line for people: model, world, schedule, and the batch per replica and in all.
+/// One line of text: model, world, schedule, and the batch size per replica and in total.
 std::string banner(const JobFlags& flags, const Pipeline& pipeline);
 
 }  // namespace penstock

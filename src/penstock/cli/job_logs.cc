@@ -10,7 +10,7 @@
 #include <fstream>
 #include <optional>
 
-// gcc 12 takes parts of <regex> for uninitialised where sanitizers are on.
+// gcc 12 with sanitizers warns wrongly about uninitialised variables in <regex>.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <regex>
 
@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// ".2" of the files of attempt 2 in the layout `worker`.
+/// ".2" for the files of attempt 2 in the layout `worker`; empty for attempt 1.
 std::string attempt_mark(int attempt) { return attempt == 1 ? "" : say(".", attempt); }
 
-/// The attempt that a name in the log folder belongs to; 0: to none.
+/// The attempt to which a file in the log folder belongs; 0: none.
 int attempt_of(const std::string& name, LogLayout layout) {
   static const std::regex of_rank("([1-9][0-9]{0,8})");
   static const std::regex of_worker("(?:launch|worker_[0-9]+)(?:\\.([1-9][0-9]{0,8}))?\\.log");
@@ -40,7 +40,7 @@ int last_attempt(const fs::path& folder, LogLayout layout) {
   return last;
 }
 
-/// Makes what marks the attempt as taken; false when another job was quicker.
+/// Creates the file or folder that reserves the attempt; false if another job was faster.
 bool take(const JobLogs& logs) {
   if (logs.layout() == LogLayout::rank) return fs::create_directory(logs.journal().parent_path());
   const int file = ::open(logs.journal().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -50,7 +50,7 @@ bool take(const JobLogs& logs) {
   return true;
 }
 
-std::optional<int> read_told(const std::string& line) {
+std::optional<int> read_signalled_rank(const std::string& line) {
   static const std::regex form("rank ([0-9]{1,9}): told to end by signal .*");
   std::smatch parts;
   if (!std::regex_match(line, parts, form)) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<Ending> read_ending(const std::string& line) {
 
 }  // namespace
 
-std::string Ending::told() const {
+std::string Ending::text() const {
   return signal != 0 ? say("signal ", signal, " (", ::strsignal(signal), ")") : say("exit code ", exit_code);
 }
 
@@ -81,7 +81,7 @@ JobLogs JobLogs::claim(const fs::path& folder, LogLayout layout) {
     for (int attempt = last_attempt(folder, layout) + 1;; ++attempt)
       if (JobLogs logs(folder, layout, attempt); take(logs)) return logs;
   } catch (const fs::filesystem_error& error) {
-    throw ConfigError(say("no logs can be kept in ", folder.string(), ": ", error.code().message(),
+    throw ConfigError(say("logs cannot be written to ", folder.string(), ": ", error.code().message(),
                           "; name another folder with --log-dir"));
   }
 }
@@ -106,7 +106,7 @@ std::string JobLogs::shown() const {
 }
 
 void JobLogs::note(const std::string& line) const {
-  // One write at the file's end: lines of several processes do not mix.
+  // A single write in append mode, so that lines of several processes do not mix.
   const std::string text = line + "\n";
   const int file = ::open(journal().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   const bool written = file >= 0 && ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -115,20 +115,20 @@ void JobLogs::note(const std::string& line) const {
   require<Failure>(written, journal().string(), ": cannot be written: ", std::strerror(reason));
 }
 
-void JobLogs::note_told(int rank, int signal) const {
+void JobLogs::note_signal(int rank, int signal) const {
   note(say("rank ", rank, ": told to end by signal ", signal, " (", ::strsignal(signal), ")"));
 }
 
-void JobLogs::note(const Ending& ending) const { note(say("rank ", ending.rank, ": ", ending.told())); }
+void JobLogs::note(const Ending& ending) const { note(say("rank ", ending.rank, ": ", ending.text())); }
 
 std::vector<Ending> JobLogs::endings() const {
   std::vector<Ending> found;
   std::ifstream file(journal());
-  std::set<int> told;
+  std::set<int> signalled;
   for (std::string line; std::getline(file, line);) {
-    if (const auto rank = read_told(line)) told.insert(*rank);
+    if (const auto rank = read_signalled_rank(line)) signalled.insert(*rank);
     if (auto ending = read_ending(line)) {
-      ending->was_told = told.contains(ending->rank);
+      ending->was_signalled = signalled.contains(ending->rank);
       found.push_back(*ending);
     }
   }
@@ -140,7 +140,7 @@ std::vector<int> JobLogs::vanished(int count) const {
   for (const Ending& ending : endings()) known.insert(ending.rank);
   std::ifstream file(journal());
   for (std::string line; std::getline(file, line);)
-    if (const auto rank = read_told(line)) known.insert(*rank);
+    if (const auto rank = read_signalled_rank(line)) known.insert(*rank);
   std::vector<int> missing;
   std::error_code ignored;
   for (int rank = 0; rank < count; ++rank)
@@ -162,12 +162,12 @@ std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
 
 bool is_own_failure(const Ending& ending) {
   const bool is_by_signal = ending.signal != 0;
-  return ending.failed() && !(ending.was_told && is_by_signal);
+  return ending.failed() && !(ending.was_signalled && is_by_signal);
 }
 
 std::optional<Ending> first_failure(const std::vector<Ending>& endings) {
-  auto first =
-      std::find_if(endings.begin(), endings.end(), [](const Ending& one) { return one.failed() && !one.was_told; });
+  auto first = std::find_if(endings.begin(), endings.end(),
+                            [](const Ending& one) { return one.failed() && !one.was_signalled; });
   if (first == endings.end()) first = std::find_if(endings.begin(), endings.end(), is_own_failure);
   return first == endings.end() ? std::nullopt : std::optional(*first);
 }
@@ -181,8 +181,8 @@ int exit_code_of(const std::vector<Ending>& endings) {
     }
     return worst;
   };
-  const int untold = worst_of([](const Ending& one) { return one.failed() && !one.was_told; });
-  return untold != 0 ? untold : worst_of(is_own_failure);
+  const int unsignalled = worst_of([](const Ending& one) { return one.failed() && !one.was_signalled; });
+  return unsignalled != 0 ? unsignalled : worst_of(is_own_failure);
 }
 
 }  // namespace penstock

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds pause_between_looks{50};
 
-/// Signals stay with the main thread: threads that are started meanwhile get none.
+/// Blocks signals while it lives, so that threads started meanwhile receive none and the main thread handles them.
 class WithoutSignals {
  public:
   WithoutSignals() {

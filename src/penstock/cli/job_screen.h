@@ -1,4 +1,4 @@
-// What all ranks of a job write, on one screen.
+// Shows the output of all ranks of a job on one screen.
 #pragma once
 
 #include <thread>
@@ -9,15 +9,15 @@
 
 namespace penstock {
 
-/// While it lives, it copies the logs of all ranks to standard output and standard error as they grow, every line with
-/// its rank before it: "[rank 1] ...". Lines stay whole, whatever their ranks do. It reads the logs themselves: those
-/// of other hosts are seen only where hosts share the folder.
+/// While it lives, a thread copies the logs of all ranks to stdout and stderr as they grow, with the rank before every
+/// line: "[rank 1] ...". Lines of different ranks are never mixed. It reads the log files, so the output of ranks on
+/// other hosts appears only if the hosts share the folder.
 class JobScreen {
  public:
   JobScreen(const JobLogs& logs, int ranks);
   JobScreen(const JobScreen&) = delete;
   JobScreen& operator=(const JobScreen&) = delete;
-  /// Shows what is left first.
+  /// Copies the remaining output.
   ~JobScreen();
 
  private:
@@ -30,7 +30,7 @@ class JobScreen {
   void follow(const std::stop_token& stop);
   void find_new_logs();
 
-  std::vector<Source> awaited_;  // logs that are not there yet
+  std::vector<Source> awaited_;  // logs that do not exist yet
   std::vector<LogFollower> followers_;
   std::jthread thread_;
 };

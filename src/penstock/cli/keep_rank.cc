@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Arguments of the line, told by their places.
+// Positions of the arguments on the command line.
 constexpr const char* layout_names[] = {"rank", "worker"};
 constexpr const char* shown_names[] = {"none", "first"};
 
@@ -32,19 +32,19 @@ template <std::size_t Count>
 int index_of(const char* const (&names)[Count], std::string_view name) {
   for (std::size_t i = 0; i < Count; ++i)
     if (name == names[i]) return static_cast<int>(i);
-  throw ConfigError(say("'", name, "': ", keep_rank_verb, " is for penstock launch alone"));
+  throw ConfigError(say("'", name, "': ", keep_rank_verb, " is for internal use by penstock launch"));
 }
 
-/// What `supervisor_arguments` wrote.
+/// The parsed result of supervisor_arguments().
 struct SupervisedRank {
   JobLogs logs;
   bool show_first = false;
-  char** program = nullptr;  // ends with a null
+  char** program = nullptr;  // null-terminated
 };
 
 SupervisedRank read_supervisor_arguments(const CommandLine& line) {
   require<ConfigError>(line.count > 7 && std::string_view(line.arguments[6]) == "--", keep_rank_verb,
-                       " is for penstock launch alone");
+                       " is for internal use by penstock launch");
   const auto layout = static_cast<LogLayout>(index_of(layout_names, line.arguments[3]));
   const bool show_first = index_of(shown_names, line.arguments[5]) == 1;
   return {JobLogs(line.arguments[2], layout, std::atoi(line.arguments[4])), show_first, line.arguments + 7};
@@ -54,21 +54,21 @@ int own_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* value = std::getenv(name)) return std::atoi(value);
   throw ConfigError(
-      "no launcher says which rank this is: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK and SLURM_PROCID "
+      "the rank of this process is unknown: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK and SLURM_PROCID "
       "are all unset");
 }
 
-/// A new file, to whose end both streams may write.
+/// Creates a new file in append mode, so that both streams may write to it.
 int create_log(const fs::path& path) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
   require<Failure>(file >= 0, path.string(), ": cannot be written: ", std::strerror(errno));
   return file;
 }
 
-/// In the child: becomes the rank.
+/// Runs in the child: executes the rank's program.
 [[noreturn]] void become_rank(char** program, const sigset_t& mask, pid_t parent, int out, int err) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) std::_Exit(1);  // it died before that
+  if (::getppid() != parent) std::_Exit(1);  // the parent died before PR_SET_PDEATHSIG took effect
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   ::signal(SIGPIPE, SIG_DFL);
@@ -80,21 +80,22 @@ int create_log(const fs::path& path) {
   std::_Exit(127);
 }
 
-/// What the launcher's signals ask of a rank. Notes the first of them that is to end it: what ends a rank after that
-/// may be no cause, but the clean-up after another.
-class ToldToEnd {
+/// Handles the launcher's signals. Records the first terminating one in the journal: a rank that ends after it may have
+/// been ended as part of the clean-up, and is then not the cause of the failure.
+class SignalRecorder {
  public:
-  ToldToEnd(const JobLogs& logs, int rank, int signals) : logs_(logs), rank_(rank), signals_(signals) {}
+  SignalRecorder(const JobLogs& logs, int rank, int signals) : logs_(logs), rank_(rank), signals_(signals) {}
 
-  int signals() const { return signals_; }
+  /// The signalfd to poll.
+  int descriptor() const { return signals_; }
 
-  /// Takes all signals that have come.
+  /// Handles all pending signals.
   void take() {
     for (signalfd_siginfo one; ::read(signals_, &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one));) {
       const auto signal = static_cast<int>(one.ssi_signo);
       const bool is_to_end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
-      if (!is_to_end || std::exchange(is_told_, true)) continue;
-      logs_.note_told(rank_, signal);
+      if (!is_to_end || std::exchange(is_recorded_, true)) continue;
+      logs_.note_signal(rank_, signal);
     }
   }
 
@@ -102,21 +103,22 @@ class ToldToEnd {
   const JobLogs& logs_;
   int rank_;
   int signals_;
-  bool is_told_ = false;
+  bool is_recorded_ = false;
 };
 
-/// Waits for the rank, copying its logs as they grow.
-int await(pid_t rank, ToldToEnd& told, std::vector<LogFollower>& followers) {
+/// Waits for the rank and copies its logs as they grow.
+int await(pid_t rank, SignalRecorder& signals, std::vector<LogFollower>& followers) {
   const int changes = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   for (const LogFollower& follower : followers) ::inotify_add_watch(changes, follower.path().c_str(), IN_MODIFY);
   for (int status = 0;;) {
     const bool ended = ::waitpid(rank, &status, WNOHANG) == rank;
-    // Also when it has ended: a signal to the whole group is here before the news that the rank died of it.
-    told.take();
+    // Even after the rank has ended: a signal to the whole group is pending here before waitpid reports the rank's
+    // death.
+    signals.take();
     for (LogFollower& follower : followers) follower.copy_new(ended);
     if (ended) return status;
-    pollfd awaited[] = {{told.signals(), POLLIN, 0}, {changes, POLLIN, 0}};
-    // Not every file system tells of changes: where none is told of, look each second.
+    pollfd awaited[] = {{signals.descriptor(), POLLIN, 0}, {changes, POLLIN, 0}};
+    // Not every file system supports inotify, so the files are polled every second as well.
     ::poll(awaited, 2, followers.empty() ? -1 : 1000);
     char events[4096];
     while (::read(changes, events, sizeof(events)) > 0) {
@@ -134,7 +136,7 @@ std::vector<LogFollower> follow(const RankLogs& logs) {
 [[noreturn]] void end_as(const Ending& ending) {
   if (ending.signal != 0) {
     const rlimit none{0, 0};
-    ::setrlimit(RLIMIT_CORE, &none);  // the rank has left one already, where that is wanted
+    ::setrlimit(RLIMIT_CORE, &none);  // the rank has written a core file already, if that is enabled
     ::signal(ending.signal, SIG_DFL);
     sigset_t own;
     ::sigemptyset(&own);
@@ -170,12 +172,12 @@ void keep_rank(const CommandLine& line) {
   const int out = create_log(logs.out);
   const int err = logs.err == logs.out ? out : create_log(logs.err);
 
-  // The launcher signals the rank's whole group: we only have to live on until the rank has ended.
+  // The launcher signals the whole process group of the rank; this process only has to outlive the rank.
   sigset_t ours, before;
   ::sigemptyset(&ours);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) ::sigaddset(&ours, signal);
   ::sigprocmask(SIG_BLOCK, &ours, &before);
-  ::signal(SIGPIPE, SIG_IGN);  // a screen that is gone is no reason to end
+  ::signal(SIGPIPE, SIG_IGN);  // a closed screen must not end the job
   const int signals = ::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 
@@ -185,8 +187,8 @@ void keep_rank(const CommandLine& line) {
   if (child == 0) become_rank(kept.program, before, self, out, err);
   std::vector<LogFollower> followers;
   if (kept.show_first && rank == 0) followers = follow(logs);
-  ToldToEnd told(kept.logs, rank, signals);
-  const int status = await(child, told, followers);
+  SignalRecorder recorder(kept.logs, rank, signals);
+  const int status = await(child, recorder, followers);
   const Ending ending{.rank = rank,
                       .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};

@@ -1,4 +1,4 @@
-// What runs around every rank of a started job: `penstock launch-rank`, a verb that `launch` alone uses.
+// The supervisor process of every rank of a launched job: `penstock launch-rank`, a verb for internal use by `launch`.
 #pragma once
 
 #include <string>
@@ -11,15 +11,16 @@ namespace penstock {
 
 inline constexpr const char* keep_rank_verb = "launch-rank";
 
-/// The arguments that make the launcher start `program` as a kept rank. `self` is this program's path; it and the logs have
-/// the same path on every host. `show_first`: rank 0 is seen on the screen too.
+/// The command line with which the launcher starts `program` under a supervisor. `self` is this program's path; it and
+/// the logs must have the same path on every host. With `show_first`, the output of rank 0 is also shown on the screen.
 std::vector<std::string> supervisor_arguments(const std::string& self, const JobLogs& logs, bool show_first,
                                               const std::vector<std::string>& program);
 
-/// Obeys such arguments: runs the program with its streams in its log files, copies these to the launcher where asked for,
-/// notes its ending in the journal, and ends as it did, by the same signal or exit code. What the rank writes is in its
-/// log at once, whatever happens to the screen, to us or to it. When we are killed, so is the rank.
-/// Throws ConfigError for arguments that `supervisor_arguments` does not write and where no launcher says which rank this is.
+/// Executes such a command line: runs the program with its streams redirected to its log files, copies these to the
+/// launcher if requested, records its ending in the journal, and ends by the same signal or exit code. The rank writes
+/// to its log directly, so no output is lost whatever happens to the screen, the supervisor or the rank. If the
+/// supervisor is killed, the rank is killed too. Throws ConfigError for arguments that supervisor_arguments() does not
+/// produce, and if the environment variables of the launcher with the rank's number are missing.
 [[noreturn]] void keep_rank(const CommandLine& line);
 
 }  // namespace penstock

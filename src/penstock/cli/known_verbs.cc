@@ -37,7 +37,7 @@ void require_known_verb(const CLI::App& app, const CommandLine& line) {
     const auto verbs = verbs_of(*at);
     if (verbs.empty()) return;
     require<ConfigError>(i < line.count, "which verb? '", program, "' has ", listed(verbs), "; '", program,
-                         " --help' tells what they do");
+                         " --help' describes them");
     const std::string_view argument = line.arguments[i];
     if (argument.starts_with('-')) return;
     at = &find_verb(verbs, argument, program);

@@ -1,12 +1,12 @@
-// Which verb was meant.
+// Checks the verbs of a command line.
 #pragma once
 
 #include "penstock/cli/exit_codes.h"
 
 namespace penstock {
 
-/// Follows the arguments of the line down to a verb without verbs of its own, stopping at the first flag. Throws
-/// ConfigError that names the nearest verb for an argument that is none, and all verbs where one is missing.
+/// Follows the line's verbs and subverbs up to the first flag. Throws ConfigError for an unknown verb, suggesting the
+/// nearest one, and for a missing verb, listing all.
 void require_known_verb(const CLI::App& app, const CommandLine& line);
 
 }  // namespace penstock

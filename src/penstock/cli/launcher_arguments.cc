@@ -25,7 +25,7 @@ HostSlots parse_host(std::string_view argument, std::string_view all) {
   const std::string_view number = argument.substr(colon + 1);
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), host.slots);
   require<ConfigError>(error == std::errc{} && end == number.data() + number.size() && host.slots >= 1, "hosts '", all,
-                       "': '", number, "' is no number of ranks for ", host.name, "; write hosts as a:2,b:2");
+                       "': '", number, "' is not a number of ranks for ", host.name, "; write hosts as a:2,b:2");
   return host;
 }
 
@@ -46,7 +46,7 @@ std::string joined(const std::vector<HostSlots>& hosts, bool with_slots) {
   return text;
 }
 
-/// What a rank is bound to: its equal share of the cores where they suffice. Of other hosts the cores are not known.
+/// The binding of a rank: an equal share of the cores if there are enough. The cores of other hosts are not known.
 Arguments binding(const LaunchSettings& settings, const LaunchingMachine& machine) {
   if (settings.bind != "auto") return {"--bind-to", settings.bind};
   if (!settings.hosts.empty() || machine.confined || is_crowded(settings, machine)) return {"--bind-to", "none"};
@@ -60,7 +60,7 @@ Arguments mpirun_arguments(const LaunchSettings& settings, const LaunchingMachin
   if (!settings.hosts.empty()) add({"--host", joined(settings.hosts, true)});
   if (is_crowded(settings, machine)) add({"--oversubscribe"});
   add(binding(settings, machine));
-  // On one machine messages go through memory, and no rank has to listen on the network.
+  // On one machine messages use shared memory, so no rank needs to listen on the network.
   if (settings.hosts.empty() && !machine.btl_chosen) add({"--mca", "btl", "self,vader"});
   return arguments;
 }
@@ -140,7 +140,7 @@ bool is_crowded(const LaunchSettings& settings, const LaunchingMachine& machine)
 
 void require_root_may(const LaunchSettings& settings, const LaunchingMachine& machine) {
   require<ConfigError>(is_srun(settings) || !machine.root || machine.root_may,
-                       "Open MPI does not start programs as root unless told twice: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+                       "Open MPI refuses to start programs as root by default: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
 }
 

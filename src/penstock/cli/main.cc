@@ -1,4 +1,4 @@
-// The program `penstock`: the verbs that need no LibTorch, and the way to those that do.
+// The program `penstock`: runs the verbs that do not need LibTorch and hands the others over to `penstock-runtime`.
 #include <algorithm>
 
 #include "penstock/cli/exit_codes.h"
@@ -17,7 +17,8 @@ void add_runtime_verb(CLI::App& program, const char* name) {
   program.add_subcommand(verb->name, verb->purpose);
 }
 
-/// The program of `launch`, argument by argument: none of them may be taken for one of ours. Leaves the arguments before it.
+/// Removes "--" and the arguments after it from the line and returns the latter: the program that `launch` starts.
+/// CLI11 must not parse them.
 std::optional<std::vector<std::string>> cut_off_program(CommandLine& line) {
   if (line.count < 2 || std::string_view(line.arguments[1]) != "launch") return std::nullopt;
   char** const end = line.arguments + line.count;
@@ -28,7 +29,7 @@ std::optional<std::vector<std::string>> cut_off_program(CommandLine& line) {
   return std::vector<std::string>(dashes + 1, end);
 }
 
-/// `plan --profile` runs a network; `plan --costs` needs none.
+/// Whether the line is `plan --profile`, which needs LibTorch; `plan --costs` does not.
 bool measures_a_plan(const CommandLine& line) {
   const std::vector<std::string_view> arguments(line.arguments + 1, line.arguments + line.count);
   return arguments.front() == "plan" && std::find(arguments.begin(), arguments.end(), "--profile") != arguments.end();
@@ -38,9 +39,9 @@ int run(CommandLine line) {
   const auto program_to_launch = cut_off_program(line);
   int exit_code = 0;
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
-  program.require_subcommand(0, 1);  // a second name of a verb is an argument out of place
+  program.require_subcommand(0, 1);  // a second verb is treated as an unexpected argument
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
-  program.footer("'penstock VERB --help' tells more, with an example.");
+  program.footer("'penstock VERB --help' lists all flags, with an example.");
   add_runtime_verb(program, "train");
   add_runtime_verb(program, "evaluate");
   add_runtime_verb(program, "infer");

@@ -23,7 +23,7 @@ std::string listed(const Names& names) {
   return text;
 }
 
-/// What the images of a data set are.
+/// Properties of the images of a data set.
 struct Images {
   std::int64_t channels = 1;
   std::int64_t side = 28;
@@ -71,27 +71,28 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"mnist", "cifar10", "text"}))
       ->group("Data");
   app.add_option("--hidden", hidden, "mlp: widths of the hidden layers, 512,512 or 1024x8 (default: 512,512)");
-  app.add_option("--classes", classes, "mlp, resnet: logits that come out (default: the data set's classes)");
+  app.add_option("--classes", classes, "mlp, resnet: number of classes (default: the data set's)");
   app.add_option("--width", width,
-                 "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: of the "
-                 "residual stream (default: 128)");
+                 "resnet, unet: channels of the first layers (default: 64, unet 16); gpt: width of the residual stream "
+                 "(default: 128)");
   app.add_option("--image-size", image_size,
-                 "resnet, unet: images are resized to this height and width (default: as the data set has them)");
+                 "resnet, unet: images are resized to this height and width (default: the data set's size)");
   app.add_option("--variant", variant,
-                 "resnet: v1 (Bottlenecks halve in the first 1x1, 'same' borders) or v1.5 (in the 3x3; the default)")
+                 "resnet: v1 (stride in the first 1x1 convolution of a Bottleneck, 'same' padding) or v1.5 (stride in "
+                 "the 3x3; the default)")
       ->check(CLI::IsMember({"v1", "v1.5"}));
-  app.add_option("--stem", stem, "resnet: imagenet (7x7 and a maximum; the default) or cifar (3x3)")
+  app.add_option("--stem", stem,
+                 "resnet: imagenet (7x7 convolution and max pooling; the default) or cifar (3x3 convolution)")
       ->check(CLI::IsMember({"imagenet", "cifar"}));
   app.add_option("--norm-momentum", norm_momentum,
-                 "resnet: share of a micro-batch's statistics in the running ones (default: 0.1)");
+                 "resnet: weight of a micro-batch's statistics in BatchNorm's running statistics (default: 0.1)");
   app.add_option("--layers", layers, "gpt: blocks (default: 4)");
-  app.add_option("--heads", heads, "gpt: of attention, a divisor of the width (default: 4)");
-  app.add_option("--context", context,
-                 "gpt: the longest sequence, and the length of those it learns from (default: 64)");
-  app.add_option("--dropout", dropout,
-                 say("gpt: share of values that are dropped while training (default: ", defaults.dropout, ")"));
-  app.add_option("--head", head,
-                 "gpt: tied (its weight is the token embedding's) or own (default: " + defaults.head + ")")
+  app.add_option("--heads", heads, "gpt: attention heads, a divisor of the width (default: 4)");
+  app.add_option("--context", context, "gpt: longest sequence, and length of the training sequences (default: 64)");
+  app.add_option("--dropout", dropout, say("gpt: dropout probability in training (default: ", defaults.dropout, ")"));
+  app.add_option(
+         "--head", head,
+         "gpt: tied (the head shares the weight of the token embedding) or own (default: " + defaults.head + ")")
       ->check(CLI::IsMember({"tied", "own"}));
 }
 

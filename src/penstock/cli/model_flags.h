@@ -1,4 +1,4 @@
-// The flags that say which network it is and what it looks at: shared by all verbs that have a network.
+// The flags for the network and its data set, shared by all verbs that have a network.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace penstock {
 
-/// Of gpt, where a flag is not given: a verb may have its own, set before add_to.
+/// Defaults of two flags of the model gpt. A verb may change them before it calls add_to.
 struct GptDefaults {
   double dropout = GptOptions().dropout;
   std::string head = "tied";
@@ -23,8 +23,8 @@ struct GptDefaults {
 
 struct ModelFlags {
   std::string model = "mlp";
-  std::string dataset;  // empty: the model's own
-  // Each belongs to some of the models; none: the model's default.
+  std::string dataset;  // empty: the model's default
+  // Each applies to some of the models only; unset: the model's default.
   std::optional<std::string> hidden;
   std::optional<std::int64_t> classes;
   std::optional<std::int64_t> width;
@@ -38,37 +38,37 @@ struct ModelFlags {
   std::optional<double> dropout;
   std::optional<std::string> head;
   GptDefaults defaults;
-  std::int64_t vocabulary = 65;  // of gpt: no flag, but what the text has
+  std::int64_t vocabulary = 65;  // for gpt; not a flag, taken from the text
 
   void add_to(CLI::App& app);
-  bool is_model_given() const;  // rather than the default; after parsing
+  bool is_model_given() const;  // after parsing: whether --model was given
 
  private:
   const CLI::Option* model_option_ = nullptr;
 };
 
-/// Throws ConfigError for a flag that this model does not have, a data set that it cannot take, or a value that cannot
-/// be. The functions below check too.
+/// Throws ConfigError for a flag that does not apply to this model, a data set that does not fit it, or an invalid
+/// value. The functions below check this, too.
 void check_model(const ModelFlags& flags);
 
-/// "mnist", "cifar10" or "text": as given, or the model's own; "none" for a model that no data set here fits.
+/// "mnist", "cifar10" or "text": the flag, or the model's default; "none" for a model without a data set.
 std::string dataset_of(const ModelFlags& flags);
 
-/// Of gpt.
+/// The options of the model gpt.
 GptOptions gpt_options(const ModelFlags& flags);
 std::unique_ptr<Cell> make_model(const ModelFlags& flags);
-/// What training it minimises.
+/// The training loss of the model.
 const Loss& loss_of(const ModelFlags& flags);
 
-/// Numbers of the shape that the model takes, the same on every process.
+/// A random batch of the shape that the model takes, equal on every process.
 struct RandomBatch {
   torch::Tensor inputs, targets;
 };
 RandomBatch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed);
 
-/// "resnet50 v1.5, stem imagenet, width 64, 10 classes, on cifar10": for people.
+/// A description for the console: "resnet50 v1.5, stem imagenet, width 64, 10 classes, on cifar10".
 std::string describe(const ModelFlags& flags);
-/// The same for machines: {"model": "resnet50", "dataset": "cifar10", ...}.
+/// The same as JSON: {"model": "resnet50", "dataset": "cifar10", ...}.
 nlohmann::ordered_json settings_of(const ModelFlags& flags);
 
 }  // namespace penstock

@@ -56,10 +56,10 @@ std::string to_text(const Planned& planned, bool shows_all) {
 }  // namespace
 
 void PlanOutput::add_to(CLI::App& verb) {
-  verb.add_flag("--all", shows_all, "show all that was tried, not only the best");
+  verb.add_flag("--all", shows_all, "show all candidates, not only the best");
   verb.add_option("--output", output, "write the plan, for `penstock train --plan`; - is standard output")
       ->type_name("FILE");
-  verb.add_option("--json", json, "write all that was tried as JSON; - is standard output")->type_name("FILE");
+  verb.add_option("--json", json, "write all candidates as JSON; - is standard output")->type_name("FILE");
 }
 
 void PlanOutput::check() const {
@@ -70,7 +70,7 @@ void PlanOutput::check() const {
 }
 
 void PlanOutput::write(const Planned& planned) const {
-  // Where a file goes to standard output, nothing else may.
+  // If a file goes to standard output, the report must not.
   const bool is_taken = output == "-" || json == "-";
   (is_taken ? std::cerr : std::cout) << to_text(planned, shows_all);
   if (!output.empty()) write_text(output, write_plan(planned.plan));

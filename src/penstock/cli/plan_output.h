@@ -1,4 +1,4 @@
-// What a plan is shown as: a table for people, a file for training, JSON for machines.
+// The outputs of the planner: a table on the console, a plan file for training, and JSON.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct PlanOutput {
   bool shows_all = false;
 
   void add_to(CLI::App& verb);
-  /// Throws ConfigError where two would go to one place, or a file cannot be there.
+  /// Throws ConfigError if two outputs have the same destination, or if a file cannot be written.
   void check() const;
   void write(const Planned& planned) const;
 };

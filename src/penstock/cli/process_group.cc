@@ -22,7 +22,7 @@ namespace {
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr int other_signals[] = {SIGUSR1, SIGUSR2};
 
-/// While it lives, the signals that we pass on wait until we ask for them.
+/// While it lives, the signals that are forwarded stay pending until next() takes them.
 class WaitingSignals {
  public:
   WaitingSignals() {
@@ -38,14 +38,14 @@ class WaitingSignals {
 
   void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-  /// The next signal; 0 when none comes within a second.
+  /// The next signal; 0 if there is none within a second.
   int next() const {
     const timespec second{1, 0};
     return std::max(0, ::sigtimedwait(&set_, nullptr, &second));
   }
 
  private:
-  /// What nohup or a shell wants us to ignore is no business of the program either.
+  /// Signals that this process ignores (because of nohup, for example) are not forwarded.
   void add_unless_ignored(int signal) {
     struct sigaction action;
     if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
@@ -56,11 +56,11 @@ class WaitingSignals {
   sigset_t before_;
 };
 
-/// In the child: becomes the program, or says through the pipe why not.
+/// Runs in the child: executes the program, or reports the error through the pipe.
 [[noreturn]] void become(char* const* arguments, const WaitingSignals& signals, pid_t parent, int complaints) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) std::_Exit(1);  // it died before that
+  if (::getppid() != parent) std::_Exit(1);  // the parent died before PR_SET_PDEATHSIG took effect
   signals.restore();
   ::execvp(arguments[0], arguments);
   const int reason = errno;
@@ -81,7 +81,7 @@ pid_t start(const std::vector<std::string>& command, const WaitingSignals& signa
   if (child > 0 && ::read(ends[0], &reason, sizeof(reason)) > 0) ::waitpid(child, nullptr, 0);
   ::close(ends[0]);
   require<Failure>(reason == 0, arguments[0], ": cannot be started: ", std::strerror(reason));
-  ::setpgid(child, child);  // both sides do it: whoever comes first
+  ::setpgid(child, child);  // parent and child both call it, because either may run first
   return child;
 }
 
@@ -92,7 +92,8 @@ std::vector<pid_t> own_children() {
   return children;
 }
 
-/// Kills what the program left behind: orphans become our children, and killing one brings us its own.
+/// Kills the program's remaining descendants. Orphans become children of this process; killing one exposes its
+/// children.
 void kill_leftovers() {
   for (std::vector<pid_t> left = own_children(); !left.empty(); left = own_children())
     for (const pid_t child : left) {
@@ -101,7 +102,7 @@ void kill_leftovers() {
     }
 }
 
-/// Collects ended children; true when `program` is one of them.
+/// Reaps ended children; true if `program` is among them.
 bool has_ended(pid_t program, int& status) {
   bool ended = false;
   int one = 0;
@@ -129,8 +130,8 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, int grace_s
       if (signal == one) ::kill(program, signal);
     for (const int one : ending_signals)
       if (signal == one) {
-        if (end.told_to == 0) deadline = std::time(nullptr) + grace_s;
-        end.told_to = signal;
+        if (end.received == 0) deadline = std::time(nullptr) + grace_s;
+        end.received = signal;
         ::kill(program, signal == SIGQUIT ? SIGTERM : signal);
       }
     if (deadline != 0 && std::time(nullptr) > deadline) ::kill(-program, SIGKILL);

@@ -8,8 +8,8 @@
 namespace penstock {
 namespace {
 
-// Far longer than mpirun takes to end the others, on a busy machine too. Misuse is nearly always every rank's own; a
-// failure may be known to a few ranks only, when rank 0 is the one that hangs.
+// Far longer than mpirun takes to end the other ranks, even on a busy machine. The wait is long for misuse, which
+// nearly every rank reports, and shorter for failures, which rank 0 may not report because it hangs.
 constexpr std::chrono::milliseconds grace_with_misuse{3000};
 constexpr std::chrono::milliseconds grace_with_failure{2000};
 
@@ -20,7 +20,7 @@ int complain_as_rank(ExitCode code, const std::string& message) {
   try {
     launched = launched_as();
   } catch (const Misuse&) {
-    // The message at hand says so already.
+    // The error message itself is already about the environment.
   }
   if (launched.rank == 0) return print_error(code, message);
   std::this_thread::sleep_for(code == ExitCode::misuse ? grace_with_misuse : grace_with_failure);

@@ -1,4 +1,4 @@
-// How one of several processes tells what went wrong: once, as far as it can be told from here.
+// Reports an error from one of several processes, so that the user sees it once.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace penstock {
 
-/// print_error(), for a process that may be one rank of a job. Ranks other than 0 wait before they speak: rank 0 most
-/// likely says the same, and its end makes mpirun end them.
+/// print_error() for a process that may be a rank of a job. Ranks other than 0 wait before they print: rank 0 most
+/// likely reports the same error, and mpirun ends them when it exits.
 int complain_as_rank(ExitCode code, const std::string& message);
 
 }  // namespace penstock

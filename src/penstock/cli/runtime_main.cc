@@ -1,4 +1,4 @@
-// The program `penstock-runtime`: the verbs that need LibTorch. `penstock` becomes it (runtime_program.h).
+// The program `penstock-runtime`: the verbs that need LibTorch. `penstock` executes it (runtime_program.h).
 #include <cstdlib>
 
 #include <c10/util/Exception.h>
@@ -17,7 +17,7 @@ namespace {
 int run(const CommandLine& line) {
   set_log_level(LogLevel::info);
   CLI::App program("Pipeline-parallel training: train, and see where the time goes.", "penstock");
-  // A flag that is given twice counts the last time: scripts append to a line that works.
+  // The last occurrence of a flag counts, so that scripts can append flags to a working command line.
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   int exit_code = 0;
   add_train(program, exit_code);
@@ -54,7 +54,7 @@ int run_verb(const std::function<int()>& verb) {
 
 int main(int argc, char** argv) {
   const int code = penstock::run({argc, argv});
-  // After a failure a rank may still be inside code that never returns: nothing that it uses may be torn down.
+  // After a failure a rank may still run code that never returns, so its objects must not be destroyed.
   if (code == static_cast<int>(penstock::ExitCode::failed)) {
     std::cout.flush();
     std::cerr.flush();

@@ -20,7 +20,7 @@ void become_runtime_program(const CommandLine& line) {
   const fs::path program = own_folder.parent_path() / "libexec" / "penstock" / "penstock-runtime";
   require<ConfigError>(fs::exists(program), "this build has no LibTorch (PENSTOCK_TORCH=OFF): the verb '",
                        line.arguments[1], "' is not in it (there is no ", program.string(), ")");
-  // The arguments stay with their addresses: the list of processes goes on showing what the user typed.
+  // argv is passed on unchanged, so that the list of processes shows what the user typed.
   ::execv(program.c_str(), line.arguments);
   throw Failure(say(program.string(), ": cannot be started: ", std::strerror(errno)));
 }

@@ -1,4 +1,5 @@
-// The verbs that need LibTorch, one file each. Each adds itself to the program; `exit_code` is what it came to.
+// The verbs that need LibTorch, one file each. Each function adds a verb to the program; its callback sets `exit_code`,
+// which must outlive the parsing.
 #pragma once
 
 #include <functional>
@@ -7,7 +8,8 @@
 
 namespace penstock {
 
-/// Runs a verb. What LibTorch throws has a list of stack frames: here it becomes a Failure of one line.
+/// Runs a verb and returns its exit code. Converts exceptions of LibTorch, whose messages contain stack frames, to a
+/// Failure with a message of one line.
 int run_verb(const std::function<int()>& verb);  // runtime_main.cc
 
 void add_train(CLI::App& app, int& exit_code);     // verb_train.cc

@@ -32,7 +32,7 @@ bool has_instruction(const Schedule& schedule, Op op) {
   });
 }
 
-/// A lowered schedule gets its messages anew, along the links that they show; so they must work as they are.
+/// Communication of a lowered schedule is generated again along the same links; so the schedule must be valid as it is.
 Schedule fused(const Schedule& schedule, const FuseOptions& options) {
   if (!schedule.is_lowered()) return fuse_w(schedule, options);
   validate(schedule).require_ok(schedule);
@@ -49,16 +49,17 @@ void ScheduleArgument::add_to(CLI::App& verb) {
   for (const Generator& generator : generators()) names += (names.empty() ? "" : ", ") + std::string(generator.name);
   verb.add_option("--schedule,schedule", source_, "a schedule's name (" + names + ") or a .sched or CSV file")
       ->type_name("NAME|FILE");
-  verb.add_option("--stages", stages_, "p, pipeline ranks; a file knows its own")->type_name("P");
-  verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a file knows its own")->type_name("M");
-  verb.add_option("--chunks", chunks_, "v, stages per rank; by default what the schedule needs")->type_name("V");
+  verb.add_option("--stages", stages_, "p, pipeline ranks; a schedule file contains its own")->type_name("P");
+  verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a schedule file contains its own")
+      ->type_name("M");
+  verb.add_option("--chunks", chunks_, "v, stages per rank (default: the schedule's own)")->type_name("V");
   verb.add_option("--memory-limit", memory_limit_,
-                  "most live activations of a rank, in units of 1F1B's min(m, p) micro-batches")
+                  "limit of live micro-batches per rank, as a multiple of 1f1b's min(m, p)")
       ->type_name("X");
-  // A flag, not an option: it takes a value only behind "=", so that a schedule's name may follow it.
+  // A flag, not an option: it takes a value only after "=", so that a schedule's name may follow it.
   verb.add_flag("--fuse-w{all}", fuse_w_,
-                "one W for all micro-batches of a stage, or for as many as a --memory-limit allows; --fuse-w=GROUP: "
-                "one for every so many");
+                "fuse the W of all micro-batches of a stage, or of as many as --memory-limit allows; --fuse-w=GROUP: "
+                "of GROUP micro-batches each");
 }
 
 NamedSchedule ScheduleArgument::get(const Costs& costs) const {
@@ -68,13 +69,13 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
   NamedSchedule named = !is_generator(source_) && is_file(source_) ? from_file(costs) : from_generator(costs);
   if (!fuse_w_.empty()) {
     named.schedule = fused(named.schedule, fuse_options(named.schedule));
-    named.activation_bound.reset();  // the promise was made for the schedule as it was
+    named.activation_bound.reset();  // the generator's bound does not hold for the fused schedule
     named.fits_limit = false;
   }
   if (memory_limit_ && !named.fits_limit) {
     named.activation_bound = activation_limit(named.schedule, *memory_limit_);
-    if (const Validation verdict = validate(named.schedule); verdict.ok)
-      require_within_limit(named.schedule, *memory_limit_, verdict.peak_activations);
+    if (const Validation validation = validate(named.schedule); validation.ok)
+      require_within_limit(named.schedule, *memory_limit_, validation.peak_activations);
   }
   return named;
 }

@@ -1,4 +1,4 @@
-// The flags by which verbs name a schedule.
+// The flags that select a schedule.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace penstock {
 
-/// A schedule, and what is known of it besides.
+/// A schedule with its memory bound.
 struct NamedSchedule {
   Schedule schedule;
-  std::vector<std::string> notes;                    // what was changed while reading
-  std::optional<std::vector<int>> activation_bound;  // what the user allows, else what the generator promises
-  bool fits_limit = false;                           // the generator took the user's limit into account
+  std::vector<std::string> notes;                    // for the user: changes made while reading a file
+  std::optional<std::vector<int>> activation_bound;  // live micro-batches per rank: user's limit, or generator's bound
+  bool fits_limit = false;                           // whether the generator respected the user's limit
 };
 
 class ScheduleArgument {
@@ -25,9 +25,10 @@ class ScheduleArgument {
   /// `this` must outlive the parsing.
   void add_to(CLI::App& verb);
 
-  /// A generator's name goes before a file's; "./gpipe" is always a file. `costs` are for generators that fit a
-  /// schedule to them. Throws ConfigError for a missing or contradicting flag and for costs that do not fit the stages,
-  /// DataError for a file that is no schedule, ScheduleError for a schedule that cannot be fused.
+  /// Generates or reads the schedule. A generator's name takes precedence over a file's; "./gpipe" is always a file.
+  /// `costs` are used by generators that optimise for them. Throws ConfigError for missing or contradicting flags and
+  /// for costs that do not fit the stages, DataError for a file that is not a schedule, ScheduleError for a schedule
+  /// that cannot be fused.
   NamedSchedule get(const Costs& costs) const;
 
  private:
@@ -40,11 +41,11 @@ class ScheduleArgument {
   std::optional<int> micro_batches_;
   std::optional<int> chunks_;
   std::optional<double> memory_limit_;
-  std::string fuse_w_;  // empty: not; "all", or how many micro-batches
+  std::string fuse_w_;  // empty: no fusing; "all", or a number of micro-batches
 };
 
-/// The schedule as it will run: validated, and with its messages and the optimiser's step. Throws ScheduleError with the grid
-/// and the offending instruction.
+/// The validated and lowered schedule, with communication and the optimiser's step. Throws ScheduleError with the
+/// timeline grid and the violating instruction.
 Schedule ready_to_run(const NamedSchedule& named);
 
 }  // namespace penstock

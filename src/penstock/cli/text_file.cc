@@ -24,7 +24,7 @@ void write_through(const fs::path& path, std::string_view text, const std::strin
   require<Failure>(file.good(), shown, ": cannot be written: ", std::strerror(errno));
 }
 
-/// Where a file of that name is to be written. Through links: they stay links.
+/// The file to be written for `path`: follows symbolic links, which stay links.
 fs::path place_for(const std::string& path) {
   std::error_code ignored;
   fs::path target = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
@@ -34,7 +34,7 @@ fs::path place_for(const std::string& path) {
   return target;
 }
 
-/// Removes what is left of an attempt.
+/// Removes the temporary file unless it was renamed.
 class Attempt {
  public:
   explicit Attempt(fs::path path) : path_(std::move(path)) {}
@@ -70,7 +70,7 @@ void require_place_for(const std::string& path) {
     require<ConfigError>(::access(target.c_str(), W_OK) == 0, path, ": cannot be written: ", std::strerror(errno));
     return;
   }
-  // As write_text goes about it. Permissions alone do not tell: root has them all, also where nothing can be written.
+  // Tries it as write_text does. Permissions are not enough: root has all of them, even on a read-only file system.
   const Attempt attempt(target.string() + ".partial-" + std::to_string(::getpid()));
   errno = 0;
   const std::ofstream file(attempt.path(), std::ios::binary | std::ios::trunc);

@@ -1,4 +1,4 @@
-// Text from and to files, for verbs. "-" is standard output.
+// Reads and writes text files. The output path "-" is standard output.
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace penstock {
 
-/// Throws DataError naming the file and the reason.
+/// Reads the whole file. Throws DataError, which names the file and the reason.
 std::string read_text(const std::string& path);
 
-/// Throws ConfigError for a path that write_text could not write to: before long work is done for it. What is there
-/// stays as it is.
+/// Throws ConfigError if write_text() could not write to `path`, to detect that before long work. Does not modify an
+/// existing file.
 void require_place_for(const std::string& path);
 
-/// Puts `text` into the file in one step: other programs see the file as it was before or all of it, and an error
-/// leaves nothing half-written. Something that is no regular file (/dev/null, a pipe) is written as it is.
-/// Throws ConfigError where there is no place for a file, Failure when writing fails.
+/// Writes `text` to a temporary file and renames it to `path`: other programs see either the old file or the complete
+/// new one. If `path` is not a regular file (/dev/null, a pipe), writes to it directly. Throws ConfigError if the
+/// folder does not exist or is not writable, Failure if writing fails.
 void write_text(const std::string& path, std::string_view text);
 
 }  // namespace penstock

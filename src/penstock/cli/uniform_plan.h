@@ -1,4 +1,4 @@
-// `penstock plan --layers N --stages P --chunks V`: who has which layers, where nothing is known about their costs.
+// `penstock plan --layers N --stages P --chunks V`: the layers of each rank for layers of equal cost.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 namespace penstock {
 
 struct UniformPlan {
-  int layers = 0;  // N, numbered from 1 in what is shown
+  int layers = 0;  // N; the output numbers them from 1
   int ranks = 0;   // P
-  int chunks = 1;  // V, stages per rank, as the schedule `interleaved` places them
+  int chunks = 1;  // V, stages per rank, placed as in the schedule `interleaved`
 };
 
-/// One line per rank: its stages and its layers under a uniform partition. Throws ConfigError for numbers below 1, and
-/// where there are fewer layers than stages.
+/// One line per rank: its stages and its layers in a uniform partition. Throws ConfigError for numbers below 1 and for
+/// fewer layers than stages.
 std::string uniform_plan_text(const UniformPlan& plan);
-/// The same for machines.
+/// The same as JSON.
 std::string uniform_plan_json(const UniformPlan& plan);
 
 }  // namespace penstock

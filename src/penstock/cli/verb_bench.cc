@@ -29,19 +29,19 @@ struct BenchFlags {
   bool memory = false;
 };
 
-/// What a step takes of a network as it is: nothing is dropped, every layer has its own weights, and a random batch is
-/// learned slowly.
+/// Defaults for measuring steps: no dropout, an untied head, and a low learning rate, so that training on a random
+/// batch stays stable.
 void take_bench_defaults(JobFlags& job) {
   job.network.defaults = {.dropout = 0, .head = "own"};
   job.learning_rate = 1e-3;
 }
 
 struct Steps {
-  std::vector<double> milliseconds;  // without the warm-up
-  std::vector<double> losses;        // with it
+  std::vector<double> milliseconds;  // per step, without the warm-up
+  std::vector<double> losses;        // per step, with the warm-up
 };
 
-/// One step at a time, from the call to the end of the update.
+/// Measures steps one at a time, each from the call to the end of the update.
 Steps time_steps(Pipeline& pipeline, const RandomBatch& batch, const BenchFlags& flags) {
   Steps steps;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
@@ -56,7 +56,7 @@ Steps time_steps(Pipeline& pipeline, const RandomBatch& batch, const BenchFlags&
   return steps;
 }
 
-/// What another program needs to take the same steps. Collective.
+/// Writes the data with which another program can run the same steps. Collective.
 void save_start(Pipeline& pipeline, const RandomBatch& batch, const std::string& path) {
   if (path.empty()) return;
   auto tensors = pipeline.state();
@@ -66,7 +66,7 @@ void save_start(Pipeline& pipeline, const RandomBatch& batch, const std::string&
   write_safetensors(path, {std::move(tensors)});
 }
 
-/// What the ranks held, a number for each in their order; of `before` and `after` the steps.
+/// The memory of the ranks, one number each in rank order, before and after the steps.
 nlohmann::ordered_json memory_of(const std::vector<Pipeline::Peak>& before, const std::vector<Pipeline::Peak>& after) {
   const auto each = [](const std::vector<Pipeline::Peak>& peaks, auto number) {
     nlohmann::ordered_json numbers;
@@ -83,9 +83,9 @@ nlohmann::ordered_json memory_of(const std::vector<Pipeline::Peak>& before, cons
 }
 
 int bench_step(BenchFlags& flags) {
-  obey_plan(flags.job);
+  apply_plan(flags.job);
   settle_defaults(flags.job);
-  obey_micro_batch_size(flags.job);
+  apply_micro_batch_size(flags.job);
   check_batch_size(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
   require<ConfigError>(!flags.memory || flags.steps + flags.warm_up >= 2, "--memory counts from the second step on, ",
@@ -142,7 +142,8 @@ struct ScheduleFlags {
   std::string output = "-";
 };
 
-/// The most micro-batches that a rank held between their F and their B or W, as the instructions of its last step came.
+/// The largest number of micro-batches of a rank between F and B or W, in the order of the instructions of the last
+/// step.
 double most_live(const Trace& trace) {
   double most = 0;
   for (const auto& steps : trace.ranks) {
@@ -160,7 +161,7 @@ double most_live(const Trace& trace) {
   return most;
 }
 
-/// Trains with one schedule and looks at the median step. None on processes other than the main one.
+/// Trains with one schedule and returns its median step time. Unset on processes other than the main one.
 std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flags) {
   const auto model = make_model(flags.job.network);
   Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
@@ -209,13 +210,14 @@ void add_bench(CLI::App& app, int& exit_code) {
   flags->job.add_to(*step);
   in_theme(*step, "Output");
   step->add_option("--steps", flags->steps, "measured steps")->capture_default_str();
-  step->add_option("--warm-up", flags->warm_up, "steps before them that do not count")->capture_default_str();
+  step->add_option("--warm-up", flags->warm_up, "steps before them that are not measured")->capture_default_str();
   step->add_option("--json", flags->json, "write one JSON object to this file or - (stdout)");
   step->add_option("--save-start", flags->save_start,
                    "before the first step, write a .safetensors file: every parameter and buffer by name, batch.inputs "
                    "and batch.targets");
-  step->add_flag("--memory", flags->memory,
-                 "count the bytes of live activations per rank, and tell the processes' physical memory; takes time");
+  step->add_flag(
+      "--memory", flags->memory,
+      "also measure the bytes of live activations per rank and the processes' physical memory; slows the steps down");
   step->footer(
       "Example:\n  penstock bench step --hidden 1024x8 --batch-size 128 --micro-batches 8 --stages 2 "
       "--json -");
@@ -224,14 +226,14 @@ void add_bench(CLI::App& app, int& exit_code) {
     if (!print_config_instead(*step)) exit_code = run_verb([&] { return bench_step(*flags); });
   });
 
-  CLI::App* all =
-      verb->add_subcommand("schedules", "every schedule on one network: what it promises, simulates and does");
+  CLI::App* all = verb->add_subcommand("schedules", "every schedule on one network: bound, simulation and measurement");
   auto schedules = std::make_shared<ScheduleFlags>();
   take_bench_defaults(schedules->bench.job);
   schedules->bench.job.add_to(*all);
   in_theme(*all, "Output");
   all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
-  all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that do not count")->capture_default_str();
+  all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that are not measured")
+      ->capture_default_str();
   all->add_option("--format", schedules->format, "grid or markdown")
       ->check(CLI::IsMember({"grid", "markdown"}))
       ->capture_default_str();

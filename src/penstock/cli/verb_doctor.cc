@@ -22,7 +22,7 @@
 namespace penstock {
 namespace {
 
-/// Cores this process may run on; an mpirun without --bind-to leaves one of them.
+/// Number of cores this process may run on (1 under an mpirun without --bind-to).
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -30,7 +30,7 @@ int usable_cores() {
   return CPU_COUNT(&set);
 }
 
-/// The processor time a container grants, in cores; 0: no limit known.
+/// The limit of a container's processor time, in cores; 0: unknown or none.
 double quota_cores() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
@@ -53,7 +53,7 @@ const char* or_unset(const char* variable) {
 std::string gpus() {
   const std::size_t count = torch::cuda::device_count();
   if (count == 0) return "none that this LibTorch can use: --device auto is the CPU";
-  return say(count, ": with --device cuda or auto the ranks of a host take cuda:0 to cuda:", count - 1, " in turns");
+  return say(count, ": with --device cuda or auto the ranks of a host use cuda:0 to cuda:", count - 1, " in rotation");
 }
 
 int doctor() {
@@ -87,14 +87,14 @@ int doctor() {
   if (!at::hasMKL()) findings.push_back("LibTorch without MKL: matrix products may be slow");
   for (const std::string& finding : findings) out << "note: " << finding << "\n";
   if (findings.empty()) out << "nothing to print_error about\n";
-  std::cout << out.str() << std::flush;  // at once, so that the output of several processes stay apart
+  std::cout << out.str() << std::flush;  // in one write, so that the output of several processes does not mix
   return 0;
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("doctor", "what this machine offers, and what is wrong with it");
+  CLI::App* verb = app.add_subcommand("doctor", "properties of this machine, and problems with them");
   verb->footer("Example:\n  penstock doctor\n  mpirun -n 2 penstock doctor");
   verb->callback([&exit_code] { exit_code = run_verb(doctor); });
 }

@@ -49,7 +49,7 @@ int evaluate(EvaluateFlags flags) {
   nlohmann::ordered_json line{{"test_loss", report.loss}};
   if (report.accuracy) line["test_accuracy"] = *report.accuracy;
   line["test_samples"] = report.samples;
-  // Where JSON goes to standard output, nothing else may.
+  // If JSON goes to standard output, text must not.
   std::ostream& out = flags.json == "-" ? std::cerr : std::cout;
   out << say("test: loss is ", report.loss);
   if (report.accuracy) out << say(", accuracy is ", *report.accuracy);
@@ -65,7 +65,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<EvaluateFlags>();
   flags->job.add_network_to(*verb);
   verb->add_option("--weights", flags->weights,
-                   "a .safetensors file; one of train --save-weights says which network it is")
+                   "a .safetensors file; a file written by train --save-weights also sets the network's flags")
       ->required();
   flags->data.add_to(in_theme(*verb, "Data"));
   verb->add_option("--batch-size", flags->job.batch_size, "samples at a time, over all replicas")
@@ -81,7 +81,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;
     exit_code = run_verb([&] {
-      obey_plan(flags->job);
+      apply_plan(flags->job);
       return evaluate(*flags);
     });
   });

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t most_shown = 1024;  // numbers; of larger outputs the first rows and columns
+constexpr std::int64_t most_shown = 1024;  // elements; larger outputs are shown in part
 constexpr std::int64_t rows_shown = 4, columns_shown = 8;
 
 struct InferFlags {
@@ -43,17 +43,15 @@ void check(const InferFlags& flags) {
   require<ConfigError>(!flags.generate || flags.job.network.model == "gpt", "--generate is for --model gpt, not for ",
                        flags.job.network.model, ": leave it out");
   require<ConfigError>(flags.generate || flags.prompts.empty(),
-                       "--prompt without --generate: how many characters are "
-                       "to follow it?");
+                       "--prompt without --generate: give the number of characters to generate");
   require<ConfigError>(!flags.generate || !flags.prompts.empty(),
-                       "--generate without --prompt: give the text to go on "
-                       "from");
+                       "--generate without --prompt: give the text to continue");
   for (const std::string& prompt : flags.prompts)
     require<ConfigError>(!prompt.empty(), "an empty prompt: give at least one character to begin with");
   if (!flags.json.empty()) require_place_for(flags.json);
 }
 
-/// The characters of the weights, of the text that there is, or else of what a keyboard has.
+/// The vocabulary of the weights, else of the data set's text, else of printable ASCII.
 Vocabulary vocabulary_of(const InferFlags& flags, const std::optional<Vocabulary>& saved) {
   if (saved) return *saved;
   DataFlags data;
@@ -68,7 +66,7 @@ Vocabulary vocabulary_of(const InferFlags& flags, const std::optional<Vocabulary
   return Vocabulary::of(keyboard);
 }
 
-/// "[[0.1, 0.2, ...], ...]": all of a small tensor, the first corner of a large one.
+/// The elements of a tensor, "[[0.1, 0.2, ...], ...]"; of a large one the first rows and columns.
 void show(std::ostream& out, const torch::Tensor& value, bool is_whole) {
   if (value.dim() == 0) {
     const torch::Tensor number = value.to(torch::kFloat64);
@@ -103,7 +101,7 @@ Json numbers_of(const torch::Tensor& value) {
   return value.item<std::int64_t>();
 }
 
-/// What a process has to say, under its rank where there are several: one block, so that others' lines stay outside.
+/// The output of one process, with its rank if there are several; written as one block so that lines do not mix.
 class Report {
  public:
   explicit Report(const World& world)
@@ -117,7 +115,7 @@ class Report {
   void give(const InferFlags& flags, bool is_main) {
     Json all{{"rank", rank_}};
     all.update(json);
-    // A model of bytes may write what is no UTF-8.
+    // A model of bytes may generate invalid UTF-8.
     const std::string line = all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (flags.json == "-") {
       std::cout << line << std::flush;
@@ -142,7 +140,7 @@ void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   result.wait();
   report.json["outputs"] = nullptr;
   if (!result.has_outputs()) {
-    report.line() << "not on this rank (--broadcast brings it here)\n";
+    report.line() << "not on this rank (--broadcast sends it to every rank)\n";
     return;
   }
   report.json["outputs"] = Json::array();
@@ -157,7 +155,7 @@ void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
   }
 }
 
-/// The prompts as tokens; before the ranks start, so that one which cannot be is told at once.
+/// The prompts as tokens. Called before the ranks start, so that an invalid prompt fails early.
 std::vector<Tokens> tokens_of(const InferFlags& flags, const Vocabulary& vocabulary) {
   std::vector<Tokens> prompts;
   for (const std::string& prompt : flags.prompts) prompts.push_back(vocabulary.encode(prompt));
@@ -219,24 +217,25 @@ void add_infer(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<InferFlags>();
   flags->job.add_network_to(*verb);
   verb->add_option("--weights", flags->weights,
-                   "a .safetensors file; one of train --save-weights says which network it is (default: fresh ones)");
+                   "a .safetensors file; a file written by train --save-weights also sets the network's flags "
+                   "(default: fresh ones)");
   in_theme(*verb, "Data");
-  verb->add_option("--data", flags->data, "gpt: the text whose characters it knows (default: as for train)");
-  verb->add_option("--rows,--batch-size", flags->rows, "of random input")->capture_default_str();
+  verb->add_option("--data", flags->data, "gpt: the text that defines the vocabulary (default: as for train)");
+  verb->add_option("--rows,--batch-size", flags->rows, "rows of random input")->capture_default_str();
   flags->job.add_pipeline_to(*verb);
   in_theme(*verb, "Output");
-  verb->add_flag("--broadcast", flags->broadcast, "every rank gets the outputs, not the last stage's alone");
+  verb->add_flag("--broadcast", flags->broadcast, "send the outputs to every rank, not only to the last stage's");
   verb->add_option("--replica-input", flags->replica_input,
                    "share: each replica computes its share of the rows; each: each computes all")
       ->check(CLI::IsMember({"share", "each"}))
       ->capture_default_str();
-  verb->add_option("--generate", flags->generate, "gpt: so many characters after each prompt");
-  verb->add_option("--prompt", flags->prompts, "gpt: text to go on from; may be given several times")
+  verb->add_option("--generate", flags->generate, "gpt: number of characters to generate after each prompt");
+  verb->add_option("--prompt", flags->prompts, "gpt: text to continue; may be given several times")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
-  verb->add_option("--temperature", flags->temperature, "of the sampling; 0: always the likeliest character")
+  verb->add_option("--temperature", flags->temperature, "sampling temperature; 0: always the most likely character")
       ->capture_default_str();
-  verb->add_option("--top-k", flags->top_k, "sample among so many of the likeliest characters; 0: among all")
+  verb->add_option("--top-k", flags->top_k, "sample among this number of the most likely characters; 0: among all")
       ->capture_default_str();
   verb->add_option("--json", flags->json, "one JSON object, to this file (other processes: FILE.rankN) or - (stdout)");
   verb->footer(
@@ -248,7 +247,7 @@ void add_infer(CLI::App& app, int& exit_code) {
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;
     exit_code = run_verb([&] {
-      obey_plan(flags->job);
+      apply_plan(flags->job);
       return infer(*flags);
     });
   });

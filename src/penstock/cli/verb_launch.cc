@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// mpirun itself gives ranks a second before it kills them.
+// mpirun gives ranks one second itself before it kills them.
 constexpr int grace_s = 15;
 constexpr std::size_t shown_lines = 20;
 
@@ -37,26 +37,26 @@ struct Launch {
 
 std::string own_path() { return fs::read_symlink("/proc/self/exe").string(); }
 
-/// What every rank runs.
+/// The program that every rank runs.
 struct Program {
   std::vector<std::string> arguments;
-  bool is_ours = false;  // a verb
+  bool is_ours = false;  // a verb of this program
 };
 
-/// The program behind --, with the path to this one in front of a verb's arguments.
+/// The program after "--", preceded by the path of this program if it is a verb.
 Program program_of(const CLI::App& penstock, const Launch& wanted,
-                   const std::optional<std::vector<std::string>>& behind) {
-  require<ConfigError>(behind && !behind->empty(),
-                       "which program? Write it behind --: penstock launch -n 2 -- train "
+                   const std::optional<std::vector<std::string>>& launched) {
+  require<ConfigError>(launched && !launched->empty(),
+                       "which program? Write it after --: penstock launch -n 2 -- train "
                        "--stages 2, or -- ./my_program");
-  Program program{*behind};
+  Program program{*launched};
   std::vector<std::string>& arguments = program.arguments;
   const auto verbs = penstock.get_subcommands([](const CLI::App*) { return true; });
   program.is_ours =
       std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->get_name() == arguments[0]; });
   require<ConfigError>(arguments[0] != "launch", "launch does not start itself: its own flags go before --");
   if (program.is_ours) arguments.insert(arguments.begin(), own_path());
-  // Other hosts may have what this one has not.
+  // Not checked with other hosts, which may have programs that this one lacks.
   require<ConfigError>(!wanted.hosts.empty() || !find_program(arguments[0]).empty(), "there is no program '",
                        arguments[0], "' that can be started");
   return program;
@@ -86,7 +86,7 @@ void announce(const Launch& wanted, const LaunchingMachine& machine, const JobLo
   log(LogLevel::info, say(plural(ranks, "rank"), where, "; logs: ", logs.shown()));
 }
 
-/// The last output of the rank that failed first: the last block on the screen.
+/// Prints the last output of the rank that failed first.
 void report_first_failure(int rank, const std::string& how, const JobLogs& logs, int ranks) {
   const RankLogs files = logs.of_rank(rank);
   auto lines = last_lines(files.err, shown_lines);
@@ -98,29 +98,29 @@ void report_first_failure(int rank, const std::string& how, const JobLogs& logs,
   print_error(ExitCode::failed, text);
 }
 
-/// Says why the attempt failed and returns the exit code.
+/// Prints why the attempt failed and returns the exit code.
 int report_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
   const std::vector<Ending> endings = logs.endings();
-  // A rank whose launch-rank was killed left no note, and is a cause before anyone who was told to end. (A launcher
-  // that dies takes all of them along.)
+  // A rank whose supervisor was killed has no record in the journal and precedes ranks that received a signal as the
+  // cause. (If the launcher dies, all supervisors die with it.)
   const auto first = first_failure(endings);
   const std::vector<int> vanished = end.signal == 0 ? logs.vanished(ranks) : std::vector<int>{};
-  if (!vanished.empty() && (!first || first->was_told)) {
+  if (!vanished.empty() && (!first || first->was_signalled)) {
     report_first_failure(vanished.front(),
-                         say("what ran around it (penstock ", keep_rank_verb, ") was killed, and it with that"), logs,
+                         say("its supervisor (penstock ", keep_rank_verb, ") was killed, and the rank with it"), logs,
                          ranks);
     return 128 + SIGKILL;
   }
   if (first) {
-    report_first_failure(first->rank, first->told(), logs, ranks);
+    report_first_failure(first->rank, first->text(), logs, ranks);
     return exit_code_of(endings);
   }
-  const std::string how = Ending{.exit_code = end.exit_code, .signal = end.signal}.told();
+  const std::string how = Ending{.exit_code = end.exit_code, .signal = end.signal}.text();
   if (endings.empty())
-    print_error(ExitCode::failed, say("the launcher ended with ", how, ", and no rank has noted in ",
-                                      logs.journal().string(), " how it ended: the launcher's own messages are above"));
+    print_error(ExitCode::failed, say("the launcher ended with ", how, ", and no ending is recorded in ",
+                                      logs.journal().string(), ": the launcher's own messages are above"));
   else
-    print_error(ExitCode::failed, say("the launcher ended with ", how, ", but no rank says that it failed by itself (",
+    print_error(ExitCode::failed, say("the launcher ended with ", how, ", but no rank failed by itself (",
                                       logs.journal().string(), "): the launcher's own messages are above"));
   return end.status();
 }
@@ -134,7 +134,7 @@ std::vector<std::string> job_arguments(const Launch& wanted, const LaunchingMach
   return arguments;
 }
 
-/// Returns the job's exit code. `stopped`: a signal ended it, and no other is to follow.
+/// Runs one attempt and returns its exit code. Sets `stopped` if a signal ended it, so that it is not restarted.
 int attempt(const Launch& wanted, const Program& program, bool& stopped) {
   const LogLayout layout = wanted.layout == "worker" ? LogLayout::worker : LogLayout::rank;
   const LaunchingMachine machine = this_machine();
@@ -151,11 +151,11 @@ int attempt(const Launch& wanted, const Program& program, bool& stopped) {
   if (wanted.tee == "all") screen.emplace(logs, rank_count(wanted.settings));
   const GroupEnd end = run_in_own_group(arguments, grace_s);
   screen.reset();
-  stopped = end.told_to != 0;
+  stopped = end.received != 0;
   int code = 0;
   if (stopped) {
-    code = 128 + end.told_to;
-    log(LogLevel::info, say("ended by signal ", end.told_to, "; logs: ", logs.shown()));
+    code = 128 + end.received;
+    log(LogLevel::info, say("ended by signal ", end.received, "; logs: ", logs.shown()));
   } else if (end.status() != 0 || exit_code_of(logs.endings()) != 0) {
     code = report_failure(end, logs, rank_count(wanted.settings));
   }
@@ -166,7 +166,7 @@ int attempt(const Launch& wanted, const Program& program, bool& stopped) {
 int launch(const Launch& wanted, const Program& program) {
   bool stopped = false;
   int code = attempt(wanted, program, stopped);
-  // A misuse does not mend itself; what other programs mean by 2 is not known.
+  // Misuse (exit code 2) fails again; other programs may use 2 for something else.
   const auto worth_it = [&] { return code != 0 && !stopped && !(program.is_ours && code == 2); };
   for (int left = wanted.restarts; worth_it() && left > 0; --left) {
     log(LogLevel::info, say("starting again; ", plural(left - 1, "restart"), " left"));
@@ -177,50 +177,51 @@ int launch(const Launch& wanted, const Program& program) {
 
 }  // namespace
 
-void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& behind, int& exit_code) {
-  CLI::App* verb = program.add_subcommand("launch", "start the ranks of a job through mpirun, with a log for each");
+void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& launched, int& exit_code) {
+  CLI::App* verb =
+      program.add_subcommand("launch", "start the ranks of a job through mpirun, with a log file for each");
   auto wanted = std::make_shared<Launch>();
-  verb->add_option("-n,--ranks", wanted->settings.ranks, "how many; by default as many as the hosts take");
-  verb->add_option("--hosts", wanted->hosts, "where: names with the ranks each takes; by default this machine")
+  verb->add_option("-n,--ranks", wanted->settings.ranks, "number of ranks (default: the sum of the hosts' slots)");
+  verb->add_option("--hosts", wanted->hosts, "hosts with the number of ranks of each (default: this machine)")
       ->type_name("HOST[:N],...");
-  verb->add_option("--log-dir", wanted->log_folder, "what every rank writes is kept there; nothing is overwritten")
+  verb->add_option("--log-dir", wanted->log_folder, "directory of the ranks' logs; existing logs are never overwritten")
       ->type_name("DIR")
       ->capture_default_str();
   verb->add_option("--log-layout", wanted->layout,
                    "rank: DIR/ATTEMPT/rank.N/stdout and stderr; worker: DIR/worker_N.log")
       ->check(CLI::IsMember({"rank", "worker"}))
       ->capture_default_str();
-  verb->add_option("--tee", wanted->tee, "which ranks are seen on the screen too; all: each line marked with its rank")
+  verb->add_option("--tee", wanted->tee,
+                   "ranks whose output is also shown on the screen; all: each line begins with its rank")
       ->check(CLI::IsMember({"first", "all", "none"}))
       ->capture_default_str();
-  verb->add_option("--restarts", wanted->restarts, "how often a job that failed is started again, from its beginning")
+  verb->add_option("--restarts", wanted->restarts, "how often a failed job is restarted from its beginning")
       ->type_name("K")
       ->capture_default_str();
-  verb->add_option(
-          "--bind", wanted->settings.bind,
-          "what a rank is bound to, in the launcher's argument (none, core, socket, ...); auto: its share of the "
-          "cores where there are as many as ranks, else nothing")
+  verb->add_option("--bind", wanted->settings.bind,
+                   "the unit that a rank is bound to, as the launcher names it (none, core, socket, ...); auto: an "
+                   "equal share of the cores if there are as many as ranks, else none")
       ->type_name("WORD")
       ->capture_default_str();
   verb->add_option("--launcher", wanted->settings.launcher, "Open MPI's mpirun, or Slurm's srun")
       ->type_name("PROGRAM")
       ->capture_default_str();
-  verb->add_flag("--dry-run", wanted->dry_run, "print the launcher's command line instead");
+  verb->add_flag("--dry-run", wanted->dry_run, "print the launcher's command line and exit");
   verb->footer(
-      "Behind -- stands the program with its flags: a verb of penstock, or any program.\n"
+      "The program and its flags follow after --: a verb of penstock, or any program.\n"
       "Example:\n  penstock launch -n 2 -- train --stages 2 --data data/mnist\n"
       "  penstock launch --hosts a:2,b:2 --log-dir logs -- ./my_program");
-  verb->allow_extras();  // to say what was meant by them
-  verb->callback([&program, &behind, &exit_code, verb, wanted] {
+  verb->allow_extras();  // for error messages of our own about them
+  verb->callback([&program, &launched, &exit_code, verb, wanted] {
     set_log_level(LogLevel::info);
     require<ConfigError>(
         verb->remaining_size() == 0, "'", verb->remaining_size() ? verb->remaining()[0] : "",
-        "' is no flag of launch; the program and its own arguments go behind --: penstock launch -n 2 -- "
+        "' is no flag of launch; the program and its own arguments go after --: penstock launch -n 2 -- "
         "train --stages 2");
     if (!wanted->hosts.empty()) wanted->settings.hosts = parse_hosts(wanted->hosts);
     require_launchable(*wanted);
     rank_count(wanted->settings);
-    exit_code = launch(*wanted, program_of(program, *wanted, behind));
+    exit_code = launch(*wanted, program_of(program, *wanted, launched));
   });
 }
 

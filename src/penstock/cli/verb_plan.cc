@@ -24,22 +24,23 @@ struct PlanArguments {
   PlanOutput shown;
 
   void add_to(CLI::App& verb) {
-    verb.add_option("--costs", costs, "what the layers cost, and the machine: docs/cost_file.md")->type_name("FILE");
-    CLI::Option* uniform = verb.add_option("--layers", layers, "without costs: so many layers, partitioned uniformly")
-                               ->type_name("N")
-                               ->check(CLI::PositiveNumber);
-    verb.add_option("--ranks,--stages", ranks, "p, pipeline ranks; with --costs in place of the file's")
+    verb.add_option("--costs", costs, "costs of the layers and the machine: docs/cost_file.md")->type_name("FILE");
+    CLI::Option* uniform =
+        verb.add_option("--layers", layers, "without costs: this number of layers, partitioned uniformly")
+            ->type_name("N")
+            ->check(CLI::PositiveNumber);
+    verb.add_option("--ranks,--stages", ranks, "p, pipeline ranks; overrides the file's")
         ->type_name("P")
         ->check(CLI::PositiveNumber);
     verb.add_option("--chunks", chunks, "with --layers: v, stages per rank (default: 1)")
         ->type_name("V")
         ->check(CLI::PositiveNumber)
         ->needs(uniform);
-    verb.add_option("--micro-batches", micro_batches, "the m's to try, in place of the file's")
+    verb.add_option("--micro-batches", micro_batches, "the m's to try; overrides the file's")
         ->type_name("M[,M...]")
         ->delimiter(',')
         ->check(CLI::PositiveNumber);
-    verb.add_option("--memory-cap", memory_cap, "most bytes per rank, in place of the file's")
+    verb.add_option("--memory-cap", memory_cap, "limit of bytes per rank; overrides the file's")
         ->type_name("BYTES")
         ->check(CLI::NonNegativeNumber);
     verb.add_option("--schedules", schedules, "the schedules to try; by default all that train")
@@ -85,7 +86,7 @@ struct PlanArguments {
 void plan_as(const PlanArguments& wanted) {
   wanted.shown.check();
   if (wanted.layers) {
-    // Where JSON goes to standard output, nothing else may.
+    // If JSON goes to standard output, text must not.
     (wanted.shown.json == "-" ? std::cerr : std::cout) << uniform_plan_text(wanted.uniform());
     if (!wanted.shown.json.empty()) write_text(wanted.shown.json, uniform_plan_json(wanted.uniform()));
     return;
@@ -98,8 +99,7 @@ void plan_as(const PlanArguments& wanted) {
 }  // namespace
 
 void add_plan_verb(CLI::App& program) {
-  CLI::App* verb =
-      program.add_subcommand("plan", "costs in; the best partition and schedule out, and what else was tried");
+  CLI::App* verb = program.add_subcommand("plan", "find the best partition and schedule for given costs");
   auto wanted = std::make_shared<PlanArguments>();
   wanted->add_to(*verb);
   const std::string profile_help =

@@ -1,4 +1,4 @@
-// `penstock plan --profile`: the layers of a network measured, and the plan that follows.
+// `penstock plan --profile`: measures the layers of a network and plans for the result.
 #include <CLI/CLI.hpp>
 
 #include "penstock/autotune/profile.h"
@@ -25,7 +25,7 @@ struct ProfileFlags {
 int plan_by_profile(ProfileFlags& flags) {
   flags.job.schedule = "auto";
   settle_defaults(flags.job);
-  obey_micro_batch_size(flags.job);
+  apply_micro_batch_size(flags.job);
   check_batch_size(flags.job);
   flags.shown.check();
   if (!flags.costs_file.empty()) require_place_for(flags.costs_file);
@@ -50,9 +50,10 @@ int plan_by_profile(ProfileFlags& flags) {
 }  // namespace
 
 void add_profile(CLI::App& app, int& exit_code) {
-  CLI::App* verb = app.add_subcommand("plan", "measure a network's layers; the best partition and schedule for them");
+  CLI::App* verb =
+      app.add_subcommand("plan", "measure a network's layers and find the best partition and schedule for them");
   auto flags = std::make_shared<ProfileFlags>();
-  const std::string profile_help = "measure: without it, penstock plan reads --costs";
+  const std::string profile_help = "measure the layers; without it, penstock plan reads --costs";
   verb->add_flag("--profile", profile_help);
   flags->job.add_to(*verb);
   in_theme(*verb, "Output");
@@ -63,7 +64,7 @@ void add_profile(CLI::App& app, int& exit_code) {
   verb->add_option("--schedules", flags->schedules, "the schedules to try; by default all that train")
       ->type_name("NAME[,NAME...]")
       ->delimiter(',');
-  verb->add_option("--costs-file", flags->costs_file, "write what was measured, in the form of docs/cost_file.md")
+  verb->add_option("--costs-file", flags->costs_file, "write the measured costs in the format of docs/cost_file.md")
       ->type_name("FILE");
   verb->footer(
       "Example:\n  penstock plan --profile --model mlp --hidden 1024x8 --batch-size 128 --micro-batches 8 "

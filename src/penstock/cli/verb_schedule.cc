@@ -66,19 +66,19 @@ struct Checking {
   CostFlags costs;
 };
 
-/// Validates the schedule as it stands, and as it will run once messages are added.
+/// Validates the schedule as it is, and again after lowering.
 void check(const Checking& wanted) {
   const Costs costs = wanted.costs.costs();
   const NamedSchedule named = wanted.schedule.get(costs);
   const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound};
   Schedule validated = named.schedule;
-  Validation verdict = validate(validated, options);
-  verdict.require_ok(validated);
+  Validation validation = validate(validated, options);
+  validation.require_ok(validated);
   const bool was_lowered = validated.is_lowered();
   if (!was_lowered) {
     validated = lower(validated);
-    verdict = validate(validated, options);
-    verdict.require_ok(validated);
+    validation = validate(validated, options);
+    validation.require_ok(validated);
   }
 
   std::cout << "ok: " << (validated.name.empty() ? "schedule" : validated.name) << ", " << validated.rank_count()
@@ -97,7 +97,7 @@ struct Table {
   void add_to(CLI::App& verb) {
     verb.add_option("--stages", shape.ranks, "p, pipeline ranks")->type_name("P")->required();
     verb.add_option("--micro-batches", shape.micro_batches, "m, micro-batches per step")->type_name("M")->required();
-    verb.add_option("--chunks", shape.chunks, "v, stages per rank, for schedules that take so many")->type_name("V");
+    verb.add_option("--chunks", shape.chunks, "v, stages per rank, for schedules that accept it")->type_name("V");
     verb.add_option("--format", format, "grid or markdown")
         ->check(CLI::IsMember({"grid", "markdown"}))
         ->type_name("FORMAT")
@@ -114,15 +114,15 @@ struct Table {
 }  // namespace
 
 void add_schedule_verb(CLI::App& program) {
-  CLI::App* verb = program.add_subcommand("schedule", "show, check or convert who computes what in which order");
+  CLI::App* verb = program.add_subcommand("schedule", "show, check or convert schedules");
   verb->footer("Example:\n  penstock schedule show --schedule 1f1b --stages 2 --micro-batches 4");
   add_drawing_verb(*verb, "show", "draw a schedule", "grid",
                    "Example:\n  penstock schedule show --schedule 1f1b --stages 4 --micro-batches 8 --format svg "
                    "--output 1f1b.svg");
-  add_drawing_verb(*verb, "convert", "write a schedule in another form", "sched",
+  add_drawing_verb(*verb, "convert", "write a schedule in another format", "sched",
                    "Example:\n  penstock schedule convert 1f1b_order.csv --format sched --output 1f1b.sched");
 
-  CLI::App* checking = verb->add_subcommand("check", "prove that a schedule works, or show where it does not");
+  CLI::App* checking = verb->add_subcommand("check", "validate a schedule and show the first violation");
   auto checked = std::make_shared<Checking>();
   checked->schedule.add_to(*checking);
   checked->costs.add_to(*checking);

@@ -21,7 +21,7 @@ struct Simulate {
   void add_to(CLI::App& verb) {
     schedule.add_to(verb);
     costs.add_to(verb);
-    verb.add_option("--json", json, "write the figures as JSON; - is standard output")->type_name("FILE");
+    verb.add_option("--json", json, "write the result as JSON; - is standard output")->type_name("FILE");
   }
 };
 
@@ -56,7 +56,7 @@ void simulate_as(const Simulate& wanted) {
   const Costs costs = wanted.costs.costs();
   const Schedule schedule = ready_to_run(wanted.schedule.get(costs));
   const Simulation simulation = simulate(schedule, costs);
-  // Where JSON goes to standard output, nothing else may.
+  // If JSON goes to standard output, text must not.
   (wanted.json == "-" ? std::cerr : std::cout) << to_table(schedule, simulation);
   if (!wanted.json.empty()) write_text(wanted.json, to_json(schedule, simulation));
 }
@@ -64,7 +64,8 @@ void simulate_as(const Simulate& wanted) {
 }  // namespace
 
 void add_simulate_verb(CLI::App& program) {
-  CLI::App* verb = program.add_subcommand("simulate", "how long a schedule takes and what it holds, against costs");
+  CLI::App* verb =
+      program.add_subcommand("simulate", "simulate a schedule: time, bubble and live micro-batches for given costs");
   auto wanted = std::make_shared<Simulate>();
   wanted->add_to(*verb);
   verb->footer(

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// What `read` makes of the text in the file; complaints about it name the file.
+/// Applies `read` to the text of the file; adds the file's name to its errors.
 template <class Read>
 auto load(const std::string& path, Read&& read) {
   const std::string text = read_text(path);
@@ -27,13 +27,13 @@ auto load(const std::string& path, Read&& read) {
 
 Trace load_trace(const std::string& path) { return load(path, read_trace); }
 
-/// The trace itself, and where its report or picture goes.
+/// The input file and the outputs.
 struct TraceFiles {
   std::string trace;
   std::string output = "-";
 
   void add_to(CLI::App& verb) {
-    verb.add_option("trace", trace, "what `penstock train --trace FILE` wrote")->type_name("FILE")->required();
+    verb.add_option("trace", trace, "a file written by `penstock train --trace FILE`")->type_name("FILE")->required();
     verb.add_option("--output", output, "where to write; - is standard output")
         ->type_name("FILE")
         ->capture_default_str();
@@ -47,7 +47,7 @@ struct TraceReport {
 
   void add_to(CLI::App& verb) {
     files.add_to(verb);
-    verb.add_option("--costs", costs, "what the layers cost, in place of what the trace says: docs/cost_file.md")
+    verb.add_option("--costs", costs, "costs of the layers (docs/cost_file.md), in place of those in the trace")
         ->type_name("FILE");
     verb.add_option("--json", json, "write the report as JSON; - is standard output")->type_name("FILE");
   }
@@ -107,7 +107,7 @@ void report_as(const TraceReport& wanted) {
   const Account figures = account(trace);
   const Advice advice = advise(trace, costs);
   if (!wanted.json.empty()) write_text(wanted.json, to_json(figures, advice));
-  // Where JSON goes to standard output, nothing else may.
+  // If JSON goes to standard output, text must not.
   const std::string text = to_table(figures) + advice.sentence + "\n";
   if (wanted.json == "-" && wanted.files.output == "-")
     std::cerr << text;
@@ -118,10 +118,11 @@ void report_as(const TraceReport& wanted) {
 }  // namespace
 
 void add_trace_verb(CLI::App& program) {
-  CLI::App* verb = program.add_subcommand("trace", "where the time of a traced run went, as a table or a picture");
+  CLI::App* verb = program.add_subcommand("trace", "analyse a traced run, as a table or a picture");
   verb->footer("Example:\n  penstock trace report trace.json");
 
-  CLI::App* report = verb->add_subcommand("report", "where the time went, predicted and measured; what would help");
+  CLI::App* report =
+      verb->add_subcommand("report", "where the time went, predicted and measured, with recommendations");
   auto wanted = std::make_shared<TraceReport>();
   wanted->add_to(*report);
   report->footer("Example:\n  penstock trace report trace.json");

@@ -48,7 +48,7 @@ struct TrainFlags {
   std::int64_t warmup = 0;
   std::string lr_by = "epoch";
 
-  /// --steps is for short runs: evaluated only where that is asked for.
+  /// --steps is for short runs, which are evaluated only on request.
   bool evaluates() const { return evaluate_every.value_or(steps ? 0 : 1) > 0; }
   bool shows_steps() const { return report || !trace.empty() || !svg.empty(); }
 };
@@ -72,7 +72,7 @@ void check(const TrainFlags& flags) {
 
 TrainerOptions trainer_options(const TrainFlags& flags) {
   TrainerOptions options;
-  // An epoch has a step at least.
+  // An epoch has at least one step.
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
   options.max_steps = flags.steps;
   options.evaluate_every = flags.evaluate_every.value_or(1);
@@ -90,7 +90,7 @@ LogLevel log_level_called(const std::string& name) {
   return name == "error" ? LogLevel::error : LogLevel::off;
 }
 
-/// What a process writes for people.
+/// The console output of a process.
 void add_lines(Trainer& trainer, const TrainFlags& flags, std::ostream& out, bool with_bar) {
   const bool is_steps = flags.log_style == "steps", with_times = flags.log_style == "times";
   const std::int64_t every = is_steps || with_times ? flags.log_every : 0;
@@ -208,26 +208,26 @@ void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
   flags->job.add_network_to(*verb);
   verb->add_option("--weights", flags->weights,
-                   "start from this .safetensors file; one of --save-weights says which network it is (default: fresh "
-                   "weights)");
+                   "start from this .safetensors file; a file written by --save-weights also sets the network's flags "
+                   "(default: initial weights from --seed)");
   flags->data.add_to(in_theme(*verb, "Data"));
   flags->job.add_training_to(*verb);
   verb->add_option("--epochs", flags->epochs, "passes over the training set (default: 1, or what --steps needs)");
   verb->add_option("--steps", flags->steps,
-                   "stop after so many steps; evaluates only with --eval-every (default: no limit)");
+                   "stop after this number of steps; evaluates only with --eval-every (default: no limit)");
   verb->add_option("--lr-schedule", flags->lr_schedule, "constant, linear (falls to 0) or cosine, after the warm-up")
       ->check(CLI::IsMember({"constant", "linear", "cosine"}))
       ->capture_default_str();
   verb->add_option("--warmup", flags->warmup, "epochs (or steps) in which the learning rate rises to --lr")
       ->capture_default_str();
-  verb->add_option("--lr-by", flags->lr_by, "epoch or step: what the two flags above count")
+  verb->add_option("--lr-by", flags->lr_by, "epoch or step: the unit of --lr-schedule and --warmup")
       ->check(CLI::IsMember({"epoch", "step"}))
       ->capture_default_str();
   verb->add_option("--eval-every", flags->evaluate_every,
                    "epochs between evaluations on the test set, and one after the last step; 0: never (default: 1, or "
                    "with --steps 0)");
   verb->add_option("--patience", flags->patience,
-                   "stop after so many evaluations in a row without a lower test loss (default: never)");
+                   "stop after this number of consecutive evaluations without a lower test loss (default: never)");
   verb->add_option("--invalid-loss", flags->invalid_loss,
                    "stop: a loss that is not a number or infinite ends training with exit code 1; go-on: it does not")
       ->check(CLI::IsMember({"stop", "go-on"}))
@@ -242,23 +242,24 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"steps", "times", "monitor", "epochs"}))
       ->capture_default_str();
   verb->add_option("--log-ranks", flags->log_ranks,
-                   "main: those lines come from one process; all: from each; auto: from each under `penstock launch`, "
-                   "which keeps a log for each, else from one")
+                   "main: one process writes loss lines; all: every process does; auto: every process under `penstock "
+                   "launch`, which writes a log for each, else one")
       ->check(CLI::IsMember({"auto", "main", "all"}))
       ->capture_default_str();
-  verb->add_option("--log-level", flags->log_level, "of the lines on standard error: debug to off")
+  verb->add_option("--log-level", flags->log_level, "level of the messages on standard error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  verb->add_flag("--verbose", flags->verbose, "tell how many parameters each rank holds");
+  verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
   verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--tensorboard", flags->tensorboard,
                    "write the same numbers as an event file for TensorBoard into this directory");
   verb->add_option("--trace", flags->trace, "write the last steps as Chrome/Perfetto JSON");
   verb->add_option("--svg", flags->svg, "write a picture of one step, predicted over measured");
-  verb->add_option("--dump", flags->dump,
-                   "write what is decided before training to this directory: graph.txt, stages.txt, schedule.sched and "
-                   "schedule.svg");
+  verb->add_option(
+      "--dump", flags->dump,
+      "write the result of partitioning and scheduling to this directory: graph.txt, stages.txt, schedule.sched and "
+      "schedule.svg");
   verb->add_flag("--report", flags->report, "at the end, show the schedule and where a step's time went");
   verb->footer(
       "Example:\n"
@@ -271,9 +272,9 @@ void add_train(CLI::App& app, int& exit_code) {
   verb->callback([flags, verb, &exit_code] {
     if (print_config_instead(*verb)) return;
     exit_code = run_verb([&] {
-      obey_plan(flags->job);
+      apply_plan(flags->job);
       settle_defaults(flags->job);
-      obey_micro_batch_size(flags->job);
+      apply_micro_batch_size(flags->job);
       return train(*flags);
     });
   });

@@ -1,4 +1,4 @@
-// The verbs that need no LibTorch. Each adds itself to the program and does its work in its callback.
+// The verbs that do not need LibTorch. Each function adds a verb to the program; the verb's callback does the work.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace penstock {
 
-/// `behind`: the arguments behind --, if there are such; they and `exit_code`, what the job came to, outlive the parsing.
-void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& behind, int& exit_code);
+/// `launched`: the arguments after "--", if any. The callback sets `exit_code` to that of the job. Both must outlive the
+/// parsing.
+void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& launched, int& exit_code);
 void add_plan_verb(CLI::App& program);
 void add_schedule_verb(CLI::App& program);
 void add_simulate_verb(CLI::App& program);

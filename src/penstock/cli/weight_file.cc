@@ -20,7 +20,7 @@ constexpr const char* version = "1";
 constexpr const char* settings_key = "penstock.network";
 constexpr const char* vocabulary_key = "penstock.vocabulary";
 
-/// Bytes need not be UTF-8, which the file's header is: "10,32,33".
+/// The vocabulary as numbers, "10,32,33", because the file's header is UTF-8 and bytes need not be.
 std::string numbers_of(const std::string& bytes) {
   std::string text;
   for (const char byte : bytes) text += say(text.empty() ? "" : ",", int{static_cast<unsigned char>(byte)});
@@ -41,7 +41,7 @@ std::string bytes_of(const std::string& numbers, const std::string& path) {
   return bytes;
 }
 
-/// What the user says with a flag against what the file says.
+/// Compares the user's flags with the metadata of the file.
 class FileSettings {
  public:
   FileSettings(const std::string& path, const std::string& text)
@@ -50,7 +50,7 @@ class FileSettings {
                        " describes no network");
   }
 
-  /// `wanted` is what the user gave: where it is none, it becomes what the file says.
+  /// `wanted` is the user's flag; if it is unset, it is set from the file.
   template <class T>
   void take(const char* key, std::optional<T>& wanted) const {
     if (const auto value = read<T>(key)) {
@@ -58,7 +58,7 @@ class FileSettings {
       wanted = value;
     }
   }
-  /// Not a part of the weights: what the user gave stays.
+  /// For settings that do not affect the weights: the user's flag stays.
   template <class T>
   void suggest(const char* key, std::optional<T>& wanted) const {
     if (!wanted) wanted = read<T>(key);
@@ -92,7 +92,7 @@ class FileSettings {
     try {
       return settings_[key].get<T>();
     } catch (const nlohmann::json::exception&) {
-      throw DataError(say(path_, ": its ", settings_key, " has no proper '", key, "'"));
+      throw DataError(say(path_, ": its ", settings_key, " has no valid '", key, "'"));
     }
   }
 
@@ -143,7 +143,7 @@ SavedWeights read_weights(const std::string& path, ModelFlags& network) {
   saved.take("heads", network.heads);
   saved.take("context", network.context);
   saved.take("head", network.head);
-  if (network.model != "mlp") saved.take("image_size", network.image_size);  // which has no such flag
+  if (network.model != "mlp") saved.take("image_size", network.image_size);  // mlp has no such flag
   saved.suggest("dropout", network.dropout);
   saved.suggest("norm_momentum", network.norm_momentum);
   return weights;

@@ -1,9 +1,9 @@
-// Weights of a network that the flags describe, in a file and out of it.
+// Reads and writes weight files of the program's networks.
 //
-// The metadata of the .safetensors file say which network that was:
+// The metadata of the .safetensors file describe the network:
 //   penstock.weights      "1", the version of these keys
-//   penstock.network      what settings_of() gives, as JSON: {"model": "mlp", "hidden": [512, 512], ...}
-//   penstock.vocabulary   of a language model, the bytes that it knows: "10,32,33"
+//   penstock.network      the result of settings_of() as JSON: {"model": "mlp", "hidden": [512, 512], ...}
+//   penstock.vocabulary   language models only: the bytes of the vocabulary, "10,32,33"
 #pragma once
 
 #include <map>
@@ -16,20 +16,20 @@
 namespace penstock {
 
 struct SavedWeights {
-  std::map<std::string, torch::Tensor> state;  // as Pipeline::state() has it
-  std::optional<Vocabulary> vocabulary = {};   // of a language model
+  std::map<std::string, torch::Tensor> state;  // as returned by Pipeline::state()
+  std::optional<Vocabulary> vocabulary = {};   // language models only
 };
 
-/// With the metadata above. Throws like write_safetensors.
+/// Writes weights and metadata. Throws like write_safetensors.
 void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights);
 
-/// Reads the file, and takes over into `network` what its metadata say: the model, its sizes, and the vocabulary.
-/// Flags that the user gave stay; where one says something else than the file, a ConfigError names both values. What
-/// does not belong to the weights (--dropout, --norm-momentum) may differ. A file of another program says nothing of
-/// its network: then the flags describe it. Throws DataError for a file that cannot be read or is of a later version.
+/// Reads the file and sets the model, its sizes and the vocabulary in `network` from the metadata. Throws ConfigError,
+/// which names both values, if a flag that the user gave contradicts the file; flags that do not affect the weights'
+/// shapes (--dropout, --norm-momentum) may differ. A file of another program has no metadata: then the flags alone
+/// describe the network. Throws DataError for a file that cannot be read or has a later version.
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 
-/// Throws ConfigError where `text` has another vocabulary than the weights, which were read from `path`.
+/// Throws ConfigError if the vocabulary of `text` differs from that of the weights, which were read from `path`.
 void require_same_vocabulary(const std::string& path, const SavedWeights& weights, const Vocabulary& text);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// Purposes of random numbers: a transform that is switched off leaves the draws of the others.
+// Purposes of random numbers, so that switching off one transform does not change the draws of the others.
 constexpr std::uint64_t for_crop = 0x63726f70, for_policy = 0x706f6c69, for_jitter = 0x6a697474;
 
 constexpr auto kShearX = ImageOperation::shear_x, kShearY = ImageOperation::shear_y,
@@ -51,7 +51,7 @@ constexpr SubPolicy of_imagenet[] = {
     {{{kEqualize, 0.8}, {kEqualize, 0.6}}},
 };
 
-/// One of `bins` numbers spaced evenly over [0, most], rounded as torch.linspace rounds: from the nearer end.
+/// Element `bin` of torch.linspace(0, most, bins), with its rounding: computed from the nearer end.
 double spaced(double the_most, const MagnitudeBin& bin) {
   const auto most = static_cast<float>(the_most);
   const float step = most / static_cast<float>(bin.bins - 1);
@@ -96,7 +96,7 @@ std::span<const SubPolicy> sub_policies(AugmentPolicy policy) {
 }
 
 double amount_of(ImageOperation operation, const MagnitudeBin& bin) {
-  constexpr double translation = 150.0 / 331.0;  // of an image's side, at the most
+  constexpr double translation = 150.0 / 331.0;  // largest translation as a fraction of the image's size
   switch (operation) {
     case kShearX:
     case kShearY: return spaced(0.3, bin);
@@ -146,7 +146,7 @@ ImageBox choose_box(const ResizedCrop& crop, const ImageSize& image, SampleRando
     box.left = random.below(image.width - box.width + 1);
     return box;
   }
-  // The middle, as much of it as the ratio allows.
+  // Fallback: the largest centred box of an allowed ratio.
   ImageBox box{.height = image.height, .width = image.width};
   if (width / height < crop.min_ratio)
     box.height = std::clamp<std::int64_t>(std::lround(width / crop.min_ratio), 1, image.height);
@@ -167,7 +167,7 @@ ByteImage apply_jitter(ByteImage image, const ColorJitter& jitter, const SampleK
   std::array<int, 4> order = {0, 1, 2, 3};
   for (std::size_t left = order.size(); left > 1; --left)
     std::swap(order[left - 1], order[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(left)))]);
-  // Drawn whether or not they are used: one more that is on leaves the others.
+  // All are drawn even if unused, so that switching one on does not change the others.
   const auto change = [&](double most) {
     const double least = -std::min(1.0, most);
     return least + (most - least) * random.uniform();

@@ -1,4 +1,4 @@
-// Which operations an augmentation applies to which sample. Torch-free.
+// Chooses and applies the random augmentation of a sample. Free of LibTorch.
 #pragma once
 
 #include <array>
@@ -14,32 +14,33 @@ namespace penstock {
 struct PolicyStep {
   ImageOperation operation = ImageOperation::identity;
   double probability = 0;
-  int bin = -1;  // of 10 magnitudes; -1: the operation has none
+  int bin = -1;  // 0..9, the magnitude; -1: the operation has none
 };
 using SubPolicy = std::array<PolicyStep, 2>;
 
-/// The 25 pairs of a policy that has some; none of `none` and `randaugment`.
+/// The 25 pairs of operations of an AutoAugment policy; empty for `none` and `randaugment`.
 std::span<const SubPolicy> sub_policies(AugmentPolicy policy);
 
-/// Of how many magnitudes, and which; and the size of the image, for translations.
+/// A magnitude on the scale of the papers.
 struct MagnitudeBin {
-  int bin = 0;
-  int bins = 10;
-  ImageSize image = {};
+  int bin = 0;           // 0..bins-1
+  int bins = 10;         // number of magnitudes: 10 for AutoAugment, 31 for RandAugment
+  ImageSize image = {};  // for translations, which are a fraction of the image's size
 };
-/// What apply_operation() takes as its amount, without a sign.
+/// The absolute value of apply_operation()'s argument `amount`.
 double amount_of(ImageOperation operation, const MagnitudeBin& bin);
-/// Whether the amount's sign is drawn.
+/// Whether the sign of the amount is random.
 bool has_sign(ImageOperation operation);
 
-/// Applies what the policy draws for this sample. The images have 1 or 3 channels.
+/// Applies the random operations of `transforms.policy` for the sample `key`. The image has 1 or 3 channels.
 ByteImage augment(ByteImage image, const ImageTransforms& transforms, const SampleKey& key);
 
-/// The random crop of this sample, resized.
+/// Applies the random crop of the sample `key` and resizes it to crop.size x crop.size.
 ByteImage apply_crop(const ByteImage& image, const ResizedCrop& crop, const SampleKey& key);
+/// Draws the box of that crop.
 ImageBox choose_box(const ResizedCrop& crop, const ImageSize& image, SampleRandom& random);
 
-/// The factors of this sample, in the order in which they are applied.
+/// Applies the random colour jitter of the sample `key`.
 ByteImage apply_jitter(ByteImage image, const ColorJitter& jitter, const SampleKey& key);
 
 }  // namespace penstock

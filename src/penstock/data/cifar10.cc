@@ -15,15 +15,15 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t kSide = 32;
-constexpr std::size_t kPixels = 3 * kSide * kSide;  // the red plane, the green, the blue
-constexpr std::size_t kRecord = 1 + kPixels;        // a label before them
+constexpr std::size_t kPixels = 3 * kSide * kSide;  // channels red, green, blue
+constexpr std::size_t kRecord = 1 + kPixels;        // with the label
 constexpr int kClasses = 10;
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // the whole set has 184 MB in 6 files
 
 /// Files of `folder` called `stem`*.bin, by name: data_batch_1.bin before data_batch_2.bin.
 std::vector<std::string> find_batches(const std::filesystem::path& folder, const std::string& stem) {
   std::vector<std::string> found;
-  std::error_code code;  // unreadable counts as absent: the caller says what was looked for
+  std::error_code code;  // ignored: an unreadable folder counts as absent, and the caller reports it
   for (std::filesystem::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
     const std::string name = at->path().filename().string();
     if (name.starts_with(stem) && name.ends_with(".bin")) found.push_back(at->path().string());
@@ -32,7 +32,7 @@ std::vector<std::string> find_batches(const std::filesystem::path& folder, const
   return found;
 }
 
-/// The folder in or below `root` with batches of the Python version; empty where there are none.
+/// The folder at or below `root` with batches of the Python version of CIFAR-10; empty if there is none.
 std::string find_python_version(const std::filesystem::path& root) {
   std::error_code code;
   for (const auto& folder :
@@ -53,10 +53,10 @@ std::vector<std::string> find_cifar10(const std::string& directory, DataPart par
                         "' holds the Python version, which is pickled; scripts/convert_cifar10.py '", python,
                         "' makes the binary one beside it"));
   throw DataError(say("no CIFAR-10 in '", directory, "' or its folders cifar10 and cifar-10-batches-bin: files '", stem,
-                      "*.bin' of the binary version are wanted (scripts/fetch_data.sh cifar10 fetches them)"));
+                      "*.bin' of the binary version are expected (scripts/fetch_data.sh cifar10 fetches them)"));
 }
 
-/// The records of one file, one after the other.
+/// The records of one file, concatenated.
 std::vector<std::uint8_t> read_records(const std::string& path) {
   std::vector<std::uint8_t> bytes = read_whole_file(path, kMaxBytes);
   require<DataError>(!bytes.empty(), "'", path, "' has no records: it is empty");

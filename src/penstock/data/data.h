@@ -15,63 +15,65 @@
 
 namespace penstock {
 
-/// Images as stored, [N, C, H, W] uint8, and labels, [N] int64; and how a pixel becomes a number.
+/// Images with labels, and the normalisation of pixels: (pixel / 255 - mean) / std.
 struct ImageSet {
-  torch::Tensor images;
-  torch::Tensor labels;
-  std::vector<double> mean = {0};  // (pixel / 255 - mean) / std; one number for all channels, or one for each
-  std::vector<double> std = {1};
+  torch::Tensor images;            // [N, C, H, W] uint8, as stored
+  torch::Tensor labels;            // [N] int64
+  std::vector<double> mean = {0};  // one number for all channels, or one per channel
+  std::vector<double> std = {1};   // likewise, above 0
 
   std::int64_t size() const { return labels.defined() ? labels.size(0) : 0; }
 };
 
 enum class DataPart { train, test };
 
-/// MNIST from the four IDX files in `directory` (gzip or plain; `directory` itself or its `mnist` folder), with the
-/// tutorials' normalisation: mean 0.1307, std 0.3081. Throws DataError naming the file and what is wrong with it.
+/// Loads one part of MNIST from its two IDX files (gzip-compressed or plain) in `directory` or its folder `mnist`.
+/// Normalisation: mean 0.1307, std 0.3081. Throws DataError, which names the file and the error.
 ImageSet load_mnist(const std::string& directory, DataPart part);
 
-/// CIFAR-10 from the binary version's records (a label byte, then 32 x 32 pixels of red, of green and of blue): every
-/// data_batch*.bin, or test_batch*.bin, of `directory` or its folder `cifar10` or `cifar-10-batches-bin`, in the order
-/// of their names; so parts of the set do as well as the whole. With its channels' means .4914 .4822 .4465 and standard
-/// deviations .2023 .1994 .2010. Throws like load_mnist.
+/// Loads CIFAR-10 in its binary version (records of a label byte, then 32 x 32 pixels of red, of green and of blue):
+/// all files data_batch*.bin, or test_batch*.bin, of `directory` or its folder `cifar10` or `cifar-10-batches-bin`, in
+/// the order of their names. A subset of the files is accepted. Normalisation per channel: means .4914 .4822 .4465,
+/// standard deviations .2023 .1994 .2010. Throws like load_mnist.
 ImageSet load_cifar10(const std::string& directory, DataPart part);
 
-/// Images as samples: normalised, and transformed by (seed, epoch, sample). Throws ConfigError when the set is not what
-/// ImageSet says.
+/// Makes samples of images: inputs [C, H, W] float32, normalised and transformed; targets int64. Random transforms
+/// depend on (seed, epoch, sample). Throws ConfigError if shapes or dtypes differ from those of ImageSet, or for
+/// invalid transforms.
 std::shared_ptr<const SampleSource> image_source(ImageSet set, const ImageTransforms& transforms = {});
 
 struct LoaderOptions {
-  std::int64_t batch_size = 32;  // global: replicas do not change it
-  bool shuffle = true;           // by (seed, epoch) alone: the same order for every layout
+  std::int64_t batch_size = 32;  // of the global batch, whatever the number of replicas
+  bool shuffle = true;           // the order is a function of (seed, epoch) alone, equal for every layout
   std::uint64_t seed = 0;
-  bool drop_last = false;           // the short last batch is kept by default
-  Part share = {};                  // inputs of this part of every batch alone; the default is the whole batch
-  ImageTransforms transforms = {};  // of an ImageSet
-  bool inputs = true;               // false: a process that never looks at inputs gets none (0 rows)
-  int prefetch = 2;                 // batches prepared ahead, on a thread of the loader's own; 0: none
+  bool drop_last = false;           // true: omit a last batch that is smaller than batch_size
+  Part share = {};                  // the part of every batch whose inputs are loaded; default: the whole batch
+  ImageTransforms transforms = {};  // for an ImageSet only
+  bool inputs = true;               // false: load no inputs (0 rows), for processes that do not read them
+  int prefetch = 2;                 // batches prepared ahead on threads of the loader; 0: none, without threads
 };
 
-/// Handler out an epoch of batches: `for (auto& [inputs, targets] : loader)`. Movable, not copyable; one epoch at a time;
-/// for one thread. Batches are prepared ahead of their use; an error in there is thrown to whoever asks for the batch.
+/// Iterates over the batches of an epoch: `for (auto& [inputs, targets] : loader)`. Movable, not copyable. Not
+/// thread-safe; only one epoch can run at a time. Batches are prepared ahead on threads of the loader; an exception
+/// there is thrown by the increment (or begin()) that would have returned the batch.
 class Loader {
  public:
-  /// Throws ConfigError when the options cannot be, or the set is not what ImageSet says.
+  /// A loader of images; see image_source(). Throws ConfigError for invalid options or an invalid set.
   Loader(ImageSet set, const LoaderOptions& options);
-  /// The same for samples of any kind: text_windows(), or a source of one's own.
+  /// A loader of samples of any kind: text_windows(), tensor_source(), a Dataset, or an implementation of SampleSource.
   Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options);
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// Which epoch the next begin() starts; 0 at first, and one more after each begin().
+  /// Sets the number of the epoch that the next begin() starts. Initially 0; each begin() increments it.
   void set_epoch(std::int64_t epoch);
   std::int64_t batches_per_epoch() const;
-  std::int64_t samples() const;
+  std::int64_t samples() const;  // in the source
 
   class Iterator;
   struct Sentinel {};
-  Iterator begin();  // starts the epoch; the previous epoch's iterators are dead
+  Iterator begin();  // starts an epoch and invalidates the iterators of the previous one
   Sentinel end() const { return {}; }
 
  private:
@@ -89,15 +91,15 @@ class Loader::Iterator {
  private:
   friend class Loader;
   State* state_ = nullptr;
-  std::uint64_t epoch_ = 0;  // which begin() made it: a later one outdates it
+  std::uint64_t epoch_ = 0;  // number of the begin() that made it, to detect use after a later begin()
   Batch current_;
   bool done_ = false;
 };
 
-/// For a test set: in the order as stored, to the last sample, without random transforms. Sizes stay.
+/// Returns `options` for a test set: stored order, all samples, no random transforms. Image sizes stay as in training.
 LoaderOptions for_test(LoaderOptions options);
 
-/// The training half of MNIST as a loader: what a first program needs.
+/// A loader of the training set of MNIST: load_mnist() and Loader in one call.
 Loader mnist(const std::string& directory, const LoaderOptions& options = {});
 
 }  // namespace penstock

@@ -11,7 +11,7 @@ namespace penstock {
 struct Dataset::Step {
   enum class Kind { map, shuffle, repeat, batch };
   Kind kind = Kind::map;
-  std::int64_t count = 0;  // of the buffer, repetitions, samples
+  std::int64_t count = 0;  // size of the shuffle buffer, number of repetitions, or samples per batch
   bool drop_remainder = false;
   RandomMap<Sample> of_samples = {};
   RandomMap<BatchTensors> of_inputs = {};
@@ -19,14 +19,14 @@ struct Dataset::Step {
 
 namespace {
 
-/// The only row of each tensor.
+/// Removes the batch dimension, which has size 1.
 BatchTensors only_rows(const BatchTensors& tensors) {
   std::vector<torch::Tensor> all;
   for (const torch::Tensor& tensor : tensors.list()) all.push_back(tensor.select(0, 0));
   return all;
 }
 
-/// Samples become rows; of `rows` samples, at least one, none are taken where `nothing`.
+/// Stacks samples, of which there is at least one; with `nothing`, into tensors of 0 rows.
 BatchTensors stacked(const std::vector<BatchTensors>& samples, bool nothing) {
   std::vector<torch::Tensor> all;
   for (std::size_t i = 0; i < samples.front().count(); ++i) {
@@ -45,7 +45,7 @@ BatchTensors stacked(const std::vector<BatchTensors>& samples, bool nothing) {
   return all;
 }
 
-/// Draws each next one from a buffer that the following ones fill up.
+/// Shuffles `items`: each next element is drawn from a buffer and replaced by the following one.
 template <class Item>
 void shuffle_through_buffer(std::vector<Item>& items, std::int64_t buffer_size, SampleRandom random) {
   std::vector<Item> buffer, drawn;
@@ -70,7 +70,7 @@ constexpr std::uint64_t for_order = 0x6f72646572, for_maps = 0x6d617073;
 
 }  // namespace
 
-/// Sample numbers count through the repetitions: number / size of the set is the repetition.
+/// A sample's number is repetition * size of the set + number within the set.
 class Dataset::Source : public OrderedSource {
  public:
   Source(std::shared_ptr<const SampleSource> source, std::vector<std::shared_ptr<const Step>> steps)
@@ -104,7 +104,7 @@ class Dataset::Source : public OrderedSource {
     for (std::size_t row = 0; row < request.samples.size(); ++row) {
       const bool is_wanted =
           static_cast<std::int64_t>(row) >= request.inputs.begin && static_cast<std::int64_t>(row) < request.inputs.end;
-      // Without any wanted row the first one tells the shape.
+      // Even if no row is wanted, one sample is made for its shape.
       const bool shows_shape = request.inputs.size() == 0 && row == 0;
       Sample sample = mapped(request, request.samples.subspan(row, 1), is_wanted || shows_shape || maps_targets_);
       if (is_wanted || shows_shape) inputs.push_back(std::move(sample.inputs));
@@ -114,12 +114,12 @@ class Dataset::Source : public OrderedSource {
   }
 
  private:
-  /// While nothing is batched yet, each sample is a batch of its own.
+  /// Before the batch step, each sample is a batch of its own.
   struct Batches {
     std::vector<std::vector<std::int64_t>> batches;
   };
 
-  /// What the first `count` steps make in repetition `key.sample`.
+  /// The order that the first `count` steps produce in repetition `key.sample`.
   Batches after(std::size_t count, const SampleKey& key) const {
     if (count == 0) {
       Batches all;
@@ -154,7 +154,7 @@ class Dataset::Source : public OrderedSource {
     return all;
   }
 
-  /// Samples of one repetition, without the maps.
+  /// Samples of one repetition, before the maps.
   Batch plain(const Request& request, std::span<const std::int64_t> numbers, RowRange inputs) const {
     std::vector<std::int64_t> samples(numbers.size());
     std::transform(numbers.begin(), numbers.end(), samples.begin(),
@@ -166,7 +166,7 @@ class Dataset::Source : public OrderedSource {
                           .epoch = request.epoch * static_cast<std::uint64_t>(repetitions_) + repetition});
   }
 
-  /// One sample; without inputs where they are not asked for.
+  /// One sample after the maps; without inputs if they are not wanted.
   Sample mapped(const Request& request, std::span<const std::int64_t> number, bool with_inputs) const {
     const Batch row = plain(request, number, with_inputs ? RowRange{0, 1} : RowRange{});
     Sample sample{with_inputs ? only_rows(row.inputs) : BatchTensors{}, only_rows(row.targets)};
@@ -204,7 +204,7 @@ Dataset Dataset::with(Step step) const {
 Dataset Dataset::with_map(RandomMap<Sample> of_samples, RandomMap<BatchTensors> of_inputs) const {
   const bool is_batched =
       std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->kind == Step::Kind::batch; });
-  require<ConfigError>(!is_batched, "map() behind batch(): its function sees single samples, so put it in front");
+  require<ConfigError>(!is_batched, "map() after batch(): its function takes single samples, so call map() first");
   return with({.kind = Step::Kind::map, .of_samples = std::move(of_samples), .of_inputs = std::move(of_inputs)});
 }
 
@@ -222,7 +222,7 @@ Dataset Dataset::batch(std::int64_t size, bool drop_remainder) const {
   require<ConfigError>(size >= 1, "the batch size must be at least 1, not ", size);
   for (const auto& step : steps_)
     require<ConfigError>(step->kind != Step::Kind::batch, "batch(", size, ") of batches of ", step->count,
-                         ": batch() goes once");
+                         ": call batch() only once");
   return with({.kind = Step::Kind::batch, .count = size, .drop_remainder = drop_remainder});
 }
 

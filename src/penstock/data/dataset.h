@@ -1,4 +1,4 @@
-// Data sets put together from functions: map, shuffle, repeat, batch.
+// Data sets composed of transformations: map, shuffle, repeat, batch.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace penstock {
 
-/// One sample: tensors without the dimension of the batch. Used like a tensor where there is one input or target.
+/// One sample: tensors without the batch dimension. `inputs` and `targets` can be used like tensors if there is only
+/// one.
 struct Sample {
   BatchTensors inputs;
   BatchTensors targets;
 };
 
-/// Samples, what is done to each, and the order and batches in which they come:
+/// A lazy chain of transformations of samples, with their order and batches:
 ///
 ///   const ps::Dataset train = ps::Dataset(ps::load_cifar10(folder, ps::DataPart::train))
 ///                                 .map([](ps::Sample sample) { ...; return sample; })
@@ -28,45 +29,48 @@ struct Sample {
 ///                                 .repeat(2);
 ///   ps::Loader loader(train, ps::for_this_process(pipeline, {.seed = 1}));
 ///
-/// Each call returns another dataset; nothing is computed before a Loader asks, on its thread, ahead of the step that
-/// needs it. Order and random choices are functions of (seed, epoch) and the sample, so every layout of a pipeline gets
-/// the same batches. Of LoaderOptions, `batch_size`, `shuffle`, `drop_last` and `transforms` do not apply.
+/// Each call returns a new dataset and computes nothing; a Loader computes the batches ahead, on its threads. Order and
+/// random choices are functions of (seed, epoch) and the sample, so every layout of a pipeline gets the same batches.
+/// The LoaderOptions `batch_size`, `shuffle`, `drop_last` and `transforms` have no effect on a Dataset.
 class Dataset {
  public:
-  /// Images, transformed and normalised as by image_source().
+  /// Images, transformed and normalised as by image_source(). Throws like image_source().
   explicit Dataset(ImageSet images, const ImageTransforms& transforms = {});
-  /// Any source; text_windows() for example.
+  /// Any source, text_windows() for example. Throws ConfigError for a null or empty source.
   explicit Dataset(std::shared_ptr<const SampleSource> source);
-  /// Tensors whose dimension 0 counts the samples, as by tensor_source().
+  /// Tensors with the samples along dimension 0, as for tensor_source(). Throws like tensor_source().
   Dataset(const BatchTensors& inputs, const BatchTensors& targets);
 
-  /// `f` makes another sample of each one, Sample(Sample), or with random choices, Sample(Sample, SampleRandom&): use
-  /// no other randomness. All samples must come out with tensors of one shape. It must be callable from several threads
-  /// at once. Throws ConfigError behind batch(): `f` sees samples.
+  /// Applies `f` to every sample. `f` is Sample(Sample) or, for random transformations, Sample(Sample, SampleRandom&);
+  /// it must use no other source of randomness, must return tensors of equal shapes for all samples, and is called from
+  /// several threads at once. Throws ConfigError after batch(), because `f` takes single samples.
   template <class Function>
   Dataset map(Function f) const {
     return with_map(random_map<Sample>(std::move(f)), {});
   }
 
-  /// The same for inputs alone, BatchTensors(BatchTensors): a process then leaves out the samples whose inputs it does
-  /// not look at, which map() cannot.
+  /// As map(), for inputs alone: `f` is BatchTensors(BatchTensors) or BatchTensors(BatchTensors, SampleRandom&).
+  /// Cheaper than map() with several processes: each calls `f` only for the samples whose inputs it loads.
   template <class Function>
   Dataset map_inputs(Function f) const {
     return with_map({}, random_map<BatchTensors>(std::move(f)));
   }
 
-  /// A buffer of so many samples (behind batch(): batches), from which each next one is drawn at random while the
-  /// following one takes its place. A buffer of the size of the set draws from all orders alike; another order every
-  /// epoch, and in every repetition where it stands in front of repeat().
+  /// Shuffles with a buffer of `buffer_size` samples (after batch(): batches): each next sample is drawn uniformly from
+  /// the buffer and replaced by the following one of the set. With a buffer as large as the set all orders are equally
+  /// likely. The order differs between epochs and, before repeat(), between repetitions. Throws ConfigError for a size
+  /// below 1.
   Dataset shuffle(std::int64_t buffer_size) const;
 
-  /// So many times in one epoch. Random choices differ from repetition to repetition.
+  /// Repeats the data set `times` times within one epoch, with different random choices in each repetition. Throws
+  /// ConfigError for fewer than 1.
   Dataset repeat(std::int64_t times) const;
 
-  /// Once, behind map(). What is left over for the last batch is a smaller one, or dropped.
+  /// Combines `size` consecutive samples into a batch; the last one may be smaller, or is dropped. Call it once, after
+  /// map(). Throws ConfigError for a size below 1 and for a second call.
   Dataset batch(std::int64_t size, bool drop_remainder = false) const;
 
-  /// What a Loader takes. Throws ConfigError without batch(), and where no batch is left.
+  /// The source for a Loader. Throws ConfigError if batch() was not called or if there is no batch.
   operator std::shared_ptr<const SampleSource>() const;  // NOLINT: implicitly
 
  private:

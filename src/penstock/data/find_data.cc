@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-/// `folder` and what it lies in, up to the root.
+/// Appends `folder` and its parents up to the root.
 void add_with_parents(const std::filesystem::path& folder, std::vector<std::filesystem::path>& to) {
   for (std::filesystem::path at = folder; !at.empty(); at = at.parent_path()) {
     to.push_back(at);
@@ -21,13 +21,12 @@ void add_with_parents(const std::filesystem::path& folder, std::vector<std::file
 std::string find_data(const std::string& set) {
   if (const char* chosen = std::getenv("PENSTOCK_DATA"); chosen && *chosen != '\0') return chosen;
   std::vector<std::filesystem::path> above;
-  std::error_code code;  // what cannot be looked at counts as absent
+  std::error_code code;  // ignored: an unreadable folder counts as absent
   if (const auto here = std::filesystem::current_path(code); !code) add_with_parents(here, above);
   if (const auto program = std::filesystem::read_symlink("/proc/self/exe", code); !code)
     add_with_parents(program.parent_path(), above);
   for (const std::filesystem::path& folder : above)
-    for (const char* name : {"data", "shared/data"})
-      if (std::filesystem::is_directory(folder / name / set, code)) return (folder / name).string();
+    if (std::filesystem::is_directory(folder / "data" / set, code)) return (folder / "data").string();
   return "data";
 }
 

@@ -12,14 +12,14 @@ namespace penstock {
 namespace {
 
 constexpr std::uint8_t kUnsignedByte = 0x08;
-/// Deflate cannot expand further than this, so a gzip file's size bounds what it can hold.
+/// The largest expansion factor of deflate, which bounds the content of a gzip file by its size.
 constexpr std::size_t kMaxExpansion = 1032;
-/// What the payload's memory starts with; it doubles as long as bytes arrive.
+/// Initial allocation for the payload; it doubles while bytes arrive.
 constexpr std::size_t kFirstPiece = std::size_t{1} << 20;
 
 bool is_gzip(std::span<const std::uint8_t> bytes) { return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b; }
 
-/// The bytes of a file in order, decompressed on the way where they are compressed.
+/// Reads the bytes of a file sequentially and decompresses them if necessary.
 class Content {
  public:
   Content(std::span<const std::uint8_t> raw, const std::string& name) : rest_(raw), name_(name), gzip_(is_gzip(raw)) {
@@ -33,7 +33,7 @@ class Content {
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
 
-  /// Fills `out` as far as the bytes go; returns how many there were.
+  /// Fills `out` as far as there are bytes; returns their number.
   std::size_t read(std::span<std::uint8_t> out) {
     if (gzip_) return inflate_into(out);
     const std::size_t count = std::min(out.size(), rest_.size());
@@ -42,7 +42,7 @@ class Content {
     return count;
   }
 
-  /// The most bytes that `raw` can stand for.
+  /// An upper bound of the decompressed size of `raw`.
   static std::size_t bound(std::span<const std::uint8_t> raw) {
     return is_gzip(raw) ? raw.size() * kMaxExpansion : raw.size();
   }
@@ -53,7 +53,7 @@ class Content {
     while (done < out.size() && !finished_) {
       const std::size_t offered = std::min(rest_.size(), std::size_t{1} << 30);
       const std::size_t wanted = std::min(out.size() - done, std::size_t{1} << 30);
-      stream_.next_in = const_cast<Bytef*>(rest_.data());  // zlib reads it only
+      stream_.next_in = const_cast<Bytef*>(rest_.data());  // zlib does not write to it
       stream_.avail_in = static_cast<uInt>(offered);
       stream_.next_out = out.data() + done;
       stream_.avail_out = static_cast<uInt>(wanted);
@@ -77,7 +77,7 @@ class Content {
     finished_ = rest_.empty();
     if (finished_) return;
     require<DataError>(is_gzip(rest_), "'", name_, "' has ", rest_.size(),
-                       " bytes after its gzip stream: 0 belong there");
+                       " bytes after its gzip stream: there must be none");
     inflateReset(&stream_);
   }
 
@@ -98,10 +98,10 @@ std::string join(const std::vector<std::int64_t>& shape) {
 std::vector<std::int64_t> read_shape(Content& content, const std::string& name) {
   std::array<std::uint8_t, 4> word{};
   std::size_t got = content.read(word);
-  require<DataError>(got == word.size(), "'", name, "' is no IDX file: it ends after ", got,
+  require<DataError>(got == word.size(), "'", name, "' is not an IDX file: it ends after ", got,
                      " of the 4 bytes of its magic");
-  require<DataError>(word[0] == 0 && word[1] == 0, "'", name, "' is no IDX file: its first bytes are ", int{word[0]},
-                     " ", int{word[1]}, ", not 0 0");
+  require<DataError>(word[0] == 0 && word[1] == 0, "'", name, "' is not an IDX file: its first bytes are ",
+                     int{word[0]}, " ", int{word[1]}, ", not 0 0");
   require<DataError>(word[2] == kUnsignedByte, "'", name, "' holds IDX type ", int{word[2]}, ": only type ",
                      int{kUnsignedByte}, " (unsigned byte) is read");
   const int rank = word[3];
@@ -116,7 +116,7 @@ std::vector<std::int64_t> read_shape(Content& content, const std::string& name) 
   return shape;
 }
 
-/// The product of `shape`. Refused above the cap, which also keeps the product from overflowing.
+/// The product of `shape`. Throws above the limit, which also prevents overflow.
 std::size_t count_bytes(const std::vector<std::int64_t>& shape, const std::string& name, std::size_t cap) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::size_t total = 1;
@@ -140,7 +140,7 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
                      " bytes, but the file's ", raw.size(),
                      " bytes cannot hold them: the copy is incomplete, fetch it again");
 
-  // The vector grows as bytes arrive: a file that lies about its size has paid for what it takes.
+  // The vector grows as bytes arrive, so a wrong header cannot cause a large allocation.
   std::size_t arrived = 0;
   while (arrived < total) {
     array.bytes.resize(std::min(total, std::max(kFirstPiece, 2 * arrived)));
@@ -149,7 +149,7 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
     require<DataError>(arrived == array.bytes.size(), "'", name, "' promises ", join(array.shape), " = ", total,
                        " bytes and holds ", arrived, ": the copy is incomplete, fetch it again");
   }
-  // Also makes zlib check the sum at the end of its stream.
+  // Reading beyond the end also makes zlib verify the checksum.
   std::array<std::uint8_t, 1> beyond{};
   require<DataError>(content.read(beyond) == 0, "'", name, "' promises ", join(array.shape), " = ", total,
                      " bytes and holds more");

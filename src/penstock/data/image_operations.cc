@@ -7,17 +7,17 @@
 namespace penstock {
 namespace {
 
-/// Where an output pixel (x, y) is found: x' = [0] x + [1] y + [2], y' = [3] x + [4] y + [5].
+/// The source (x', y') of an output pixel (x, y): x' = [0] x + [1] y + [2], y' = [3] x + [4] y + [5].
 using Affine = std::array<double, 6>;
 
-constexpr double fixed_one = 65536;  // 16 bits behind the point, as Pillow counts
+constexpr double fixed_one = 65536;  // 16 fractional bits, as in Pillow
 
 std::int64_t fixed(double value) { return static_cast<std::int64_t>(std::floor(value * fixed_one + 0.5)); }
 
 ByteImage moved_by(const ByteImage& image, const Affine& a) {
   ByteImage out{image.channels, image.height, image.width, std::vector<std::uint8_t>(image.pixels.size(), 0)};
   const std::int64_t x_by_x = fixed(a[0]), x_by_y = fixed(a[1]), y_by_x = fixed(a[3]), y_by_y = fixed(a[4]);
-  // From the centre of a pixel to the centre of another one.
+  // Maps the centre of a pixel to the centre of a pixel.
   std::int64_t row_x = fixed(a[2] + a[0] * 0.5 + a[1] * 0.5), row_y = fixed(a[5] + a[3] * 0.5 + a[4] * 0.5);
   for (std::int64_t y = 0; y < image.height; ++y, row_x += x_by_y, row_y += y_by_y) {
     std::int64_t at_x = row_x, at_y = row_y;
@@ -50,7 +50,7 @@ ByteImage mapped(ByteImage image, Value&& value) {
 
 std::uint8_t clipped(float value) { return value <= 0 ? 0 : value >= 255 ? 255 : static_cast<std::uint8_t>(value); }
 
-/// `plain` + factor * (image - plain), cut to whole numbers within 0..255.
+/// `plain` + factor * (image - plain), clamped to 0..255 and truncated to integers.
 ByteImage blended(const ByteImage& plain, ByteImage image, double the_factor) {
   const auto factor = static_cast<float>(the_factor);
   if (factor == 1) return image;
@@ -66,7 +66,7 @@ ByteImage of_one_grey(ByteImage image, std::uint8_t grey) {
   return image;
 }
 
-/// Luma of ITU-R 601 in all channels.
+/// The grey image, ITU-R 601 luma, in all channels.
 ByteImage in_grey(ByteImage image) {
   if (image.channels != 3) return image;
   for (std::int64_t i = 0; i < image.plane(); ++i) {
@@ -85,7 +85,7 @@ std::uint8_t mean_grey(const ByteImage& image) {
   return static_cast<std::uint8_t>(sum / static_cast<double>(grey.plane()) + 0.5);
 }
 
-/// A mean over 3 x 3 pixels, the middle one counted five times. The border stays.
+/// A mean over 3 x 3 pixels with weight 5 for the middle one. Border pixels are unchanged.
 ByteImage smoothed(const ByteImage& image) {
   ByteImage out = image;
   for (std::int64_t channel = 0; channel < image.channels; ++channel) {
@@ -178,9 +178,9 @@ std::array<std::uint8_t, 3> to_rgb(const Hsv& colour) {
   }
 }
 
-constexpr int weight_bits = 22;  // behind the point, as Pillow counts
+constexpr int weight_bits = 22;  // fractional bits, as in Pillow
 
-/// Which pixels of a row or column make one of the resized image, and how much of each.
+/// The pixels of a row or column that contribute to one pixel of the resized image, with their weights.
 struct ResizeWindow {
   std::int64_t first = 0;
   std::vector<std::int32_t> weights;
@@ -252,7 +252,8 @@ ByteImage apply_operation(const ByteImage& image, ImageOperation operation, doub
 
 ByteImage turn_hue(ByteImage image, double part) {
   if (image.channels != 3) return image;
-  const auto turn = static_cast<std::uint8_t>(static_cast<int>(part * 255));  // the circle wraps as a byte does
+  const auto turn =
+      static_cast<std::uint8_t>(static_cast<int>(part * 255));  // a byte wraps around as the hue circle does
   for (std::int64_t i = 0; i < image.plane(); ++i) {
     Hsv colour = to_hsv(image.channel(0)[i], image.channel(1)[i], image.channel(2)[i]);
     colour.hue = static_cast<std::uint8_t>(colour.hue + turn);
@@ -264,7 +265,7 @@ ByteImage turn_hue(ByteImage image, double part) {
 }
 
 ByteImage crop_and_resize(const ByteImage& image, const ImageBox& box, const ImageSize& size) {
-  // Rows first, and rounded in between: Pillow's last bits.
+  // Rows first, with rounding in between, as in Pillow.
   const std::vector<ResizeWindow> across = windows(box.width, size.width), down = windows(box.height, size.height);
   ByteImage out{image.channels, size.height, size.width, {}};
   out.pixels.resize(static_cast<std::size_t>(image.channels * out.plane()));

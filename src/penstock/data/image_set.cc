@@ -16,7 +16,7 @@ constexpr double kMnistMean = 0.1307;
 constexpr double kMnistStd = 0.3081;
 constexpr int kDigits = 10;
 
-/// The two files of a part, without the ".gz" that each may carry.
+/// The two files of a part, without the optional suffix ".gz".
 struct Names {
   const char* images;
   const char* labels;
@@ -25,11 +25,11 @@ struct Names {
 constexpr Names kTrain{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
 constexpr Names kTest{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-/// `stem` in `folder`, plain or gzip-compressed; empty when there is neither.
+/// The path of `stem` in `folder`, plain or gzip-compressed; empty if there is neither.
 std::string find_file(const std::filesystem::path& folder, const char* stem) {
   for (const char* ending : {"", ".gz"}) {
     const std::filesystem::path path = folder / (std::string(stem) + ending);
-    std::error_code code;  // unreadable counts as absent: the caller says what was looked for
+    std::error_code code;  // ignored: an unreadable file counts as absent, and the caller reports it
     if (std::filesystem::exists(path, code)) return path.string();
   }
   return {};
@@ -47,7 +47,7 @@ Paths find_mnist(const std::string& directory, const Names& names) {
     if (!found.images.empty() && !found.labels.empty()) return found;
   }
   throw DataError(say("no MNIST in '", directory, "' or its folder mnist: '", names.images, "' and '", names.labels,
-                      "' are wanted, plain or with .gz (the whole set is ", kTrain.images, ", ", kTrain.labels, ", ",
+                      "' are expected, plain or with .gz (the whole set is ", kTrain.images, ", ", kTrain.labels, ", ",
                       kTest.images, ", ", kTest.labels, ")"));
 }
 

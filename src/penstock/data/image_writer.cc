@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t most_pixels_a_side = 1 << 14;
 
-/// FNV-1a over what all images of an epoch have in common. The first word keeps these draws apart from others that
-/// take the same seed.
+/// FNV-1a of what all images of an epoch have in common. The constant makes these draws independent of others with the
+/// same seed.
 std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch) {
   constexpr std::uint64_t of_images = 0x696d61676573;
   std::uint64_t hash = 14695981039346656037ull;
@@ -50,7 +50,7 @@ void check_augmentation(const ImageTransforms& transforms, std::int64_t channels
     require<ConfigError>(factor >= 0, "a colour jitter of ", factor, ": give 0 (none) or more");
   require<ConfigError>(jitter.hue >= 0 && jitter.hue <= 0.5, "a hue jitter of ", jitter.hue, ": give 0 (none) to 0.5");
   require<ConfigError>(!changes_colours(transforms) || channels == 1 || channels == 3, "images of ", channels,
-                       " channels: augmentation policies and colour jitter know grey (1) and RGB (3)");
+                       " channels: augmentation policies and colour jitter support grey (1) and RGB (3)");
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ void ImageWriter::move(const std::uint8_t* plane, const ImageChoice& choice, std
   const std::int64_t down = choice.row - transforms_.pad, across = choice.column - transforms_.pad;
   const std::int64_t first = std::max<std::int64_t>(0, -across), last = std::min(width_, width_ - across);
   for (std::int64_t row = std::max<std::int64_t>(0, -down); row < std::min(height_, height_ - down); ++row) {
-    if (first >= last) break;  // the crop lies in the border alone
+    if (first >= last) break;  // the crop has no pixel of the image
     const std::uint8_t* from = plane + ((row + down) * width_ + across + first);
     std::uint8_t* to = out + row * width_;
     std::copy_n(from, last - first, to + first);

@@ -1,4 +1,4 @@
-// From an image as stored to the numbers that a network sees.
+// Converts a stored image to the network's input: transforms on bytes, then normalisation.
 #pragma once
 
 #include <array>
@@ -11,37 +11,36 @@
 
 namespace penstock {
 
-/// The random choices for one image.
+/// The random crop and flip of one image.
 struct ImageChoice {
-  std::int64_t row = 0;  // of the padded image: where the crop begins
+  std::int64_t row = 0;  // top left pixel of the crop within the padded image
   std::int64_t column = 0;
   bool flip = false;
 
   friend bool operator==(const ImageChoice&, const ImageChoice&) = default;
 };
 
-/// A function of its arguments: rows and columns uniform in 0..2*pad, the flip by a fair coin. Each choice has a draw
-/// of its own, so that switching one transform off leaves the others' choices.
+/// A function of its arguments: rows and columns are uniform in 0..2*pad, the flip has probability 1/2. The choices are
+/// drawn independently, so that switching one transform off does not change the others.
 ImageChoice choose(const ImageTransforms& transforms, const SampleKey& key);
 
-/// Writes images of one set: transforms on bytes, then numbers.
-/// Plain loops instead of tensor arithmetic: the loader's thread then runs no kernel that
-/// could start a second pool of threads or disturb the ranks' thread settings, and the values cannot depend on vector
-/// width or thread count. Thread-safe.
+/// Transforms and normalises images of one set. Uses scalar loops instead of tensor arithmetic: the loader's threads
+/// then run no kernel that could start a second thread pool or change the ranks' thread settings, and the values depend
+/// on neither vector width nor thread count. Thread-safe.
 class ImageWriter {
  public:
-  /// Throws ConfigError for transforms that cannot be. Keeps the set's pixels alive.
+  /// Throws ConfigError for invalid transforms. Shares the memory of the set's images.
   ImageWriter(const ImageSet& set, const ImageTransforms& transforms);
 
   std::int64_t channels() const { return channels_; }
   std::int64_t height() const { return down_.empty() ? bytes_.height : static_cast<std::int64_t>(down_.size()); }
   std::int64_t width() const { return across_.empty() ? bytes_.width : static_cast<std::int64_t>(across_.size()); }
 
-  /// One image, [channels, height, width], to `out`; returns what follows it there.
+  /// Writes one image, [channels, height, width] in row-major order, to `out`; returns the end of what was written.
   float* write(const SampleKey& key, float* out) const;
 
  private:
-  /// Between which two pixels of a row or column, and how much of the second.
+  /// Linear interpolation between two pixels of a row or column: the weight of `second` is `share`.
   struct Between {
     std::int64_t first = 0;
     std::int64_t second = 0;
@@ -49,7 +48,7 @@ class ImageWriter {
   };
   static std::vector<Between> between(std::int64_t from, std::int64_t to);
 
-  /// The crop out of the border, mirrored where that was chosen: another plane of the same size.
+  /// Applies padding, crop and flip to one channel; the size stays.
   void move(const std::uint8_t* plane, const ImageChoice& choice, std::uint8_t* out) const;
   ByteImage transformed(const std::uint8_t* pixels, const SampleKey& key) const;
   float* write_resized(const std::uint8_t* plane, std::size_t channel, float* out) const;
@@ -57,11 +56,11 @@ class ImageWriter {
 
   torch::Tensor images_;
   ImageTransforms transforms_;
-  std::int64_t channels_, height_, width_;     // as stored
-  ImageSize bytes_;                            // when it becomes numbers
+  std::int64_t channels_, height_, width_;     // of the stored images
+  ImageSize bytes_;                            // after the transforms on bytes
   std::vector<float> mean_, std_;              // per channel
-  std::vector<std::array<float, 256>> value_;  // per channel: what each pixel becomes
-  std::vector<Between> down_, across_;         // empty: the size stays
+  std::vector<std::array<float, 256>> value_;  // per channel: the normalised value of each byte
+  std::vector<Between> down_, across_;         // for the final resize; empty: none
 };
 
 }  // namespace penstock

@@ -35,15 +35,15 @@ LoaderOptions check(const LoaderOptions& options, std::int64_t samples) {
   return options;
 }
 
-/// One, and on large machines a few: on small ones they would take the cores of the ranks.
+/// One thread; a few on large machines. On small ones more would take cores from the ranks.
 std::size_t prefetch_workers() { return std::clamp(std::thread::hardware_concurrency() / 8, 1U, 4U); }
 
-/// A source may compute with tensors. On a loader's thread that must not start a pool of threads beside those of the
-/// ranks. LibTorch's own call would change the number for threads to come, too; OpenMP's is for this thread alone.
+/// Limits tensor operations of a source to this thread, so that they start no thread pool beside those of the ranks.
+/// at::set_num_threads would also change the number for future threads; OpenMP's function affects this thread only.
 void compute_on_this_thread_alone() {
   thread_local bool is_done = false;
   if (std::exchange(is_done, true)) return;
-  at::get_num_threads();  // LibTorch's first use of a thread would overwrite the setting
+  at::get_num_threads();  // initialises LibTorch on this thread, which would overwrite the setting later
   using SetThreads = void (*)(int);
   if (const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set_threads(1);
 }
@@ -57,7 +57,7 @@ struct Loader::State {
         options(check(ordered ? without_batches(the_options) : the_options, source->size())),
         batch_count(ordered ? static_cast<std::int64_t>(ordered->order(options.seed, 0).ends.size()) : batches()) {}
 
-  /// What an OrderedSource decides in their place.
+  /// Neutralises the options that an OrderedSource replaces, so that check() does not reject them.
   static LoaderOptions without_batches(LoaderOptions options) {
     options.batch_size = 1;
     options.drop_last = false;
@@ -69,7 +69,7 @@ struct Loader::State {
     return whole + (!options.drop_last && source->size() % options.batch_size != 0 ? 1 : 0);
   }
 
-  /// Starts the next epoch. The previous one's thread is stopped first.
+  /// Starts the next epoch, after stopping the threads of the previous one.
   void start_epoch() {
     prefetcher.reset();
     if (ordered) {
@@ -102,27 +102,27 @@ struct Loader::State {
                                .inputs = options.inputs ? split(samples, options.share) : RowRange{},
                                .seed = options.seed,
                                .epoch = running});
-    // A process that reads no inputs, or a share of them, could not count the samples otherwise.
+    // Without targets, a process that reads no inputs or only a share could not know the number of samples.
     if (made.targets.count() == 0) made.targets = BatchTensors::none(samples);
     return made;
   }
 
-  /// Where the batch begins in `order`.
+  /// The index in `order` at which the batch begins.
   std::size_t begin_of(std::int64_t index) const {
     if (ordered) return index == 0 ? 0 : ends[static_cast<std::size_t>(index - 1)];
     return std::min(static_cast<std::size_t>(index * options.batch_size), order.size());
   }
 
   std::shared_ptr<const SampleSource> source;
-  const OrderedSource* ordered;  // the same, where it decides itself
+  const OrderedSource* ordered;  // `source`, if it determines the order; else null
   LoaderOptions options;
   std::int64_t batch_count;
-  std::int64_t epoch = 0;  // the next to start
+  std::int64_t epoch = 0;  // of the next begin()
   std::uint64_t running = 0;
   std::uint64_t epochs_started = 0;
-  std::vector<std::int64_t> order;              // of the running epoch
-  std::vector<std::size_t> ends;                // of its batches, where the source decides
-  std::optional<Prefetcher<Batch>> prefetcher;  // last: its thread reads all of the above
+  std::vector<std::int64_t> order;              // of the current epoch
+  std::vector<std::size_t> ends;                // ends of its batches, for an OrderedSource
+  std::optional<Prefetcher<Batch>> prefetcher;  // last member: its threads read the members above
 };
 
 Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options)
@@ -162,7 +162,7 @@ Loader::Iterator& Loader::Iterator::operator++() {
 
 LoaderOptions for_test(LoaderOptions options) {
   options.shuffle = options.drop_last = false;
-  // Images come as large as they do in training.
+  // Images keep their size of training.
   const ImageTransforms& training = options.transforms;
   options.transforms = {.resize = training.resize > 0 ? training.resize : training.resized_crop.size};
   return options;

@@ -1,4 +1,4 @@
-// A source that decides itself in which order and in which batches its samples come.
+// A sample source that determines the order and the batches of an epoch.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace penstock {
 
-/// The samples of an epoch, by number, and where each batch ends among them.
+/// The numbers of an epoch's samples in order, and the end of each batch as an index into them.
 struct EpochOrder {
   std::vector<std::int64_t> samples;
   std::vector<std::size_t> ends;
 };
 
-/// A Loader asks such a source instead of its own options batch_size, shuffle and drop_last.
+/// For such a source, a Loader uses order() in place of its options batch_size, shuffle and drop_last.
 class OrderedSource : public SampleSource {
  public:
-  /// A function of its arguments. Every epoch has as many batches as every other.
+  /// A pure function. All epochs have the same number of batches.
   virtual EpochOrder order(std::uint64_t seed, std::uint64_t epoch) const = 0;
 };
 

@@ -1,7 +1,7 @@
-// The order of samples in an epoch: a function of (count, seed, epoch) and nothing else. Torch-free.
+// The order of samples in an epoch: a function of (count, seed, epoch) alone. Free of LibTorch.
 //
-// Our own, because the order is part of what makes a run repeatable: std::shuffle may differ between standard
-// libraries, and LibTorch's generator between versions.
+// Runs must be repeatable on every platform, but std::shuffle differs between standard libraries and LibTorch's
+// generator between versions; hence an implementation of our own.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace penstock {
 
-/// Which shuffle. Equal pairs give equal orders, on every machine and in every version.
+/// The key of a permutation. Equal keys give equal orders, on every machine and in every version.
 struct ShuffleKey {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
 };
 
-/// 0..count-1 in an order drawn uniformly: Fisher-Yates from the back, with splitmix64.
+/// A uniformly random order of 0..count-1: Fisher-Yates from the back, with splitmix64.
 std::vector<std::int64_t> permutation(std::int64_t count, const ShuffleKey& key);
 
 }  // namespace penstock

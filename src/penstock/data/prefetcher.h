@@ -1,4 +1,4 @@
-// Items made ahead of their use, on threads of their own. Torch-free, so that it runs under TSAN.
+// Makes items ahead of their use on threads of its own. Free of LibTorch, so that it can run under TSAN.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,15 @@
 
 namespace penstock {
 
-/// How far and by how many threads items are made before they are asked for.
 struct PrefetchOptions {
-  std::size_t ahead = 0;    // items, at most; 0: no thread, every item is made when it is asked for
+  std::size_t ahead = 0;    // largest number of items in stock; 0: no threads, next() makes the item
   std::size_t workers = 1;  // threads, at least 1
 };
 
-/// Calls `make` with 0, 1, ... until it returns nothing. With several workers `make` runs on several threads at once,
-/// and is called for a few numbers behind the end too. Items come in their order. An exception in `make` ends the
-/// stream and is thrown by the next() that would have returned that item; the items before it are delivered first.
-/// next() belongs to one thread at a time. Destruction waits for the items in the making, not for the rest.
+/// Calls `make` with 0, 1, ... until it returns std::nullopt, and returns the items in this order. With several
+/// workers, `make` runs on several threads at once and may be called for a few indices beyond the end. An exception in
+/// `make` ends the stream and is rethrown by the next() that would have returned that item, after all items before it.
+/// Only one thread at a time may call next(). The destructor waits for the running calls of `make`.
 template <class Item>
 class Prefetcher {
  public:
@@ -42,7 +41,7 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item; nothing once the stream has ended.
+  /// The next item; std::nullopt after the end. Blocks until the item is made.
   std::optional<Item> next() {
     if (ahead_ == 0) return next_now();
     std::unique_lock lock(mutex_);
@@ -65,7 +64,7 @@ class Prefetcher {
 
   std::optional<Item> next_now() {
     if (ended_) return std::nullopt;
-    ended_ = true;  // holds if make_ throws
+    ended_ = true;  // stays true if make_ throws
     std::optional<Item> item = make_(delivered_++);
     ended_ = !item;
     return item;
@@ -86,7 +85,8 @@ class Prefetcher {
     }
   }
 
-  /// The number of the next item to make, when there is space for it; nothing when nobody wants more.
+  /// Waits until there is space for another item and returns its index; std::nullopt at the end or after a stop
+  /// request.
   std::optional<std::int64_t> claim(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const auto has_room = [this] { return claimed_ - delivered_ < static_cast<std::int64_t>(ahead_); };
@@ -99,13 +99,13 @@ class Prefetcher {
   std::size_t ahead_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  // Guarded by mutex_ where there are threads.
+  // Guarded by mutex_ if there are threads.
   std::map<std::int64_t, Made> ready_;
   std::int64_t claimed_ = 0;
   std::int64_t delivered_ = 0;
-  bool last_reached_ = false;          // some worker has met the end or an error
-  bool ended_ = false;                 // next() has
-  std::vector<std::jthread> workers_;  // last: stopped and joined before anything they use goes away
+  bool last_reached_ = false;          // a worker reached the end or an error
+  bool ended_ = false;                 // next() returned the end or an error
+  std::vector<std::jthread> workers_;  // last member: joined before the members that they use are destroyed
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Random choices for one sample, by (seed, epoch, sample) alone. Torch-free.
+// Random choices for one sample, a function of (seed, epoch, sample) alone. Free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,25 @@
 
 namespace penstock {
 
-/// Whose random choices.
 struct SampleKey {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::int64_t sample = 0;
 };
 
-/// A stream of random numbers (SplitMix64). Equal keys and purposes give equal streams, on every machine; different
-/// ones are independent.
+/// A stream of random numbers (SplitMix64). Equal keys and purposes give equal streams on every machine; different ones
+/// give independent streams. Not thread-safe.
 class SampleRandom {
  public:
-  /// `purpose` keeps the draws of different transforms apart.
+  /// `purpose` separates the draws of different transforms of one sample.
   explicit SampleRandom(const SampleKey& key, std::uint64_t purpose = 0) : random_(state_of(key, purpose)) {}
 
   std::uint64_t next() { return random_.next(); }
 
-  /// In [0, 1).
+  /// Uniform in [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
-  /// 0..bound-1; `bound` is at least 1. Of 2^64 numbers the remainder favours small ones by less than can be measured.
+  /// Uniform in 0..bound-1; `bound` is at least 1. The bias of the remainder is below bound / 2^64.
   std::int64_t below(std::int64_t bound) {
     return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
   }

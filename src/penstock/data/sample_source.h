@@ -1,4 +1,4 @@
-// What a Loader reads from, whatever kind of samples it has.
+// The interface from which a Loader reads samples of any kind.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace penstock {
 
-/// One batch: a tensor or several as inputs; none, one or several as targets. `targets` always covers the whole
-/// (global) batch; `inputs` covers it too, or only the rows of one replica's share where the loader was asked for one.
+/// One batch: one or several inputs; zero, one or several targets. `targets` always covers the whole (global) batch.
+/// `inputs` covers it too or, with LoaderOptions::share, only the rows of one replica's share.
 struct Batch {
   BatchTensors inputs;   // images: [rows, C, H, W] float32; text: [rows, T] int64
   BatchTensors targets;  // [rows of the whole batch] int64; text: [rows of the whole batch, T] int64
 };
 
-/// Samples by number. Implementations are immutable: a loader's thread asks while others look.
+/// Random access to samples by number. Implementations are immutable and thread-safe: several threads of a loader call
+/// them at once.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
@@ -25,13 +26,13 @@ class SampleSource {
   virtual std::int64_t size() const = 0;
 
   struct Request {
-    std::span<const std::int64_t> samples;  // of the whole batch, each 0..size()-1
-    RowRange inputs;                        // for these of them inputs are wanted
-    std::uint64_t seed = 0;                 // random choices go by (seed, epoch, sample) alone
+    std::span<const std::int64_t> samples;  // numbers of the batch's samples, each 0..size()-1
+    RowRange inputs;                        // the rows of the batch whose inputs are to be made
+    std::uint64_t seed = 0;                 // random choices are functions of (seed, epoch, sample)
     std::uint64_t epoch = 0;
   };
-  /// Without targets, Batch::targets is left empty: the Loader notes the number of samples there.
-  /// Runs plain loops rather than tensor arithmetic, which could start a second pool of threads on a loader's thread.
+  /// Makes one batch. A source without targets leaves Batch::targets empty; the Loader records the number of samples
+  /// there. Prefer plain loops to tensor arithmetic: a kernel could start a second thread pool on a loader's thread.
   virtual Batch make(const Request& request) const = 0;
 };
 

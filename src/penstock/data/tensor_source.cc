@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-/// Tensors whose samples can be picked by number.
+/// Tensors with random access to their samples.
 class Columns {
  public:
   Columns(const char* what, const BatchTensors& tensors, const std::vector<TensorLayout>& layouts) : what_(what) {
@@ -24,7 +24,7 @@ class Columns {
     }
   }
 
-  /// The number of samples; 0 where all are whole, or there are none.
+  /// The number of samples; 0 if all tensors are Whole or there are none.
   std::int64_t samples() const {
     std::int64_t samples = 0;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
@@ -46,7 +46,7 @@ class Columns {
   }
 
  private:
-  // A plain loop: it runs on a loader's thread, where torch would start threads of its own.
+  // A plain loop, because tensor operations could start a thread pool on a loader's thread.
   static torch::Tensor picked_from(const torch::Tensor& tensor, int dimension, std::span<const std::int64_t> samples) {
     std::vector<std::int64_t> sizes = tensor.sizes().vec();
     const std::int64_t there = sizes[static_cast<std::size_t>(dimension)];
@@ -68,7 +68,7 @@ class Columns {
 
   struct Column {
     torch::Tensor tensor;
-    int dimension = 0;  // of its samples; -1: whole
+    int dimension = 0;  // that holds the samples; -1: Whole
   };
   static constexpr AlongDim first_{};
   const char* what_;

@@ -1,4 +1,4 @@
-// Samples that lie in memory as tensors: any number of inputs and targets.
+// Samples from tensors in memory: any number of inputs and targets.
 #pragma once
 
 #include <memory>
@@ -8,16 +8,17 @@
 
 namespace penstock {
 
-/// How the samples lie in the tensors, and in the batches that come of them: as PipelineOptions::input_layout and
-/// target_layout have it.
+/// The layout of the tensors and of the resulting batches, one entry per tensor, as in PipelineOptions::input_layout
+/// and target_layout. Tensors without an entry have their samples along dimension 0.
 struct TensorSourceOptions {
   std::vector<TensorLayout> input_layout = {};
   std::vector<TensorLayout> target_layout = {};
 };
 
-/// The samples of `inputs` and `targets`, of which there may be none: `tensor_source({tokens, mask}, labels)`. Whole
-/// tensors go into every batch as they are. The tensors must not be changed as long as the source lives. Throws
-/// ConfigError where they differ in the number of samples, or have none.
+/// Makes a source of the samples of `inputs` and `targets`, which may be empty: `tensor_source({tokens, mask},
+/// labels)`. Tensors with layout Whole are part of every batch as they are. The source shares the tensors' memory: do
+/// not modify them while it lives. Throws ConfigError if the tensors differ in the number of samples, or if the inputs
+/// have none.
 std::shared_ptr<const SampleSource> tensor_source(const BatchTensors& inputs, const BatchTensors& targets = {},
                                                   const TensorSourceOptions& options = {});
 

@@ -15,9 +15,9 @@ constexpr std::size_t least_bytes = 20;
 constexpr std::size_t most_bytes = std::size_t{1} << 31;
 constexpr const char* known_name = "tinyshakespeare.txt";
 
-/// Empty where there is none.
+/// The text file in `folder`; empty if there is none.
 fs::path find_in(const fs::path& folder) {
-  std::error_code code;  // unreadable counts as absent: the caller says what was looked for
+  std::error_code code;  // ignored: an unreadable folder counts as absent, and the caller reports it
   if (fs::is_regular_file(folder / known_name, code)) return folder / known_name;
   std::vector<fs::path> texts;
   for (const auto& entry : fs::directory_iterator(folder, code))
@@ -31,7 +31,7 @@ fs::path find_text(const fs::path& path) {
   for (const fs::path& folder : {path, path / "text"})
     if (const fs::path found = find_in(folder); !found.empty()) return found;
   throw DataError(say("no text in '", path.string(),
-                      "': a file is wanted, or a folder that holds, or whose folder "
+                      "': give a file, or a folder that contains, itself or in its folder "
                       "'text' holds, ",
                       known_name, " or a single .txt file"));
 }
@@ -68,7 +68,7 @@ std::vector<std::int64_t> Vocabulary::encode(std::string_view text) const {
   for (const char character : text) {
     const auto byte = static_cast<unsigned char>(character);
     require<DataError>(!bytes_.empty() && token_[byte] >= 0, "the text has ", shown(byte), ", which is not among the ",
-                       size(), " characters that the model knows");
+                       size(), " characters of the model's vocabulary");
     tokens.push_back(token_[byte]);
   }
   return tokens;

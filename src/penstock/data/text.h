@@ -1,4 +1,4 @@
-// Text as numbers: one token for each character that occurs.
+// Text as tokens: one token per distinct byte.
 #pragma once
 
 #include <array>
@@ -13,18 +13,18 @@
 
 namespace penstock {
 
-/// Bytes and their tokens: 0..size()-1 in the order of the bytes. Text in UTF-8 is a token for each of its bytes.
+/// A mapping of bytes to tokens 0..size()-1, ascending by byte. UTF-8 text has one token per byte. Immutable.
 class Vocabulary {
  public:
-  /// The bytes that occur in `text`.
+  /// The vocabulary of the bytes that occur in `text`.
   static Vocabulary of(std::string_view text);
 
   std::int64_t size() const { return static_cast<std::int64_t>(bytes_.size()); }
-  /// All bytes in order: `of()` this gives the same vocabulary.
+  /// All bytes, ascending; of(bytes()) returns the same vocabulary.
   const std::string& bytes() const { return bytes_; }
-  /// Throws DataError, naming it, for a byte that has no token.
+  /// Throws DataError, which names the byte, for a byte without a token.
   std::vector<std::int64_t> encode(std::string_view text) const;
-  /// Throws ConfigError for a number that is no token.
+  /// Throws ConfigError for a number outside 0..size()-1.
   std::string decode(const std::vector<std::int64_t>& tokens) const;
 
  private:
@@ -32,26 +32,27 @@ class Vocabulary {
   std::array<std::int16_t, 256> token_{};  // -1: none
 };
 
-/// A text, its vocabulary, and its two parts: the last tenth is for validation.
+/// A text as tokens, split into a training part and the last tenth for validation.
 struct TextSet {
   Vocabulary vocabulary;
-  torch::Tensor train;  // [tokens] of int64
-  torch::Tensor validation;
+  torch::Tensor train;       // [tokens] of int64
+  torch::Tensor validation;  // likewise
 };
 
-/// The file at `path`, or in the directory `path` or its folder `text` tinyshakespeare.txt, or else the only .txt file
-/// there. Throws DataError naming what was looked for, and for a text of fewer than 20 bytes.
+/// Loads a text: the file `path` or, if `path` is a directory, tinyshakespeare.txt or else the only .txt file in it or
+/// in its folder `text`. Throws DataError, which names the files searched for, or for a text of fewer than 20 bytes.
 TextSet load_text(const std::string& path);
 
 struct WindowOptions {
   std::int64_t length = 64;  // T
-  /// Random: as many windows as fit into the text, anew each epoch, from anywhere. Otherwise one behind the other, so
-  /// that each token but the first is a target once; the last one is filled up with targets that do not count (-100).
+  /// True: each epoch draws as many windows as fit into the text, at random positions. False: consecutive windows, so
+  /// that each token but the first is a target exactly once; the last window is padded with targets -100, which the
+  /// loss ignores.
   bool random = true;
 };
 
-/// Windows of `tokens` [N] of int64, as samples: inputs [T], and for targets [T] the tokens that come next.
-/// Throws ConfigError for a length below 1, or one that the text does not have.
+/// Makes samples of windows of `tokens` (int64 [N]): inputs [T], and as targets [T] the next tokens. Shares the memory
+/// of `tokens`. Throws ConfigError for tokens of another shape or dtype, and for a length below 1 or not below N.
 std::shared_ptr<const SampleSource> text_windows(torch::Tensor tokens, const WindowOptions& options);
 
 }  // namespace penstock

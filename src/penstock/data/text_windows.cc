@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t ignored_target = -100;
 
-/// One number from all three: the mixer over each in turn.
+/// Mixes three numbers into one.
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample) {
   std::uint64_t state = 0;
   for (const std::uint64_t part : {seed, epoch, sample}) state = Splitmix(state ^ part).next();
@@ -48,13 +48,13 @@ class TextWindows : public SampleSource {
  private:
   std::int64_t begin_of(const Request& request, std::int64_t sample) const {
     if (!options_.random) return sample * options_.length;
-    // Of 2^64 numbers the remainder favours small places by less than anyone can measure.
+    // The bias of the remainder is below N / 2^64.
     const auto places = static_cast<std::uint64_t>(tokens_.size(0) - options_.length);
     const std::uint64_t number = mixed(request.seed, request.epoch, static_cast<std::uint64_t>(sample));
     return static_cast<std::int64_t>(number % places);
   }
 
-  /// One window, filled up with `filling` behind the end of the text. Returns what follows it.
+  /// Writes one window, padded with `filling` after the end of the text. Returns the end of what was written.
   std::int64_t* copy(std::int64_t begin, std::int64_t filling, std::int64_t* out) const {
     const std::int64_t there = std::clamp(tokens_.size(0) - begin, std::int64_t{0}, options_.length);
     out = std::copy_n(tokens_.const_data_ptr<std::int64_t>() + begin, there, out);

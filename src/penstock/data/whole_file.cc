@@ -14,7 +14,7 @@ std::vector<std::uint8_t> read_whole_file(const std::string& path, std::size_t m
   std::error_code code;
   const bool regular = std::filesystem::is_regular_file(path, code);
   require<DataError>(!code, "cannot open '", path, "': ", code.message());
-  require<DataError>(regular, "cannot open '", path, "': it is no regular file");
+  require<DataError>(regular, "cannot open '", path, "': it is not a regular file");
   const auto size = std::filesystem::file_size(path, code);
   require<DataError>(!code, "cannot open '", path, "': ", code.message());
   require<DataError>(size <= max_bytes, "'", path, "' has ", size, " bytes: more than the ", max_bytes,

@@ -1,4 +1,4 @@
-// A file's bytes, all at once, or the reason why not. Torch-free.
+// Reads a whole file. Free of LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-/// The bytes of the file at `path`. Throws DataError when it is missing, unreadable, no regular file, or has more than
-/// `max_bytes`: nothing is allocated for a file that is refused. Thread-safe.
+/// The bytes of the file at `path`. Throws DataError if it is missing, unreadable, not a regular file, or larger than
+/// `max_bytes`; the size is checked before memory is allocated. Thread-safe.
 std::vector<std::uint8_t> read_whole_file(const std::string& path, std::size_t max_bytes);
 
 }  // namespace penstock

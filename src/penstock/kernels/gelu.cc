@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-// The compiler makes vectors of these loops, once for each kind of processor; the loader picks.
+// The compiler vectorises these loops for each kind of processor; the loader selects the version.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define PENSTOCK_FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -18,7 +18,7 @@ constexpr float cubic = 0.044715F * slope;
 
 /// e^x for |x| <= 87: 2^n e^r with |r| <= ln(2) / 2, and the series of e^r to its sixth power.
 inline __attribute__((always_inline)) float exponential(float x) {
-  constexpr float round = 12582912.0F;  // 1.5 * 2^23: what is added to it loses its fraction
+  constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
   const float n = (x * 1.44269504089F + round) - round;
   const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   float series = 1.0F / 720;

@@ -1,6 +1,6 @@
-// GELU in its tanh form, fast: x s(2u) with s the logistic function and u = sqrt(2/pi) (x + 0.044715 x^3), which equals
-// x (1 + tanh u) / 2 (Hendrycks and Gimpel 2016, section 2). One pass over memory each way, one exponential instead of
-// a tanh.
+// GELU in its tanh form (Hendrycks and Gimpel 2016, section 2), x (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715
+// x^3), computed as the equal x s(2u) with the logistic function s: one pass over memory for each of forward and
+// backward, and one exponential instead of a tanh. Any thread.
 #pragma once
 
 #include <cstdint>

@@ -24,13 +24,13 @@ struct Grid {
   std::int64_t pixels() const { return size.height * size.width; }
 };
 
-/// One place of the window: the output pixels for which it lies inside the image, and the pixels it sees there.
-struct Tap {
+/// One position of the window: the output pixels for which it lies inside the image, and the image pixels it covers.
+struct WindowPosition {
   std::int64_t row = 0, column = 0;
   Grid out, in;
 };
 
-/// Output positions [first, end) along one side for which `offset` lies inside.
+/// The output positions [first, end) along one side for which the window's position `offset` lies inside the image.
 struct Run {
   std::int64_t first = 0, end = 0;
 };
@@ -41,22 +41,22 @@ Run inside(std::int64_t image, std::int64_t outputs, std::int64_t stride, std::i
   return {first, std::max(first, end)};
 }
 
-std::vector<Tap> live_positions(const Extent& image, const ConvolutionGeometry& moves) {
-  const Extent out = moves.output_of(image);
-  std::vector<Tap> kernel_positions;
-  for (std::int64_t a = 0; a < moves.kernel.height; ++a)
-    for (std::int64_t b = 0; b < moves.kernel.width; ++b) {
-      const std::int64_t down = a * moves.dilation.height - moves.padding.height;
-      const std::int64_t right = b * moves.dilation.width - moves.padding.width;
-      const Run rows = inside(image.height, out.height, moves.stride.height, down);
-      const Run columns = inside(image.width, out.width, moves.stride.width, right);
+std::vector<WindowPosition> live_positions(const Extent& image, const ConvolutionGeometry& geometry) {
+  const Extent out = geometry.output_of(image);
+  std::vector<WindowPosition> kernel_positions;
+  for (std::int64_t a = 0; a < geometry.kernel.height; ++a)
+    for (std::int64_t b = 0; b < geometry.kernel.width; ++b) {
+      const std::int64_t down = a * geometry.dilation.height - geometry.padding.height;
+      const std::int64_t right = b * geometry.dilation.width - geometry.padding.width;
+      const Run rows = inside(image.height, out.height, geometry.stride.height, down);
+      const Run columns = inside(image.width, out.width, geometry.stride.width, right);
       const Extent size{rows.end - rows.first, columns.end - columns.first};
       if (size.height == 0 || size.width == 0) continue;
-      kernel_positions.push_back(
-          {a,
-           b,
-           {rows.first, columns.first, size, {1, 1}},
-           {rows.first * moves.stride.height + down, columns.first * moves.stride.width + right, size, moves.stride}});
+      kernel_positions.push_back({a,
+                                  b,
+                                  {rows.first, columns.first, size, {1, 1}},
+                                  {rows.first * geometry.stride.height + down,
+                                   columns.first * geometry.stride.width + right, size, geometry.stride}});
     }
   return kernel_positions;
 }
@@ -69,7 +69,7 @@ torch::Tensor channels_inside(const torch::Tensor& image) {
 
 Extent extent_of(const torch::Tensor& pixels) { return {pixels.size(1), pixels.size(2)}; }
 
-/// Calls `at(pixel of the image, number among the grid's pixels)` for the left end of each row of the grid.
+/// Calls `at(pixel of the image, index among the grid's pixels)` for the first pixel of each row of the grid.
 template <class At>
 void for_each_row(const torch::Tensor& image, const Grid& grid, At&& at) {
   std::int64_t number = 0;
@@ -78,7 +78,7 @@ void for_each_row(const torch::Tensor& image, const Grid& grid, At&& at) {
       at((n * image.size(1) + grid.top + y * grid.step.height) * image.size(2) + grid.left, number);
 }
 
-/// The grid's pixels of all images, one below the other: [n * pixels, channels].
+/// The grid's pixels of all images as rows: [n * pixels, channels].
 torch::Tensor gathered(const torch::Tensor& image, const Grid& grid) {
   const std::int64_t channels = image.size(3);
   if (grid.covers(image)) return image.view({-1, channels});
@@ -110,7 +110,7 @@ void scatter_add(torch::Tensor& image, const Grid& grid, const torch::Tensor& ro
   });
 }
 
-/// Adds products to an image, each over a grid of it.
+/// Sums products into an image, each over a grid of its pixels.
 class Accumulator {
  public:
   Accumulator(at::IntArrayRef sizes, const at::TensorOptions& options) : image_(torch::empty(sizes, options)) {}
@@ -129,7 +129,7 @@ class Accumulator {
     is_written_ = true;
   }
 
-  /// Channels first to the eye, channels last in memory.
+  /// The image [n, channels, height, width] in channels-last order.
   torch::Tensor finish() {
     if (!is_written_) image_.zero_();
     return image_.permute({0, 3, 1, 2});
@@ -140,42 +140,45 @@ class Accumulator {
   bool is_written_ = false;
 };
 
-/// The kernel_positions that reach every pixel first: they need no zeros to add to.
-std::vector<Tap> full_ones_first(std::vector<Tap> kernel_positions, const torch::Tensor& target, Grid Tap::*grid) {
+/// `kernel_positions` with those first that cover every pixel: they overwrite, so that no zeros have to be written.
+std::vector<WindowPosition> full_ones_first(std::vector<WindowPosition> kernel_positions, const torch::Tensor& target,
+                                            Grid WindowPosition::*grid) {
   std::stable_partition(kernel_positions.begin(), kernel_positions.end(),
-                        [&](const Tap& tap) { return (tap.*grid).covers(target); });
+                        [&](const WindowPosition& position) { return (position.*grid).covers(target); });
   return kernel_positions;
 }
 
-/// Rows of kh*kw*in values, one for each output pixel; zeros where the window leaves the image.
-torch::Tensor columns_of(const torch::Tensor& x, const ConvolutionGeometry& moves) {
-  const Extent out = moves.output_of(extent_of(x));
-  const std::int64_t channels = x.size(3), places = moves.kernel.height * moves.kernel.width;
-  const std::vector<Tap> kernel_positions = live_positions(extent_of(x), moves);
+/// im2col: rows of kh*kw*in values, one for each output pixel; zeros where the window leaves the image.
+torch::Tensor columns_of(const torch::Tensor& x, const ConvolutionGeometry& geometry) {
+  const Extent out = geometry.output_of(extent_of(x));
+  const std::int64_t channels = x.size(3), places = geometry.kernel.height * geometry.kernel.width;
+  const std::vector<WindowPosition> kernel_positions = live_positions(extent_of(x), geometry);
   if (places == 1 && kernel_positions.size() == 1 && kernel_positions.front().out.size == out)
     return gathered(x, kernel_positions.front().in);
   bool is_padded = kernel_positions.size() < static_cast<std::size_t>(places);
-  for (const Tap& tap : kernel_positions) is_padded |= tap.out.size != out;
+  for (const WindowPosition& position : kernel_positions) is_padded |= position.out.size != out;
   const std::vector<std::int64_t> sizes{x.size(0) * out.height * out.width, places * channels};
   torch::Tensor rows = is_padded ? torch::zeros(sizes, x.options()) : torch::empty(sizes, x.options());
   const std::size_t bytes = static_cast<std::size_t>(channels) * x.element_size();
   const auto* from = static_cast<const char*>(x.const_data_ptr());
   auto* to = static_cast<char*>(rows.mutable_data_ptr());
   for (std::int64_t n = 0; n < x.size(0); ++n)
-    for (const Tap& tap : kernel_positions)
-      for (std::int64_t i = 0; i < tap.out.size.height; ++i)
-        for (std::int64_t j = 0; j < tap.out.size.width; ++j) {
-          const std::int64_t pixel =
-              (n * x.size(1) + tap.in.top + i * tap.in.step.height) * x.size(2) + tap.in.left + j * tap.in.step.width;
-          const std::int64_t row = (n * out.height + tap.out.top + i) * out.width + tap.out.left + j;
-          std::memcpy(to + static_cast<std::size_t>(row * places + tap.row * moves.kernel.width + tap.column) * bytes,
-                      from + static_cast<std::size_t>(pixel) * bytes, bytes);
+    for (const WindowPosition& position : kernel_positions)
+      for (std::int64_t i = 0; i < position.out.size.height; ++i)
+        for (std::int64_t j = 0; j < position.out.size.width; ++j) {
+          const std::int64_t pixel = (n * x.size(1) + position.in.top + i * position.in.step.height) * x.size(2) +
+                                     position.in.left + j * position.in.step.width;
+          const std::int64_t row = (n * out.height + position.out.top + i) * out.width + position.out.left + j;
+          std::memcpy(
+              to + static_cast<std::size_t>(row * places + position.row * geometry.kernel.width + position.column) *
+                       bytes,
+              from + static_cast<std::size_t>(pixel) * bytes, bytes);
         }
   return rows;
 }
 
-torch::Tensor tap_of(const torch::Tensor& kernel_positions, const Tap& tap) {
-  return kernel_positions.select(1, tap.row).select(1, tap.column);
+torch::Tensor weights_at(const torch::Tensor& kernel_positions, const WindowPosition& position) {
+  return kernel_positions.select(1, position.row).select(1, position.column);
 }
 
 torch::Tensor below_each_other(const std::vector<torch::Tensor>& images) {
@@ -197,44 +200,45 @@ Extent ConvolutionGeometry::output_of(const Extent& image) const {
 torch::Tensor as_kernel_positions(const torch::Tensor& weight) { return weight.permute({0, 2, 3, 1}).contiguous(); }
 
 torch::Tensor convolve(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                       const ConvolutionGeometry& moves, ConvolutionKernel kernel) {
+                       const ConvolutionGeometry& geometry, ConvolutionKernel kernel) {
   const torch::Tensor image = channels_inside(x), kernel_positions = as_kernel_positions(weight);
-  const Extent out = moves.output_of(extent_of(image));
+  const Extent out = geometry.output_of(extent_of(image));
   const std::int64_t channels = kernel_positions.size(0);
   if (kernel == ConvolutionKernel::columns) {
-    const torch::Tensor rows = columns_of(image, moves), matrix = kernel_positions.view({channels, -1}).t();
+    const torch::Tensor rows = columns_of(image, geometry), matrix = kernel_positions.view({channels, -1}).t();
     const torch::Tensor y = bias.defined() ? torch::addmm(bias, rows, matrix) : torch::mm(rows, matrix);
     return y.view({image.size(0), out.height, out.width, channels}).permute({0, 3, 1, 2});
   }
   Accumulator y({image.size(0), out.height, out.width, channels}, image.options());
   const torch::Tensor target = torch::empty({0, out.height, out.width, 0});
-  for (const Tap& tap : full_ones_first(live_positions(extent_of(image), moves), target, &Tap::out))
-    y.add(tap.out, gathered(image, tap.in), tap_of(kernel_positions, tap).t());
+  for (const WindowPosition& position :
+       full_ones_first(live_positions(extent_of(image), geometry), target, &WindowPosition::out))
+    y.add(position.out, gathered(image, position.in), weights_at(kernel_positions, position).t());
   torch::Tensor whole = y.finish();
   return bias.defined() ? whole.add_(bias.view({1, -1, 1, 1})) : whole;
 }
 
 torch::Tensor convolution_input_gradient(const torch::Tensor& dy, const torch::Tensor& weight, const Extent& image,
-                                         const ConvolutionGeometry& moves) {
+                                         const ConvolutionGeometry& geometry) {
   const torch::Tensor gradient = channels_inside(dy), kernel_positions = as_kernel_positions(weight);
   Accumulator dx({gradient.size(0), image.height, image.width, kernel_positions.size(3)}, gradient.options());
   const torch::Tensor target = torch::empty({0, image.height, image.width, 0});
-  for (const Tap& tap : full_ones_first(live_positions(image, moves), target, &Tap::in))
-    dx.add(tap.in, gathered(gradient, tap.out), tap_of(kernel_positions, tap));
+  for (const WindowPosition& position : full_ones_first(live_positions(image, geometry), target, &WindowPosition::in))
+    dx.add(position.in, gathered(gradient, position.out), weights_at(kernel_positions, position));
   return dx.finish();
 }
 
 void add_convolution_weight_gradient(torch::Tensor& sum, bool is_first, const WeightProduct& product,
-                                     const ConvolutionGeometry& moves, ConvolutionKernel kernel) {
+                                     const ConvolutionGeometry& geometry, ConvolutionKernel kernel) {
   const torch::Tensor x = below_each_other(product.x), dy = below_each_other(product.dy);
   const std::int64_t channels = sum.size(0);
   if (kernel == ConvolutionKernel::columns)
-    return add_product_to(sum.view({channels, -1}), is_first, dy.view({-1, channels}).t(), columns_of(x, moves));
-  const std::vector<Tap> kernel_positions = live_positions(extent_of(x), moves);
-  if (is_first && kernel_positions.size() < static_cast<std::size_t>(moves.kernel.height * moves.kernel.width))
+    return add_product_to(sum.view({channels, -1}), is_first, dy.view({-1, channels}).t(), columns_of(x, geometry));
+  const std::vector<WindowPosition> kernel_positions = live_positions(extent_of(x), geometry);
+  if (is_first && kernel_positions.size() < static_cast<std::size_t>(geometry.kernel.height * geometry.kernel.width))
     sum.zero_();
-  for (const Tap& tap : kernel_positions)
-    add_product_to(tap_of(sum, tap), is_first, gathered(dy, tap.out).t(), gathered(x, tap.in));
+  for (const WindowPosition& position : kernel_positions)
+    add_product_to(weights_at(sum, position), is_first, gathered(dy, position.out).t(), gathered(x, position.in));
 }
 
 }  // namespace penstock

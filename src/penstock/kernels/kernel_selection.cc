@@ -19,16 +19,16 @@ Choice named(const std::array<const char*, N>& names, const std::string& name) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<Choice>(i);
   throw DataError(
-      say("a selection of kernels names '", name, "', which there is not: let --kernels tuned measure anew"));
+      say("the kernel selection names '", name, "', which does not exist: measure again with --kernels tuned"));
 }
 
-/// Every number of a shape, in one order.
+/// Visits every number of a shape, always in the same order.
 template <class Shape, class Visit>
 void each_number(Shape& shape, Visit&& visit) {
   visit(shape.in);
   visit(shape.out);
-  for (auto* extent :
-       {&shape.image, &shape.moves.kernel, &shape.moves.stride, &shape.moves.padding, &shape.moves.dilation}) {
+  for (auto* extent : {&shape.image, &shape.geometry.kernel, &shape.geometry.stride, &shape.geometry.padding,
+                       &shape.geometry.dilation}) {
     visit(extent->height);
     visit(extent->width);
   }
@@ -80,22 +80,22 @@ KernelSelection KernelSelection::from_text(std::string_view text) {
   std::string first;
   std::getline(lines, first);
   if (first == "fixed") return fixed();
-  require<DataError>(first == "tuned", "a selection of kernels begins with '", first, "'");
+  require<DataError>(first == "tuned", "the kernel selection begins with '", first, "'");
   KernelSelection selection = tuned();
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream instructions(line);
+    std::istringstream fields(line);
     std::string layer, product, kernel;
-    instructions >> layer;
+    fields >> layer;
     if (layer == "linear") {
       LinearShape shape;
-      instructions >> shape.in >> shape.out >> kernel;
+      fields >> shape.in >> shape.out >> kernel;
       selection.choose(shape, named<LinearKernel>(linear_names, kernel));
       continue;
     }
     ConvolutionShape shape;
-    each_number(shape, [&](std::int64_t& number) { instructions >> number; });
-    instructions >> product >> kernel;
-    require<DataError>(layer == "convolution" && !instructions.fail(), "a selection of kernels has the line '", line,
+    each_number(shape, [&](std::int64_t& number) { fields >> number; });
+    fields >> product >> kernel;
+    require<DataError>(layer == "convolution" && !fields.fail(), "the kernel selection has the invalid line '", line,
                        "'");
     selection.choose(shape, named<Product>(product_names, product),
                      named<ConvolutionKernel>(convolution_names, kernel));

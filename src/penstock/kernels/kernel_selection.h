@@ -1,6 +1,6 @@
-// Which code computes a layer's products, where there is a choice: "fixed", LibTorch's own for every layer, or "tuned",
-// whatever was the fastest for the layer's shape on this machine. The last bits depend on it, so every rank goes by one
-// selection, and what the selection says is part of what a run is compared by.
+// The kernel selection: which code computes each layer's products. "fixed" selects LibTorch's kernels for every layer,
+// "tuned" the fastest for each layer's shape on this machine. The last bits of results depend on it, so every rank uses
+// the same selection, and its fingerprint is among the settings that ranks compare.
 #pragma once
 
 #include <map>
@@ -11,14 +11,14 @@
 
 namespace penstock {
 
-/// What is computed of a layer.
+/// The products of a layer.
 enum class Product { forward, input_grad, weight_grad };
 
-/// What choices are known by: everything but the number of samples.
+/// The key of a choice: everything but the number of samples.
 struct ConvolutionShape {
   std::int64_t in = 0, out = 0;  // channels
   Extent image;
-  ConvolutionGeometry moves;
+  ConvolutionGeometry geometry;
 
   friend auto operator<=>(const ConvolutionShape&, const ConvolutionShape&) = default;
 };
@@ -26,7 +26,7 @@ struct ConvolutionShape {
 /// How y = x w^T + b is computed.
 enum class LinearKernel {
   library,
-  bias_apart,  // the product first, then the bias: at few rows, much faster than a product that adds to the bias
+  bias_apart,  // the product first, then the bias: for few rows much faster than a fused addition
   no_pack      // kernels/no_pack_linear.h's, and dx = dy w too
 };
 
@@ -36,28 +36,29 @@ struct LinearShape {
   friend auto operator<=>(const LinearShape&, const LinearShape&) = default;
 };
 
-/// A plain value.
+/// A plain value: the kernels by shape.
 class KernelSelection {
  public:
   /// LibTorch's kernels, in LibTorch's layouts.
   static KernelSelection fixed() { return {}; }
-  /// Nothing chosen yet. Convolutions keep their images in channels-last order; GELU is kernels/gelu.h's.
+  /// A tuned selection without choices. Convolutions keep their images in channels-last order; GELU is
+  /// kernels/gelu.h's.
   static KernelSelection tuned();
 
   bool is_tuned() const { return is_tuned_; }
   void choose(const ConvolutionShape& shape, Product product, ConvolutionKernel kernel);
-  /// The library's where nothing was chosen.
+  /// LibTorch's where no kernel was chosen.
   ConvolutionKernel kernel_for(const ConvolutionShape& shape, Product product) const;
 
   void choose(const LinearShape& shape, LinearKernel kernel) { linears_[shape] = kernel; }
   LinearKernel kernel_for(const LinearShape& shape) const;
   bool has(LinearKernel kernel) const;
 
-  /// 16 hexadecimal digits that differ when the choices do; "fixed" for those.
+  /// A hash of the choices in 16 hexadecimal digits; "fixed" for LibTorch's kernels.
   std::string fingerprint() const;
-  /// For the other ranks, and for people: "fixed", or "tuned" and a line per choice.
+  /// The text form, for other ranks and for display: "fixed", or "tuned" and a line per choice.
   std::string to_text() const;
-  /// from_text(b.to_text()) equals b. Throws DataError for anything else.
+  /// Reads the text form: from_text(b.to_text()) equals b. Throws DataError for any other text.
   static KernelSelection from_text(std::string_view text);
 
   friend bool operator==(const KernelSelection&, const KernelSelection&) = default;

@@ -13,8 +13,8 @@ std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::
                        "first, or set kernel_selection");
   const KernelSelection chosen = KernelSelection::from_text(selection);
   require<ConfigError>(has_no_pack_linear() || !chosen.has(LinearKernel::no_pack),
-                       "the chosen kernels are in part those of BLIS ('streamed'), and this Penstock was built "
-                       "without: build it where libblis-serial-dev is installed, or give kernels chosen without it");
+                       "the kernel selection contains kernels of BLIS ('streamed'), and this Penstock was built "
+                       "without it: build it where libblis-serial-dev is installed, or select kernels without BLIS");
   return std::make_shared<const KernelSelection>(chosen);
 }
 

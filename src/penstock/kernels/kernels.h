@@ -1,4 +1,4 @@
-// The choice between LibTorch's kernels and those that are tuned for a machine.
+// The public header of the module `kernels`: the choice between LibTorch's kernels and kernels tuned for a machine.
 #pragma once
 
 #include <memory>
@@ -6,16 +6,17 @@
 
 namespace penstock {
 
-/// Which code computes a layer's products where there is a choice. The last bits depend on it.
+/// How the kernels of layers are chosen. The last bits of results depend on the kernels.
 enum class Kernels {
-  fixed,  // LibTorch's: nothing is measured
-  tuned   // whatever is the fastest for a layer's shape on this machine, measured on the first process for all
+  fixed,  // LibTorch's; nothing is measured
+  tuned   // the fastest for each layer's shape on this machine; the first process measures for all
 };
 
 class KernelSelection;
 
-/// What layers go by: LibTorch's kernels, or, where they are tuned, those of `selection` (KernelSelection::to_text).
-/// Throws ConfigError where tuned kernels are not selected yet, and where this build lacks one that is selected.
+/// The selection that layers use: LibTorch's kernels with Kernels::fixed, otherwise that of the text `selection`
+/// (KernelSelection::to_text). Throws ConfigError for tuned kernels with an empty selection and for a selected kernel
+/// that this build lacks, and DataError for a malformed selection.
 std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::string& selection);
 
 }  // namespace penstock

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-/// into = a b where it is not yet `written`, into + a b where it is. Matrices in any order.
+/// into = a b, or into += a b where `written`. The matrices may have any strides.
 void multiply(const torch::Tensor& into, bool written, const torch::Tensor& a, const torch::Tensor& b) {
   float one = 1, old = written ? 1 : 0;
   bli_sgemm(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, into.size(0), into.size(1), a.size(1), &one, a.data_ptr<float>(),
@@ -15,7 +15,7 @@ void multiply(const torch::Tensor& into, bool written, const torch::Tensor& a, c
 
 torch::Tensor as_rows(const torch::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
-/// `rows` [n, features] as [..., features], with the other sizes of `like`.
+/// `rows` [n, features] as [..., features], with the leading sizes of `like`.
 torch::Tensor shaped(const torch::Tensor& rows, const torch::Tensor& like) {
   std::vector<std::int64_t> sizes = like.sizes().vec();
   sizes.back() = rows.size(1);

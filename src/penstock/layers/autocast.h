@@ -1,4 +1,4 @@
-// Whether operations of this thread choose their precision by themselves.
+// Autocast (mixed precision) of the calling thread.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -8,27 +8,28 @@
 
 namespace penstock {
 
-/// What torch's autocast does on a thread, for operations on one kind of device.
+/// The autocast mode of a thread for operations on one kind of device.
 struct Autocast {
   bool enabled = false;
   c10::ScalarType type = c10::ScalarType::BFloat16;
   c10::DeviceType device = c10::DeviceType::CPU;
 
-  /// Of this thread.
+  /// The mode of the calling thread.
   static Autocast current(c10::DeviceType device = c10::DeviceType::CPU);
 };
 
-/// What layers of that precision compute under, on that kind of device.
+/// The autocast mode for layers of `precision` on `device`.
 Autocast autocast_for(Precision precision, c10::DeviceType device);
 
-/// Throws ConfigError where LibTorch does not compute in that precision on that kind of device.
+/// Throws ConfigError where LibTorch does not support `precision` on `device`.
 void require_precision(Precision precision, c10::DeviceType device);
 
-/// Whether `type` is one that autocast computes in: 16 bits wide.
+/// Whether `type` is a 16-bit type that autocast computes in.
 bool is_reduced(c10::ScalarType type);
 
-/// Sets it while it lives. Casts are never cached: torch's cache belongs to all threads, and whoever ends first
-/// empties it for everyone, so that it would depend on chance which gradients are added in which precision.
+/// Sets the calling thread's autocast mode while it lives. Disables torch's cache of casts: all threads share it, and
+/// the first thread that leaves autocast clears it, so that the precision in which gradients are added would depend on
+/// timing.
 class AutocastGuard {
  public:
   explicit AutocastGuard(const Autocast& wanted);

@@ -1,12 +1,12 @@
-// Layers as tuned kernels want them.
+// Prepares layers for tuned kernels.
 #pragma once
 
 #include "penstock/model/layer.h"
 
 namespace penstock {
 
-/// Brings the weights of a convolution into channels-last order, and puts kernels/gelu.h in the place of a GELU in its
-/// tanh form, for inputs in fp32 on the CPU. Any other layer stays as it is. For KernelSelection::tuned().
+/// Converts the weights of a convolution to channels-last order, and replaces a GELU in its tanh form by kernels/gelu.h
+/// for fp32 inputs on the CPU. Other layers do not change. Used with KernelSelection::tuned().
 void make_fast(BuiltLayer& layer);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-/// True when nobody else can see the memory of `tensor`, and it is of the type and laid out as `like` is.
+/// Whether no other tensor shares the memory of `tensor`, and it has the type and layout of `like`.
 bool is_our_own(const torch::Tensor& tensor, const torch::Tensor& like) {
   return tensor.scalar_type() == like.scalar_type() && tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
          tensor.strides() == like.strides() &&
@@ -43,7 +43,7 @@ void Gradients::begin_step() {
 void Gradients::scale(double factor) {
   const torch::NoGradGuard no_grad;
   waiting_.clear();
-  next_ = 0;  // the further batch's micro-batches come in order, too
+  next_ = 0;  // the micro-batches of the further batch count from 0 again
   if (factor == 1) return;
   for (std::size_t use = 0; use < buffers_.size(); ++use)
     if (written_[use]) buffers_[use].mul_(factor);
@@ -103,7 +103,7 @@ Tensors Gradients::sum_uses() {
     torch::Tensor sum;
     for (std::size_t use : parameter.uses) {
       if (!written_[use] || parameter.all_uses.is_tied()) continue;
-      // Not in place: further batches may be added to the buffers.
+      // Not in place: gradients of further batches may be added to the buffers.
       sum = sum.defined() ? sum + buffers_[use] : buffers_[use];
     }
     sums.push_back(std::move(sum));

@@ -1,4 +1,4 @@
-// The parameters of one stage and the buffers their gradients gather in.
+// The parameters of one stage and the buffers that accumulate their gradients.
 #pragma once
 
 #include <cstddef>
@@ -14,50 +14,52 @@
 
 namespace penstock {
 
-/// One parameter, and every place that uses it. A layer that is called twice uses its parameters twice: each use is a
-/// leaf of its own over the same values, with a gradient buffer of its own, so that the order of summation is fixed.
+/// One parameter and its uses. A layer that is called twice uses its parameters twice. Each use has its own autograd
+/// leaf over the same values and its own gradient buffer, so that the order of summation is fixed.
 struct TrainedParameter {
   std::string name;                    // "layer1.weight"
-  torch::Tensor value;                 // the first use's leaf; what the optimiser steps
+  torch::Tensor value;                 // the first use's leaf, which the optimiser updates
   ParameterUses all_uses;              // on all stages
-  std::vector<std::size_t> uses = {};  // those of this stage: indices of leaves
+  std::vector<std::size_t> uses = {};  // on this stage: indices of leaves
 };
 
-/// Whatever is added first to a buffer after begin_step() is written, what comes later is added: buffers are never
-/// zeroed, and never memory that anyone else can see.
+/// The gradient buffers of a stage, one per use. The first gradient after begin_step() overwrites a buffer and later
+/// ones are added, so that buffers are never zeroed. Buffers share no memory with other tensors. Lives on its rank's
+/// thread.
 class Gradients {
  public:
-  /// Adds the use of a parameter by one more call: `parameter.value` is the call's leaf.
+  /// Adds the use of a parameter by one more call; `parameter.value` is the call's leaf.
   void add_use(TrainedParameter parameter);
 
-  /// Every use that wants a gradient, in graph order: what a backward pass differentiates for.
+  /// The leaves of all uses that require gradients, in graph order: the inputs of a backward pass.
   const Tensors& leaves() const { return leaves_; }
   const std::vector<TrainedParameter>& parameters() const { return parameters_; }
-  /// Where `leaf` stands in leaves().
+  /// The index of `leaf` in leaves(); none where leaves() does not contain it.
   std::optional<std::size_t> use_of(const torch::Tensor& leaf) const;
 
+  /// Discards the accumulated gradients.
   void begin_step();
-  /// Multiplies what was gathered: the step goes on with further batches.
+  /// Multiplies the accumulated gradients by `factor`, before those of a further batch are added.
   void scale(double factor);
-  /// How often that was called: what is computed once per step is known by this number.
+  /// The number of calls of begin_step(), which identifies values that are computed once per step.
   std::uint64_t step() const { return step_; }
   /// Adds one micro-batch's gradient of one use.
   void add(std::size_t use, torch::Tensor gradient);
-  /// Adds a b, two matrices, without the product in between.
+  /// Adds the product of the matrices a and b, without a temporary.
   void add_product(std::size_t use, const torch::Tensor& a, const torch::Tensor& b);
-  /// Lets `write` add to one use's buffer, or fill it whole where it `is_first`.
+  /// Calls `write`, which adds to the buffer of one use, or overwrites all of it where `is_first`.
   void add_by(std::size_t use, const std::function<void(torch::Tensor& buffer, bool is_first)>& write);
-  /// Adds one micro-batch's gradients, one per leaf, undefined ones adding nothing: at once where all earlier
-  /// micro-batches' are there, else when the last of these comes, so that sums are always made in ascending order.
-  /// Every micro-batch of a step, from 0, gives its gradients once.
+  /// Adds one micro-batch's gradients, one per leaf; undefined ones add nothing. Gradients that come before those of an
+  /// earlier micro-batch wait for these, so that sums are always made in ascending order. To be called once for every
+  /// micro-batch of a step, counted from 0.
   void add_in_order(std::size_t micro_batch, Tensors gradients);
-  /// Of the gradients that wait for earlier micro-batches'.
+  /// The bytes of the gradients that wait for those of earlier micro-batches.
   std::int64_t waiting_bytes() const;
 
-  /// What one use gathered; undefined where nothing came.
+  /// The accumulated gradient of one use; undefined where nothing was added. Shares the buffer's memory.
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
-  /// The sum over the uses of each parameter, in graph order; undefined where nothing came, and for tied parameters:
-  /// their uses are not all here. By parameter.
+  /// By parameter: the sum over its uses, in graph order. Undefined where nothing was added, and for tied parameters,
+  /// whose other uses are on other stages.
   Tensors sum_uses();
 
  private:

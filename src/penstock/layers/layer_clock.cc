@@ -26,7 +26,7 @@ void LayerClock::ran(std::size_t call, std::int64_t begin_ns, const std::vector<
   }
 }
 
-// What runs before the first gradient is there belongs to the last call: the loss as a rule.
+// The time before the first output gradient, mostly that of the loss, counts for the last call.
 void LayerClock::begin_backward() {
   of_pass_.assign(samples_.size(), 0);
   current_ = samples_.empty() ? 0 : samples_.size() - 1;

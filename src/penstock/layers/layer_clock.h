@@ -1,9 +1,10 @@
-// How long each call of a stage takes, where it runs: between its neighbours, with the caches as they leave them and
-// while the other ranks compute. Forward is timed around the call. Backward is timed by hooks on what the calls gave:
-// from the moment a call's gradient is there to the moment that an earlier call's is. So the parts sum to the whole.
+// Measures the time of each call of a stage during training steps: with the caches as the neighbouring calls leave them
+// and while the other ranks compute. Forward is timed around the call. Backward is timed by hooks on the calls'
+// outputs: from the moment when the gradient of a call's output is complete to the moment when an earlier call's is. So
+// the times sum to the whole pass.
 //
 //     F  |--a--|--b--|--c--|          B  |--c--|--b--|--a--|
-//        outputs  a     b     c             c     b     a      gradients of these are there
+//              a     b     c  outputs     c     b     a     output gradients
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace penstock {
 
-/// Lives on its rank's thread, longer than the activations of the steps that it times.
+/// Lives on its rank's thread; must outlive the activations of the steps that it times.
 class LayerClock {
  public:
   /// Milliseconds, one entry per micro-batch.
@@ -26,14 +27,14 @@ class LayerClock {
 
   explicit LayerClock(std::size_t calls) : samples_(calls) {}
 
-  /// The call has run; `outputs` that want gradients, and are not its `inputs` handed on, are watched. Within a
-  /// backward pass, where calls run again, nothing is noted.
+  /// Records a call's forward and watches those `outputs` that require gradients and are not among its `inputs`. Does
+  /// nothing within a backward pass, where recomputed calls run again.
   void ran(std::size_t call, std::int64_t begin_ns, const std::vector<torch::Tensor>& outputs,
            const std::vector<torch::Tensor>& inputs);
-  /// Around the backward pass of one micro-batch.
+  /// To be called around the backward pass of one micro-batch.
   void begin_backward();
   void end_backward();
-  /// One W of the call.
+  /// Records a W of the call, over `micro_batches` micro-batches.
   void weights(std::size_t call, std::int64_t begin_ns, std::size_t micro_batches);
 
   const std::vector<Samples>& samples() const { return samples_; }

@@ -1,13 +1,13 @@
-// What layers compute in.
+// The public header of the module `layers`: the precision of a network's layers.
 #pragma once
 
 namespace penstock {
 
-/// Parameters, gradients, the loss and the optimiser are fp32 either way.
+/// Parameters, gradients, the loss and the optimiser are fp32 in every precision.
 enum class Precision {
   fp32,
-  bf16,  // where autocast says so: linear layers, convolutions and products of matrices; values travel as they are made
-  fp16   // the same, with the loss scaled so that small gradients do not vanish (LossScaling)
+  bf16,  // forward under autocast: linear layers, convolutions and matrix products compute in bf16
+  fp16   // the same in fp16, with a scaled loss so that small gradients do not vanish (LossScaling)
 };
 
 }  // namespace penstock

@@ -15,28 +15,28 @@ struct Segment::Memory : torch::CustomClassHolder {
   const Segment* segment = nullptr;
   const RunCall* again = nullptr;
   std::size_t slots = 0;
-  Tensors inputs;                      // as F found them; undefined ones too
-  std::vector<bool> wants;             // by input: a gradient
+  Tensors inputs;                      // before F; undefined ones too
+  std::vector<bool> wants;             // by input: whether it requires a gradient
   std::vector<std::int64_t> versions;  // by input
-  Tensors buffers;                     // as F found them
-  Tensors parameters;                  // that train
-  std::vector<std::size_t> leaving;    // slots of the outputs that want gradients
-  Tensors outputs;                     // they, on their way out of F
-  std::vector<Saved> kept;
+  Tensors buffers;                     // before F
+  Tensors parameters;                  // those that train
+  std::vector<std::size_t> leaving;    // slots of the outputs that require gradients
+  Tensors outputs;                     // these outputs, until F returns them
+  std::vector<Saved> saved;
   RandomPlace place;
   Autocast autocast;
 
   void clear() {
     inputs.clear();
     buffers.clear();
-    kept.clear();
+    saved.clear();
   }
 };
 
 namespace {
 
 struct SegmentNode : torch::autograd::Function<SegmentNode> {
-  /// The outputs are there already; `origins` are what they depend on, once for each gradient that comes back.
+  /// Returns the outputs, which F has computed; the arguments are the tensors that they depend on, once per gradient.
   static Tensors forward(torch::autograd::AutogradContext* context, at::TensorList,
                          const c10::intrusive_ptr<Segment::Memory>& memory) {
     context->saved_data["memory"] = c10::IValue::make_capsule(memory);
@@ -52,14 +52,14 @@ struct SegmentNode : torch::autograd::Function<SegmentNode> {
   }
 };
 
-/// With the same strides where that is possible: strides change bits. Gradients flow through it.
+/// A differentiable copy, with the same strides where possible, because results depend on strides bitwise.
 torch::Tensor copy_of(const torch::Tensor& value) {
   const bool repeats = std::ranges::count(value.strides(), 0) > 0;
   if (value.is_non_overlapping_and_dense() || repeats) return value.clone();
   return torch::empty_strided(value.sizes(), value.strides(), value.options().requires_grad(false)).copy_(value);
 }
 
-/// Puts values into buffers, and what was there back at its end. Nothing that is saved for a backward pass notices.
+/// Replaces the values of buffers while it lives, without changing the versions that autograd checks.
 class BufferValues {
  public:
   BufferValues(const Tensors& buffers, const Tensors& values) : buffers_(buffers) {
@@ -194,15 +194,15 @@ void Segment::forward(ExecutionState& state, const RunCall& run_call, const RunC
     versions_inside.push_back(version_of(slot));
   }
   memory->autocast = Autocast::current(device_of(originals, parameters_));
-  memory->kept = state.kept;
+  memory->saved = state.saved;
   std::vector<OutputKind>& kinds = seen_[wanting(*memory)];
   if (watched_ && std::ranges::count(kinds, OutputKind::wants_gradient) > 0) {
     run_without_graph(state, run_call);
   } else {
-    // This run's graph is dropped, and so is what its layers kept for W.
-    for (Saved& kept : state.kept) kept = c10::make_intrusive<SavedForWeights>();
+    // This run's graph is dropped, and so is what its layers saved for W.
+    for (Saved& saved : state.saved) saved = c10::make_intrusive<SavedForWeights>();
     for (std::size_t c = begin_; c < end_; ++c) run_call(c, state);
-    state.kept = memory->kept;
+    state.saved = memory->saved;
     kinds = kinds_of_outputs(state);
   }
 
@@ -229,7 +229,7 @@ void Segment::leave(ExecutionState& state, const c10::intrusive_ptr<Memory>& mem
     torch::Tensor& value = state.slots[outputs_[i]];
     if (!value.defined()) continue;
     value = value.detach();
-    // What was absent then may want a gradient: asking for one that does not come is harmless.
+    // An output that was absent then may require a gradient now. Expecting one that does not come is harmless.
     if (kinds[i] == OutputKind::wants_none || !(value.is_floating_point() || value.is_complex())) continue;
     memory->leaving.push_back(outputs_[i]);
     memory->outputs.push_back(value);
@@ -255,9 +255,9 @@ void Segment::finish(const ExecutionState& state) {
 Tensors Segment::backward(Memory& memory, const Tensors& output_gradients) const {
   require_unchanged(memory);
   const torch::NoGradGuard no_grad;
-  // Until the gradients are there: they may depend on the buffers.
+  // Until the gradients are computed, which may depend on the buffers.
   const BufferValues buffers(buffers_, memory.buffers);
-  ExecutionState state{Tensors(memory.slots), std::move(memory.kept), memory.place};
+  ExecutionState state{Tensors(memory.slots), std::move(memory.saved), memory.place};
   Tensors leaves;  // by use, in the order of the calls
   {
     const torch::AutoGradMode with_graph(true);
@@ -274,7 +274,7 @@ Tensors Segment::backward(Memory& memory, const Tensors& output_gradients) const
     }
   }
 
-  require_foreseen(memory, state);
+  require_known_outputs(memory, state);
   Tensors roots, root_gradients, wanted;
   for (std::size_t i = 0; i < memory.leaving.size(); ++i) {
     if (!output_gradients[i].defined() || !state.slots[memory.leaving[i]].requires_grad()) continue;
@@ -293,22 +293,22 @@ Tensors Segment::backward(Memory& memory, const Tensors& output_gradients) const
 
 void Segment::require_unchanged(const Memory& memory) const {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
-    require<ScheduleError>(
-        version_of(memory.inputs[i]) == memory.versions[i], "an input of ", name_,
-        ", which are to be run again for the backward pass, was changed in place after their first run ", "(version ",
-        memory.versions[i], ", then ", version_of(memory.inputs[i]), "): use a layer that does not work in place");
+    require<ScheduleError>(version_of(memory.inputs[i]) == memory.versions[i], "an input of ", name_,
+                           ", which are recomputed in the backward pass, was changed in place after their first run ",
+                           "(version ", memory.versions[i], ", then ", version_of(memory.inputs[i]),
+                           "): use a layer that does not work in place");
 }
 
-// A gradient that nobody asked for in F would be missing without an instruction.
-void Segment::require_foreseen(const Memory& memory, const ExecutionState& state) const {
+// A gradient that F did not expect would be missing without an error.
+void Segment::require_known_outputs(const Memory& memory, const ExecutionState& state) const {
   for (std::size_t slot : outputs_) {
     const torch::Tensor& value = state.slots[slot];
     const bool wants = value.defined() && value.requires_grad();
     require<ScheduleError>(
         !wants || std::ranges::count(memory.leaving, slot) > 0, "an output of ", name_,
-        ", which are run again for the backward pass, wants a gradient in this micro-batch and wanted "
-        "none in an earlier one with inputs of the same kind: set recompute = false for what decides "
-        "by its data whether there is a gradient");
+        ", which are recomputed in the backward pass, requires a gradient in this micro-batch and required "
+        "none in an earlier one with inputs of the same kind: set recompute = false for layers whose data "
+        "decide whether there is a gradient");
   }
 }
 

@@ -1,19 +1,22 @@
-// Recompute: calls whose activations are not kept. F runs them, keeps what goes in and drops the rest; B or I runs them
-// once more, with a graph, and differentiates that.
+// Recompute: segments of calls whose activations are not stored. F runs the calls, stores their inputs and drops the
+// rest; B or I runs them again with a graph and differentiates that.
 //
-//   F   inputs -> [ call call call ] -> outputs        kept: the inputs, and the buffers that the calls will change
+//   F   inputs -> [ call call call ] -> outputs        stored: the inputs, and the buffers that the calls will change
 //   B   inputs -> [ call call call ] -> outputs        again, the same bits; then backward through these alone
 //
-// The same bits as without recompute: F runs as it otherwise would, but without a graph and letting go of every value
-// after its last reader; the second run draws the random numbers of the first (model/random_place.h), finds its
-// precision and buffers, and leaves no other trace than gradients (running statistics move once). Which outputs want
-// gradients cannot be seen without a graph: the first F builds one, drops it at its end and remembers, as does every F
-// whose inputs and parameters want gradients otherwise than any before, or none of whose outputs wanted one.
-// A value's gradients are added in the order in which the engine would have added them,
-// a call of the segment at a time. That is another order than the engine's in one case: a call that uses one input
-// several times inside, while a layer behind the segment uses it too.
+// Results are bitwise those without recompute. F computes the same values, without a graph, and drops each one after
+// its last reader. The second run draws the random numbers of the first (model/random_place.h), uses its precision and
+// its buffers, and changes nothing but gradients (running statistics are updated once).
 //
-// What a module remembers outside of its parameters and buffers changes in both runs.
+// Without a graph F cannot see which outputs require gradients. So the first F builds a graph, drops it at its end and
+// records the answer; so does every later F whose inputs and parameters require gradients in a combination that is new,
+// or whose combination had no output that required one.
+//
+// A value's gradients are added in the order in which the autograd engine would add them without recompute, one call of
+// the segment at a time. The order differs in one case: a call that uses one input several times inside, while a layer
+// after the segment uses the input too.
+//
+// State of a module outside of its parameters and buffers changes in both runs.
 #pragma once
 
 #include <functional>
@@ -27,14 +30,14 @@
 
 namespace penstock {
 
-/// One micro-batch on its way through the calls of a stage.
+/// The state of one micro-batch's forward pass through the calls of a stage.
 struct ExecutionState {
-  Tensors slots;
-  std::vector<Saved> kept;  // by split call; empty where no graph is kept
+  Tensors slots;             // values by slot
+  std::vector<Saved> saved;  // saved for W, by split call; empty without a graph
   RandomPlace place;
 };
 
-/// What a segment needs to know of a call.
+/// The description of a call that a segment needs.
 struct CallShape {
   std::string name;  // for messages
   bool recompute = false;
@@ -48,34 +51,34 @@ struct CallShape {
 /// Runs the call with this number.
 using RunCall = std::function<void(std::size_t call, ExecutionState& state)>;
 
-/// Calls that follow each other in a stage and are run again together: a block. Lives on its rank's thread, at one
-/// address.
+/// Consecutive calls of a stage that are recomputed together. Lives on its rank's thread, at a fixed address.
 class Segment {
  public:
-  /// Calls `begin` to `end` of `calls`; `leaving` are the slots that the stage hands out.
+  /// The calls [begin, end) of `calls`; `leaving` are the slots of the stage's outputs.
   Segment(const std::vector<CallShape>& calls, std::size_t begin, std::size_t end,
           const std::vector<std::size_t>& leaving);
 
   std::size_t begin() const { return begin_; }
   std::size_t end() const { return end_; }
 
-  /// F, where grad mode is on. `again` is how the calls run the second time; it must live as long as this.
+  /// F, with grad mode on. Runs the calls by `run_call`, and in the backward pass by `again`, which must outlive this.
   void forward(ExecutionState& state, const RunCall& run_call, const RunCall& again);
-  /// When all calls of the stage have run: sees which inputs were changed in place afterwards.
+  /// To be called after all calls of the stage: records which inputs were changed in place after the segment.
   void finish(const ExecutionState& state);
 
-  struct Memory;  // of one micro-batch
-  /// B or I: the gradients of what forward() made the segment's node depend on; undefined where none comes.
+  struct Memory;  // what F stores of one micro-batch
+  /// B or I: the gradients of the segment's inputs and parameters, in the order of its autograd node's inputs;
+  /// undefined where there is none.
   Tensors backward(Memory& memory, const Tensors& output_gradients) const;
 
  private:
   struct Input {
     std::size_t slot = 0;
-    bool changes_inside = false;     // in place: the calls work on a copy
-    bool changes_later = false;      // what is kept is a copy
-    std::int64_t first_version = 0;  // as it came in the first F
+    bool changes_inside = false;     // a call changes it in place, so the calls work on a copy
+    bool changes_later = false;      // a later call changes it in place, so F stores a copy
+    std::int64_t first_version = 0;  // its version in the first F
   };
-  /// A call's look at an input.
+  /// A call that reads an input.
   struct Use {
     std::size_t call = 0;
     std::size_t input = 0;
@@ -83,7 +86,7 @@ class Segment {
 
   enum class OutputKind { absent, wants_none, wants_gradient };
   std::vector<OutputKind> kinds_of_outputs(const ExecutionState& state) const;
-  /// What wants a gradient of what comes in: inputs, then parameters.
+  /// Whether each of the inputs, then of the parameters, requires a gradient.
   std::vector<bool> wanting(const Memory& memory) const;
   void run_without_graph(ExecutionState& state, const RunCall& run_call) const;
   torch::Tensor keep(const Input& input, const torch::Tensor& value) const;
@@ -91,23 +94,23 @@ class Segment {
   void leave(ExecutionState& state, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
              const std::vector<OutputKind>& kinds) const;
   void require_unchanged(const Memory& memory) const;
-  void require_foreseen(const Memory& memory, const ExecutionState& state) const;
+  void require_known_outputs(const Memory& memory, const ExecutionState& state) const;
 
-  std::string name_;  // of its calls, for messages
+  std::string name_;  // the names of its calls, for messages
   std::size_t begin_, end_;
   std::vector<Input> inputs_;
   std::vector<Use> uses_;                            // last call first: the order in which the engine adds gradients
-  std::vector<std::size_t> outputs_;                 // slots of what is needed behind the segment
-  std::vector<std::size_t> inner_;                   // slots of what is not
-  std::vector<std::vector<std::size_t>> last_read_;  // by call of the segment: the inner slots that no later one reads
+  std::vector<std::size_t> outputs_;                 // slots that are read after the segment
+  std::vector<std::size_t> inner_;                   // slots that are not
+  std::vector<std::vector<std::size_t>> last_read_;  // by call: the inner slots that no later call reads
   std::map<std::vector<bool>, std::vector<OutputKind>> seen_;  // by wanting(): the outputs of an F with a graph
   Tensors parameters_;
-  Tensors buffers_;       // once it is watched: those that F changes
-  bool watched_ = false;  // the first F looks for changes
+  Tensors buffers_;       // the buffers that F changes, once watched_
+  bool watched_ = false;  // the first F has checked which inputs and buffers change
 };
 
-/// The calls that are to be recomputed, in order: those of one block that follow each other are one segment. Outside of
-/// any block (0), a module that holds modules is a segment by itself.
+/// The segments of the calls that are to be recomputed, in order. Consecutive calls of one block form a segment.
+/// Outside of any block (block 0), a module that contains modules is a segment by itself.
 std::vector<std::unique_ptr<Segment>> find_segments(const std::vector<CallShape>& calls,
                                                     const std::vector<std::size_t>& leaving);
 

@@ -1,6 +1,7 @@
 // Convolutions in one, two and three dimensions with explicit zero padding: x [n, in, ...], w [out, in/groups, ...],
-// y [n, out, ...]; a single sample may come without its n. LibTorch's own kernels, the backward asked for one half at a
-// time; tuned, in two dimensions and on the CPU, the kernels of the selection, with images in channels-last order.
+// y [n, out, ...]; a single sample may lack the dimension n. Computed by LibTorch's kernels, with one half of the
+// backward pass at a time; with a tuned selection, in two dimensions and on the CPU, by its kernels, on channels-last
+// images.
 #include <torch/nn/modules/conv.h>
 
 #include "penstock/base/error.h"
@@ -14,7 +15,7 @@ struct Window {
   std::int64_t groups = 1;
 };
 
-/// None where padding is not a number of zeros.
+/// None where the padding is not a number of zeros per side.
 template <std::size_t D, class Impl>
 std::optional<Window> window_of(const Impl& module) {
   const auto& options = module.options;
@@ -59,16 +60,16 @@ class SplitConvolution : public SplitLayer {
     return input.dim() == weight().dim() ? y : y.squeeze(0);
   }
 
-  torch::Tensor input_gradient_of(const SavedForWeights& kept) const override {
-    const torch::Tensor x = batched(kept.input);
+  torch::Tensor input_gradient_of(const SavedForWeights& saved) const override {
+    const torch::Tensor x = batched(saved.input);
     if (kernel_for(x, Product::input_grad) != ConvolutionKernel::library)
-      return convolution_input_gradient(kept.output_gradient, parameters_for(x).weight, {x.size(2), x.size(3)},
+      return convolution_input_gradient(saved.output_gradient, parameters_for(x).weight, {x.size(2), x.size(3)},
                                         geometry_for(x));
-    const auto [dx, dw, db] = backward(x, batched(kept.output_gradient), {true, false, false});
-    return dx.view_as(kept.input);
+    const auto [dx, dw, db] = backward(x, batched(saved.output_gradient), {true, false, false});
+    return dx.view_as(saved.input);
   }
 
-  // Samples of one shape are computed together; a change of shape begins a new product.
+  // Consecutive micro-batches of one shape are computed together.
   void add_weight_gradients(const Tensors& inputs, const Tensors& output_gradients) const override {
     for (std::size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
       Tensors x, dy;
@@ -80,7 +81,7 @@ class SplitConvolution : public SplitLayer {
     }
   }
 
-  // As many micro-batches at a time as make a product large: more would only cost their copies.
+  // Stacks only as many micro-batches as make the product large: more would only add copies.
   void add_weight_gradient(const Tensors& x, const Tensors& dy) const {
     const ConvolutionKernel kernel = kernel_for(x.front(), Product::weight_grad);
     if (kernel == ConvolutionKernel::library) {
@@ -114,7 +115,7 @@ class SplitConvolution : public SplitLayer {
     return is_tunable(x) ? kernels().kernel_for(shape_of(weight(), window_, x), product) : ConvolutionKernel::library;
   }
 
-  ConvolutionGeometry geometry_for(const torch::Tensor& x) const { return shape_of(weight(), window_, x).moves; }
+  ConvolutionGeometry geometry_for(const torch::Tensor& x) const { return shape_of(weight(), window_, x).geometry; }
 
   torch::Tensor batched(const torch::Tensor& tensor) const {
     return tensor.dim() == weight().dim() ? tensor : tensor.unsqueeze(0);

@@ -1,4 +1,5 @@
-// y = rows of w named by x: x [...] integers, w [rows, width], y [..., width]. Nothing goes back to x: all of it is W.
+// y = the rows of w with the indices x: x [...] integers, w [rows, width], y [..., width]. x has no gradient: the whole
+// backward pass is W.
 #include <torch/nn/modules/embedding.h>
 
 #include "penstock/layers/split_layers.h"
@@ -39,7 +40,7 @@ std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gr
   const auto* module = splittable<torch::nn::EmbeddingImpl>(call);
   if (!module) return nullptr;
   const auto& options = module->options;
-  // A norm changes the weight in F; a scale by frequency looks at one micro-batch at a time.
+  // max_norm changes the weight in F; scale_grad_by_freq depends on the indices of one micro-batch.
   if (options.max_norm() || options.scale_grad_by_freq() || options.sparse()) return nullptr;
   return std::make_unique<SplitEmbedding>(call, *module, gradients);
 }

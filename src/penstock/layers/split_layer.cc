@@ -10,25 +10,25 @@ namespace penstock {
 namespace {
 
 struct SplitNode : torch::autograd::Function<SplitNode> {
-  /// The weight is an argument so that the output wants a gradient even where the input does not.
+  /// The weight is an argument so that the output requires a gradient even where the input does not.
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input,
-                               const torch::Tensor&, const Saved& kept) {
-    context->saved_data["kept"] = c10::IValue::make_capsule(kept);
-    const torch::Tensor used = kept->layer->as_computed(input);
-    // Detached: W must not keep alive the graph that led here.
-    kept->input = used.detach();
-    kept->version = used._version();
-    kept->input_type = input.scalar_type();
-    return kept->layer->run(used);
+                               const torch::Tensor&, const Saved& saved) {
+    context->saved_data["saved"] = c10::IValue::make_capsule(saved);
+    const torch::Tensor used = saved->layer->as_computed(input);
+    // Detached, so that W does not keep the graph before this node alive.
+    saved->input = used.detach();
+    saved->version = used._version();
+    saved->input_type = input.scalar_type();
+    return saved->layer->run(used);
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
-    auto kept = c10::static_intrusive_pointer_cast<SavedForWeights>(context->saved_data["kept"].toCapsule());
+    auto saved = c10::static_intrusive_pointer_cast<SavedForWeights>(context->saved_data["saved"].toCapsule());
     Tensors gradients(3);
     if (!output_gradients.front().defined()) return gradients;
-    kept->output_gradient = kept->layer->arranged(output_gradients.front());
-    if (context->needs_input_grad(0)) gradients.front() = kept->layer->input_gradient(*kept);
-    if (kept->weights_now) kept->layer->weight_gradients({&kept, 1});
+    saved->output_gradient = saved->layer->arranged(output_gradients.front());
+    if (context->needs_input_grad(0)) gradients.front() = saved->layer->input_gradient(*saved);
+    if (saved->weights_now) saved->layer->weight_gradients({&saved, 1});
     return gradients;
   }
 };
@@ -49,15 +49,15 @@ SplitLayer::SplitLayer(LayerCall call, WeightAndBias parameters, Gradients& grad
   if (parameters_.bias.defined()) bias_use_ = gradients.use_of(parameters_.bias);
 }
 
-torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Saved& kept) const {
-  kept->layer = this;
-  return SplitNode::apply(input, weight(), kept);
+torch::Tensor SplitLayer::forward(const torch::Tensor& input, const Saved& saved) const {
+  saved->layer = this;
+  return SplitNode::apply(input, weight(), saved);
 }
 
-torch::Tensor SplitLayer::input_gradient(const SavedForWeights& kept) const {
-  require_unchanged(kept);
-  const torch::Tensor gradient = input_gradient_of(kept);
-  return gradient.defined() ? gradient.to(kept.input_type) : gradient;
+torch::Tensor SplitLayer::input_gradient(const SavedForWeights& saved) const {
+  require_unchanged(saved);
+  const torch::Tensor gradient = input_gradient_of(saved);
+  return gradient.defined() ? gradient.to(saved.input_type) : gradient;
 }
 
 torch::Tensor SplitLayer::as_computed(const torch::Tensor& input) const {
@@ -67,14 +67,14 @@ torch::Tensor SplitLayer::as_computed(const torch::Tensor& input) const {
 }
 
 torch::Tensor SplitLayer::run(const torch::Tensor& input) const {
-  // Without autocast an input of another type is an error, as torch has it.
+  // Without autocast an input of another type is an error, as in torch.
   const bool is_cast = Autocast::current(input.device().type()).enabled;
   const WeightAndBias& parameters = is_cast ? parameters_for(input) : parameters_;
   const bool is_plain = parameters.weight.is_same(weight()) && !has_own_kernel(input);
   return is_plain ? call_.layer.forward({input}).front() : compute(input, parameters);
 }
 
-// What a training step cast may be older than the last update: cast anew.
+// The parameters are cast again, because those that a training step cast may be older than the last update.
 torch::Tensor SplitLayer::run_without_graph(const torch::Tensor& input) const {
   const torch::Tensor used = as_computed(input);
   if (!has_own_kernel(used)) return call_.layer.forward({input}).front();
@@ -95,10 +95,10 @@ const WeightAndBias& SplitLayer::parameters_for(const torch::Tensor& tensor) con
   return cast_;
 }
 
-void SplitLayer::weight_gradients(std::span<const Saved> kept) const {
+void SplitLayer::weight_gradients(std::span<const Saved> saved) const {
   const torch::NoGradGuard no_grad;
   Tensors inputs, output_gradients;
-  for (const Saved& one : kept) {
+  for (const Saved& one : saved) {
     if (!one->output_gradient.defined()) continue;
     require_unchanged(*one);
     inputs.push_back(std::move(one->input));
@@ -108,12 +108,12 @@ void SplitLayer::weight_gradients(std::span<const Saved> kept) const {
   if (!inputs.empty()) add_weight_gradients(inputs, output_gradients);
 }
 
-void SplitLayer::require_unchanged(const SavedForWeights& kept) const {
-  const auto version = static_cast<std::int64_t>(kept.input._version());
-  require<ScheduleError>(version == kept.version, "the input of layer '", call_.name,
-                         "' was changed in place after the ", "layer had used it (version ", kept.version, ", then ",
+void SplitLayer::require_unchanged(const SavedForWeights& saved) const {
+  const auto version = static_cast<std::int64_t>(saved.input._version());
+  require<ScheduleError>(version == saved.version, "the input of layer '", call_.name,
+                         "' was changed in place after the ", "layer had read it (version ", saved.version, ", then ",
                          version,
-                         "), and its backward pass needs it as it was: use a layer that does not work in place");
+                         "), and its backward pass needs the old value: use a layer that does not work in place");
 }
 
 }  // namespace penstock

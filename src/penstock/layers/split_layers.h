@@ -1,4 +1,4 @@
-// The layers that can be split, one file each. Each function gives null for a layer that is not of its kind.
+// The layers that can be split, one file each. Each function returns null for a layer that is not of its kind.
 #pragma once
 
 #include <algorithm>
@@ -10,17 +10,16 @@
 
 namespace penstock {
 
-/// `call` as a SplitLayer that adds to `gradients`, which knows its parameters already; null where its backward pass
-/// cannot be split: other modules, classes derived from those that can, frozen weights, options that make the gradient
-/// more than a product.
+/// `call` as a SplitLayer that adds to `gradients`, which must contain its parameters and outlive it. Null where the
+/// backward pass cannot be split: for other modules, for classes derived from those below, for frozen weights, and for
+/// options that make the gradient more than a product.
 std::unique_ptr<SplitLayer> split_layer(const LayerCall& call, Gradients& gradients);
 
 std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients);
 std::unique_ptr<SplitLayer> split_convolution(const LayerCall& call, Gradients& gradients);
 std::unique_ptr<SplitLayer> split_embedding(const LayerCall& call, Gradients& gradients);
 
-/// The module as an M; null unless it is exactly that: a class derived from it may compute something else. Its weight
-/// must train too.
+/// The module as an M; null for classes derived from M, which may compute something else, and for a frozen weight.
 template <class M>
 const M* splittable(const LayerCall& call) {
   const torch::nn::Module& module = *call.layer.module;
@@ -29,21 +28,21 @@ const M* splittable(const LayerCall& call) {
   return exact->weight.requires_grad() ? exact : nullptr;
 }
 
-/// The tensors below each other: one stays itself, without a copy.
+/// The concatenation along dimension 0; a single tensor is not copied.
 inline torch::Tensor stacked(const Tensors& rows) { return rows.size() == 1 ? rows.front() : torch::cat(rows); }
 
-/// What the kernels of a convolution of x are chosen by; none where there is no choice.
+/// The key by which the kernels of a convolution of x are chosen; none where there is no choice.
 std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
 
-/// y = x w^T + b and dx = dy w by that kernel, without a graph.
+/// y = x w^T + b, and dx = dy w, computed by `kernel` without a graph.
 torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters);
 torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight);
 
-/// Rows of a product that make it large: stacking more of them gains nothing, and copies them.
+/// A product of this many rows runs at full speed: stacking more rows gains nothing, and copies them.
 constexpr std::int64_t enough_rows = 512;
 
-/// Calls `add(begin, end)` for the micro-batches that a fused W stacks, of `count` with `rows` each: as few as have
-/// enough rows together.
+/// Calls `add(begin, end)` for each group of micro-batches that a fused W stacks, out of `count` with `rows` rows each.
+/// A group is the fewest micro-batches with enough_rows together.
 template <class Add>
 void for_each_stack(std::size_t count, std::int64_t rows, Add&& add) {
   const auto size = static_cast<std::size_t>(rows > 0 ? std::max<std::int64_t>(1, (enough_rows + rows - 1) / rows) : 1);

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// stacked(), of rows in the order in memory that they have.
+/// stacked() that keeps the memory order of the rows.
 torch::Tensor stacked_rows(Tensors rows) {
   if (rows.size() == 1 || rows.front().is_contiguous()) return stacked(rows);
   for (torch::Tensor& some : rows) some = some.t();
@@ -22,7 +22,7 @@ class SplitLinear : public SplitLayer {
       : SplitLayer(call, {module.weight, module.bias}, gradients) {}
 
  private:
-  /// What the selection says, where x can be computed so.
+  /// The selected kernel where it supports x, otherwise the library's.
   LinearKernel kernel_for(const torch::Tensor& x) const {
     if (!x.device().is_cpu() || x.numel() == 0) return LinearKernel::library;
     const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
@@ -40,8 +40,8 @@ class SplitLinear : public SplitLayer {
     return run_linear(kernel_for(x), x, parameters);
   }
 
-  torch::Tensor input_gradient_of(const SavedForWeights& kept) const override {
-    const torch::Tensor& dy = kept.output_gradient;
+  torch::Tensor input_gradient_of(const SavedForWeights& saved) const override {
+    const torch::Tensor& dy = saved.output_gradient;
     return linear_input_gradient(kernel_for(dy), dy, parameters_for(dy).weight);
   }
 

@@ -1,12 +1,12 @@
-// Allocations that are nobody's activation.
+// Excludes allocations from the count of activation bytes.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace penstock {
 
-/// While it lives, what this thread allocates does not count as activations (runtime/held_bytes.h): it outlives the
-/// micro-batch, a cast of a weight for instance.
+/// While it lives, allocations of this thread do not count as activations (runtime/held_bytes.h). For memory that
+/// outlives the micro-batch, such as the cast of a weight.
 class Uncounted {
  public:
   Uncounted();

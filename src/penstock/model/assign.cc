@@ -13,7 +13,7 @@ const Node* first_annotated(const Graph& graph) {
   return found == graph.nodes.end() ? nullptr : &*found;
 }
 
-/// By node: whether no graph input leads to it.
+/// For each node, whether it depends on no graph input.
 std::vector<bool> find_rootless(const Graph& graph) {
   std::vector<bool> rootless;
   for (const Node& node : graph.nodes)
@@ -23,8 +23,8 @@ std::vector<bool> find_rootless(const Graph& graph) {
   return rootless;
 }
 
-/// Gives what is rootless, and has no stage of its own, the stage of its first user: raw parameters go where they are
-/// used, for their values would travel with every micro-batch otherwise.
+/// Gives nodes that depend on no graph input and have no annotation the stage of their first user: on an earlier stage,
+/// the value of a raw parameter would have to be sent with every micro-batch.
 void follow_users(const Graph& graph, const std::vector<bool>& rootless, int stages,
                   std::vector<StageId>& stage_of_node) {
   std::vector<StageId> first_user(graph.nodes.size(), StageId(stages - 1));
@@ -42,7 +42,6 @@ void follow_users(const Graph& graph, const std::vector<bool>& rootless, int sta
 
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice) {
   require<ScheduleError>(stages >= 1, "a pipeline has at least one stage, not ", stages);
-  // The annotations say where a network may be partitioned; one stage partitions it nowhere.
   if (stages == 1) return std::vector<StageId>(graph.nodes.size(), StageId(0));
   const std::vector<bool> rootless = find_rootless(graph);
   const Node* annotated = first_annotated(graph);

@@ -1,4 +1,5 @@
-// A function of one batch's outputs and targets, written for one of each or for any number.
+// Function types for losses and metrics: a user's function of outputs and targets, each one tensor or a list of
+// tensors.
 #pragma once
 
 #include <concepts>
@@ -12,11 +13,11 @@
 
 namespace penstock {
 
-/// What a BatchFunction looks at, by its parameters.
+/// Which targets a function reads; follows from the type of its parameter.
 enum class Looks {
-  at_one,  // const torch::Tensor&: the first
-  at_all,  // const std::vector<torch::Tensor>&
-  nowhere  // there is no such parameter
+  at_one,  // const torch::Tensor&: the first target
+  at_all,  // const std::vector<torch::Tensor>&: all targets
+  nowhere  // the function has no parameter for targets
 };
 
 namespace traits {
@@ -25,13 +26,14 @@ using Tensors = std::vector<torch::Tensor>;
 
 template <class F, class Result, class... Arguments>
 concept Gives = std::is_invocable_r_v<Result, F&, const Arguments&...>;
-/// A lambda with `auto` parameters takes anything, and asking it about a list would compile its body for one.
+/// False for a lambda with `auto` parameters. It would accept a list too, but the check itself would compile its body
+/// for a list, which may not compile; such a lambda is therefore taken for a function of single tensors.
 template <class F>
 concept HasOneCall = requires {
   &F::operator();
 };
 
-/// Whether it is an empty std::function or a null pointer.
+/// Whether `function` is an empty std::function or a null pointer.
 template <class F>
 bool is_null(const F& function) {
   if constexpr (requires { function == nullptr; })
@@ -42,9 +44,12 @@ bool is_null(const F& function) {
 
 }  // namespace traits
 
-/// Made from anything that can be called with (outputs, targets) or with (outputs) alone, each a tensor (the first) or
-/// a std::vector of tensors (all): `[](const torch::Tensor& output, const torch::Tensor& target) { ... }`,
+/// Wraps any callable of (outputs, targets) or of (outputs) alone. A parameter of type torch::Tensor receives the first
+/// output or target, a std::vector of tensors receives all of them:
+/// `[](const torch::Tensor& output, const torch::Tensor& target) { ... }`,
 /// `[](const std::vector<torch::Tensor>& outputs) { ... }`.
+/// Owns a copy of the callable. Calling an empty BatchFunction throws std::bad_function_call. Several ranks may call
+/// one BatchFunction at the same time, so the callable must be thread-safe.
 template <class Result>
 class BatchFunction {
  public:
@@ -81,7 +86,7 @@ class BatchFunction {
     }
   }
 
-  /// Where it looks at one target, `targets` must have one.
+  /// `outputs` must not be empty; `targets` must not be empty either if targets() is Looks::at_one.
   Result operator()(const Tensors& outputs, const Tensors& targets) const { return function_(outputs, targets); }
   Result operator()(const torch::Tensor& output, const torch::Tensor& target) const {
     return function_({output}, {target});
@@ -110,7 +115,8 @@ class BatchFunction {
   Looks targets_ = Looks::nowhere;
 };
 
-/// A number from one batch's targets, by the same rules: made from a function of a tensor (the first) or of all.
+/// As BatchFunction, for a callable that computes a number from the targets alone: from the first one (torch::Tensor)
+/// or from all (std::vector of tensors).
 class TargetFunction {
  public:
   using Tensors = std::vector<torch::Tensor>;
@@ -133,7 +139,7 @@ class TargetFunction {
     }
   }
 
-  /// Where it looks at one target, `targets` must have one.
+  /// `targets` must not be empty if targets() is Looks::at_one.
   double operator()(const Tensors& targets) const { return function_(targets); }
   double operator()(const torch::Tensor& target) const { return function_({target}); }
   explicit operator bool() const { return static_cast<bool>(function_); }

@@ -1,4 +1,4 @@
-// What a batch is made of: any number of tensors as inputs and as targets, and where the samples lie in each.
+// The tensors of a batch: any number of inputs and targets, and the dimension that holds the samples in each.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@
 
 namespace penstock {
 
-/// The samples of a tensor lie along this dimension: [T, N, C] has them along dimension 1.
+/// The tensor is split into samples along this dimension: 1 for [T, N, C].
 struct AlongDim {
   int dimension = 0;
 };
-/// Every micro-batch of every replica sees the whole tensor: a positional table, a [T, T] mask.
+/// The tensor is not split; every micro-batch of every replica reads all of it: a positional table, a [T, T] mask.
 struct Whole {};
-/// How a tensor is split into shares and micro-batches. The default is along dimension 0.
+/// How a tensor is split into replicas' shares and micro-batches. Default: along dimension 0.
 using TensorLayout = std::variant<AlongDim, Whole>;
 
-/// The inputs, or the targets, of a batch: none, one or several tensors. A tensor converts to a list of one, and a list
-/// is used like its first tensor: code for networks with one input and one target needs no other type.
+/// The inputs, or the targets, of a batch: a list of zero, one or several tensors. A tensor converts to a list of
+/// length one, and a list can be used like its first tensor, so code for networks with one input and one target needs
+/// no other type. Copies share the tensors' memory, as copies of torch::Tensor do.
 ///
 ///   pipeline.train_step(images, labels);
 ///   pipeline.train_step({tokens, mask}, labels);
-///   pipeline.train_step(images, {});                   // no targets: the loss looks at the outputs alone
+///   pipeline.train_step(images, {});                   // no targets: the loss reads the outputs alone
 ///   for (auto& [inputs, targets] : loader) inputs.list() ...
 class BatchTensors : public torch::Tensor {
  public:
@@ -35,20 +36,20 @@ class BatchTensors : public torch::Tensor {
   BatchTensors(const std::vector<torch::Tensor>& tensors) {             // NOLINT
     for (const torch::Tensor& tensor : tensors) append(tensor);
   }
-  /// One list out of several: `{batch.inputs, mask}` has all inputs of the batch, then the mask.
+  /// Concatenates lists: `{batch.inputs, mask}` contains all inputs of the batch, then the mask.
   BatchTensors(std::initializer_list<BatchTensors> lists) {
     for (const BatchTensors& list : lists)
       for (const torch::Tensor& tensor : list.list()) append(tensor);
     if (lists.size() == 1) samples_of_none_ = lists.begin()->samples_of_none_;
   }
-  /// No tensors, of a batch of so many samples: what a Loader hands out as targets where its source has none.
+  /// An empty list that still records the number of samples of the batch. A Loader returns it as the targets of a
+  /// source without targets.
   static BatchTensors none(std::int64_t samples) {
     BatchTensors nothing;
     nothing.samples_of_none_ = samples;
     return nothing;
   }
 
-  /// All of them, in their order.
   std::vector<torch::Tensor> list() const {
     std::vector<torch::Tensor> all;
     if (count() == 0) return all;
@@ -57,7 +58,7 @@ class BatchTensors : public torch::Tensor {
     return all;
   }
   std::size_t count() const { return !defined() && more_.empty() ? 0 : 1 + more_.size(); }
-  /// The number of samples that none() was given; 0 elsewhere.
+  /// The argument of none(); 0 for any other list.
   std::int64_t samples_of_none() const { return samples_of_none_; }
 
  private:
@@ -69,8 +70,8 @@ class BatchTensors : public torch::Tensor {
     has_first_ = true;
   }
 
-  std::vector<torch::Tensor> more_;  // behind the first
-  bool has_first_ = false;           // while it is put together: the first one may be undefined
+  std::vector<torch::Tensor> more_;  // all but the first tensor
+  bool has_first_ = false;           // for append(): the first tensor of several may be undefined
   std::int64_t samples_of_none_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// How modules are called that are known by their base class alone.
+// Calls modules of which only a pointer to the base class torch::nn::Module is available.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@
 
 namespace penstock {
 
-/// How to call a kind of module that layer_list finds by name: torch registers modules without their types.
+/// One module class that layer_list can call. torch registers submodules by name without their static types, so the
+/// class has to be recognised at run time.
 struct CallableKind {
-  std::function<bool(const torch::nn::Module&)> fits;  // exactly this kind: a derived one may compute something else
+  std::function<bool(const torch::nn::Module&)> fits;  // exact type only: a derived class may have another forward
   std::function<BuiltLayer(const std::shared_ptr<torch::nn::Module>&)> call;
-  std::vector<int> takes;  // numbers of tensors
-  int gives = 1;
+  std::vector<int> takes;  // possible numbers of input tensors of forward
+  int gives = 1;           // number of output tensors
 };
 
 template <class M>
 CallableKind callable_kind() {
   CallableKind kind;
-  // Generic, so that torch's Module need not be known before M is.
+  // Generic lambdas, so that torch::nn::Module may be incomplete here.
   kind.fits = [](const auto& module) { return typeid(module) == typeid(M); };
   kind.call = [](const auto& module) { return traits::erase<M>(std::dynamic_pointer_cast<M>(module)); };
   if constexpr (traits::TakesOne<M>) kind.takes.push_back(1);

@@ -55,7 +55,7 @@ std::shared_ptr<LayerRecord> Cell::add_record(const std::string& name, LayerFact
 void Cell::add(const std::string& name, Cell& inner) {
   check_name(name);
   inner_.emplace_back(name, &inner);
-  // A Cell that two networks share keeps the name that it got first.
+  // A Cell that two networks share keeps its first name.
   if (inner.path_.empty()) inner.set_path(joined(path_, name));
 }
 
@@ -68,7 +68,7 @@ void Cell::set_path(const std::string& path) {
 void Cell::check_name(const std::string& name) const {
   require<ScheduleError>(!name.empty() && name.find('.') == std::string::npos, "'", name,
                          "' cannot name a layer: a name is not empty and holds no '.'");
-  // Names travel as lines and stand in JSON files.
+  // Names are written to lines of text files and to JSON.
   require<ScheduleError>(is_plain_text(name), "'", printable(name),
                          "' cannot name a layer: a name is UTF-8 text without newlines and other control characters");
   const bool taken = std::any_of(layers_.begin(), layers_.end(), [&](const auto& l) { return l->name == name; }) ||

@@ -1,4 +1,4 @@
-// A network, or a part of one, as one writes it for one device.
+// Base class for networks and parts of networks, written as for one device.
 #pragma once
 
 #include <concepts>
@@ -15,9 +15,9 @@
 
 namespace penstock {
 
-/// Derive from it, add layers as members, write forward. Cells nest: `add("head", head)` for a member Cell.
-/// Not copyable or movable: layers and inner Cells are found by address. Not thread-safe; running one standalone
-/// builds its layers.
+/// To define a network, derive from Cell, add layers as members and override forward. Cells nest: `add("head", head)`
+/// registers a member Cell. Not copyable or movable: layers and inner Cells are found by address. Not thread-safe: a
+/// standalone run builds layers.
 class Cell {
  public:
   Cell() = default;
@@ -25,90 +25,96 @@ class Cell {
   Cell& operator=(const Cell&) = delete;
   virtual ~Cell() = default;
 
-  /// Write one of these two: for a Cell with one input and one output, or with several.
+  /// Override forward for one input and one output, or forward_many for several of either. Both run once per Pipeline
+  /// with symbolic values (trace_graph), or with real tensors when the Cell runs standalone.
   virtual Value forward(Value input);
   virtual Values forward_many(Values inputs);
 
-  /// Runs forward: standalone on tensors, or as a part of another Cell's forward.
+  /// Runs forward: standalone on real tensors, or as a part of another Cell's forward.
   Value operator()(const Value& input);
   Values operator()(const Values& inputs);
 
-  /// Inherited by all that is inside: layers, inner Cells, and the functions that its forward calls. Another stage
-  /// inside is an error that names both.
+  /// The stage of everything inside this Cell: layers, inner Cells, and the functions that its forward calls. A
+  /// different annotation inside is a ScheduleError that names both.
   StageAnnotation pipeline_stage;
-  /// Inherited likewise, by all that has no annotation of its own: what is inside is run again in the backward pass
-  /// instead of keeping its activations, each call of this Cell (as far as it is on one stage) by itself. Where the
-  /// whole network is recomputed, each of the Cells that the network calls is run again by itself, as is each layer
-  /// between them that holds modules of its own (an encoder layer, a torch::nn::Sequential); other layers and functions
-  /// that follow each other between Cells are run again together.
+  /// Whether the backward pass recomputes the activations of this Cell instead of storing them (activation
+  /// checkpointing). Applies to everything inside that has no annotation of its own. The unit of recomputation is one
+  /// call of this Cell, or the part of it on one stage. If the whole network is recomputed, the units are: each Cell
+  /// that the network calls, each layer between them whose module has submodules (an encoder layer, a
+  /// torch::nn::Sequential), and each run of other layers and functions between those.
   RecomputeAnnotation recompute;
 
-  // For the network by itself, on one device: as of torch::nn::Module. Layers that are not built yet are built from
-  // `seed`. A pipeline made from this Cell afterwards starts from these values and trains those that require gradients.
+  // The functions below serve the network on one device, as those of torch::nn::Module do. Layers that are not built
+  // yet are built with initial values from `seed`; `seed` has no effect on layers that are built already. A Pipeline
+  // that is made from this Cell afterwards starts from these values and trains the parameters that require gradients.
 
-  /// Parameters by full name, in the order in which layers were added; a tied one at its owner alone.
+  /// Parameters by full name, in the order in which layers were added; a tied parameter appears once, under its owner.
   std::vector<std::pair<std::string, torch::Tensor>> named_parameters(std::uint64_t seed = 0);
   std::vector<torch::Tensor> parameters(std::uint64_t seed = 0);
-  /// Running statistics and the like.
+  /// Buffers by full name: running statistics and the like.
   std::vector<std::pair<std::string, torch::Tensor>> named_buffers(std::uint64_t seed = 0);
   std::vector<torch::Tensor> buffers(std::uint64_t seed = 0);
-  /// The modules of the layers by full name.
+  /// The modules of all layers by full name.
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> named_modules(std::uint64_t seed = 0);
-  /// Whether dropout, batch statistics and the like work as in training (from the beginning on) or as in evaluation: of
-  /// all layers inside, those too that are built later. A pipeline switches its own layers by itself.
+  /// Switches all layers inside, including those that are built later, to training mode (the default) or evaluation
+  /// mode, for standalone runs. A pipeline switches the mode of its own layers itself.
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return is_training_; }
-  /// Parameters and buffers by full name, the names of Pipeline::state(): the tensors themselves.
+  /// Parameters and buffers by full name, the same names as Pipeline::state(). Returns the tensors themselves, not
+  /// copies.
   std::map<std::string, torch::Tensor> named_state(std::uint64_t seed = 0);
+  /// What load_state does with a tensor of the network that `state` does not contain: throw, or leave it as it is.
   enum class Missing { refuse, keep };
-  /// Copies the values of `state`, as Pipeline::state() or a file of weights has it, into parameters and buffers.
-  /// Throws ConfigError, naming the tensor and changing nothing, for a name that the network does not have, for another
-  /// shape or dtype, and, unless `missing` is keep, for one that `state` does not have.
+  /// Copies the values of `state` (from Pipeline::state() or a weight file) into parameters and buffers. Throws
+  /// ConfigError, which names the tensor, and changes nothing, for a name that the network does not have, for a
+  /// different shape or dtype, and, with Missing::refuse, for a tensor of the network that `state` does not contain.
   void load_state(const std::map<std::string, torch::Tensor>& state, Missing missing = Missing::refuse);
 
  protected:
-  /// Adds a layer from anything that makes a torch module. Names are unique within a Cell and UTF-8 text without
-  /// '.' and control characters; any other name is a ScheduleError.
+  /// Adds a layer. `make` takes no arguments and returns a torch module: `[] { return torch::nn::Linear(784, 512); }`.
+  /// Names are unique within a Cell and UTF-8 text without '.' and control characters; any other name is a
+  /// ScheduleError.
   template <class Make>
   requires std::invocable<Make&> Layer add(const std::string& name, Make make) {
     return add_factory(name, layer_factory(std::move(make)));
   }
   Layer add_factory(const std::string& name, LayerFactory factory);
-  /// Adds a trained tensor from a function that makes its first value; random ones depend on (seed, name) as layers'
-  /// do.
+  /// Adds a trainable tensor whose initial value is the result of `make`. Random initial values depend on (seed, name),
+  /// as those of layers do.
   Parameter add_parameter(const std::string& name, std::function<torch::Tensor()> make);
-  /// Adds an inner Cell, which must live as long as this one. Once: it can be called as often as needed.
+  /// Adds an inner Cell, which must live as long as this one. Add it once, even if forward calls it several times.
   void add(const std::string& name, Cell& inner);
 
  private:
   friend class GraphTracer;
   struct Found {
     std::string path;
-    const StageAnnotation* from_cell = nullptr;  // the innermost Cell around it that has a stage
+    const StageAnnotation* from_cell = nullptr;  // of the innermost enclosing Cell that is annotated
     std::string cell_path;
-    std::optional<bool> recompute;  // as annotated on it, or else around it
+    std::optional<bool> recompute;  // the innermost annotation on it or around it
   };
   struct Contents {
     std::map<const LayerRecord*, Found> layers;
-    std::map<const Cell*, Found> cells;  // with this one
+    std::map<const Cell*, Found> cells;  // including this Cell
   };
 
-  /// Every layer inside with its full name.
+  /// Calls `see` for every layer inside, with its full name.
   void visit(const std::function<void(LayerRecord&, const std::string& path)>& see) const;
   void check_name(const std::string& name) const;
   std::shared_ptr<LayerRecord> add_record(const std::string& name, LayerFactory factory);
   void set_path(const std::string& path);
-  /// Finds everything inside; `here` says what is around. Throws ScheduleError for contradicting stages.
+  /// Collects everything inside; `here` holds the annotations from outside. Throws ScheduleError for contradicting
+  /// stages.
   void find_inside(Found here, Contents& found) const;
 
-  std::string path_;  // from the outermost Cell, which has none
+  std::string path_;  // full name; empty for the outermost Cell
   std::vector<std::shared_ptr<LayerRecord>> layers_;
   std::vector<std::pair<std::string, Cell*>> inner_;
   bool is_training_ = true;
 };
 
-/// What Cell::load_state does, for tensors by name.
+/// The implementation of Cell::load_state: copies `state` into the tensors of `own`, by name.
 void load_into(const std::map<std::string, torch::Tensor>& own, const std::map<std::string, torch::Tensor>& state,
                Cell::Missing missing);
 

@@ -1,4 +1,4 @@
-// What a Cell has of torch::nn::Module: modes, parameters, buffers and modules by name, and its state.
+// The part of Cell that resembles torch::nn::Module: mode, parameters, buffers, modules and state.
 #include <functional>
 
 #include <torch/nn/module.h>
@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, torch::Tensor>> Cell::named_buffers(std::uint
   std::vector<std::pair<std::string, torch::Tensor>> buffers;
   visit([&](LayerRecord& layer, const std::string& path) {
     for (const auto& buffer : standalone(layer, seed).module->named_buffers())
-      // BatchNorm without running statistics has undefined ones.
+      // BatchNorm without running statistics registers undefined buffers.
       if (buffer.value().defined()) buffers.emplace_back(path + "." + buffer.key(), buffer.value());
   });
   return buffers;

@@ -1,4 +1,4 @@
-// Dropout whose masks belong to samples.
+// Dropout whose mask is drawn per sample, so that it does not depend on the number of micro-batches and replicas.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 namespace penstock {
 
 struct DropoutOptions {
-  double p = 0.5;                     // the probability of zero
-  std::int64_t sample_dimension = 0;  // which dimension holds the samples; negative numbers count from the last
-  /// The samples' dimension holds several entries of each sample, one sample after the other: as [n, t, c] is flattened
-  /// to [n*t, c].
+  double p = 0.5;                     // probability that an element is set to zero
+  std::int64_t sample_dimension = 0;  // the dimension that holds the samples; negative numbers count from the last
+  /// True if `sample_dimension` holds several consecutive entries per sample, as when [n, t, c] is flattened to
+  /// [n*t, c].
   bool flattened = false;
 };
 
-/// Sets each element to zero with probability p while training, and divides the others by 1 - p. In a pipeline the mask
-/// is a function of (seed, step, layer, sample) alone: the same for every partition, schedule, number of micro-batches and
-/// replicas, and transport. (torch::nn::Dropout draws per micro-batch: the same for all but the number of micro-batches
-/// and replicas.) Outside a pipeline it is torch's dropout. Floating-point tensors. In a pipeline, forward throws
-/// ScheduleError for an input whose dimension `sample_dimension` does not hold the samples of the micro-batch, as [t, n, c]
-/// or a [1, t, c] that is broadcast later.
+/// In training mode, sets each element to zero with probability p and divides the others by 1 - p. In a pipeline the
+/// mask is a function of (seed, step, layer, sample) alone: equal for every partition, schedule, number of
+/// micro-batches and replicas, and transport. (The mask of torch::nn::Dropout is drawn per micro-batch and changes with
+/// the number of micro-batches and replicas.) Outside a pipeline it is torch's dropout. Takes floating-point tensors.
+/// In a pipeline, forward throws ScheduleError if dimension `sample_dimension` of the input does not hold the samples
+/// of the micro-batch, for example for [t, n, c] or for a [1, t, c] that is broadcast later.
 class DropoutImpl : public torch::nn::Module {
  public:
   /// Throws ConfigError unless 0 <= p < 1.

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// Box and Muller's: two normal numbers from two uniform ones.
+/// The Box-Muller transform: two normal numbers from two uniform ones.
 void fill_normal(at::philox_engine& bits, float* numbers, std::int64_t count) {
   constexpr double unit = 1.0 / 4294967296.0;
   for (std::int64_t i = 0; i < count; i += 2) {
@@ -31,8 +31,8 @@ Value random_like(const std::string& name, const Value& input, const RandomLikeO
       name,
       [=](const Tensors& x) {
         const RandomPlace* place = RandomPlace::current();
-        require<ScheduleError>(x[0].is_floating_point(), name, " is asked for numbers of type ", x[0].scalar_type(),
-                               ": give it a floating-point value");
+        require<ScheduleError>(x[0].is_floating_point(), name, " takes floating-point values, not ", x[0].scalar_type(),
+                               " values: convert the argument");
         if (!place) return outside(x[0]);
         return draw_by_sample(x[0], {options.sample_dimension, options.flattened}, *place, fill, name);
       },

@@ -1,5 +1,7 @@
-// The functions that a forward needs between its layers. Each is one node of the graph; none has parameters. A real
-// tensor beside a symbol is a constant, the same for every micro-batch: a mask, for example. Value has more as methods.
+// Functions for use in Cell::forward between layers. Each call becomes one node of the graph; none has parameters.
+// Where one argument is symbolic, a real tensor as the other argument is a constant, equal for every micro-batch: a
+// mask, for example. More operations are methods of Value. Shapes follow torch's functions of the same names; errors of
+// shapes are torch's (c10::Error), thrown when the node runs.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +31,18 @@ struct MatmulOptions {
   bool transpose_b = false;
 };
 Value matmul(const Value& a, const Value& b, const MatmulOptions& options = {});
-/// Rows of `table`, or slices along `dimension`, by number: indices [a, b, ...] of a table [v, w] give [a, b, ..., w].
+/// Looks up rows of `table` (or slices along `dimension`) by index: int64 indices [a, b, ...] into a table [v, w] give
+/// [a, b, ..., w].
 Value gather(const Value& table, const Value& indices, std::int64_t dimension = 0);
-/// Without `dimension`, which must have size 1.
+/// Removes `dimension`, which must have size 1.
 Value squeeze(const Value& input, std::int64_t dimension);
-/// Without all of `dimensions`, which must have size 1; numbers count in the shape of `input`.
+/// Removes all of `dimensions`, which must have size 1; they count in the shape of `input`.
 Value squeeze(const Value& input, const std::vector<std::int64_t>& dimensions);
 Value unsqueeze(const Value& input, std::int64_t dimension);
 Value transpose(const Value& input, std::int64_t a, std::int64_t b);
-/// The mean over `dimensions`, which stay with size 1 or go.
+/// The mean over `dimensions`; with `keep_dimensions` they stay with size 1.
 Value mean(const Value& input, const std::vector<std::int64_t>& dimensions, bool keep_dimensions = false);
-/// Elements begin, begin + step, ... before end of one dimension; negative numbers count from its end.
+/// Elements begin, begin + step, ... below `end` of one dimension; negative numbers count from its end.
 struct Slice {
   std::int64_t dimension = 0;
   std::int64_t begin = 0;
@@ -47,26 +50,26 @@ struct Slice {
   std::int64_t step = 1;
 };
 Value slice(const Value& input, const Slice& range);
-/// Into `parts` parts along `dimension`, sizes as equal as can be.
+/// Splits into `parts` parts along `dimension`, of sizes as equal as possible.
 Values split(const Value& input, int parts, std::int64_t dimension);
-/// Joins along `dimension`.
+/// Concatenates along `dimension`.
 Value concat(const Values& inputs, std::int64_t dimension);
-/// The same numbers in another shape. Dimension 0, the samples, stays as it is, for micro-batches differ in it; one of
+/// Changes the shape. Dimension 0, the samples, keeps its size, because that size differs between micro-batches; one of
 /// the other sizes may be -1.
 Value reshape(const Value& input, const std::vector<std::int64_t>& sizes_after_samples);
 
-/// How normal_like and uniform_like find the samples in a value.
+/// Which dimension holds the samples in the argument of normal_like and uniform_like.
 struct RandomLikeOptions {
   std::int64_t sample_dimension = 0;  // negative numbers count from the last
-  bool flattened = false;             // it holds several entries of each sample, one sample after the other
+  bool flattened = false;             // the dimension holds several consecutive entries per sample
 };
-/// Random numbers of the shape, type and device of `input`, a floating-point value, which is not looked at otherwise:
-/// no gradient flows back to it. Standard normal, or uniform in [0, 1). In a pipeline each sample's numbers are a
-/// function of (pipeline's seed, step, this call, sample) alone: repeatable, and the same for every partition, schedule,
-/// number of micro-batches and replicas, and transport. In evaluation and inference `step` is the number of training
-/// steps before. A VAE's sample is `mean + deviation * normal_like(mean)`. A forward on real tensors, without a
-/// pipeline, draws from torch's default generator instead. In a step, throws ScheduleError where the samples' dimension
-/// does not hold the samples of the micro-batch, and for integers.
+/// Random numbers, standard normal or uniform in [0, 1), of the shape, dtype and device of `input`, a floating-point
+/// value. The contents of `input` are not used and no gradient flows back to it. In a pipeline the numbers of a sample
+/// are a function of (pipeline's seed, step, this call, sample) alone: repeatable, and equal for every partition,
+/// schedule, number of micro-batches and replicas, and transport. In evaluation and inference, `step` is the number of
+/// training steps so far. A VAE draws its sample as `mean + deviation * normal_like(mean)`. A forward on real tensors,
+/// without a pipeline, draws from torch's default generator instead. A pipeline's step throws ScheduleError if
+/// `sample_dimension` does not hold the samples of the micro-batch, and for integer dtypes.
 Value normal_like(const Value& input, const RandomLikeOptions& options = {});
 Value uniform_like(const Value& input, const RandomLikeOptions& options = {});
 

@@ -1,4 +1,4 @@
-// A network as a list of nodes in execution order. A plain value: what is partitioned, shown and run.
+// A network as a list of nodes in execution order: the plain value that is partitioned, printed and executed.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-/// What a parameter of a layer is tied to.
+/// The parameter of another layer that a parameter is tied to.
 struct OwnerParameter {
   std::shared_ptr<LayerRecord> layer;
   std::string layer_path;  // full name of the layer
@@ -20,7 +20,7 @@ struct OwnerParameter {
   std::string full_name() const { return penstock::full_name(*layer, layer_path, name); }
 };
 
-/// One call of a layer, or of a function on values; or one use of a raw parameter, which is a layer without inputs.
+/// One call of a layer or of a function, or one use of a raw parameter (a layer without inputs).
 struct Node {
   std::string name;                    // "layer1", "head.fc"; unique: repeated calls are numbered, "flatten_2"
   std::shared_ptr<LayerRecord> layer;  // empty for a function
@@ -28,12 +28,12 @@ struct Node {
   TensorFunction function;             // empty for a layer
   std::vector<ValueRef> inputs;
   int outputs = 1;
-  std::optional<int> stage;                      // as annotated on the layer, or on a Cell around the call
+  std::optional<int> stage;                      // annotation of the layer, or of a Cell around the call
   std::optional<bool> recompute = std::nullopt;  // likewise
-  /// What it is recomputed together with: the call of the innermost Cell around it that is annotated with recompute, or
-  /// else of the outermost Cell within the network. 0 for what the network itself calls.
+  /// Nodes with equal numbers are recomputed together. Numbers the calls of Cells: of the innermost enclosing Cell that
+  /// is annotated with recompute, or else of the outermost Cell below the network. 0 for what the network itself calls.
   int block = 0;
-  std::map<std::string, OwnerParameter> ties = {};  // by parameter of the layer: those that are not its own
+  std::map<std::string, OwnerParameter> ties = {};  // for each tied parameter of the layer, its owner
 
   bool is_parameter() const { return layer && layer->is_parameter; }
   bool is_layer() const { return layer != nullptr; }
@@ -43,17 +43,18 @@ struct Graph {
   int inputs = 1;
   std::vector<Node> nodes;
   std::vector<ValueRef> outputs;
-  std::vector<std::string> uncalled = {};  // full names of layers that were added, and that forward never used
+  std::vector<std::string> uncalled = {};  // full names of layers that were added but not called by forward
 
   /// "layer1", or "input 0" for a graph input: for messages.
   std::string name_of(const ValueRef& value) const;
 };
 
-/// What a network is traced with, so that the shapes and dtypes of its values are known: an input each. Their numbers
-/// are not looked at, and the number of samples is left open.
+/// Example inputs for tracing, one tensor per graph input, from which the shapes and dtypes of all values follow. Only
+/// their shapes and dtypes are used, and the number of samples is replaced.
 struct TraceSample {
   Tensors inputs = {};
-  /// The dimension of each input along which samples lie; none: there is none. Dimension 0 where nothing is said.
+  /// For each input the dimension that holds the samples; std::nullopt if it has none. Inputs beyond the end of this
+  /// list use dimension 0.
   std::vector<std::optional<int>> samples_along = {};
 };
 

@@ -1,4 +1,4 @@
-// A layer: a module that is built when and where it is needed, with a name and, if one likes, a stage.
+// A layer of a Cell: a named module that is built only on the ranks that need it, with optional annotations.
 #pragma once
 
 #include <concepts>
@@ -12,12 +12,13 @@
 
 namespace penstock {
 
-/// A handle: copies are the same layer. Made by Cell::add.
+/// A handle, made by Cell::add: copies refer to the same layer. Not thread-safe.
 class Layer {
  public:
-  /// 0..S-1, in the order of the data flow. Unset: with the layers around it, or chosen by the partitioner.
+  /// 0..S-1, ascending along the data flow. Unset: the stage of the enclosing Cell, of the layers before it, or one
+  /// chosen by the partitioner (see assign_stages).
   StageAnnotation pipeline_stage;
-  /// The innermost annotation counts: `false` on a layer keeps it out of its Cell's recompute.
+  /// The innermost annotation counts: `false` on a layer excludes it from the recompute of its Cell.
   RecomputeAnnotation recompute;
 
   Layer(const Layer&) = default;
@@ -29,13 +30,14 @@ class Layer {
   }
 
   Value operator()(const Value& input) const { return call({input}).front(); }
-  /// For modules with several inputs or outputs.
+  /// For modules with several inputs or outputs. Throws ScheduleError for a number of inputs that the
+  /// module's forward does not take.
   Values call(const Values& inputs) const;
 
-  /// Makes `parameter` of this layer one with `owner_parameter` of `owner`: one value, one optimiser state, and a
-  /// gradient that is the sum over both uses, on whatever stages they are: `head.tie("weight", embedding, "weight")`.
-  /// Before the network is built. Throws ScheduleError where the layer would be tied to itself; a Pipeline throws it for
-  /// names that the modules do not have and for shapes that differ.
+  /// Ties `parameter` of this layer to `owner_parameter` of `owner`: one value, one optimiser state, and a gradient
+  /// that is the sum over both uses, whichever stages they are on: `head.tie("weight", embedding, "weight")`. Call it
+  /// before the network is built. Throws ScheduleError if the parameter would be tied to itself or if the layer is
+  /// built already. The Pipeline throws ScheduleError for names that the modules do not have and for different shapes.
   void tie(const std::string& parameter, const Layer& owner, const std::string& owner_parameter);
   void tie(const std::string& parameter, const Parameter& owner);
 
@@ -51,7 +53,7 @@ namespace traits {
 
 inline Tensors as_tensors(torch::Tensor tensor) { return {std::move(tensor)}; }
 inline Tensors as_tensors(Tensors tensors) { return tensors; }
-/// Tuples within tuples are flattened: torch::nn::LSTM gives (output, (hidden, cell)).
+/// Nested tuples are flattened: torch::nn::LSTM returns (output, (hidden, cell)).
 template <class... T>
 Tensors as_tensors(std::tuple<T...> tuple) {
   Tensors all;
@@ -88,7 +90,7 @@ constexpr int outputs_of() {
     return output_count<decltype(std::declval<M&>().forward(torch::Tensor(), torch::Tensor(), torch::Tensor()))>;
 }
 
-/// The number of inputs did not fit the module's forward.
+/// Throws the error for a number of inputs that the module's forward does not take.
 [[noreturn]] void wrong_input_count(const torch::nn::Module& module, std::size_t given);
 
 template <class M>
@@ -116,7 +118,8 @@ auto module_pointer(T made) {
 
 }  // namespace traits
 
-/// From anything that makes a torch module: `[] { return torch::nn::Linear(784, 512); }`.
+/// Makes a LayerFactory from a function that returns a torch module (a holder or a std::shared_ptr):
+/// `[] { return torch::nn::Linear(784, 512); }`.
 template <class Make>
 requires std::invocable<Make&> LayerFactory layer_factory(Make make) {
   using Module = typename decltype(traits::module_pointer(make()))::element_type;

@@ -26,10 +26,10 @@ using torch::nn::Module;
 struct Submodule {
   std::string name;
   std::shared_ptr<Module> module;
-  std::optional<AnyModule> any;  // inside a Sequential, which knows how to call its modules
+  std::optional<AnyModule> any;  // set inside a Sequential, which can call its modules
 };
 
-/// Those right below `above`.
+/// The direct children of `above`.
 std::vector<Submodule> submodules_of(const Submodule& above) {
   std::vector<Submodule> below;
   for (const auto& child : above.module->named_children())
@@ -64,7 +64,7 @@ void unroll(const Submodule& above, ExecutionSequence& sequence) {
       sequence.emplace_back(submodule.name);
 }
 
-/// Torch's own clone of a Sequential numbers the modules anew.
+/// A clone with the original names; SequentialImpl::clone() renumbers the modules.
 std::shared_ptr<torch::nn::SequentialImpl> copy_of(torch::nn::SequentialImpl& original) {
   auto copy = std::make_shared<torch::nn::SequentialImpl>();
   const auto names = original.named_children().keys();
@@ -101,7 +101,8 @@ BuiltLayer copy_of(const Submodule& original, const CallableKind* kind) {
   return built;
 }
 
-/// By name. `decoder->weight = embedding->weight` leaves the decoder's own weight registered, but unused.
+/// Parameters by name. After `decoder->weight = embedding->weight` the module still registers the decoder's own weight,
+/// which is unused; this function returns the weight in use.
 std::vector<std::pair<std::string, torch::Tensor>> parameters_used_by(const Module& module) {
   std::vector<std::pair<std::string, torch::Tensor>> used;
   const auto* linear = dynamic_cast<const torch::nn::LinearImpl*>(&module);
@@ -117,7 +118,7 @@ std::vector<std::pair<std::string, torch::Tensor>> parameters_used_by(const Modu
 
 std::string counted(int values) { return say(values, values == 1 ? " value" : " values"); }
 
-/// A Cell for every '.' in the names of layers.
+/// A Cell per prefix of the layers' names: "a.b.c" becomes layer "c" of Cell "b" of Cell "a".
 class Folder : public Cell {
  public:
   Layer add_layer(const std::string& name, LayerFactory factory) {
@@ -135,7 +136,7 @@ class Folder : public Cell {
   std::map<std::string, std::unique_ptr<Folder>> folders_;
 };
 
-/// A function, in a Cell of its own so that it can have a stage.
+/// A function in a Cell of its own, so that it can have a stage.
 class FunctionCell : public Cell {
  public:
   FunctionCell(std::string name, TensorFunction function, int outputs)
@@ -190,12 +191,12 @@ class ListedLayers : public Folder {
     std::optional<Layer> layer;
     Cell* function = nullptr;
   };
-  /// A submodule that the sequence names, once for all its names.
+  /// A submodule, or a layer from a factory, that the sequence names once or several times.
   struct Part {
     std::string name;
     Layer layer;
-    const CallableKind* kind = nullptr;  // none: known to its Sequential, or its factory, alone
-    int gives = 1;                       // where no kind says it
+    const CallableKind* kind = nullptr;  // null: called through its Sequential or factory
+    int gives = 1;                       // number of outputs if `kind` is null
   };
 
   void add_factory_entry(const Execution& entry) {
@@ -255,12 +256,12 @@ class ListedLayers : public Folder {
   void add_partition() {
     require<ScheduleError>(has_layer_, "boundary_here stands ",
                            last_.empty() ? "before the first name" : "behind another one",
-                           ": a stage needs layers between its borders");
+                           ": a stage needs layers between its boundaries");
     has_layer_ = false;
     stage_ = *stage_ + 1;
   }
 
-  /// On the stage of the name that it belongs to.
+  /// Adds a call of a function on the stage of the last name.
   void run_function(const Execution& entry, const std::string& name) {
     require_fit(name, {entry.takes_});
     auto& cell = functions_.emplace_back(std::make_unique<FunctionCell>(name, entry.function_, entry.gives_));
@@ -271,7 +272,8 @@ class ListedLayers : public Folder {
     given_ = entry.gives_;
   }
 
-  /// That `name` can take what it gets. How many inputs the network has is not known here.
+  /// Checks that `name` can take the current number of values. Skipped for the first entry: the network's number of
+  /// inputs is not known here.
   void require_fit(const std::string& name, const std::vector<int>& takes) const {
     if (giver_.empty()) return;
     std::string possible;
@@ -279,7 +281,7 @@ class ListedLayers : public Folder {
     require<ScheduleError>(std::find(takes.begin(), takes.end(), given_) != takes.end(), "'", name, "' takes ",
                            possible, takes.back() == 1 ? " value" : " values", ", but '", giver_, "' gives ",
                            counted(given_), ": put a function between them that takes ", given_,
-                           " and gives what is wanted");
+                           " and returns as many as needed");
   }
 
   const Submodule& find(const std::string& name) const {
@@ -305,7 +307,7 @@ class ListedLayers : public Folder {
       require<ScheduleError>(!only_lists(*submodule.module), "'", submodule.name, "' is a ", submodule.module->name(),
                              ", which has no forward: name what is inside it, '", submodule.name, ".0' and so on");
       throw ScheduleError(say("'", submodule.name, "' is a ", submodule.module->name(),
-                              ", and a registered module does not tell how to call it: name its kind, ",
+                              ", which layer_list cannot call without its class: pass it, ",
                               "layer_list<Kind>(...), or keep it in a torch::nn::Sequential"));
     }
     for (const auto& [other, part] : parts_) refuse_overlap(submodule, part, *other);
@@ -319,7 +321,7 @@ class ListedLayers : public Folder {
     return made;
   }
 
-  /// The layer that holds this parameter already, and its name there.
+  /// The layer that already has this parameter, and the parameter's name there.
   std::optional<std::pair<Layer, std::string>> owner_of(const torch::Tensor& parameter) const {
     for (const auto& [module, part] : parts_)
       for (const auto& [name, value] : parameters_used_by(*module))
@@ -359,18 +361,18 @@ class ListedLayers : public Folder {
   std::vector<CallableKind> kinds_;
   std::vector<Submodule> all_;
   std::map<const Module*, Part> parts_;
-  std::map<std::string, Part> made_;  // by factories of their own
+  std::map<std::string, Part> made_;  // layers from factories, by name
   std::vector<std::unique_ptr<FunctionCell>> functions_;
   std::vector<Step> steps_;
 
-  // While the sequence is read.
-  std::optional<int> stage_;               // none without markers
-  std::optional<int> last_stage_;          // of the last name
-  bool has_layer_ = false;                 // since the last marker
-  std::vector<const Execution*> waiting_;  // at "front" of the next name
+  // State while the sequence is processed.
+  std::optional<int> stage_;               // unset without boundaries
+  std::optional<int> last_stage_;          // stage of the last name
+  bool has_layer_ = false;                 // since the last boundary
+  std::vector<const Execution*> waiting_;  // functions for the "front" of the next name
   std::string last_;                       // the last name
-  std::string giver_;                      // who made the values that are there
-  int given_ = 1;                          // how many
+  std::string giver_;                      // the entry that made the current values
+  int given_ = 1;                          // number of current values
 };
 
 std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& module, const ExecutionSequence& sequence,

@@ -1,4 +1,4 @@
-// The front end for networks that exist already as a torch module: its parts, in the order in which they run.
+// Makes a Cell from an existing torch module: the names of its submodules in execution order.
 //
 //   auto network = layer_list(resnet, {"conv1", "bn1", "relu", "maxpool", "layer1", "layer2", boundary_here, "layer3",
 //                                      "layer4", "avgpool", {[](auto x) { return x.flatten(1); }, "behind"}, "fc"});
@@ -16,8 +16,8 @@
 
 namespace penstock {
 
-/// A border between two stages in an execution sequence. With one, the layers before it are annotated with stage 0 and
-/// those behind it with stage 1, and so on.
+/// A boundary between two stages in an execution sequence: with one marker, the layers before it are annotated with
+/// stage 0 and those after it with stage 1, and so on.
 struct BoundaryMarker {};
 inline constexpr BoundaryMarker boundary_here{};
 
@@ -50,22 +50,23 @@ auto call_with(F& f, const Tensors& x) {
 
 }  // namespace traits
 
-/// One entry of an execution sequence: the name of a submodule, a function before or behind one, or a partition marker.
+/// One entry of an execution sequence: the name of a submodule, a named layer factory, a function, or a stage boundary.
 class Execution {
  public:
-  /// The name of any submodule that can be called: "fc", "layer1.0.conv1". A name that stands there twice is one layer
-  /// that is called twice, with one set of values.
+  /// The name of any submodule that can be called: "fc", "layer1.0.conv1". A name that occurs twice is one layer that
+  /// is called twice, with one set of parameters.
   Execution(const char* name) : name_(name) {}             // NOLINT: sequences are written as plain names
   Execution(std::string name) : name_(std::move(name)) {}  // NOLINT
   Execution(BoundaryMarker) : kind_(Kind::partition) {}    // NOLINT
-  /// A layer by a factory, as of Cell::add, instead of a part of a finished module: {"fc", [] { return Linear(8, 2); }}.
-  /// The name may stand there again as a plain name: the same layer once more.
+  /// A layer from a factory, as for Cell::add, instead of a submodule: {"fc", [] { return Linear(8, 2); }}. Later
+  /// entries call the same layer again by its plain name.
   template <class Make>
   requires std::invocable<Make&> Execution(std::string name, Make make)
       : kind_(Kind::factory), name_(std::move(name)), make_(layer_factory(std::move(make))) {}
-  /// A function of one, two or three tensors that gives one tensor or a tuple of them. "behind": it runs behind the
-  /// entry before it, on that one's stage; "front": in front of the next name, on that one's stage. Functions have no
-  /// parameters: what trains belongs into a module. Several at one place run in the order in which they stand.
+  /// A function of one, two or three tensors that returns one tensor or a tuple of them. `place` "behind": it runs
+  /// after the preceding entry, on the stage of that entry; "front": before the next named entry, on the stage of that
+  /// entry. Functions have no parameters; trainable tensors belong in a module. Consecutive functions run in the given
+  /// order.
   template <traits::TakesTensors F>
   Execution(F function, std::string place = "behind")  // NOLINT
       : kind_(Kind::function),
@@ -89,34 +90,34 @@ class Execution {
 
 using ExecutionSequence = std::vector<Execution>;
 
-/// layer_list, below, with the kinds of modules that are not torch's own. `kinds` are looked at first.
+/// The implementation of layer_list below. `kinds` are the user's module classes; they take precedence over torch's.
 std::unique_ptr<Cell> list_layers(const std::shared_ptr<torch::nn::Module>& module, const ExecutionSequence& sequence,
                                   std::vector<CallableKind> kinds);
 
-/// A Cell that runs the named parts of `module`, which may be a std::shared_ptr or torch's holder of one, in the order
-/// of `sequence`, each on what the one before it gave. Without a sequence: all parts in the order in which they were
-/// registered, containers (Sequential, ModuleList, ModuleDict) unrolled.
+/// Returns a Cell that runs the named submodules of `module` (a std::shared_ptr or a torch holder) in the order of
+/// `sequence`; each entry receives the outputs of the one before it. Without a sequence it runs all submodules in the
+/// order of their registration, with containers (Sequential, ModuleList, ModuleDict) unrolled.
 ///
-/// The parts of a Sequential can always be called, and so can torch's own kinds of modules; name your own kinds,
-/// `layer_list<BlockImpl>(net, ...)`. Every part needs a clone(): derive it from torch::nn::Cloneable. The pipeline
-/// starts from a copy of the values that the parts have now, and trains what they train; a parameter that two parts
-/// share is tied. Layers keep their full names.
+/// Entries may be torch's own module classes and any element of a Sequential; pass other classes as template arguments:
+/// `layer_list<BlockImpl>(net, ...)`. Every named submodule needs a clone(): derive it from torch::nn::Cloneable. The
+/// pipeline starts from a copy of the current parameter values and trains the parameters that require gradients; a
+/// parameter that two entries share is tied. Layers keep their full names.
 ///
-/// Where layers are partitioned automatically, a function is a layer of its own.
+/// Automatic partitioning treats a function as a layer of its own.
 ///
-/// Throws ScheduleError that names the entry for: an unknown name (with the nearest), a container or a kind of module that
-/// cannot be called, a part inside another part, a part on both sides of a marker, a place other than "front" and
-/// "behind", "behind" before the first name, "front" behind the last one, a marker at either end or behind another one,
-/// and a part or function that takes another number of values than it would get. Warns about parameters that no entry
-/// names.
+/// Throws ScheduleError, which names the entry, for: an unknown name (the message suggests the nearest one), a
+/// container or a module class that cannot be called, a submodule inside another entry, an entry on both sides of a
+/// boundary, a place other than "front" and "behind", "behind" before the first name, "front" after the last one, a
+/// boundary at either end or next to another one, and an entry that takes a different number of tensors than it would
+/// receive. Logs a warning about parameters that no entry contains.
 template <class... Kinds, class Module>
 requires(!std::same_as<Module, ExecutionSequence>) std::unique_ptr<Cell> layer_list(
     const Module& module, const ExecutionSequence& sequence = {}) {
   return list_layers(traits::module_pointer(module), sequence, {callable_kind<Kinds>()...});
 }
 
-/// The same without a finished module, of layers by their factories alone: a process builds the layers of its own stages
-/// and never holds the others. First values follow from (seed, name), as those of a Cell's layers do.
+/// As above, from layer factories alone: a process builds the layers of its own stages and never holds the others.
+/// Initial values depend on (seed, name), as those of a Cell's layers do.
 ///
 ///   auto network = layer_list({{"in", [] { return torch::nn::Linear(784, 512); }}, {flatten, "front"}, ...
 std::unique_ptr<Cell> layer_list(const ExecutionSequence& sequence);

@@ -19,7 +19,7 @@ std::uint64_t seed_of(const WeightSeed& weights) {
   return h ^ (h >> 33);
 }
 
-/// Holds the lock and puts the generator back, also when a factory throws.
+/// Holds the lock and restores the generator, also if a factory throws.
 class SeededGenerator {
  public:
   explicit SeededGenerator(std::uint64_t seed)
@@ -53,7 +53,7 @@ void for_each_pair(torch::nn::Module& to, const torch::nn::Module& from, Use use
                              "' the first time and '", mine[i].key(), "' later", fix);
       require<ScheduleError>(to_tensor.defined() == from_tensor.defined(), "a layer's factory left '", mine[i].key(),
                              "' empty once and not another time", fix);
-      if (!to_tensor.defined()) continue;  // BatchNorm without running statistics has such buffers
+      if (!to_tensor.defined()) continue;  // a buffer of a BatchNorm without running statistics
       require<ScheduleError>(to_tensor.sizes() == from_tensor.sizes(), "a layer's factory made '", mine[i].key(),
                              "' of shape ", from_tensor.sizes(), " the first time and ", to_tensor.sizes(), " later",
                              fix);
@@ -97,7 +97,7 @@ BuiltLayer& standalone(LayerRecord& layer, std::uint64_t seed) {
     torch::Tensor mine = find_parameter(*layer.standalone->module, name, layer.path);
     torch::Tensor theirs = find_parameter(*standalone(*owner.layer, seed).module, owner.name, owner.layer->path);
     tie_values(mine, theirs);
-    // A plain loop steps the owner alone: what comes back to this use counts there.
+    // A plain training loop passes only the owner to the optimiser, so gradients of this use must be added there.
     if (mine.requires_grad())
       mine.register_hook([theirs](const torch::Tensor& gradient) {
         theirs.mutable_grad() = theirs.grad().defined() ? theirs.grad() + gradient : gradient.clone();

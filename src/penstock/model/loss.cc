@@ -36,7 +36,7 @@ const Loss next_token_loss{"next_token_loss",
 
 const Loss squared_error{"squared_error",
                          [](const torch::Tensor& output, const torch::Tensor& target) {
-                           // Shapes that differ would be broadcast: [n] against [n, 1] compares all with all.
+                           // Different shapes would be broadcast: [n] and [n, 1] give [n, n].
                            require<ConfigError>(output.sizes() == target.sizes(),
                                                 "squared_error compares an output of ", output.sizes(),
                                                 " with a target of ", target.sizes(), ": give them one shape");

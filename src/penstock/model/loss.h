@@ -1,4 +1,4 @@
-// What a pipeline minimises: a sum over samples and a weight, so that uneven micro-batches come out right.
+// The loss of a pipeline: a sum over samples and a weight, so that the mean is exact for micro-batches of unequal size.
 #pragma once
 
 #include <string>
@@ -10,21 +10,23 @@
 
 namespace penstock {
 
-/// For one micro-batch: `sum` is a scalar, the sum of the samples' losses; `weight` is what a mean divides by (samples,
-/// or tokens that count), known from the targets alone. The loss of a batch is all sums over all weights.
+/// For one micro-batch, `sum` computes the sum of the samples' losses (a scalar tensor) and `weight` the divisor of the
+/// mean (the number of samples, or of tokens that count), which depends on the targets alone. The loss of a batch is
+/// the total of all sums divided by the total of all weights. Ranks call both functions from several threads.
 struct Loss {
   std::string name;
-  /// From (outputs, targets), or from the outputs alone; of each the first tensor or all: model/batch_function.h.
+  /// A function of (outputs, targets) or of the outputs alone; each argument is the first tensor or the list of all
+  /// (model/batch_function.h).
   BatchFunction<torch::Tensor> sum;
-  /// From the first target, or from all. None: the number of samples.
+  /// A function of the first target or of all targets. Empty: the number of samples.
   TargetFunction weight = {};
-  /// In place of `sum`, for networks with several outputs.
+  /// Replaces `sum` if it is set; for networks with several outputs.
   BatchFunction<torch::Tensor> sum_of_all = {};
-  int class_dimension = 1;  // of the output, where it holds logits: the class of the largest one is the answer
+  int class_dimension = 1;  // the dimension of the output that holds logits, for counting right answers
 
-  /// `sum_of_all` where it is given, else `sum`.
+  /// The function that computes the sum: `sum_of_all` if it is set, else `sum`.
   const BatchFunction<torch::Tensor>& function() const { return sum_of_all ? sum_of_all : sum; }
-  /// Whether it compares with the first target, so that a batch needs one.
+  /// Whether the function takes the first target, so that every batch needs at least one.
   bool looks_at_target() const { return function().targets() == Looks::at_one; }
 
   torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>& targets) const {
@@ -35,17 +37,19 @@ struct Loss {
   }
 };
 
-/// Softmax cross entropy. Output [n, classes, ...], target [n, ...] of class numbers; targets of -100 do not count.
+/// Softmax cross entropy. Output [n, classes, ...] of logits, target [n, ...] of int64 class numbers; elements with
+/// target -100 do not count.
 extern const Loss cross_entropy;
-/// The same for language models. Logits [n, T, V], target [n, T]: the token that comes next; the weight counts tokens.
+/// Cross entropy for language models. Logits [n, T, V], target [n, T] of int64: the next token. The weight is the
+/// number of tokens that count.
 extern const Loss next_token_loss;
-/// Squared error, a mean over samples and elements. Output and target of one shape, else ConfigError.
+/// Squared error, averaged over samples and elements. Throws ConfigError if output and target differ in shape.
 extern const Loss squared_error;
 
-/// How a step's loss and gradients are made from its micro-batches (and replicas).
+/// How the loss and gradients of a step are combined from its micro-batches (and replicas).
 enum class Reduction {
-  mean,  // all sums over all weights: equal to the whole batch at once
-  sum    // the sum over micro-batches of each one's own mean
+  mean,  // total of all sums divided by total of all weights: as for the whole batch at once
+  sum    // the sum of the micro-batches' means
 };
 
 }  // namespace penstock

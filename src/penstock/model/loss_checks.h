@@ -1,15 +1,15 @@
-// What a Loss has to be, checked before and while it is used.
+// Checks of a Loss before and during its use. Internal to the library.
 #pragma once
 
 #include "penstock/model/loss.h"
 
 namespace penstock {
 
-/// `loss`, where it has a function that computes it. Throws ConfigError otherwise.
+/// Returns `loss`; throws ConfigError if it has no function.
 Loss complete(Loss loss);
 
-/// `value`, which the loss called `name` computed for one micro-batch, where it is a scalar. Throws ConfigError, naming
-/// its shape, otherwise.
+/// Returns `value`, the result of the loss `name` for one micro-batch; throws ConfigError, which names its shape, if it
+/// is not a scalar.
 torch::Tensor require_scalar(const std::string& name, torch::Tensor value);
 
 }  // namespace penstock

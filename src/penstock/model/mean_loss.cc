@@ -15,10 +15,10 @@ Loss mean_loss(const std::string& name, BatchFunction<torch::Tensor> mean, Targe
   Loss loss;
   loss.name = name;
   loss.sum = [name, needs_target, mean = std::move(mean), weight](const Tensors& outputs, const Tensors& targets) {
-    require<ConfigError>(!needs_target || !targets.empty(), "the loss '", name, "' looks at a target, but the batch ",
+    require<ConfigError>(!needs_target || !targets.empty(), "the loss '", name, "' takes a target, but the batch ",
                          "has none: pass targets");
     const double count = weight ? weight(targets) : static_cast<double>(outputs.front().size(0));
-    if (count == 0) return (outputs.front() * 0).sum();  // a mean of nothing would be NaN
+    if (count == 0) return (outputs.front() * 0).sum();  // the mean of no elements is NaN
     return require_scalar(name, mean(outputs, targets)) * count;
   };
   loss.weight = std::move(weight);

@@ -1,4 +1,5 @@
-// The public header of the module `model`: a network as one writes it for one device, as a graph of layers, and partitioned into stages.
+// The public header of the module `model`: a network as written for one device, as a graph of layers, and partitioned
+// into stages.
 //
 //   struct Network : Cell {
 //     Layer in  = add("in",  [] { return torch::nn::Linear(784, 512); });

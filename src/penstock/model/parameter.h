@@ -1,16 +1,16 @@
-// A trained tensor of one's own, outside of any layer.
+// A trainable tensor of a Cell that belongs to no layer.
 #pragma once
 
 #include "penstock/model/layer_record.h"
 
 namespace penstock {
 
-/// A handle, made by Cell::add_parameter; copies are the same parameter. It has no stage of its own: it lives wherever
-/// value() is used. Used on several stages it is tied: one value, and a gradient that is the sum over all uses. Nothing
-/// of it travels with the micro-batches.
+/// A handle, made by Cell::add_parameter; copies refer to the same parameter. It has no stage of its own: it is held on
+/// every stage that uses value(). If several stages use it, it is tied: one value, and a gradient that is the sum over
+/// all uses. It is not sent along with micro-batches.
 class Parameter {
  public:
-  /// The parameter as a value: a symbol while the network is traced, the tensor itself where it runs standalone.
+  /// The parameter as a value: symbolic while the network is traced, the tensor itself in a standalone run.
   Value value() const;
 
  private:
@@ -21,9 +21,9 @@ class Parameter {
   std::shared_ptr<LayerRecord> record_;
 };
 
-/// A module that holds what `make` gives as its only parameter and returns it.
+/// Makes a module whose only parameter is the result of `make`, and whose forward returns it.
 LayerFactory parameter_factory(std::function<torch::Tensor()> make);
-/// What that parameter is called within its module.
+/// The name of that parameter within its module.
 inline constexpr const char* raw_parameter = "value";
 
 }  // namespace penstock

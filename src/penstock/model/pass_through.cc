@@ -10,7 +10,7 @@ namespace penstock {
 
 std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of_node, int stages) {
   std::vector<StageId> empty;
-  std::map<ValueRef, ValueRef> passes;  // what a pass node hands on
+  std::map<ValueRef, ValueRef> passes;  // for the output of each pass node, the value that it passes on
   const StageId last(stages - 1);
   for (StageId stage(0); stage <= last; stage = stage.next()) {
     if (std::find(stage_of_node.begin(), stage_of_node.end(), stage) != stage_of_node.end()) continue;
@@ -37,7 +37,7 @@ std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of
       const ValueRef origin = passes.contains(value) ? passes.at(value) : value;
       passes[passed] = origin;
       pass.name = say("pass ", graph.name_of(origin), " through stage ", stage.value());
-      // A view: a node of the backward graph that costs nothing and hands gradients on unchanged.
+      // A view, so that the value gets a node in the autograd graph at no cost; it passes gradients through unchanged.
       pass.function = [](const Tensors& x) { return Tensors{x[0].defined() ? x[0].view_as(x[0]) : x[0]}; };
       pass.inputs = {value};
       graph.nodes.push_back(std::move(pass));

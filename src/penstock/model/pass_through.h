@@ -1,4 +1,4 @@
-// Stages without layers: the values that cross them are handed on by nodes of their own.
+// Stages without layers: nodes that pass the values through which cross them.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-/// Adds a "pass" node on every stage that has no node, for each value that is made before it and needed after it (or,
-/// on the last stage, returned by the network). Returns the stages that had none.
+/// Adds a "pass" node to every stage that has no node, for each value that is produced before it and used after it (or,
+/// on the last stage, returned by the network). Returns the stages that had no node.
 std::vector<StageId> add_pass_nodes(Graph& graph, std::vector<StageId>& stage_of_node, int stages);
 
 }  // namespace penstock

@@ -9,14 +9,14 @@
 namespace penstock {
 namespace {
 
-// A mode key that is meant for code outside of LibTorch, above autograd and autocast; no kernel of LibTorch uses it.
+// A mode key reserved for code outside of LibTorch. It precedes autograd and autocast, and LibTorch does not use it.
 constexpr c10::DispatchKey draws_key = c10::DispatchKey::DeferredInit;
 
 bool takes_generator(const c10::Argument& argument) {
   return argument.type()->isSubtypeOf(*c10::OptionalType::create(c10::GeneratorType::get()));
 }
 
-/// True for what draws for tensors that are there. The others, which make a tensor, draw by one of these.
+/// True for operators that fill existing tensors. The others, which create a tensor, call one of these.
 bool draws(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   const auto is_tensor = [](const c10::Argument& one) { return one.type()->kind() == c10::TypeKind::TensorType; };
@@ -42,7 +42,7 @@ void draw_from_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, draws_key), stack);
 }
 
-/// Made before main(), when no other thread can be dispatching; LibTorch's own operators are there by then.
+/// Initialised before main(), when no other thread can be dispatching; LibTorch's operators are registered by then.
 struct Registered {
   torch::Library any{torch::Library::IMPL, "_", draws_key, __FILE__, __LINE__};
   torch::Library aten{torch::Library::IMPL, "aten", draws_key, __FILE__, __LINE__};

@@ -15,12 +15,12 @@
 namespace penstock {
 namespace {
 
-/// What a guard sets up. Guards stand inside each other where a call makes another pipeline's place its own.
+/// The state of a guard. Guards can be nested: a call may run another pipeline.
 struct Level {
   const RandomPlace* place = nullptr;
   TorchDraws torch_draws = {};
-  at::Generator generator = {};  // made when something draws
-  std::uint64_t seeded_for = 0;  // the call's number
+  at::Generator generator = {};  // made at the first draw
+  std::uint64_t seeded_for = 0;  // RandomPlace::calls when the generator was seeded
   std::uint64_t counted_for = 0;
   std::uint64_t draws = 0;  // of the call counted_for
 };
@@ -28,7 +28,7 @@ struct Level {
 thread_local std::vector<std::unique_ptr<Level>> levels_of_thread;
 thread_local at::Generator spare_of_thread;
 
-/// One for each device, for good.
+/// One per device, never destroyed.
 std::mutex& mutex_of(c10::Device device) {
   static std::mutex all;
   static std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, std::mutex> by_device;
@@ -38,7 +38,7 @@ std::mutex& mutex_of(c10::Device device) {
 
 }  // namespace
 
-// FNV-1a over the call's name, the step and the seed.
+// FNV-1a of the call's name, the step and the seed.
 std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw) {
   std::uint64_t hash = 14695981039346656037ull;
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
@@ -50,7 +50,7 @@ std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw) {
 }
 
 std::uint64_t seed_of_call(const RandomPlace& place) {
-  // Mixed, as the keys of neighbouring micro-batches differ in few bits.
+  // Mixed, because the keys of neighbouring micro-batches differ in few bits.
   const std::uint64_t samples = (static_cast<std::uint64_t>(place.first_sample) + 1) * splitmix_increment;
   return splitmix_mixed(key_of(place, 0) ^ samples);
 }
@@ -86,7 +86,7 @@ RandomPlaceGuard::RandomPlaceGuard(const RandomPlace& place) {
 }
 
 RandomPlaceGuard::~RandomPlaceGuard() {
-  // What a call still holds (a generator that a module kept) does not become the next one's.
+  // The generator is reused unless somebody still holds it, such as a module that keeps it.
   at::Generator& used = levels_of_thread.back()->generator;
   if (used.defined() && used.getIntrusivePtr().use_count() == 1) spare_of_thread = std::move(used);
   levels_of_thread.pop_back();

@@ -1,13 +1,14 @@
-// Where in a training run a random number is drawn. Everything random that a layer or function draws in a pipeline
-// follows from this place, so that it depends on neither the partition nor the schedule, the threads or the transport,
-// and a call that runs a second time (recompute) draws the same numbers.
+// The position in a training run at which a random number is drawn. All random numbers that a layer or function draws
+// in a pipeline are a function of this position. Hence they depend on neither partition, schedule, threads nor
+// transport, and a call that runs a second time (recompute) draws the same numbers.
 //
-// Two kinds of random numbers go by it:
-//   penstock::Dropout, normal_like, uniform_like   by (seed, step, sample, call): also independent of m and d
-//   whatever LibTorch draws by itself              by (seed, step, first sample of the micro-batch, call)
+// Two kinds of random numbers:
+//   penstock::Dropout, normal_like, uniform_like   from (seed, step, sample, call): also independent of m and d
+//   numbers that LibTorch's operators draw         from (seed, step, first sample of the micro-batch, call)
 //
-// The second kind needs no help from layers: torch::nn::Dropout, RReLU, LSTM, MultiheadAttention, torch::randn_like and
-// so on find a generator of the running call (random_generator.h); the process's default generator stays as it is.
+// The second kind needs no support from layers: torch::nn::Dropout, RReLU, LSTM, MultiheadAttention, torch::randn_like
+// and so on draw from a generator of the running call (random_generator.h) and leave the process's default generator
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +20,32 @@ namespace penstock {
 
 struct RandomPlace {
   std::uint64_t seed = 0;         // of the pipeline
-  std::uint64_t step = 0;         // training steps before it
-  std::int64_t first_sample = 0;  // of the micro-batch, in the whole batch
-  std::string_view call;          // the node of the graph: a layer's full name, numbered where it is called again
-  std::int64_t samples = 0;       // of the micro-batch; 0: not known
-  std::uint64_t calls = 0;        // begun so far
+  std::uint64_t step = 0;         // number of training steps before this one
+  std::int64_t first_sample = 0;  // of the micro-batch, as an index into the whole batch
+  std::string_view call;          // name of the graph's node: a layer's full name, numbered if it is called again
+  std::int64_t samples = 0;       // in the micro-batch; 0: not known
+  std::uint64_t calls = 0;        // number of calls begun so far
 
-  /// `call` names the next call; its random numbers start anew.
+  /// Starts the call `name`, which must outlive it, with fresh random numbers.
   void begin_call(std::string_view name) {
     call = name;
     ++calls;
   }
 
-  /// Of what runs on this thread; null outside a pipeline.
+  /// The position of the code that runs on this thread; null outside a pipeline.
   static const RandomPlace* current();
-  /// How often this was asked in the running call before: a module that draws several times gets other numbers each
-  /// time. 0 outside a pipeline.
+  /// A counter that starts at 0 in each call, so that several draws within one call get different numbers. Always 0
+  /// outside a pipeline.
   static std::uint64_t next_draw();
 };
 
-/// What the random numbers of a whole batch have in common. `draw` counts the draws of one call.
+/// The Philox key that all samples of a batch share for the `draw`-th draw of the call.
 std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw);
-/// What the running call's generators start from: differs between micro-batches.
+/// The seed of the running call's generator; differs between micro-batches.
 std::uint64_t seed_of_call(const RandomPlace& place);
 
-/// Sets RandomPlace::current(), and the generator that LibTorch draws from on this thread, while it lives. `place` must
-/// outlive it and may change: begin_call() before every call.
+/// While it lives, sets RandomPlace::current() and the generator that LibTorch draws from on this thread. `place` must
+/// outlive it and may change in between: call begin_call() before every call.
 class RandomPlaceGuard {
  public:
   explicit RandomPlaceGuard(const RandomPlace& place);
@@ -53,9 +54,9 @@ class RandomPlaceGuard {
   RandomPlaceGuard& operator=(const RandomPlaceGuard&) = delete;
 };
 
-/// Around one call that may draw on `device`. Nothing on a CPU. Elsewhere, where some operators draw from the device's
-/// default generator whatever one does, that generator is seeded from the place, and put back at the end; ranks that
-/// share a device run such calls one after another.
+/// Encloses one call that may draw random numbers on `device`. Does nothing on a CPU. On other devices some operators
+/// always draw from the device's default generator; therefore that generator is seeded from `place` and restored at the
+/// end, and ranks that share a device run such calls one at a time.
 class DeviceRandomGuard {
  public:
   DeviceRandomGuard(const RandomPlace& place, c10::Device device);

@@ -6,7 +6,7 @@ namespace penstock {
 
 namespace {
 
-/// The samples that `like` holds along `dimension`; the check needs to know the micro-batch's.
+/// The number of samples along `dimension` of `like`; throws if it is not that of the micro-batch.
 std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool flattened, const RandomPlace& place,
                         std::string_view what) {
   const std::int64_t entries = like.dim() == 0 ? 1 : like.size(dimension);
@@ -30,11 +30,10 @@ std::int64_t samples_in(const torch::Tensor& like, std::int64_t dimension, bool 
 
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what) {
-  const std::int64_t ranks = std::max<std::int64_t>(like.dim(), 1);
-  require<ScheduleError>(where.dimension >= -ranks && where.dimension < ranks, "'", place.call, "': ", what,
-                         " is told that dimension ", where.dimension, " holds the samples, in a tensor of shape ",
-                         like.sizes());
-  const std::int64_t dimension = where.dimension < 0 ? where.dimension + ranks : where.dimension;
+  const std::int64_t dimensions = std::max<std::int64_t>(like.dim(), 1);
+  require<ScheduleError>(where.dimension >= -dimensions && where.dimension < dimensions, "'", place.call, "': ", what,
+                         " got sample_dimension = ", where.dimension, ", but the tensor has shape ", like.sizes());
+  const std::int64_t dimension = where.dimension < 0 ? where.dimension + dimensions : where.dimension;
   const std::int64_t samples = samples_in(like, dimension, where.flattened, place, what);
   const std::int64_t width = samples == 0 ? 0 : like.numel() / samples;
   torch::Tensor rows = torch::empty({samples, width}, torch::kFloat32);

@@ -1,5 +1,5 @@
-// Random numbers by sample: each sample's row is a function of (seed, step, call, sample) alone. Inside this module
-// only.
+// Random numbers per sample: each sample's row is a function of (seed, step, call, sample) alone. Internal to this
+// module.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace penstock {
 
-/// Where a tensor's samples are.
+/// The dimension of a tensor that holds the samples.
 struct SampleDimension {
   std::int64_t dimension = 0;
-  bool flattened = false;  // it holds several entries of each sample, one sample after the other
+  bool flattened = false;  // it holds several consecutive entries per sample
 };
 
-/// Fills `count` numbers of one sample.
+/// Fills the `count` numbers of one sample from `bits`.
 using FillRow = std::function<void(at::philox_engine& bits, float* numbers, std::int64_t count)>;
 
-/// A tensor like `like`, drawn sample by sample at `place`. Throws ScheduleError, naming the call and `what`, where the
-/// dimension of `where` does not hold the micro-batch's samples.
+/// Returns a tensor of the shape and dtype of `like`, filled sample by sample for `place`. Throws ScheduleError, which
+/// names the call and `what`, if the dimension of `where` does not hold the samples of the micro-batch.
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what);
 

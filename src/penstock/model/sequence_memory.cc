@@ -14,7 +14,7 @@ SequenceMemory* SequenceMemory::current() { return memory_of_thread; }
 
 std::vector<torch::Tensor>& SequenceMemory::of_call() {
   const RandomPlace* place = RandomPlace::current();
-  require<InternalError>(place != nullptr, "a layer asks for its memory outside a pipeline's call");
+  require<InternalError>(place != nullptr, "SequenceMemory::of_call() is called outside a pipeline's call");
   const auto known = by_call_.find(place->call);
   return known != by_call_.end() ? known->second : by_call_[std::string(place->call)];
 }

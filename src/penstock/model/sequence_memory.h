@@ -1,4 +1,4 @@
-// What layers remember of a sequence from one inference call to the next: keys and values of attention, positions.
+// The state that layers keep between the calls of an inference session: keys and values of attention, positions.
 #pragma once
 
 #include <functional>
@@ -10,29 +10,29 @@
 
 namespace penstock {
 
-/// The memory of one micro-batch on one stage, between the calls of one inference session. A layer, or a function in
-/// apply(), asks for its own part while it runs:
+/// The state of one micro-batch on one stage, kept between the calls of one inference session. A layer, or a function
+/// in apply(), reads and writes its own part while it runs:
 ///
 ///   if (SequenceMemory* memory = SequenceMemory::current()) {
 ///     std::vector<torch::Tensor>& mine = memory->of_call();   // empty in the session's first call
 ///     ...
 ///   }
 ///
-/// There is none while training, while evaluating, and in inference without a session: a layer then sees whole
-/// sequences. Not thread-safe: for the rank's own thread.
+/// There is none in training, in evaluation, and in inference without a session: a layer then receives whole sequences.
+/// Not thread-safe; belongs to the rank's thread.
 class SequenceMemory {
  public:
-  /// Of what runs on this thread; null where nothing is to be remembered.
+  /// The memory of the micro-batch that this thread runs; null outside a session.
   static SequenceMemory* current();
 
-  /// What the call that runs now (RandomPlace::call) remembers. Stays where it is until the session ends.
+  /// The tensors of the running call (RandomPlace::call). The reference is valid until the session ends.
   std::vector<torch::Tensor>& of_call();
 
  private:
   std::map<std::string, std::vector<torch::Tensor>, std::less<>> by_call_;
 };
 
-/// Sets SequenceMemory::current() while it lives; null takes it away.
+/// Sets SequenceMemory::current() for this thread while it lives; `memory` may be null.
 class SequenceMemoryGuard {
  public:
   explicit SequenceMemoryGuard(SequenceMemory* memory);

@@ -32,7 +32,7 @@ class SequentialCell : public Cell {
  private:
   static BuiltLayer copy_of(const torch::nn::AnyModule& original) {
     torch::nn::AnyModule copy = original.clone();
-    // A clone trains all of its parameters, frozen ones too.
+    // In a clone all parameters require gradients, even those that are frozen in the original.
     const auto originals = original.ptr()->parameters(), copies = copy.ptr()->parameters();
     for (std::size_t i = 0; i < copies.size(); ++i) copies[i].requires_grad_(originals[i].requires_grad());
     return {copy.ptr(), [copy](const Tensors& x) mutable {

@@ -1,4 +1,4 @@
-// One size of a value's shape.
+// The size of one dimension of a Value.
 #pragma once
 
 #include <concepts>
@@ -7,9 +7,10 @@
 
 namespace penstock {
 
-/// A number; or, of a symbol, a multiple of the number of samples, which differs between micro-batches and has no value
-/// while a network is traced. Such a size can be multiplied, divided and given to view(), reshape() and expand(): write
-/// `auto n = x.size(0)`. As a number it throws ScheduleError.
+/// Either a number or, for a symbolic value, a multiple of the number of samples. That number differs between
+/// micro-batches and is unknown while a network is traced, so such a size cannot convert to a number: the conversion
+/// throws ScheduleError. It can be multiplied, divided and passed to view(), reshape() and expand(): write
+/// `auto n = x.size(0)`.
 class Size {
  public:
   template <std::integral Number>
@@ -19,11 +20,11 @@ class Size {
 
   operator std::int64_t() const;  // NOLINT: sizes are used as numbers
   bool is_number() const { return !is_of_samples_; }
-  /// The number, or what the number of samples is multiplied with.
+  /// The number, or the factor of the number of samples.
   std::int64_t factor() const { return factor_; }
 
   friend Size operator*(const Size& a, const Size& b);
-  /// Throws ScheduleError where it does not go evenly into a multiple of the number of samples.
+  /// Throws ScheduleError if a multiple of the number of samples is not divisible by `b`.
   friend Size operator/(const Size& a, const Size& b);
   template <std::integral Number>
   friend Size operator*(const Size& a, Number b) {

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-/// The values that go from one stage to another, in order.
+/// The values sent from one stage to another, in order.
 using Crossings = std::map<std::pair<StageId, StageId>, std::set<ValueRef>>;
 
 void check_partition(const Graph& graph, const std::vector<StageId>& stage_of_node, int stages) {

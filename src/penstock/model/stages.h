@@ -1,4 +1,4 @@
-// A graph partitioned into stages: which stage runs which nodes, and what travels between them.
+// A graph partitioned into stages: which stage runs which nodes, and which values they exchange.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-/// What one stage hands to, or gets from, another stage for each micro-batch: these values, in this order.
+/// The values that one stage sends to, or receives from, another stage for each micro-batch, in this order.
 struct Port {
   StageId peer;
   std::vector<ValueRef> values;
@@ -20,14 +20,14 @@ struct Port {
 struct StagePart {
   StageId id;
   std::vector<int> nodes;         // in execution order
-  std::vector<int> graph_inputs;  // which graph inputs it reads itself
-  std::vector<Port> receives;     // by producer stage, ascending
-  std::vector<Port> sends;        // by consumer stage, ascending
-  std::vector<ValueRef> outputs;  // the graph's outputs: the last stage's alone
+  std::vector<int> graph_inputs;  // indices of the graph inputs that its nodes read
+  std::vector<Port> receives;     // ascending by producer stage
+  std::vector<Port> sends;        // ascending by consumer stage
+  std::vector<ValueRef> outputs;  // the graph's outputs; empty on all but the last stage
 };
 
 struct StagedGraph {
-  Graph graph;  // with nodes for stages that only pass values through
+  Graph graph;  // with the added nodes of stages that only pass values through
   std::vector<StageId> stage_of_node;
   std::vector<StagePart> parts;       // size S
   std::vector<std::string> warnings;  // for people: stages without layers, layers without calls
@@ -35,25 +35,26 @@ struct StagedGraph {
   int stage_count() const { return static_cast<int>(parts.size()); }
 };
 
-/// What assign_stages asks when it needs to know more than the graph tells.
+/// Callbacks of assign_stages for information that the graph does not contain.
 struct StageAdvice {
-  /// Number of parameters of a layer (it may have to be built to know).
+  /// Number of parameters of a layer (may have to build the layer).
   std::function<std::int64_t(const Node&)> parameters;
-  /// Chooses a stage per node, ascending, where no layer has one.
+  /// Chooses a stage per node, ascending, for a graph without annotations.
   std::function<std::vector<StageId>(const Graph&)> partition;
 };
 
-/// The stage of every node, from the annotations:
-///   * graph inputs count as stage 0; a node without stage and parameters follows its latest input
-///   * what no input leads to - a raw parameter, a function of some - has no latest input: it goes to its first user
-///   * a stage outside 0..stages-1, a layer with parameters but no stage while others have one, and a stage that
-///     decreases along the data flow are errors (ScheduleError) that name the layers
-///   * with one stage in all, everything is on it, whatever the annotations say: the program for one device
-///   * without any annotation, `advice.partition` chooses
+/// Computes the stage of every node from the annotations:
+///   * graph inputs count as stage 0; a node without annotation and parameters has the stage of its latest input
+///   * a node that depends on no graph input (a raw parameter, or a function of raw parameters) has the stage of its
+///     first user
+///   * a stage outside 0..stages-1, a layer with parameters but no annotation while others have one, and a stage that
+///     decreases along the data flow are ScheduleErrors that name the layers
+///   * if `stages` is 1, every node has stage 0, whatever the annotations: the same program runs on one device
+///   * if there is no annotation at all, `advice.partition` chooses
 std::vector<StageId> assign_stages(const Graph& graph, int stages, const StageAdvice& advice);
 
-/// Partitions `graph` as `stage_of_node` says. A value goes straight from its producer to every later stage that needs it.
-/// A stage without nodes passes on whatever crosses it, and is warned about.
+/// Partitions `graph` according to `stage_of_node`. A value is sent directly from its producer to every later stage
+/// that uses it. A stage without nodes passes on the values that cross it, and adds a warning.
 StagedGraph partition_graph(Graph graph, std::vector<StageId> stage_of_node, int stages);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The modules of torch that can be called with tensors alone. Inside this module only.
+// The module classes of torch whose forward takes only tensors. Internal to this module.
 #pragma once
 
 #include "penstock/model/callable_kind.h"

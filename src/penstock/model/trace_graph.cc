@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-/// Collects the nodes while forward runs; lives only that long.
+/// Collects the nodes while forward runs.
 class GraphTracer final : public Tracer {
  public:
   GraphTracer(const Cell& root, int inputs, const TraceSample& sample = {});
@@ -30,25 +30,25 @@ class GraphTracer final : public Tracer {
   Values add(Node node, const Values& arguments);
   std::string unique_name(const std::string& wanted);
   const Cell::Found& find(const LayerRecord& layer, const std::string& user) const;
-  /// Names those that no node uses, not even as the owner of a tied parameter.
+  /// Lists layers that no node uses, not even as the owner of a tied parameter.
   void find_uncalled();
-  /// One node for every use of a raw parameter, right before its user: a use of its own on the user's stage.
+  /// Gives every use of a raw parameter a node of its own, directly before the user, so that it is on the user's stage.
   void spread_parameters();
 
-  /// A call of a Cell whose forward runs.
+  /// A call of a Cell whose forward is running.
   struct RunningCell {
     const Cell* cell = nullptr;
-    int call = 0;  // its number
+    int call = 0;  // number of the call, from 1
   };
   int running_block() const;
 
   Graph graph_;
   TracedShapes shapes_;
   Cell::Contents contents_;
-  std::vector<RunningCell> running_;  // from the network inwards
+  std::vector<RunningCell> running_;  // outermost first
   int cell_calls_ = 0;
   std::set<const LayerRecord*> called_;
-  std::map<std::string, int> uses_;  // of a name; the first uses of the layers' own names are reserved
+  std::map<std::string, int> uses_;  // of each name; the first uses of the layers' names are reserved
 };
 
 Graph trace_graph(Cell& network, int inputs, const TraceSample& sample) {
@@ -159,7 +159,8 @@ void GraphTracer::find_uncalled() {
     for (const auto& [name, owner] : node.ties) used.insert(owner.layer.get());
   for (const auto& [layer, found] : contents_.layers)
     if (!used.contains(layer)) graph_.uncalled.push_back(found.path);
-  std::sort(graph_.uncalled.begin(), graph_.uncalled.end());  // the map is ordered by address
+  std::sort(graph_.uncalled.begin(),
+            graph_.uncalled.end());  // for a deterministic order: the map is ordered by address
 }
 
 void GraphTracer::spread_parameters() {
@@ -172,7 +173,7 @@ void GraphTracer::spread_parameters() {
     if (!graph_.nodes[index].is_parameter()) return {new_index[index], value.output};
     Node use = graph_.nodes[index];
     if (!used.insert(use.layer.get()).second) use.name = unique_name(use.layer_path);
-    // It does not stand between the calls of a block that is recomputed as one.
+    // The parameter's node must not separate calls that are recomputed together.
     if (user) {
       use.recompute = user->recompute;
       use.block = user->block;

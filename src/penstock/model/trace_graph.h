@@ -1,4 +1,4 @@
-// From a network's forward to its graph.
+// Records a network's forward as a graph.
 #pragma once
 
 #include "penstock/model/cell.h"
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-/// Runs `network.forward` once on symbolic values. Throws ScheduleError for contradicting annotations, a network that
-/// mixes real and symbolic values, or one that returns nothing.
+/// Runs `network.forward` once on `inputs` symbolic values and records the calls. Throws ScheduleError for
+/// contradicting annotations, for a forward that mixes real and symbolic values, and for one that returns nothing.
 Graph trace_graph(Cell& network, int inputs = 1, const TraceSample& sample = {});
 
 }  // namespace penstock

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-/// Leaves the process's generator as it was.
+/// Restores the process's generator at the end.
 class SavedGenerator {
  public:
   SavedGenerator() : generator_(at::detail::getDefaultCPUGenerator()), state_(generator_.get_state()) {}
@@ -23,8 +23,8 @@ class SavedGenerator {
   torch::Tensor state_;
 };
 
-/// "ScheduleError: ...", or what LibTorch says without its backtrace.
-std::string words_of(const std::exception& error) {
+/// The message of the current exception, without LibTorch's backtrace.
+std::string message_of(const std::exception& error) {
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   return torch ? torch->what_without_backtrace() : error.what();
 }
@@ -54,7 +54,7 @@ const TracedShapes::Pair& TracedShapes::pair_of(const ValueRef& value) const {
 
 TracedShape TracedShapes::of(const Graph& graph, const ValueRef& value) {
   const std::string what =
-      "forward looks at the shape of '" + graph.name_of(value) + "', which is not known while the network is traced: ";
+      "forward reads the shape of '" + graph.name_of(value) + "', which is not known while the network is traced: ";
   constexpr const char* otherwise = "put the code that needs it into penstock::apply(name, function, {values})";
   require<ScheduleError>(is_known_ && static_cast<int>(inputs_.size()) == graph.inputs, what,
                          "give some samples (PipelineOptions::sample), or ", otherwise);
@@ -101,7 +101,7 @@ void TracedShapes::run(const Node& node, Outputs& outputs) {
     outputs.values.resize(static_cast<std::size_t>(node.outputs));
     for (std::size_t k = 0; k < samples.size(); ++k) {
       Tensors arguments;
-      // A layer may change what it is given.
+      // Clones, because a layer may modify its inputs in place.
       for (const ValueRef& input : node.inputs) {
         const torch::Tensor& argument = pair_of(input)[k];
         arguments.push_back(argument.defined() ? argument.clone() : argument);
@@ -114,7 +114,7 @@ void TracedShapes::run(const Node& node, Outputs& outputs) {
       for (std::size_t i = 0; i < results.size(); ++i) outputs.values[i][k] = results[i];
     }
   } catch (const std::exception& error) {
-    outputs.failure = say("'", node.name, "' fails on samples of zeros (", words_of(error), ")");
+    outputs.failure = say("'", node.name, "' fails on samples of zeros (", message_of(error), ")");
   }
 }
 

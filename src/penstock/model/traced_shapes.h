@@ -1,6 +1,6 @@
-// The shapes and dtypes of the values of a network while it is traced: its calls run with two and with three samples of
-// zeros, so that it shows which sizes go with the number of samples. (Not on LibTorch's meta device: without Python, it
-// has no embedding and no batch normalisation.) Inside this module only.
+// The shapes and dtypes of the values of a network while it is traced. The calls run on zeros, once with two and once
+// with three samples: a size that differs is a multiple of the number of samples. (LibTorch's meta device would be
+// cheaper, but without Python it lacks embedding and batch normalisation.) Internal to this module.
 #pragma once
 
 #include <array>
@@ -13,27 +13,27 @@ namespace penstock {
 
 class TracedShapes {
  public:
-  /// Of the graph's inputs; none: nothing is known.
+  /// Without inputs in `sample`, no shape is known.
   explicit TracedShapes(const TraceSample& sample);
 
-  /// Runs what was not run yet of the nodes up to the value's, in evaluation mode, building a layer at a time. Throws
-  /// ScheduleError, which says why, where the shape is not known.
+  /// Runs the nodes up to that of `value` which did not run yet, in evaluation mode, with one layer built at a time.
+  /// Throws ScheduleError with the reason if the shape is not known.
   TracedShape of(const Graph& graph, const ValueRef& value);
 
  private:
   static constexpr std::array<std::int64_t, 2> samples{2, 3};
-  /// With two and with three samples.
+  /// The results with two and with three samples.
   using Pair = std::array<torch::Tensor, 2>;
   struct Outputs {
     std::vector<Pair> values;
-    std::string failure;  // why there are none
+    std::string failure;  // the reason if `values` is empty
   };
   void run(const Node& node, Outputs& outputs);
   const Pair& pair_of(const ValueRef& value) const;
 
   bool is_known_ = false;
   std::vector<Pair> inputs_;
-  std::vector<Outputs> of_node_;  // of those that were run, from the first on
+  std::vector<Outputs> of_node_;  // of the nodes that ran: a prefix of the graph's
 };
 
 }  // namespace penstock

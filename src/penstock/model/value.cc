@@ -39,7 +39,7 @@ Tracer* Tracer::of(const std::string& user, const Values& values) {
 
 const torch::Tensor& Value::tensor() const {
   if (is_symbolic())
-    throw ScheduleError(say("forward looks at the contents of '", tracer_->name_of(*this),
+    throw ScheduleError(say("forward reads the contents of '", tracer_->name_of(*this),
                             "', which has none while the network is traced: put the code that needs them into "
                             "penstock::apply(name, function, {values})"));
   return tensor_;
@@ -61,7 +61,7 @@ Values apply(const std::string& name, const TensorFunction& function, const Valu
 Values apply_with_constants(const std::string& name, const TensorFunction& function, const Values& inputs,
                             int outputs) {
   Values symbols;
-  Tensors constants;  // by input; undefined for symbols
+  Tensors constants;  // one per input; undefined for symbols
   for (const Value& input : inputs) {
     constants.push_back(input.is_symbolic() ? torch::Tensor() : input.tensor());
     if (input.is_symbolic()) symbols.push_back(input);

@@ -1,4 +1,5 @@
-// What flows through Cell::forward: a real tensor when a network runs standalone, a symbol while it is traced.
+// The argument and result type of Cell::forward: a real tensor in a standalone run, a symbol while the network is
+// traced.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class Tracer;
 class Cell;
 struct LayerRecord;
 
-/// Where a value comes from: output `output` of node `node`, or graph input number `output` when node is -1.
+/// The origin of a value: output `output` of node `node`, or graph input number `output` if node is -1.
 struct ValueRef {
   int node = -1;
   int output = 0;
@@ -39,19 +40,19 @@ class Value {
   Value(torch::Tensor tensor) : tensor_(std::move(tensor)) {}  // NOLINT: tensors are values, implicitly
 
   bool is_symbolic() const { return tracer_ != nullptr; }
-  /// The tensor. Throws ScheduleError, naming the layer that made it, for a symbolic value: use apply() for code that
-  /// needs to look at sizes or contents.
+  /// The tensor of a real value. Throws ScheduleError, which names the layer that made it, for a symbolic value: put
+  /// code that reads sizes or contents into apply().
   const torch::Tensor& tensor() const;
 
-  // Of a symbol these are known where the network is traced with a sample (PipelineOptions::sample): the calls so far
-  // run with two and three samples of zeros of the sample's shape, a layer built at a time. Otherwise they throw
-  // ScheduleError, which says so. Dimensions count from the end where they are negative.
+  // For a symbolic value these functions need a sample (PipelineOptions::sample): the calls so far run on zeros of the
+  // sample's shape (model/traced_shapes.h). Without a sample they throw ScheduleError. Negative dimensions count from
+  // the end.
   Size size(std::int64_t dimension) const;
   Sizes sizes() const;
   std::int64_t dim() const;
   torch::ScalarType scalar_type() const;
 
-  // As of torch::Tensor; each is one node of the graph (model/functions.h has more).
+  // As the methods of torch::Tensor; each call is one node of the graph. More functions: model/functions.h.
   Value view(const Sizes& sizes) const;
   Value reshape(const Sizes& sizes) const;
   Value expand(const Sizes& sizes) const;
@@ -63,9 +64,9 @@ class Value {
   Value unsqueeze(std::int64_t dimension) const;
   Value narrow(std::int64_t dimension, std::int64_t start, std::int64_t length) const;
   Value select(std::int64_t dimension, std::int64_t index) const;
-  /// Into parts of `size`, the last one smaller where it does not go evenly; `dimension` is not that of the samples.
+  /// Splits into parts of `size`, the last one smaller if necessary. `dimension` must not be that of the samples.
   Values split(std::int64_t size, std::int64_t dimension) const;
-  /// Into `parts` parts; as split.
+  /// Splits into `parts` parts. `dimension` must not be that of the samples.
   Values chunk(std::int64_t parts, std::int64_t dimension) const;
   Value matmul(const Value& other) const;
   Value masked_fill(const Value& mask, double value) const;
@@ -80,7 +81,7 @@ class Value {
   Value operator!=(double number) const;
   Value operator<(double number) const;
   Value operator>(double number) const;
-  // Inside, so that they are for Values alone: a tensor, which converts to one, has its own.
+  // Hidden friends, found for Values only: a tensor converts to Value but has operators of its own.
   friend Value operator+(const Value& a, double b) { return with_number(a, NumberOperation::plus, b); }
   friend Value operator+(double a, const Value& b) { return with_number(b, NumberOperation::plus, a); }
   friend Value operator-(const Value& a, double b) { return with_number(a, NumberOperation::minus, b); }
@@ -89,7 +90,7 @@ class Value {
   friend Value operator*(double a, const Value& b) { return with_number(b, NumberOperation::times, a); }
   friend Value operator/(const Value& a, double b) { return with_number(a, NumberOperation::over, b); }
 
-  /// The truth of a one-element tensor; throws like tensor().
+  /// The value of a one-element tensor as bool; throws like tensor().
   explicit operator bool() const;
 
  private:
@@ -106,18 +107,18 @@ struct TracedShape {
   torch::ScalarType type = torch::ScalarType::Float;
 };
 
-/// What symbolic values belong to while a network's forward runs on them: it notes every call as a node of a graph.
-/// model/trace_graph.h implements it. At most one exists on a thread, and only as long as forward runs.
+/// The owner of symbolic values: records every call on them as a node of a graph. Implemented in model/trace_graph.cc.
+/// At most one exists per thread, and only while trace_graph runs a network's forward.
 class Tracer {
  public:
   virtual ~Tracer() = default;
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  /// This thread's; null where nothing is traced.
+  /// This thread's tracer; null if no network is being traced.
   static Tracer* running();
-  /// The tracer of symbolic `values`, or null where all are real. Throws ScheduleError when they are mixed, naming
-  /// `user`.
+  /// The tracer of `values` if all are symbolic, null if all are real. Throws ScheduleError, which names `user`, if
+  /// they are mixed.
   static Tracer* of(const std::string& user, const Values& values);
   /// The tracer of any symbolic value among `values`, or null.
   static Tracer* among(const Values& values);
@@ -125,11 +126,11 @@ class Tracer {
   virtual Values add_layer(const std::shared_ptr<LayerRecord>& layer, const Values& arguments) = 0;
   virtual Values add_function(const std::string& name, const TensorFunction& function, const Values& arguments,
                               int outputs) = 0;
-  /// Runs the forward of `cell`, whose stage its functions inherit.
+  /// Runs the forward of `cell`; the functions that it calls inherit the stage of `cell`.
   virtual Values run_cell(Cell& cell, const Values& inputs) = 0;
-  /// "layer1", for messages about `value`.
+  /// The name of the node that made `value`, for messages: "layer1".
   virtual std::string name_of(const Value& value) const = 0;
-  /// Throws ScheduleError where it is not known.
+  /// Throws ScheduleError if the shape is not known.
   virtual TracedShape shape_of(const Value& value) = 0;
 
  protected:
@@ -139,15 +140,16 @@ class Tracer {
   static ValueRef ref_of(const Value& symbol) { return symbol.ref_; }
 };
 
-/// Any tensor code as one node of the graph: sizes and data-dependent control flow may live inside `function`.
-/// Throws ScheduleError when symbolic and real values are mixed.
+/// Calls `function`, or records the call as one node of the graph if `inputs` are symbolic. `function` is arbitrary
+/// tensor code: it may read sizes and contents and branch on them. It returns `outputs` tensors, must have no trainable
+/// parameters, and runs on the threads of several ranks. Throws ScheduleError if symbolic and real values are mixed.
 Values apply(const std::string& name, const TensorFunction& function, const Values& inputs, int outputs);
 Value apply(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
             const Values& inputs);
 
-/// As apply, for functions that work alike on real tensors and symbols: where some of `inputs` are symbols, real ones
-/// among them are constants of the node, the same for every micro-batch - masks made from sizes, tables. Every process
-/// must make the same. Throws ScheduleError for one that requires a gradient: it would not be trained.
+/// As apply, but symbolic and real values may be mixed: the real ones become constants of the node, equal for every
+/// micro-batch (tables, masks made from sizes). Every process must pass the same constants. Throws ScheduleError for a
+/// constant that requires a gradient, because it would not be trained.
 Values apply_with_constants(const std::string& name, const TensorFunction& function, const Values& inputs, int outputs);
 Value apply_with_constants(const std::string& name, const std::function<torch::Tensor(const Tensors&)>& function,
                            const Values& inputs);

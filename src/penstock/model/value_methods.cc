@@ -1,4 +1,4 @@
-// What a Value has of torch::Tensor: its shape, and the methods that a forward uses.
+// The part of Value that resembles torch::Tensor: its shape and its methods.
 #include <algorithm>
 #include <optional>
 
@@ -10,10 +10,10 @@
 namespace penstock {
 namespace {
 
-/// The sizes that a value had while the network was traced; of use where a function is given the number of samples.
+/// The sizes of a value while the network was traced, from which a function finds the number of samples.
 using TracedSizes = std::optional<Sizes>;
 
-/// How many samples there are in `input`, which was `traced`. Throws ScheduleError where it is not of that shape.
+/// The number of samples in `input`, whose shape was `traced`. Throws ScheduleError if the shapes are incompatible.
 std::int64_t samples_in(const torch::Tensor& input, const Sizes& traced, const std::string& user) {
   std::int64_t samples = 0;
   bool fits = input.dim() == static_cast<std::int64_t>(traced.size());
@@ -62,7 +62,7 @@ Value shaped(const char* name, const Value& value, const Sizes& sizes,
       name, [=](const Tensors& x) { return shape(x[0], sizes_for(x[0], sizes, traced, user)); }, Values{value});
 }
 
-/// Into parts whose number is known while the network is traced.
+/// Splits into a number of parts that is known while the network is traced.
 Values parts_of(const char* name, const Value& value, std::int64_t dimension, std::int64_t size) {
   const auto whole = static_cast<std::int64_t>(value.size(dimension));
   require<ScheduleError>(size > 0, name, " into parts of size ", size, ": give at least 1");

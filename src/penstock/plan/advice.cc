@@ -21,14 +21,14 @@ constexpr double rounding = 1e-9;
 std::string ms(double value) { return fixed(value, 2) + " ms"; }
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-/// The layers of a run, with costs that give what was measured.
+/// The layers of a run, with costs that are scaled to the measured times.
 struct Layers {
   LayerCosts costs;
   Stages stages;
   LayerSums sums;
 };
 
-/// Where `names` stand in `layers`.
+/// The ranges of `layers` that have the names of each stage.
 Stages stages_of(const StageLayers& names, const std::vector<LayerCost>& layers, const Schedule& instructions) {
   require<DataError>(names.size() == instructions.rank_of_stage.size(), "the trace names the layers of ", names.size(),
                      " stages, and its schedule has ", instructions.rank_of_stage.size());
@@ -61,7 +61,7 @@ std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions
   const std::string* names = setting(trace, layers_setting);
   const std::string* carried = setting(trace, layer_costs_setting);
   require<ConfigError>(names || !given, "the trace does not say which layers its stages have (no setting '",
-                       layers_setting, "'): costs of layers tell nothing about it; leave them out");
+                       layers_setting, "'): costs of layers cannot be used; leave them out");
   if (!names || (!given && !carried)) return std::nullopt;
   const LayerCosts costs = given ? *given : read_layer_costs(*carried);
   Stages stages = stages_of(read_stage_layers(*names), costs.layers, instructions);
@@ -70,12 +70,12 @@ std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions
   return Layers{std::move(fitted), std::move(stages), std::move(sums)};
 }
 
-/// The run, and what it would have been with something else.
-class Doctor {
+/// The model of a run, which simulates it with other settings.
+class Advisor {
  public:
-  Doctor(const Doctor&) = delete;
-  Doctor& operator=(const Doctor&) = delete;
-  Doctor(const Trace& trace, const std::optional<LayerCosts>& given)
+  Advisor(const Advisor&) = delete;
+  Advisor& operator=(const Advisor&) = delete;
+  Advisor(const Trace& trace, const std::optional<LayerCosts>& given)
       : figures_(account(trace)),
         instructions_(strip(trace.schedule)),
         links_(links_of(trace.schedule)),
@@ -117,11 +117,11 @@ class Doctor {
   }
 
  private:
-  /// A recommendation in the making.
+  /// A possible recommendation.
   struct Idea {
     RecommendationKind kind;
     double step_ms;
-    std::string claim;  // what would save
+    std::string claim;  // the beginning of the sentence, up to the saving
     std::string ending = {};
   };
 
@@ -129,7 +129,7 @@ class Doctor {
     return stage_costs(layers_->sums, instructions.rank_of_stage, stages);
   }
 
-  /// Skip links are those of the stages, whoever runs them.
+  /// Uses the links of the run, which belong to its stages, if the stages are the same.
   Simulation run(const Schedule& instructions, const Costs& costs) const {
     if (instructions.stage_count() != instructions_.stage_count()) return simulate(instructions, costs);
     return simulate(instructions, costs, {.links = links_, .keep_slots = false});
@@ -141,14 +141,14 @@ class Doctor {
     return *std::max_element(bytes.begin(), bytes.end()) <= *layers_->costs.memory_cap_bytes;
   }
 
-  /// `words` with their partition.
+  /// A schedule with its partition.
   struct Attempt {
     Schedule instructions;
-    Stages stages;  // none where layers are not known
+    Stages stages;  // empty without layers
     double makespan = std::numeric_limits<double>::infinity();
-    double most_held = 0;  // activations, on the fullest rank
+    double most_held = 0;  // peak activations of the fullest rank
 
-    /// Of equally fast ones, the one that holds less.
+    /// True if this one is faster, or as fast with less memory.
     bool is_better_than(const Attempt& other) const {
       if (makespan < other.makespan * (1 - rounding)) return true;
       return makespan <= other.makespan * (1 + rounding) && most_held < other.most_held * (1 - rounding);
@@ -159,7 +159,7 @@ class Doctor {
     return *std::max_element(simulation.peak_activations.begin(), simulation.peak_activations.end());
   }
 
-  /// The fastest of the partitions for `words` that fit.
+  /// `instructions` with the fastest partition that fits; without stages if none fits.
   Attempt with_best_partition(Schedule instructions) {
     Attempt best{.instructions = std::move(instructions), .stages = {}};
     for (const StagePartition& partition : partitioner_->partitions(best.instructions)) {
@@ -172,11 +172,12 @@ class Doctor {
     return best;
   }
 
-  /// A generator's instructions in the run's own weight mode; with the run's partition where the stages are as many.
+  /// A generator's schedule in the weight mode of the run; with the run's partition if it has the same number of
+  /// stages.
   std::optional<Attempt> attempt_with(const Generator& generator, int chunks) {
     const ScheduleShape shape{instructions_.rank_count(), instructions_.micro_batches, chunks};
     const bool has_own_partition = instructions_.stage_count() == shape.ranks * chunks;
-    const auto in_mode = [&](Schedule instructions) {
+    const auto in_mode = [&](const Schedule& instructions) {
       return has_fused_w(instructions_) ? fuse_w(instructions) : instructions;
     };
     Costs costs = costs_;
@@ -186,7 +187,7 @@ class Doctor {
     if (layers_ && attempt.stages.empty()) return std::nullopt;
     if (layers_) costs = costs_of(attempt.instructions, attempt.stages);
     attempt.instructions = in_mode(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}));
-    // Of a B that the run never split, the halves are not known.
+    // The run never split B, so the times of I and W are unknown.
     if (!layers_ && !is_split_ && gradient_instructions(attempt.instructions).unsplit < 1) return std::nullopt;
     if (attempt.instructions.orders == instructions_.orders || (layers_ && !fits(attempt.instructions, attempt.stages)))
       return std::nullopt;
@@ -219,11 +220,11 @@ class Doctor {
         more_memory(best->most_held)};
   }
 
-  /// What faster instructions need besides.
+  /// The end of a sentence about a faster schedule that needs more memory.
   std::string more_memory(double then) const {
     const double now = most_held(run(instructions_, costs_));
     if (then <= now * (1 + rounding)) return "";
-    return say("; its fullest rank holds ", fixed(then, 2), " micro-batches and not ", fixed(now, 2));
+    return say("; its fullest rank holds ", fixed(then, 2), " micro-batches instead of ", fixed(now, 2));
   }
 
   std::optional<Idea> fused() {
@@ -235,7 +236,7 @@ class Doctor {
                 "fused weight gradients (--weight-gradients fused) would save", more_memory(most_held(simulation))};
   }
 
-  /// What a stage takes for one micro-batch, in the instructions of the run, and its part of the update.
+  /// The time of a stage for one micro-batch in the instructions of the run, with 1/m of its update.
   double weight_of(std::size_t stage) const {
     const auto at = [&](const std::vector<double>& list) { return list[list.size() == 1 ? 0 : stage]; };
     if (layers_) return layers_->sums.work_and_update(layers_->stages[stage], gradient_instructions(instructions_));
@@ -243,7 +244,7 @@ class Doctor {
            at(costs_.update) / instructions_.micro_batches;
   }
 
-  /// "stage 1 is 18.0 % heavier than stage 0"; of ranks, where they have several stages.
+  /// "stage 1 is 18.0 % heavier than stage 0"; compares ranks if they have several stages.
   std::string imbalance() const {
     const bool by_stage = instructions_.stage_count() == instructions_.rank_count();
     std::vector<double> weights(instructions_.orders.size(), 0);
@@ -264,11 +265,10 @@ class Doctor {
       const auto last_of = [&](const Stages& stages) {
         return layers_->costs.layers[static_cast<std::size_t>(stages[s].end - 1)].name;
       };
-      moves += say(moves.empty() ? "" : ", ", "after layer '", last_of(best.stages), "' instead of '",
+      moves += say(moves.empty() ? "" : ", ", "a boundary after layer '", last_of(best.stages), "' instead of '",
                    last_of(layers_->stages), "'");
     }
-    return Idea{RecommendationKind::partition, best.makespan + between_,
-                say(imbalance(), ": to partition ", moves, " would save")};
+    return Idea{RecommendationKind::partition, best.makespan + between_, say(imbalance(), ": ", moves, " would save")};
   }
 
   std::optional<Idea> even_partition() {
@@ -278,7 +278,7 @@ class Doctor {
       *list = {std::accumulate(list->begin(), list->end(), 0.0) / static_cast<double>(list->size())};
     return Idea{RecommendationKind::even_partition, run(instructions_, even).makespan + between_,
                 say(imbalance(), ": an even partition would save up to"),
-                "; --partition time or --schedule auto comes near it"};
+                "; --partition time or --schedule auto comes close"};
   }
 
   std::optional<Idea> instant_messages() {
@@ -286,7 +286,7 @@ class Doctor {
     Costs instant = costs_;
     instant.message = 0;
     return Idea{RecommendationKind::messages, run(instructions_, instant).makespan + between_,
-                say("messages are on their way for ", ms(costs_.message), " each: faster ones would save up to")};
+                say("messages take ", ms(costs_.message), " each: faster ones would save up to")};
   }
 
   std::optional<Idea> instant_update() {
@@ -320,7 +320,7 @@ class Doctor {
   Links links_;
   Costs costs_;  // of the run's stages, in ms
   std::optional<Layers> layers_;
-  std::optional<StagePartitioner> partitioner_;  // for as many searches as there are placements
+  std::optional<StagePartitioner> partitioner_;  // caches one search per placement
   double between_ = 0;
   double now_ = 0;
   bool is_training_ = false;
@@ -342,6 +342,6 @@ const char* to_string(RecommendationKind kind) {
   return "";
 }
 
-Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs) { return Doctor(trace, costs).advice(); }
+Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs) { return Advisor(trace, costs).advice(); }
 
 }  // namespace penstock

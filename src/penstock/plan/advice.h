@@ -1,5 +1,5 @@
-// What would make the steps of a traced run faster, and by how much: computed by simulation with the times of the run's
-// own instructions, not guessed. Functions of plain values: any thread may call them.
+// Recommendations that would make the steps of a traced run faster. The saving of each is computed by a simulation with
+// the measured times of the run's own instructions. Pure functions: any thread may call them.
 #pragma once
 
 #include <optional>
@@ -12,42 +12,42 @@
 namespace penstock {
 
 enum class RecommendationKind {
-  schedule,        // another schedule, for the same ranks and micro-batches
-  fused,           // one W for the step in place of one per micro-batch
-  partition,       // other layers for the stages: the best partition that the planner finds for the same instructions
-  even_partition,  // where nothing is known of layers: stages that all take the same
-  messages,        // messages that take no time: a bound
-  update,          // an optimiser's step that takes no time: a bound
-  loader,          // steps that begin when the one before them has ended
+  schedule,        // another schedule for the same ranks and micro-batches
+  fused,           // one W per stage and step instead of one per micro-batch
+  partition,       // the best partition that the planner finds for the same schedule
+  even_partition,  // without costs of layers: stages that all take the same time; an upper bound of the saving
+  messages,        // messages that take no time; an upper bound
+  update,          // an optimiser's step that takes no time; an upper bound
+  loader,          // steps that begin when the previous one has ended
 };
 
-/// "schedule", "fused", "cut", "even_cut", "messages", "update", "loader".
+/// The name in reports: "schedule", "fused", "cut", "even_cut", "messages", "update" or "loader".
 const char* to_string(RecommendationKind kind);
 
 struct Recommendation {
   RecommendationKind kind = RecommendationKind::schedule;
-  double step_ms = 0;    // what a step would take with it, and the time to the next one
-  double saved = 0;      // the share of Advice::step_ms; not above 0 where it does not help
-  std::string sentence;  // without a full stop
+  double step_ms = 0;    // the predicted time of a step with it, including the time to the next step
+  double saved = 0;      // the saved share of Advice::step_ms; 0 or less if it does not help
+  std::string sentence;  // for people, without a full stop
 };
 
 struct Advice {
-  /// What a step takes: simulated with what the run's own instructions took, and the time to the next step.
+  /// The simulated time of a step with the measured times of the run's own instructions, and the time to the next step.
   double step_ms = 0;
   std::vector<Recommendation> recommendations;  // at most one of each kind, the largest saving first
-  std::string sentence;                         // the best of them, or that none saves enough
+  std::string sentence;                         // the best recommendation, or that none saves enough
 };
 
-/// Recommendations that save less than this are not advised.
+/// Advice::sentence does not mention recommendations that save a smaller share of the step.
 inline constexpr double least_saving = 0.02;
 
-/// `costs` (in any unit, for any size of micro-batch) tell layers apart; without them, those that the trace's settings
-/// carry are taken. Without either, partitions, fused W's and schedules that split a B that the run did not split cannot be
-/// validated, and are not among the recommendations. Where the costs have a memory cap, what exceeds it is no recommendation.
+/// Recommendations for the run of `trace`. `costs` has the costs of the model's layers, in any unit and for any size of
+/// micro-batch; they are scaled to the measured times. Without `costs`, those in the settings of the trace are used.
+/// Without either, partitions, fused W's and schedules that split a B which the run did not split cannot be simulated,
+/// and are not recommended. If the costs have a memory cap, all recommendations respect it.
 ///
-/// Throws DataError when no step of the trace counts (account()), for settings that are not of their form and for
-/// layers that are not those of the costs; ConfigError for `costs` where the trace does not say which layers its stages
-/// have.
+/// Throws DataError if no step of the trace counts (see account.h), for malformed settings, and for layers that differ
+/// from those of the costs; ConfigError if `costs` are given and the trace does not name the layers of its stages.
 Advice advise(const Trace& trace, const std::optional<LayerCosts>& costs = {});
 
 }  // namespace penstock

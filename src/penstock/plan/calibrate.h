@@ -1,4 +1,4 @@
-// The costs of layers as a run really had them. Inside this module only.
+// Scales the costs of layers to the measured times of a run. Inside this module only.
 #pragma once
 
 #include "penstock/plan/layer_costs.h"
@@ -7,17 +7,18 @@
 
 namespace penstock {
 
-/// What ran: compute instructions, the layers of its stages, and what its instructions took (measured_costs()).
+/// A run: its compute instructions, the layers of its stages and the measured times of its instructions.
 struct MeasuredRun {
   const Schedule& instructions;
   const Stages& stages;
-  const Costs& costs;  // per stage, one for each; milliseconds
+  const Costs& costs;  // measured_costs() of the trace, with one entry per stage; milliseconds
 };
 
-/// `costs` brought to the micro-batches and the speed of `run`: each layer's times are multiplied by what its stage
-/// took over what its layers say, each kind of instruction by itself (I and W as B where B is not split), and the link by what
-/// a message took. So the costs of the run's own partition are those measured, whatever the unit and the size of micro-batch
-/// of `costs`, and other partitions are told in the same unit. Layers that say 0 share evenly what their stage took.
+/// `costs` scaled to the size of micro-batches and the speed of `run`. For each kind of instruction, the times of a
+/// stage's layers are multiplied by the measured time of the stage divided by their sum (I and W together if B is not
+/// split); the costs of the link are scaled in the same way. With the result, the costs of the run's own partition are
+/// the measured ones, and those of other partitions are in the same unit. If the layers of a stage all cost 0, they get
+/// equal shares of the measured time.
 LayerCosts calibrated(const LayerCosts& costs, const MeasuredRun& run);
 
 }  // namespace penstock

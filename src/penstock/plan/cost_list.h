@@ -1,4 +1,4 @@
-// Costs as people write them on a command line.
+// Parses costs on the command line.
 #pragma once
 
 #include <string_view>
@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-/// "1.5" or "1,2,1.5,...": one cost for all stages or one for each; finite, not negative, without blanks. Throws
-/// ConfigError naming `flag`, the text and the position in the list.
+/// Parses "1.5" or "1,2,1.5,...", one cost for all stages or one for each. Costs must be finite and not negative,
+/// without blanks. Throws ConfigError, which names `flag`, the text and the position in the list.
 std::vector<double> parse_cost_list(std::string_view flag, std::string_view text);
 
 }  // namespace penstock

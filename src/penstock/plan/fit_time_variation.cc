@@ -7,7 +7,7 @@ namespace penstock {
 double fitted_time_variation(const LayerCosts& costs, std::span<const MeasuredStep> steps) {
   constexpr double most = 0.5;
   constexpr int halvings = 12;
-  const auto is_short = [&](double time_variation) {  // what is predicted with it
+  const auto is_short = [&](double time_variation) {  // the predicted steps are shorter than the measured ones
     LayerCosts varied = costs;
     varied.time_variation = time_variation;
     double product = 1;

@@ -1,4 +1,4 @@
-// How much instructions vary, from how much longer steps took than their instructions explain.
+// Estimates the variation of instruction times from measured steps: steps are longer than predicted without variation.
 #pragma once
 
 #include <span>
@@ -8,14 +8,15 @@
 
 namespace penstock {
 
-/// A step of these instructions in this partition, as it was measured.
+/// The measured time of a step of `plan`.
 struct MeasuredStep {
   Plan plan;
   double makespan = 0;  // in the unit of the costs
 };
 
-/// The LayerCosts::time_variation with which predict() is right for `steps` on the whole (the product of predicted over
-/// measured is 1): 0 where they took no longer than predicted without any, at most 0.5. Throws as predict().
+/// The LayerCosts::time_variation for which predict() is right on average over `steps`: the product of predicted
+/// divided by measured makespans is 1. It is 0 if the steps took no longer than predicted without variation, and at
+/// most 0.5. Throws like predict().
 double fitted_time_variation(const LayerCosts& costs, std::span<const MeasuredStep> steps);
 
 }  // namespace penstock

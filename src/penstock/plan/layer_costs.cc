@@ -21,7 +21,7 @@ constexpr std::int64_t most_ranks = 65536;
 constexpr std::int64_t most_samples = std::int64_t{1} << 40;
 constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
 constexpr double most_bytes = 1e14;
-constexpr double most_time = 1e15;  // sums stay far from what a double can hold
+constexpr double most_time = 1e15;  // sums stay far below the largest double
 constexpr double least_bandwidth = 1e-6;
 constexpr std::size_t most_layers = 65535;
 constexpr double largest_slowdown = 1e6;
@@ -43,7 +43,7 @@ double time(const StrictValue& value) {
 double bandwidth(const StrictValue& value) {
   const double amount = value.amount();
   require<DataError>(amount == 0 || amount >= least_bandwidth, value.place(), " is ", amount, ": at least ",
-                     least_bandwidth, " is possible, or 0 for a link that bytes cost nothing");
+                     least_bandwidth, " is possible, or 0 for a link without a cost per byte");
   return amount;
 }
 
@@ -58,22 +58,22 @@ double slowdown_under_load(const StrictValue& value) {
 std::string name(const StrictValue& value) {
   std::string text = value.text();
   require<DataError>(!text.empty() && text.find_first_of("\r\n") == std::string::npos, value.place(),
-                     " is to be one line of text, and not empty");
+                     " must be one line of text, and not empty");
   return text;
 }
 
-/// A list of layers' names, as --partition takes it, has commas between them.
+/// Commas separate the names of layers in --partition.
 std::string layer_name(const StrictValue& value) {
   std::string text = name(value);
   require<DataError>(text.find(',') == std::string::npos, value.place(), " is '", text,
-                     "': a comma would part it in a list of layers; write another character for it");
+                     "': commas separate the names in a list of layers; use another character");
   return text;
 }
 
 LayerCost read_layer(const StrictValue& layer) {
-  layer.require_rank_contexts({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
-                               "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
-                               "update"});
+  layer.require_members({"name", "forward", "input_grad", "weight_grad", "activation_bytes", "parameter_bytes",
+                         "boundary_bytes", "weight_grad_fused", "backward", "forward_cached", "input_grad_cached",
+                         "update"});
   LayerCost read{.name = layer_name(layer["name"]),
                  .forward = time(layer["forward"]),
                  .input_grad = time(layer["input_grad"]),
@@ -96,7 +96,7 @@ std::vector<LayerCost> read_layers(const StrictValue& list) {
     read.push_back(read_layer(layer));
     const auto [known, is_new] = places.try_emplace(read.back().name, read.size() - 1);
     require<DataError>(is_new, layer["name"].place(), " is '", read.back().name, "', and so is layers[", known->second,
-                       "].name: a plan tells layers by their names; number them, say");
+                       "].name: a plan identifies layers by their names; number them, for example");
   }
   require<DataError>(!read.empty(), list.place(), " are empty: there is nothing to plan");
   require<DataError>(read.size() <= most_layers, list.place(), " are ", read.size(), ": at most ", most_layers,
@@ -121,11 +121,11 @@ LayerCosts read_layer_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
   require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", version,
-                     " in its one object: docs/cost_file.md tells the form");
+                     " in its one object: docs/cost_file.md describes the format");
   root[version_key].whole(version, version);
-  root.require_rank_contexts({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
-                              "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes",
-                              "contention", "kernels", "layers"});
+  root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
+                        "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",
+                        "kernels", "layers"});
   LayerCosts costs;
   costs.time_unit = name(root["time_unit"]);
   costs.ranks = static_cast<int>(root["ranks"].whole(1, most_ranks));
@@ -133,7 +133,7 @@ LayerCosts read_layer_costs(std::string_view text) {
   costs.micro_batch_size = root["micro_batch_size"].whole(1, most_samples);
   if (root.has("micro_batches")) costs.micro_batches = read_micro_batches(root["micro_batches"], costs.samples);
   const StrictValue link = root["link"];
-  link.require_rank_contexts({"bytes_per_unit", "latency"});
+  link.require_members({"bytes_per_unit", "latency"});
   costs.link = {bandwidth(link["bytes_per_unit"]), time(link["latency"])};
   if (root.has("weight_share")) costs.weight_share = root["weight_share"].share();
   if (root.has("word_overhead")) costs.instruction_overhead = time(root["word_overhead"]);
@@ -147,7 +147,7 @@ LayerCosts read_layer_costs(std::string_view text) {
 }
 
 std::string write_layer_costs(const LayerCosts& costs) {
-  // Bytes are whole: without a fraction they read better.
+  // Bytes are written as integers, without a fraction.
   const auto whole = [](double amount) {
     require<DataError>(amount >= 0 && amount <= most_bytes, "these costs cannot be written: ", amount, " bytes");
     return static_cast<std::int64_t>(amount);
@@ -188,7 +188,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
   } catch (const nlohmann::json::exception&) {
     throw DataError("these costs cannot be written: a name in them is not UTF-8 text");
   }
-  require<DataError>(read_layer_costs(text) == costs, "these costs hold values that a cost file cannot say");
+  require<DataError>(read_layer_costs(text) == costs, "these costs have values that a cost file cannot represent");
   return text;
 }
 

@@ -13,7 +13,7 @@ bool exceeds_everywhere(const std::vector<double>& a, const std::vector<double>&
   return a != b;
 }
 
-/// Where each stage stands among those of its rank.
+/// The number of each stage among the stages of its rank. Sets `chunks` to the number of stages per rank.
 std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<std::size_t>& chunks) {
   std::vector<std::size_t> chunk;
   chunks.assign(schedule.orders.size(), 0);
@@ -44,12 +44,13 @@ LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     add(weight_grad_fused_, layer.weight_grad_fused.value_or(layer.weight_grad) * mean);
     add(backward_, layer.backward.value_or(layer.input_grad + layer.weight_grad) * mean);
     add(update_, layer.update);
-    // An update goes to memory too: a difference beyond that has other reasons.
-    const auto spared = [&](double cost, double cached) {
+    // An update also reads all parameters from memory, so caching cannot save more time than an update takes. A larger
+    // difference has other causes.
+    const auto saving = [&](double cost, double cached) {
       return std::clamp((cost - cached) * mean, 0.0, layer.update);
     };
-    add(forward_cache_saving_, spared(layer.forward, layer.forward_cached.value_or(layer.forward)));
-    add(input_grad_cache_saving_, spared(layer.input_grad, layer.input_grad_cached.value_or(layer.input_grad)));
+    add(forward_cache_saving_, saving(layer.forward, layer.forward_cached.value_or(layer.forward)));
+    add(input_grad_cache_saving_, saving(layer.input_grad, layer.input_grad_cached.value_or(layer.input_grad)));
     has_fused_ = has_fused_ || layer.weight_grad_fused;
     has_backward_ = has_backward_ || layer.backward;
     add(activation_bytes_, std::ceil(layer.activation_bytes * largest));
@@ -68,21 +69,21 @@ double LayerSums::work(LayerRange range, const GradientInstructions& instruction
   return forward(range) + (1 - instructions.unsplit) * (input_grad(range) + w) + instructions.unsplit * b;
 }
 
-double LayerSums::newly_kept(LayerRange range) const {
-  const double usual = kept(parameter_bytes({0, layers()}) / 2 / ranks_);
-  return usual < 1 ? std::max(0.0, kept(parameter_bytes(range) / 2) - usual) / (1 - usual) : 0;
+double LayerSums::newly_cached_share(LayerRange range) const {
+  const double usual = cached_share(parameter_bytes({0, layers()}) / 2 / ranks_);
+  return usual < 1 ? std::max(0.0, cached_share(parameter_bytes(range) / 2) - usual) / (1 - usual) : 0;
 }
 
 double LayerSums::weight_grad_cache_saving(LayerRange range) const {
   if (!has_cache() || !has_fused() || micro_batches_ == 1) return 0;
   const double once_per_w = (weight_grad(range) - weight_grad_fused(range)) * micro_batches_ / (micro_batches_ - 1);
-  return std::clamp(once_per_w, 0.0, update(range)) * kept(parameter_bytes(range));
+  return std::clamp(once_per_w, 0.0, update(range)) * cached_share(parameter_bytes(range));
 }
 
 GradientInstructions gradient_instructions(const Schedule& schedule) {
   double unsplit = 0;
   double split = 0;
-  double singly = 0;  // in W's of one micro-batch, as simulate() costs a W over some of them
+  double singly = 0;  // the part of `split` at the cost of single W's, by the interpolation in simulate()
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order) {
       if (instruction.op() == Op::backward) ++unsplit;
@@ -104,8 +105,8 @@ Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage,
               .overhead = sums.instruction_overhead()};
   if (sums.has_update()) costs.update.clear();
   if (sums.has_cache()) {
-    for (auto* spared : {&costs.forward_cache_saving, &costs.input_grad_cache_saving, &costs.weight_grad_cache_saving})
-      spared->clear();
+    for (auto* saving : {&costs.forward_cache_saving, &costs.input_grad_cache_saving, &costs.weight_grad_cache_saving})
+      saving->clear();
   }
   for (std::size_t s = 0; s < stages.size(); ++s) {
     costs.forward.push_back(sums.forward(stages[s]));
@@ -149,9 +150,9 @@ std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_
       if (instruction.op() == Op::forward) moments.insert(live);
     }
     LiveContexts& most = live_of_rank.emplace_back();
-    // Descending: what exceeds a moment everywhere comes before it.
+    // In descending order: a point that exceeds another one everywhere comes before it.
     for (auto moment = moments.rbegin(); moment != moments.rend(); ++moment)
-      if (std::none_of(most.begin(), most.end(), [&](const auto& one) { return exceeds_everywhere(one, *moment); }))
+      if (std::none_of(most.begin(), most.end(), [&](const auto& peak) { return exceeds_everywhere(peak, *moment); }))
         most.push_back(*moment);
   }
   return live_of_rank;

@@ -15,7 +15,7 @@ void require_stages(int stages) {
   require<ScheduleError>(stages >= 1, "cannot partition a model into ", stages, " stages: ask for at least 1");
 }
 
-/// How many stages it takes when none may be larger than `most`: filling one after the other is never worse.
+/// The smallest number of stages of which none is larger than `most`. Filling one stage after the other is optimal.
 int stages_needed(const std::vector<LayerSize>& layers, Size most) {
   int stages = 1;
   Size filled = 0;
@@ -29,7 +29,8 @@ int stages_needed(const std::vector<LayerSize>& layers, Size most) {
   return stages;
 }
 
-/// The smallest largest stage. With layers enough, stages to spare come from splitting one, which enlarges none.
+/// The size of the largest stage in the best partition. Fewer stages than `stages` are enough: if there are as many
+/// layers, splitting a stage gives the remaining ones and enlarges none.
 Size smallest_largest(const std::vector<LayerSize>& layers, int stages) {
   Size low = 0;
   Size high = 0;
@@ -59,8 +60,9 @@ Partition partition_by_parameters(const std::vector<LayerSize>& layers, int stag
   if (n < stage_count) return partition_uniformly(layers, stages);
   const Size most = smallest_largest(layers, stages);
 
-  // best[end] is the smallest sum of squared sizes of the first `end` layers on the stages so far, none empty, none
-  // above `most`; starts[s][end] is where the last one, stage s, then begins: as late as possible.
+  // best[end] is the smallest sum of squared sizes if the first `end` layers are on the stages so far, none of which is
+  // empty or above `most`; starts[s][end] is the first layer of the last of them, stage s, in that case: the latest
+  // possible.
   constexpr long double unreachable = std::numeric_limits<long double>::infinity();
   std::vector<long double> best(n + 1, unreachable);
   best[0] = 0;
@@ -97,7 +99,7 @@ Partition partition_uniformly(const std::vector<LayerSize>& layers, int stages) 
   require_stages(stages);
   const auto n = static_cast<std::int64_t>(layers.size());
   Partition partition(layers.size());
-  // `split` gives the larger parts first; here they come last.
+  // split() puts the larger parts first; here they are last.
   for (int s = 0; s < stages; ++s) {
     const RowRange mirrored = split(n, {.index = stages - 1 - s, .of = stages});
     std::fill(partition.end() - mirrored.end, partition.end() - mirrored.begin, StageId(s));

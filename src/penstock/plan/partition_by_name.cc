@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-/// "0 layer1, 1 relu1, 2 layer2": as many as a person reads.
+/// "0 layer1, 1 relu1, 2 layer2", shortened if there are many.
 std::string listed(const std::vector<LayerSize>& layers) {
   constexpr std::size_t most = 60;
   std::string text;

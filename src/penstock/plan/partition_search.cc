@@ -23,7 +23,7 @@ std::vector<std::vector<std::size_t>> stages_by_rank(const std::vector<Rank>& ra
   return stages;
 }
 
-/// The cost of each rank for a whole partition.
+/// The cost of each rank in a complete partition.
 std::vector<double> costs_of(const PartitionProblem& problem, const Stages& stages) {
   std::vector<double> costs;
   const auto of_rank = stages_by_rank(problem.rank_of_stage);
@@ -35,19 +35,20 @@ std::vector<double> costs_of(const PartitionProblem& problem, const Stages& stag
   return costs;
 }
 
-/// Moves single layers between neighbours as long as the dearest rank, or else the squares, come down.
+/// Moves single layers between neighbouring stages while the cost of the most expensive rank, or else the sum of
+/// squared costs, decreases.
 FoundPartition improved(const PartitionProblem& problem, Stages stages) {
   struct Grade {
-    double dearest = 0;
+    double most = 0;
     double squares = 0;
     bool operator<(const Grade& other) const {
-      return dearest < other.dearest || (dearest == other.dearest && squares < other.squares);
+      return most < other.most || (most == other.most && squares < other.squares);
     }
   };
   const auto grade_of = [&](const Stages& partition) {
     Grade grade;
     for (const double cost : costs_of(problem, partition)) {
-      grade.dearest = std::max(grade.dearest, cost);
+      grade.most = std::max(grade.most, cost);
       grade.squares += cost * cost;
     }
     return grade;
@@ -68,10 +69,10 @@ FoundPartition improved(const PartitionProblem& problem, Stages stages) {
         better = true;
       }
   }
-  return {std::move(stages), grade.dearest, false};
+  return {std::move(stages), grade.most, false};
 }
 
-/// Stages of about equal shares.
+/// Stages with nearly equal shares.
 Stages proportional(const PartitionProblem& problem) {
   const auto count = static_cast<int>(problem.rank_of_stage.size());
   const double whole = problem.share({0, problem.layers});
@@ -88,8 +89,9 @@ Stages proportional(const PartitionProblem& problem) {
   return stages;
 }
 
-/// The rank-by-rank search. A wave is the stages c*p .. c*p+p-1; a *down* wave goes through the ranks in order, an *up*
-/// wave in reverse. Its frontier is where its stages on the ranks so far end (down) or begin (up).
+/// The rank-by-rank search. A wave consists of the stages c*p .. c*p+p-1; a *down* wave goes through the ranks in
+/// order, an *up* wave in reverse. Its frontier is the layer at which its stages on the ranks so far end (down) or
+/// begin (up).
 class Search {
  public:
   Search(const PartitionProblem& problem, FoundPartition& best, std::int64_t work)
@@ -98,12 +100,13 @@ class Search {
     waves_ = problem.rank_of_stage.size() / ranks_;
   }
 
-  /// Improves `best` to the cheapest; false when the placement is not one of waves, or the work was too much.
+  /// Replaces `best` by the cheapest partition. Returns false if the placement does not consist of waves or the search
+  /// exceeds the work limit.
   bool run() {
     if (!is_made_of_waves() || waves_ > most_waves || problem_.layers > most_layers) return false;
     border_.assign(waves_ + 1, 0);
     border_[waves_] = problem_.layers;
-    guess_border(1);
+    enumerate_borders(1);
     return work_left_ >= 0;
   }
 
@@ -126,19 +129,20 @@ class Search {
     return true;
   }
 
-  /// A down wave and the up wave behind it meet wherever it is best: their border need not be guessed.
+  /// A down wave and the following up wave end on the same rank: the search finds their border by itself.
   bool meets_next(std::size_t wave) const { return wave + 1 < waves_ && down_[wave] && !down_[wave + 1]; }
   bool meets_previous(std::size_t wave) const { return wave > 0 && meets_next(wave - 1); }
 
-  void guess_border(std::size_t wave) {
+  /// Enumerates the other borders between waves, and searches for each combination.
+  void enumerate_borders(std::size_t wave) {
     if (wave == waves_) return search();
-    if (meets_next(wave - 1)) return guess_border(wave + 1);
+    if (meets_next(wave - 1)) return enumerate_borders(wave + 1);
     const auto ranks = static_cast<int>(ranks_);
     const auto before = static_cast<int>(meets_previous(wave - 1) ? 2 : 1);
-    const int last_guessed = border_[wave - static_cast<std::size_t>(before)];
+    const int last_border = border_[wave - static_cast<std::size_t>(before)];
     const int behind = static_cast<int>(waves_ - wave) * ranks;
-    for (border_[wave] = last_guessed + before * ranks; border_[wave] <= problem_.layers - behind; ++border_[wave]) {
-      guess_border(wave + 1);
+    for (border_[wave] = last_border + before * ranks; border_[wave] <= problem_.layers - behind; ++border_[wave]) {
+      enumerate_borders(wave + 1);
       if (work_left_ < 0 || best_.cost <= 0) return;
     }
   }
@@ -164,18 +168,18 @@ class Search {
 
   int ranks_left() const { return static_cast<int>(ranks_ - 1 - rank_); }
 
-  /// How many layers the stage of `wave` on this rank may have.
+  /// The possible numbers of layers of the stage of `wave` on this rank.
   LayerRange lengths(std::size_t wave, const Frontiers& old) const {
     const int at = old[wave];
-    int module = 0;  // up to the border, or up to the wave that is met, which takes its own layers
+    int available = 0;  // layers up to the border, or up to those that the other wave needs
     if (meets_next(wave)) {
-      module = old[wave + 1] - 1 - ranks_left() - at;
+      available = old[wave + 1] - 1 - ranks_left() - at;
     } else if (meets_previous(wave)) {
-      module = at - next_.at[wave - 1] - ranks_left();
+      available = at - next_.at[wave - 1] - ranks_left();
     } else {
-      module = down_[wave] ? border_[wave + 1] - at : at - border_[wave];
+      available = down_[wave] ? border_[wave + 1] - at : at - border_[wave];
     }
-    const int most = module - ranks_left();
+    const int most = available - ranks_left();
     const bool must_end = ranks_left() == 0 && !meets_next(wave);
     return {must_end ? most : 1, most + 1};
   }
@@ -208,7 +212,7 @@ class Search {
       reached[known->second] = state;
   }
 
-  /// What the ranks to come have to share at least.
+  /// A lower bound of the sum of the costs of the remaining ranks.
   double rest_of(const Frontiers& at) const {
     double rest = 0;
     for (std::size_t wave = 0; wave < waves_; ++wave) {
@@ -245,11 +249,11 @@ class Search {
   std::size_t ranks_ = 0;
   std::size_t waves_ = 0;
   std::vector<bool> down_;   // per wave
-  std::vector<int> border_;  // per wave, and the end: where it begins
-  // Of the search between these borders:
+  std::vector<int> border_;  // the first layer of each wave, and the number of layers
+  // The state of the search between these borders:
   std::size_t rank_ = 0;
-  std::vector<std::vector<State>> steps_;                 // what is reached before rank 0, 1, ..., p
-  std::unordered_map<std::uint64_t, std::size_t> index_;  // of the newest of them, by frontiers
+  std::vector<std::vector<State>> steps_;                 // the states before rank 0, 1, ..., p
+  std::unordered_map<std::uint64_t, std::size_t> index_;  // positions in the newest list of states, by frontiers
   State next_;
   std::array<LayerRange, most_waves> chunks_;
 };

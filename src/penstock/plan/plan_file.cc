@@ -26,18 +26,18 @@ WeightMode mode_named(const StrictValue& value) {
 
 std::vector<double> amounts(const StrictValue& value) {
   std::vector<double> read;
-  for (const StrictValue& one : value.list()) read.push_back(one.amount());
+  for (const StrictValue& item : value.list()) read.push_back(item.amount());
   return read;
 }
 
 std::vector<std::string> texts(const StrictValue& value) {
   std::vector<std::string> read;
-  for (const StrictValue& one : value.list()) read.push_back(one.text());
+  for (const StrictValue& item : value.list()) read.push_back(item.text());
   return read;
 }
 
 Prediction read_prediction(const StrictValue& value) {
-  value.require_rank_contexts({"makespan", "bubble_makespan", "bubble_span", "peak_activations", "memory_bytes"});
+  value.require_members({"makespan", "bubble_makespan", "bubble_span", "peak_activations", "memory_bytes"});
   return {value["makespan"].amount(), value["bubble_makespan"].amount(), value["bubble_span"].amount(),
           amounts(value["peak_activations"]), amounts(value["memory_bytes"])};
 }
@@ -92,7 +92,7 @@ Plan read_plan(std::string_view text) {
   require<DataError>(root.has(version_key), "the plan file must say \"", version_key, "\": ", version,
                      " in its one object: `penstock plan --output FILE` writes one");
   root[version_key].whole(version, version);
-  root.require_rank_contexts(
+  root.require_members(
       {version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
   Plan plan{root["costs"].text(),
             root["time_unit"].text(),
@@ -126,7 +126,7 @@ std::string write_plan(const Plan& plan) {
   } catch (const nlohmann::json::exception&) {
     throw DataError("this plan cannot be written: a name in it is not UTF-8 text");
   }
-  require<DataError>(read_plan(text) == plan, "this plan holds values that a plan file cannot say");
+  require<DataError>(read_plan(text) == plan, "this plan has values that a plan file cannot represent");
   return text;
 }
 

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr double told = 0.0005;  // less shows as 0.0 %
+constexpr double visible = 0.0005;  // smaller differences are shown as 0.0 %
 
 std::string in_bytes(double bytes) {
   constexpr std::array units{" B", " kB", " MB", " GB", " TB", " PB"};
@@ -31,11 +31,11 @@ double most_bytes(const Candidate& candidate) {
   return candidate.prediction.memory_bytes[fullest_rank(candidate.prediction)];
 }
 
-std::string validation_of(const Candidate& candidate, const Candidate& chosen) {
+std::string result_of(const Candidate& candidate, const Candidate& chosen) {
   if (!candidate.fits) return say("needs ", std::llround(most_bytes(candidate)), " bytes");
   if (&candidate == &chosen) return "chosen";
   const double slower = candidate.prediction.makespan / chosen.prediction.makespan - 1;
-  return slower >= told ? in_percent(slower) + " slower" : "as fast";
+  return slower >= visible ? in_percent(slower) + " slower" : "as fast";
 }
 
 std::string shown_limit(const Candidate& candidate) {
@@ -61,10 +61,10 @@ std::string to_table(const Planned& planned, std::size_t most_rows) {
                     (candidate.is_exact ? "" : "~") + std::string(to_string(candidate.partition)),
                     candidate.fits ? fixed(candidate.prediction.makespan, 3) : "-",
                     candidate.fits ? in_percent(candidate.prediction.bubble_makespan) : "-",
-                    in_bytes(most_bytes(candidate)), validation_of(candidate, chosen)});
+                    in_bytes(most_bytes(candidate)), result_of(candidate, chosen)});
   }
   const std::size_t hidden = planned.candidates.size() + 1 - rows.size();
-  // Rows of a generator that adapts differ in its limit alone; where none adapts, nobody needs the column.
+  // Only candidates of generators that adapt to a memory limit have one: without them, the column is empty.
   constexpr std::size_t limit_column = 3;
   if (std::none_of(planned.candidates.begin(), planned.candidates.end(),
                    [](const Candidate& candidate) { return candidate.memory_limit; }))
@@ -76,14 +76,14 @@ std::string explanation(const Planned& planned) {
   const Candidate& chosen = planned.candidates.front();
   const Prediction& prediction = chosen.prediction;
   std::string text = say("Chosen: ", described(chosen), ", the shortest step of ", planned.candidates.size(),
-                         planned.candidates.size() == 1 ? " tried: " : " tried: ", fixed(prediction.makespan, 3), " ",
-                         planned.plan.time_unit, ", of which ranks idle ", in_percent(prediction.bubble_makespan), ".");
+                         " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
+                         ", of which ranks idle ", in_percent(prediction.bubble_makespan), ".");
   const auto rival =
       std::find_if(planned.candidates.begin(), planned.candidates.end(),
                    [&](const Candidate& candidate) { return candidate.fits && candidate.schedule != chosen.schedule; });
   if (rival != planned.candidates.end())
     text += say(" The best of another kind, ", described(*rival), ", ",
-                rival->prediction.makespan >= prediction.makespan * (1 + told)
+                rival->prediction.makespan >= prediction.makespan * (1 + visible)
                     ? say("takes ", in_percent(rival->prediction.makespan / prediction.makespan - 1), " longer")
                     : say("is as fast"),
                 " and idles ", in_percent(rival->prediction.bubble_makespan), ".");
@@ -96,7 +96,7 @@ std::string explanation(const Planned& planned) {
   if (!chosen.is_exact) text += " Its partition is the best that was found, not proven the best.";
   if (planned.slowdown_under_load != 1)
     text += say(" While all ranks compute, instructions take ", fixed(planned.slowdown_under_load, 2),
-                " times what they take alone; the costs hold that already.");
+                " times what they take alone; the costs include that already.");
   return text + "\n";
 }
 

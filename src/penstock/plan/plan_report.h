@@ -1,4 +1,4 @@
-// What the planner tried and why it took what it took, for people.
+// Reports for people: the planner's candidates, and the reasons for its choice.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace penstock {
 
-/// A line per candidate, the shortest step first:
+/// A table with a line per candidate, the shortest step first:
 ///
-///   schedule  v   m       W   partition  makespan  bubble  memory    verdict
-///      gpipe  1  16  stream  time     1.234  15.8 %  3.2 GB     chosen
+///   schedule  v   m       W  partition  makespan  bubble   memory  result
+///      gpipe  1  16  stream       time     1.234  15.8 %  3.20 GB  chosen
 ///
-/// With at most `most_rows` of them; 0: all. Partitions whose search was given up bear a "~".
+/// It has at most `most_rows` candidates; 0: all. A "~" marks partitions whose search was incomplete.
 std::string to_table(const Planned& planned, std::size_t most_rows = 0);
 
-/// One paragraph: what was chosen, how far it is ahead, where its time and memory go.
+/// One paragraph: the chosen candidate, the best candidate with another schedule, idle time and memory.
 std::string explanation(const Planned& planned);
 
 }  // namespace penstock

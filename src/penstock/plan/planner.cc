@@ -20,7 +20,7 @@ struct Attempt {
   ScheduleShape shape;
   double memory_limit = 1;
 
-  /// W's not yet fused.
+  /// The generator's schedule, without fused W's.
   Schedule instructions(const Costs& costs) const {
     return generate(generator->name, shape, {.costs = costs, .memory_limit = memory_limit});
   }
@@ -30,7 +30,8 @@ std::optional<double> limit_of(const Attempt& attempt) {
   return attempt.generator->fits_limit ? std::optional(attempt.memory_limit) : std::nullopt;
 }
 
-/// A candidate, and what gives its schedule again: the schedules of all candidates together would be too large to hold.
+/// A candidate, and the input from which its schedule can be generated again: the schedules of all candidates together
+/// would need too much memory.
 struct Outcome {
   Candidate candidate;
   Attempt attempt;
@@ -43,8 +44,8 @@ double most_bytes(const Candidate& candidate) {
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
-/// Shorter, then smaller; what does not fit comes behind, by what it needs. Sums of the same costs in another order
-/// differ in their last digits: steps whose times round to the same share of the shortest are equally short.
+/// Sorts by time, then by memory; candidates that do not fit come last, by memory. Sums of the same costs in another
+/// order differ in their last digits, so steps whose times round to the same multiple of the shortest count as equal.
 void put_in_order(std::vector<Outcome>& outcomes) {
   constexpr double digits = 1e9;
   double shortest = std::numeric_limits<double>::infinity();
@@ -60,21 +61,22 @@ void put_in_order(std::vector<Outcome>& outcomes) {
                    [&](const Outcome& a, const Outcome& b) { return place_of(a) < place_of(b); });
 }
 
-/// The most live contexts per rank that the cap has space for, if all of them were the rank's largest.
-std::vector<int> room_for_contexts(const LayerSums& sums, const Schedule& schedule, const Stages& stages, double cap) {
+/// The number of live micro-batches per rank that fit into the cap if each is as large as that of the rank's largest
+/// stage.
+std::vector<int> fitting_contexts(const LayerSums& sums, const Schedule& schedule, const Stages& stages, double cap) {
   const std::size_t ranks = schedule.orders.size();
   std::vector<double> largest(ranks, 0);
-  std::vector<double> module(ranks, cap);
+  std::vector<double> available(ranks, cap);
   std::vector<int> all(ranks, 0);
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const std::size_t rank = schedule.rank_of_stage[s].index();
     largest[rank] = std::max(largest[rank], sums.activation_bytes(stages[s]));
-    module[rank] -= sums.parameter_bytes(stages[s]);
+    available[rank] -= sums.parameter_bytes(stages[s]);
     all[rank] += schedule.micro_batches;
   }
   std::vector<int> contexts;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double fitting = largest[rank] > 0 ? std::floor(std::max(0.0, module[rank]) / largest[rank]) : all[rank];
+    const double fitting = largest[rank] > 0 ? std::floor(std::max(0.0, available[rank]) / largest[rank]) : all[rank];
     contexts.push_back(static_cast<int>(std::min<double>(fitting, all[rank])));
   }
   return contexts;
@@ -84,22 +86,22 @@ SimulateOptions varying(const LayerCosts& costs) {
   return {.links = {}, .keep_slots = false, .time_variation = costs.time_variation};
 }
 
-/// Fills in all but the bytes.
+/// Sets all members of `prediction` but memory_bytes.
 void report_time(const Simulation& simulation, Prediction& prediction) {
   prediction.makespan = simulation.makespan;
-  prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding alone
+  prediction.bubble_makespan = std::max(0.0, simulation.bubble_makespan);  // below 0 by rounding only
   prediction.bubble_span = std::max(0.0, simulation.bubble_span);
   prediction.peak_activations = simulation.peak_activations;
 }
 
-/// All candidates at one m.
+/// The candidates with one m.
 class Candidates {
  public:
   Candidates(const LayerCosts& costs, int micro_batches)
       : costs_(costs), sums_(costs, micro_batches), partitioner_(costs, sums_) {}
 
-  /// Tries `attempt` in each mode; a fused step that does not fit is followed by a grouped one. `base` are its instructions
-  /// for no costs in particular: they show the placement, and what is held.
+  /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped one.
+  /// `base` is the schedule of `attempt` with unit costs, which shows the placement and the live micro-batches.
   void run(const Attempt& attempt, const Schedule& base, const std::vector<WeightMode>& modes,
            std::vector<Outcome>& outcomes) {
     std::optional<Outcome> in_stream;
@@ -119,7 +121,7 @@ class Candidates {
     const Schedule instructions = outcome.attempt.instructions(outcome.costs);
     if (mode == WeightMode::grouped)
       return fuse_w(instructions,
-                    {.group = 0, .activation_limit = room_for_contexts(sums_, instructions, outcome.stages, cap())});
+                    {.group = 0, .activation_limit = fitting_contexts(sums_, instructions, outcome.stages, cap())});
     return with_weights(instructions, mode);
   }
 
@@ -130,7 +132,7 @@ class Candidates {
 
   double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
 
-  /// Fills in what the candidate says of its schedule.
+  /// Sets Candidate::prediction and Candidate::fits.
   void predict(Outcome& outcome) const {
     Candidate& candidate = outcome.candidate;
     const Schedule schedule = schedule_of(outcome);
@@ -140,7 +142,8 @@ class Candidates {
     report_time(simulate(schedule, outcome.costs, varying(costs_)), candidate.prediction);
   }
 
-  /// A generator that adapts may hold something else than `base` in the end.
+  /// The candidate with the best partition. The partitions are made for the memory of `base`; the schedule of a
+  /// generator that adapts to costs may need more or less.
   Outcome best_of(const Attempt& attempt, const Schedule& base, WeightMode mode) {
     const Schedule instructions = with_weights(base, mode);
     std::vector<Outcome> outcomes;
@@ -166,11 +169,12 @@ class Candidates {
     return std::move(outcomes.front());
   }
 
-  /// With the partition that is best in stream.
+  /// The candidate with grouped weight gradients and the partition of `outcome`, the best one in stream mode; none if
+  /// the cap is too small even for single W's.
   std::optional<Outcome> grouped_within_cap(Outcome outcome) const {
     if (!outcome.candidate.fits) return std::nullopt;
     const Schedule instructions = schedule_of(outcome);
-    const std::vector<int> limit = room_for_contexts(sums_, instructions, outcome.stages, cap());
+    const std::vector<int> limit = fitting_contexts(sums_, instructions, outcome.stages, cap());
     const std::vector<int> least = smallest_fuse_limit(instructions);
     for (std::size_t rank = 0; rank < limit.size(); ++rank)
       if (limit[rank] < least[rank]) return std::nullopt;
@@ -201,19 +205,19 @@ std::vector<const Generator*> generators_of(const PlanConstraints& constraints) 
   return chosen;
 }
 
-/// No more stages than layers.
+/// The upper bound of chunks per rank: a stage has at least one layer.
 int most_chunks_for(const Generator& generator, const LayerCosts& costs) {
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
   return static_cast<int>(std::min<std::int64_t>({most_chunks, generator.max_chunks, layers / costs.ranks}));
 }
 
-/// A attempt with its instructions for no costs in particular.
+/// An attempt with its schedule for unit costs.
 struct Base {
   Attempt attempt;
   Schedule instructions;
 };
 
-/// With the memory limits that give different instructions.
+/// The attempts with a generator: one for each memory limit that gives a different schedule.
 std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape) {
   std::vector<Base> bases;
   for (const double limit : memory_limits) {
@@ -245,12 +249,12 @@ Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
 }  // namespace
 
 Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints) {
-  const std::string costs_fingerprint = fingerprint(costs);  // refuses costs that no file could hold
+  const std::string costs_fingerprint = fingerprint(costs);  // throws for costs out of range
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
   std::vector<WeightMode> modes = {WeightMode::stream, WeightMode::fused};
   if (constraints.weight_gradients) modes = {*constraints.weight_gradients};
   require<ConfigError>(constraints.weight_gradients != WeightMode::grouped,
-                       "grouped weight gradients are what fused ones become where memory is short: ask for fused");
+                       "grouped weight gradients replace fused ones where memory is short: ask for fused");
 
   Planned planned;
   std::vector<Outcome> outcomes;

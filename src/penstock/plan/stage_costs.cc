@@ -24,10 +24,10 @@ Costs read_stage_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
   require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", stage_costs_version,
-                     " in its one object: docs/schedule_format.md tells the form of costs per stage");
+                     " in its one object: docs/schedule_format.md describes the format of costs per stage");
   root[version_key].whole(stage_costs_version, stage_costs_version);
-  root.require_rank_contexts({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
-                              "weight_grad_fused", "backward"});
+  root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
+                        "weight_grad_fused", "backward"});
   Costs costs;
   costs.forward = list_of(root, "forward");
   costs.input_grad = list_of(root, "input_grad");

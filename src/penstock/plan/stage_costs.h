@@ -1,4 +1,4 @@
-// Costs per stage from a file: docs/schedule_format.md tells the form.
+// Reads costs per stage from a file (docs/schedule_format.md).
 #pragma once
 
 #include <string_view>
@@ -7,13 +7,13 @@
 
 namespace penstock {
 
-/// The number of the form: raised when a file of the old form would be misread.
+/// The version of the format, incremented when a file of the old format would be misread.
 constexpr int stage_costs_version = 1;
 
-/// {"penstock_costs": 1, "forward": [1, 2], "input_grad": [1, 2], "weight_grad": [1, 2], "update": [0], "message": 0.1}
-/// `update` and `message` may be left out: they are 0 then; so may `weight_share`,
-/// `weight_grad_fused` and `backward` (Costs). Throws DataError, naming the
-/// member and what is possible, for anything that is not exactly the form.
+/// Reads a text such as
+///   {"penstock_costs": 1, "forward": [1, 2], "input_grad": [1, 2], "weight_grad": [1, 2], "update": [0]}
+/// `update`, `message`, `weight_share`, `weight_grad_fused` and `backward` may be left out; they have the defaults of
+/// Costs then. Throws DataError, which names the member and its possible values, for any deviation from the format.
 Costs read_stage_costs(std::string_view text);
 
 }  // namespace penstock

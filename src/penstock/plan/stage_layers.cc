@@ -5,7 +5,8 @@
 namespace penstock {
 namespace {
 
-/// `text` up to the next `mark`, which is taken away with it; `is_last` when there was none.
+/// Removes the text up to the next `mark`, and the mark, from `text`, and returns it. Sets `is_last` if there is no
+/// mark.
 std::string_view take_part(std::string_view& text, char mark, bool& is_last) {
   const std::size_t at = text.find(mark);
   is_last = at == std::string_view::npos;

@@ -60,7 +60,7 @@ StagePartition StagePartitioner::smallest(const Schedule& schedule) {
   return {PartitionKind::memory, best.exact, std::move(best.stages)};
 }
 
-/// Without what these costs do not tell apart: fewer paces are searched.
+/// Without properties that have no effect with these costs, so that fewer searches are needed.
 StagePartitioner::Pace StagePartitioner::pace_of(const Schedule& schedule) const {
   GradientInstructions instructions;
   if (sums_.has_fused() || sums_.has_backward()) instructions = gradient_instructions(schedule);
@@ -109,7 +109,7 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
   const std::size_t ranks = std::max_element(rank_of_stage.begin(), rank_of_stage.end())->index() + 1;
   if (ranks == rank_of_stage.size()) return fast;
 
-  // Among the partitions with ranks that fast, the one whose slowest stage is the fastest.
+  // With several stages per rank, many partitions are optimal. Choose the one whose slowest stage is the fastest.
   const auto slowest = [&](std::span<const LayerRange> stages) {
     double time = 0;
     for (const LayerRange& stage : stages) time = std::max(time, sums_.work(stage, pace.instructions));

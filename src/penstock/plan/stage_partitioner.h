@@ -1,4 +1,4 @@
-// The partitions that the planner tries. Inside this module only.
+// The partitions of the planner's candidates. Inside this module only.
 #pragma once
 
 #include <map>
@@ -17,26 +17,26 @@ struct StagePartition {
   Stages stages;
 };
 
-/// Partitions for one m. Remembers what it has searched for.
+/// Finds partitions for one m, and caches the results of searches. Not thread-safe.
 ///
-/// The time of a rank is what its stages take for one micro-batch in the instructions of the schedule (F, I and W or B, a
-/// fused W at its own cost), their update divided by m, and what its stages wait for besides: the message that brings
-/// each stage's input from another rank, and the one that brings its gradient. (Messages occupy no rank, but a chain of
-/// ranks that wait for each other moves at that pace.)
+/// The time of a rank is the sum, over its stages, of the time for one micro-batch in the instructions of the schedule
+/// (F, I and W or B, a fused W at its own cost), of the update divided by m, and of the messages for which the stage
+/// waits: the one with its input and the one with its gradient, if they come from other ranks. (Messages occupy no
+/// rank, but a chain of ranks that wait for each other is slowed down by them.)
 class StagePartitioner {
  public:
-  /// Both must outlive the partitioner.
+  /// `costs` and `sums` must outlive the partitioner.
   StagePartitioner(const LayerCosts& costs, const LayerSums& sums) : costs_(costs), sums_(sums) {}
 
-  /// The different ones among time, uniform and parameters; without the first when nothing fits into memory. As many
-  /// layers as stages are needed. `schedule` shows the placement, and what is held.
+  /// The distinct partitions among time, uniform and parameters; without time if no partition fits into memory. There
+  /// must be at least as many layers as stages. `schedule` gives the placement and the live micro-batches.
   std::vector<StagePartition> partitions(const Schedule& schedule);
-  /// The one that needs the least memory in the fullest rank.
+  /// The partition that needs the least memory on the fullest rank.
   StagePartition smallest(const Schedule& schedule);
 
  private:
   std::optional<StagePartition> fastest(const Schedule& schedule);
-  /// What the time of a rank depends on.
+  /// The properties of a schedule on which the time of a rank depends.
   struct Pace {
     std::vector<Rank> rank_of_stage;
     GradientInstructions instructions;
@@ -53,7 +53,7 @@ class StagePartitioner {
   const LayerCosts& costs_;
   const LayerSums& sums_;
   std::map<Pace, FoundPartition> fastest_;
-  std::map<int, std::vector<StagePartition>> fixed_;  // by number of stages
+  std::map<int, std::vector<StagePartition>> fixed_;  // uniform and parameters, by number of stages
 };
 
 }  // namespace penstock

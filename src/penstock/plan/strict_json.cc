@@ -42,10 +42,10 @@ StrictValue StrictValue::operator[](const char* key) const {
   return StrictValue(value_->at(key), what_, path_.empty() ? key : path_ + "." + key);
 }
 
-void StrictValue::require_rank_contexts(std::initializer_list<const char*> known) const {
+void StrictValue::require_members(std::initializer_list<const char*> known) const {
   require<DataError>(value_->is_object(), place(), " is not an object");
   for (const auto& [key, value] : value_->items()) {
-    if (std::any_of(known.begin(), known.end(), [&](const char* one) { return key == one; })) continue;
+    if (std::any_of(known.begin(), known.end(), [&name = key](const char* one) { return name == one; })) continue;
     std::string names;
     for (const char* one : known) names += say(names.empty() ? "" : ", ", one);
     throw DataError(say(place(), " has a member '", key, "', which is not known; there are ", names));

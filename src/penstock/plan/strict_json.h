@@ -1,4 +1,4 @@
-// JSON that is exactly what a form asks for: no member missing, unknown or given twice. Inside this module only.
+// Reads JSON strictly: no member may be missing, unknown or duplicated. Inside this module only.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace penstock {
 
-/// Parses `text`; `what` names the file in messages ("the cost file"). Throws DataError for what is no JSON, for a
-/// member given twice and for values that nest deeper than any form of ours.
+/// Parses `text`; `what` names the file in messages ("the cost file"). Throws DataError for invalid JSON, for a
+/// duplicated member and for values that nest deeper than in any of our file formats.
 nlohmann::json parse_strictly(std::string_view text, std::string_view what);
 
-/// Text that ends with a line break, as a list of its lines: it reads better.
+/// The lines of `text`, which ends with a line break, as a JSON list: it is easier to read than one string.
 nlohmann::ordered_json lines_of(const std::string& text);
 
-/// One value of a document and the way to it. Every question throws DataError when the answer is no.
-/// It refers to the document and to `what`, which must outlive it.
+/// A value of a document and its path. All functions but has() and place() throw DataError if the value is not of the
+/// required kind. Refers to the document and to `what`, which must outlive it.
 class StrictValue {
  public:
   StrictValue(const nlohmann::json& value, std::string_view what) : value_(&value), what_(what) {}
@@ -27,20 +27,21 @@ class StrictValue {
   /// A member of an object.
   StrictValue operator[](const char* key) const;
   bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
-  /// That the value is an object without any other members.
-  void require_rank_contexts(std::initializer_list<const char*> known) const;
+  /// Requires that the value is an object without other members.
+  void require_members(std::initializer_list<const char*> known) const;
 
   std::vector<StrictValue> list() const;
   std::string text() const;
-  /// What lines_of() gave.
+  /// The text from a list of its lines: the inverse of lines_of().
   std::string lines() const;
-  /// Finite and not negative.
+  /// A number that is finite and not negative.
   double amount() const;
-  /// 0 to 1.
+  /// A number from 0 to 1.
   double share() const;
+  /// An integer from `least` to `most`.
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
 
-  /// "the cost file's layers[2].name".
+  /// The path for messages, as "the cost file's layers[2].name".
   std::string place() const;
 
  private:

@@ -1,4 +1,4 @@
-// The live activations of a rank, counted: what is put in by F is taken out by B or W. Torch-free.
+// Stores and counts the live activations of a rank: F puts them in, B or W takes them out. Torch-free.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,14 @@
 
 namespace penstock {
 
+/// `Context` is what one micro-batch leaves on one stage. Used by one thread.
 template <class Context>
 class ActivationStore {
  public:
-  /// `bound`: the most contexts that the schedule's validation predicted for this rank.
+  /// Sets the largest number of contexts: the peak that validate() counted for this rank.
   void set_bound(int bound) { bound_ = bound; }
 
-  /// Throws InternalError for a context that is there already or one more than the bound.
+  /// Throws InternalError for a context that is stored already, and where the store would exceed the bound.
   void put(StageId stage, MicroBatch micro_batch, Context context) {
     const bool is_new = live_.emplace(std::pair{stage, micro_batch}, std::move(context)).second;
     require<InternalError>(is_new, "stage ", stage.value(), " ran F", micro_batch.value(), " twice");
@@ -25,6 +26,7 @@ class ActivationStore {
                            micro_batch.value(), ", the schedule's bound is ", bound_);
   }
 
+  /// Removes and returns a context. Throws InternalError where there is none.
   Context take(StageId stage, MicroBatch micro_batch) {
     auto node = live_.extract(std::pair{stage, micro_batch});
     require<InternalError>(!node.empty(), "stage ", stage.value(), " has no activations for micro-batch ",
@@ -32,7 +34,7 @@ class ActivationStore {
     return std::move(node.mapped());
   }
 
-  /// The same, left where it is: I looks at what W will take.
+  /// The same without removing it: I uses the context that W will take.
   Context& at(StageId stage, MicroBatch micro_batch) {
     const auto found = live_.find(std::pair{stage, micro_batch});
     require<InternalError>(found != live_.end(), "stage ", stage.value(), " has no activations for micro-batch ",
@@ -41,7 +43,7 @@ class ActivationStore {
   }
 
   int size() const { return static_cast<int>(live_.size()); }
-  /// The most contexts held at once so far.
+  /// The largest number of contexts stored at one time so far.
   int peak() const { return peak_; }
   void clear() { live_.clear(); }
 

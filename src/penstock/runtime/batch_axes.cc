@@ -14,7 +14,7 @@ BatchAxes::BatchAxes(std::string what, std::vector<TensorLayout> layouts)
                            ": count dimensions from 0");
 }
 
-// Null: whole.
+// Null for Whole.
 const int* BatchAxes::dimension(std::size_t index) const {
   static constexpr int first = 0;
   if (index >= layouts_.size()) return &first;
@@ -24,8 +24,8 @@ const int* BatchAxes::dimension(std::size_t index) const {
 
 std::int64_t BatchAxes::samples(const Tensors& tensors) const {
   std::int64_t samples = 0;
-  std::size_t told_by = 0;
-  bool is_told = false;
+  std::size_t first = 0;
+  bool is_known = false;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const int* along = dimension(i);
     if (!along) continue;
@@ -34,11 +34,11 @@ std::int64_t BatchAxes::samples(const Tensors& tensors) const {
                          ", but its samples lie along dimension ", *along,
                          ": pass it with them, or give another layout in PipelineOptions");
     const std::int64_t own = tensors[i].size(*along);
-    require<ConfigError>(!is_told || own == samples, "number ", told_by, " of the ", what_, " has ", samples,
+    require<ConfigError>(!is_known || own == samples, "number ", first, " of the ", what_, " has ", samples,
                          " rows and number ", i, " has ", own,
                          ": pass as many of each, or declare what all micro-batches share as Whole");
-    if (!is_told) told_by = i;
-    is_told = true;
+    if (!is_known) first = i;
+    is_known = true;
     samples = own;
   }
   return samples;

@@ -1,4 +1,4 @@
-// Where the samples lie in the inputs, targets or outputs of a pipeline, and how these are split and joined by them.
+// The sample dimensions of a pipeline's inputs, targets or outputs; splits and joins tensors along them.
 #pragma once
 
 #include <string>
@@ -20,18 +20,19 @@ class BatchAxes {
   /// Throws ConfigError for a negative dimension.
   BatchAxes(std::string what, std::vector<TensorLayout> layouts);
 
-  /// How many samples `tensors` have, 0 where none of them tells. Throws ConfigError where a tensor lacks the dimension
-  /// or two tensors differ.
+  /// The number of samples of `tensors`; 0 where all of them are Whole. Throws ConfigError where a tensor lacks the
+  /// dimension or two tensors differ.
   std::int64_t samples(const Tensors& tensors) const;
-  /// These samples of each; whole tensors as they are.
+  /// The given rows of each tensor, as views; tensors that are Whole are returned unchanged.
   Tensors rows(const Tensors& tensors, RowRange rows) const;
-  /// The same of one tensor, which is number `index`.
+  /// The same for one tensor, with number `index` in the list.
   torch::Tensor rows(const torch::Tensor& tensor, std::size_t index, RowRange rows) const;
-  /// Parts of every tensor joined along its samples; a single part is copied, so that nobody else holds it. Of a whole
-  /// tensor the first part is taken. Undefined tensors are left out. Throws ScheduleError for one that lacks the dimension.
+  /// Concatenates the parts of every tensor along its samples. The results share no memory with the parts; of a tensor
+  /// that is Whole the first part is taken. Skips undefined tensors. Throws ScheduleError for a part that lacks the
+  /// dimension.
   Tensors join(const std::vector<Tensors>& parts) const;
 
-  /// "0 1 whole", for comparing ranks.
+  /// The layouts as text, such as "0 1 whole", for comparing ranks.
   std::string text() const;
   std::size_t count() const { return layouts_.size(); }
 
@@ -42,29 +43,30 @@ class BatchAxes {
   std::vector<TensorLayout> layouts_;
 };
 
-/// Of one pipeline.
+/// The axes of one pipeline.
 struct BatchAxesOf {
   BatchAxes inputs, targets, outputs;
 
-  /// How many samples a batch has: as its targets tell or, where there are none, its inputs. Throws ConfigError where
-  /// nothing tells, and where there are none.
+  /// The number of samples of a batch, from its targets or, where there are none, from its inputs. Throws ConfigError
+  /// for 0 samples.
   std::int64_t samples(const BatchTensors& batch_inputs, const BatchTensors& batch_targets) const;
 };
 
 /// Throws ConfigError for more layouts than the network has inputs.
 void require_layouts(const PipelineOptions& options, int inputs);
 
-/// What a process may pass as inputs.
+/// The inputs that a process may pass.
 struct InputRows {
-  int inputs = 1;  // of the network
-  std::int64_t samples = 0;
-  RowRange share;  // of this process's replica
+  int inputs = 1;            // number of the network's inputs
+  std::int64_t samples = 0;  // of the whole batch
+  RowRange share;            // the rows of this process's replica
   bool may_be_share = false;
 };
-/// The first row of `inputs` within the batch: 0, or that of the share. Throws ConfigError for inputs that do not fit.
+/// The number of the first row of `inputs` within the batch: 0, or the first of the share. Throws ConfigError for
+/// inputs that are neither the whole batch nor the share.
 std::int64_t first_row_of(const BatchAxes& axes, const Tensors& inputs, const InputRows& rows);
 
-/// Throws ConfigError where the loss or a metric compares with targets and there are none.
+/// Throws ConfigError where the loss or a metric needs targets and there are none.
 void require_targets(const Loss& loss, const std::vector<Metric>& metrics, const BatchTensors& targets);
 
 }  // namespace penstock

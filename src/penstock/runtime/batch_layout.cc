@@ -53,7 +53,8 @@ LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, con
     }
     if (replica_weight > 0) ++counted_replicas;
   }
-  // Averaged over the replicas: by the weights of all samples, or as the mean of each replica's sum of means.
+  // The average over the replicas: weighted by samples for `mean`, or the mean of each replica's sum of means for
+  // `sum`.
   const auto averaged = [&](Reduction reduction, double weight) {
     if (weight <= 0) return 0.0;
     return 1 / (reduction == Reduction::mean ? factors.total_weight : weight * counted_replicas);

@@ -1,4 +1,4 @@
-// Which rows of a batch each replica and micro-batch computes, and what they weigh.
+// The rows of a batch that each replica and micro-batch computes, and their weights in the loss.
 #pragma once
 
 #include <optional>
@@ -33,42 +33,42 @@ class BatchLayout {
   Shape shape_;
 };
 
-/// Warns where the largest share of a replica has fewer samples than there are micro-batches. Meant for the first
-/// batch: a short one behind full ones is the end of an epoch.
+/// Warns where the largest share of a replica has fewer samples than there are micro-batches. To be called for the
+/// first batch alone, because a short batch after full ones is the end of an epoch.
 void warn_of_few_samples(const BatchLayout& layout);
 
-/// What is done with rows of a batch.
+/// How rows of a batch are used.
 struct RowsUse {
-  c10::Device device = c10::kCPU;  // where they are wanted
-  bool outlive_result = false;     // they are read after the step's result is known: by a backward pass
+  c10::Device device = c10::kCPU;
+  bool outlive_result = false;  // a backward pass reads them after the step's result is available
 };
 
 /// `rows` of the caller's batch on the device. Where they outlive the result they share no memory with the batch, which
-/// its owner may write to as soon as the result is known.
+/// the caller may overwrite as soon as the result is available.
 torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use);
 
-/// How loss sums come together, over the micro-batches and then over the replicas.
+/// How loss sums are combined, over the micro-batches and then over the replicas.
 struct LossReductions {
   Reduction micro_batches = Reduction::mean;  // of the loss whose gradients are applied
-  Reduction replicas = Reduction::mean;       // of the same
-  /// Of the loss that is reported, which is averaged over the replicas; none: the loss above.
+  Reduction replicas = Reduction::mean;       // of the same loss
+  /// Over the micro-batches, for the reported loss, which is averaged over the replicas; none: the loss above.
   std::optional<Reduction> reported = {};
 };
 
-/// What turns the micro-batches' loss sums into the step's loss and its gradients: from the targets alone.
+/// The factors that turn the micro-batches' loss sums into the step's loss and its gradients.
 struct LossFactors {
   double total_weight = 0;       // over all replicas and micro-batches
-  std::vector<double> gradient;  // by micro-batch of one replica: what the gradient of its loss sum is multiplied with
+  std::vector<double> gradient;  // by micro-batch of one replica: the factor of its loss sum before the backward pass
   std::vector<double> reported;  // by micro-batch of one replica: the reported loss is the sum of factor * loss sum
 };
 
-/// The whole batch's targets, and where the samples lie in them.
+/// The whole batch's targets and their sample dimensions.
 struct WholeTargets {
   const Tensors& tensors;
   const BatchAxes& axes;
 };
-/// A micro-batch without weight (all masked) counts nothing, and a replica without any does not count among those that
-/// are averaged over.
+/// The factors for one replica, computed from the targets alone. A micro-batch of weight 0 (all masked) has factor 0,
+/// and averages do not count a replica of weight 0.
 LossFactors loss_factors(const Loss& loss, const LossReductions& reductions, const WholeTargets& targets,
                          const BatchLayout& layout, Replica replica, int replicas);
 

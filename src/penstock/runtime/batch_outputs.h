@@ -1,4 +1,4 @@
-// What the network made of a batch, beside the loss.
+// The network's outputs for a batch.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace penstock {
 
-/// What the network made of a batch, next to the targets, for the rows that this process has.
+/// The outputs and targets of the rows that this process computes.
 struct BatchOutputs {
-  std::vector<torch::Tensor> outputs;  // all that the network returns, as the loss saw it; on the CPU, without a graph
-  std::vector<torch::Tensor> targets;  // as they were passed: of these rows, or whole
-  RowRange rows;                       // of the whole batch; under threads all of them
+  std::vector<torch::Tensor> outputs;  // all values that the network returns; on the CPU, without a graph
+  std::vector<torch::Tensor> targets;  // of the same rows; tensors that are Whole unchanged
+  RowRange rows;                       // the rows within the whole batch; under threads all of them
 };
 
 }  // namespace penstock

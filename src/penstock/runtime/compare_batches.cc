@@ -31,7 +31,7 @@ std::uint64_t hash_of(std::uint64_t hash, const char* bytes, std::size_t count) 
   return mixed(hash, instruction);
 }
 
-/// The tensor in memory that can be walked through; of a large one that lies otherwise, some of its rows.
+/// The tensor in contiguous memory; of a large one that is not contiguous, only some of its rows.
 torch::Tensor walkable(const torch::Tensor& tensor) {
   if (tensor.is_contiguous() && tensor.device().is_cpu()) return tensor;
   const std::int64_t rows = tensor.dim() > 0 ? tensor.size(0) : 1;
@@ -45,7 +45,7 @@ Tag tag_of(const GivenBatch& given, bool is_complaint) {
   return {given.pipeline, Traffic::control, given.step, -3, is_complaint ? 1 : 0, 0};
 }
 
-/// A line each: the targets together, then each input.
+/// One line for all targets together, then one for each input.
 std::vector<std::string> lines_of(const GivenBatch& given) {
   std::string targets;
   for (const torch::Tensor& target : given.targets) targets += (targets.empty() ? "" : ", ") + digest_of(target);
@@ -67,7 +67,7 @@ std::vector<std::string> lines_in(const std::string& text) {
   return lines;
 }
 
-/// Of all ranks' lines, by world rank: what to say where two differ that should not; empty where none do.
+/// The error text for all ranks' lines, by world rank; empty where no two lines differ that should be equal.
 std::string difference(const RankContext& context, std::uint64_t training_step,
                        const std::vector<std::vector<std::string>>& all) {
   struct First {
@@ -86,7 +86,7 @@ std::string difference(const RankContext& context, std::uint64_t training_step,
                  line == 0 ? std::string("targets are ") : say("rows of input ", line - 1, " are "),
                  first->second.digest, " on rank ", first->second.rank, " and ", digest, " on rank ", rank,
                  ": every process passes the same batch, so seed what draws, shuffles or augments data alike on all ",
-                 "of them (compare_batches = 0 does not look)");
+                 "of them (compare_batches = 0 turns this comparison off)");
     }
   return "";
 }

@@ -1,4 +1,4 @@
-// The stages of a pipeline, for people.
+// The stages of a pipeline as text.
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
 

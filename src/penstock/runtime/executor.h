@@ -1,13 +1,13 @@
-// Executes one rank's list. Torch-free: a template over its *handler*, so that the loop that trains networks is the loop
-// that runs under TSAN with integers.
+// Executes one rank's instructions. Torch-free: a template over the handler, so that the loop that trains networks also
+// runs under the thread sanitizer with integers.
 //
-// Handler are any type with
-//   void begin(const Instruction&)            about to start; told to peers as this rank's position
-//   Arrival receive(const Instruction&)       waits for the message of a RECV; returns when that came
-//   void perform(const Instruction&)          does anything but a RECV
+// A handler is any type with
+//   void begin(const Instruction&)            called before each instruction; reports this rank's position to peers
+//   Arrival receive(const Instruction&)       waits for the message of a RECV; returns when it arrived
+//   void perform(const Instruction&)          executes any instruction other than a RECV
 //
-// A RECV in the list says from where on a message may be expected; the compute instruction that needs it waits for it.
-// So a list that posts its receives early (as torch's do) neither stalls nor deadlocks because of it.
+// A RECV only marks the place from which on its message may be expected. The compute instruction that needs the message
+// waits for it, so that a list that posts its receives early (as torch's schedules do) neither stalls nor deadlocks.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@
 
 namespace penstock {
 
-/// When a message came to the rank that asked for it, as far as that is known; 0 is unknown.
+/// When a message arrived; 0 where unknown.
 struct Arrival {
-  std::int64_t arrived_ns = 0;  // on this rank's clock: since then it could have been taken
-  std::int64_t transit_ns = 0;  // how long it was on its way before
+  std::int64_t arrived_ns = 0;  // on this rank's clock; since then it could have been received
+  std::int64_t transit_ns = 0;  // the time between sending and arrival
 };
 
-/// One rank's list, with the receives that each instruction waits for looked up beforehand.
+/// One rank's instructions, with the receives that each of them waits for. Immutable.
 class Program {
  public:
   struct Action {
@@ -71,7 +71,8 @@ constexpr Activity activity_of(Op op) {
   return is_step_wide(op) ? Activity::update : Activity::communicate;
 }
 
-/// Runs one action and notes its spans. `begin` is when the one before it ended, and becomes when this one did.
+/// Executes one action and records its spans. `begin` is the end of the action before it, and becomes the end of this
+/// one.
 template <class Handler>
 void execute_action(const Program& program, const Program::Action& action, Handler& handler, Recorder& recorder,
                     std::int64_t& begin) {
@@ -90,7 +91,7 @@ void execute_action(const Program& program, const Program::Action& action, Handl
   begin = end;
 }
 
-/// Runs `program` to its end, noting every span. An exception of the handler ends it there.
+/// Executes `program` and records every span. An exception of the handler propagates and ends the execution.
 template <class Handler>
 void execute(const Program& program, Handler& handler, Recorder& recorder) {
   std::int64_t begin = now_ns();

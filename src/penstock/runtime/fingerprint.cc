@@ -4,8 +4,8 @@
 
 #include <torch/version.h>
 
-#include "penstock/kernels/kernel_selection.h"
 #include "penstock/base/error.h"
+#include "penstock/kernels/kernel_selection.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/schedule/schedule.h"
 

@@ -1,4 +1,4 @@
-// The settings that must be the same on every rank of a pipeline, as text: ranks compare it, traces carry it.
+// The settings that must be the same on every rank of a pipeline, as text: ranks compare it, traces contain it.
 #pragma once
 
 #include "penstock/model/loss.h"
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-/// What a pipeline is made of beyond its options.
+/// The parts of a pipeline beyond its options.
 struct PipelineParts {
   const World& world;
   const StagedGraph& staged;
@@ -19,7 +19,7 @@ struct PipelineParts {
   const BatchAxesOf& axes;
 };
 
-/// Every field as a name and a value without line breaks, in a fixed order.
+/// Every setting as a name and a value without line breaks, in a fixed order.
 Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& parts);
 
 }  // namespace penstock

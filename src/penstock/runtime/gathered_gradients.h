@@ -1,20 +1,21 @@
-// What several calls of forward_backward gathered for one update.
+// Gradient accumulation over several calls of forward_backward for one update.
 #pragma once
 
 #include "penstock/base/error.h"
 
 namespace penstock {
 
-/// By how much the gradients of earlier calls, and those of the newest one, are multiplied.
+/// The factors of the gradients of earlier calls and of those of the newest one.
 struct GradientShares {
-  bool continues = false;  // there are earlier ones
+  bool continues = false;  // there are earlier calls
   double earlier = 1;
   double newest = 1;
 };
 
+/// Counts calls and computes the factors.
 class GatheredGradients {
  public:
-  /// The newest call's samples weigh `weight` in a mean over all; 0: nothing is divided.
+  /// Adds a call whose samples have the total weight `weight` in a mean over all calls; 0 for a sum.
   GradientShares add(double weight) {
     const double before = weight_;
     weight_ += weight;
@@ -36,7 +37,7 @@ class GatheredGradients {
  private:
   int calls_per_update_ = 1;
   int calls_ = 0;      // since the last update
-  double weight_ = 0;  // of their samples
+  double weight_ = 0;  // total weight of their samples
 };
 
 }  // namespace penstock

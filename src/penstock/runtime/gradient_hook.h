@@ -1,4 +1,4 @@
-// What a program may do to gradients before they are applied.
+// A function of the program that changes gradients before they are applied.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,10 @@
 
 namespace penstock {
 
-/// Gets a parameter's full name and its gradient, of the parameter's shape and dtype, and returns the gradient that
-/// counts instead, of the same shape and dtype; an undefined tensor leaves it as it is. Not in place: replicas may
-/// share the memory. Called on the thread of each rank that holds the parameter (each stage that uses a tied one, each
-/// replica), on several threads at once: it must be a function of its arguments alone, so that all ranks make the same
-/// of one gradient.
+/// Receives a parameter's full name and its gradient, and returns the gradient to apply instead, of the same shape and
+/// dtype, or an undefined tensor to keep it. Must not change the gradient in place, because replicas may share its
+/// memory. Called on the thread of every rank that holds the parameter (each stage that uses a tied one, each replica),
+/// concurrently: the result must depend on the arguments alone, so that all ranks apply the same gradient.
 using GradientHook = std::function<torch::Tensor(const std::string& name, const torch::Tensor& gradient)>;
 
 }  // namespace penstock

@@ -8,12 +8,12 @@
 namespace penstock {
 namespace {
 
-/// Null for a tensor without memory.
+/// The address of a tensor's storage; null where it has none.
 const void* block_of(const torch::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
-/// The same whether a value came alone or as part of a buffer, and whether or not a gradient is one number spread out.
+/// The bytes of a dense copy. Independent of whether the tensor is part of a larger buffer or an expanded scalar.
 std::int64_t bytes_in(const torch::Tensor& tensor) {
   return static_cast<std::int64_t>(std::min(tensor.nbytes(), tensor.storage().nbytes()));
 }
@@ -48,7 +48,7 @@ HeldBytes::Watch::~Watch() {
   if (bytes_) bytes_->leaving_.clear();
 }
 
-// A block that is known already was given back by another thread: this one did not see it.
+// A block that is known already was freed by another thread, which this one does not observe.
 void HeldBytes::allocated(const void* block, std::int64_t bytes) {
   forget(block);
   fresh_[block] = bytes;
@@ -95,7 +95,7 @@ void HeldBytes::forward_done(const Context& context, const Activations& activati
     const torch::Tensor& leaf = activations.received[i];
     if (!leaf.defined()) continue;
     holding.received.push_back(leaf.detach());
-    // On another device it is a copy that F made.
+    // On another device F has made a copy, which F's blocks contain.
     if (from_others[i] && !owns(context.key(), block_of(leaf))) holding.received_bytes += bytes_in(leaf);
   }
   held_ += holding.received_bytes;
@@ -106,21 +106,21 @@ void HeldBytes::forward_done(const Context& context, const Activations& activati
 std::map<const void*, std::int64_t> HeldBytes::wanted_blocks(const Activations& activations, const Key& owner,
                                                              const Holding& holding) const {
   std::map<const void*, std::int64_t> wanted;
-  std::set<const void*> came;
+  std::set<const void*> received;
   const auto want = [&](const torch::Tensor& tensor) {
     if (const void* block = block_of(tensor)) wanted.try_emplace(block, bytes_in(tensor));
   };
-  for (const torch::Tensor& tensor : holding.received) came.insert(block_of(tensor));
-  for (const Saved& kept : activations.kept) {
-    want(kept->output_gradient);
-    // Else it is of the batch.
-    const void* input = block_of(kept->input);
-    if (owns(owner, input) || fresh_.contains(input) || came.contains(input)) want(kept->input);
+  for (const torch::Tensor& tensor : holding.received) received.insert(block_of(tensor));
+  for (const Saved& saved : activations.saved) {
+    want(saved->output_gradient);
+    // Otherwise it belongs to the batch.
+    const void* input = block_of(saved->input);
+    if (owns(owner, input) || fresh_.contains(input) || received.contains(input)) want(saved->input);
   }
   return wanted;
 }
 
-void HeldBytes::leave_what_came(Holding& holding) {
+void HeldBytes::release_received(Holding& holding) {
   held_ -= std::exchange(holding.received_bytes, 0);
   for (torch::Tensor& tensor : holding.received) leaving_.push_back(std::move(tensor));
   holding.received.clear();
@@ -131,10 +131,10 @@ void HeldBytes::input_grad_done(const Context& context, const Activations& activ
   const auto wanted = wanted_blocks(activations, context.key(), holding);
   for (const auto& [block, bytes] : wanted) holding.wanted_bytes += bytes;
   held_ += holding.wanted_bytes;
-  // What W does not need and is still there after I did not let go: it goes on counting.
+  // A block that W does not need and that I has not freed still counts.
   for (const void* block : holding.blocks)
     if (owns(context.key(), block) && (blocks_.at(block).is_shared || wanted.contains(block))) forget(block);
-  leave_what_came(holding);
+  release_received(holding);
   peak_ = std::max(peak_, held_);
   Sizes& sizes = sizes_.at({context.stage, context.rows});
   if (!sizes.after_input_grad) sizes.after_input_grad = bytes_of(context.key(), holding);
@@ -148,7 +148,7 @@ void HeldBytes::released(const Context& context) {
   for (const void* block : holding.blocks)
     if (owns(context.key(), block) && blocks_.at(block).is_shared) forget(block);
   held_ -= holding.wanted_bytes;
-  leave_what_came(holding);
+  release_received(holding);
 }
 
 void HeldBytes::gradients_wait(const Context& context, std::int64_t bytes) {
@@ -168,8 +168,8 @@ void HeldBytes::clear() {
 
 void HeldBytes::predict(const Order& instructions, const RowsOf& rows_of) {
   std::int64_t held = 0;
-  std::map<StageId, std::set<MicroBatch>> waiting;  // whose gradients are there before those of earlier ones
-  std::map<StageId, std::int32_t> next;             // the micro-batch whose gradients are summed at once
+  std::map<StageId, std::set<MicroBatch>> waiting;  // micro-batches whose gradients wait for those of earlier ones
+  std::map<StageId, std::int32_t> next;             // the micro-batch whose gradients are added at once
   const auto gradients_of = [&](StageId stage, MicroBatch i) { return sizes_.at({stage, rows_of(i)}).gradients; };
   for (const Instruction& instruction : instructions) {
     if (!is_compute(instruction.op())) continue;

@@ -21,7 +21,7 @@ const Tensors& InferResult::outputs() const {
   try {
     return state_->outputs();
   } catch (...) {
-    step_->told(std::current_exception());
+    step_->mark_reported(std::current_exception());
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// Inference through a pipeline: what one asks for, what one gets, and what stays between calls.
+// Inference through a pipeline: options, results, and sessions that keep state between calls.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ namespace penstock {
 
 struct SessionState;
 
-/// Sequences that go on from one inference call to the next: while a session is open, the layers that remember
-/// (SequenceMemory) keep their keys and values on their ranks. Copies are the same session; when the last one goes, its
-/// memory is freed. Made by Pipeline::open_session, for that pipeline alone; under MPI every process opens, uses and
-/// closes its sessions in the same order. Every call of a session has the same rows and settings. Not thread-safe.
+/// Sequences that continue from one inference call to the next: while a session is open, layers with a SequenceMemory
+/// keep their keys and values on their ranks. Copies refer to the same session; destroying the last copy frees the
+/// memory. Made by Pipeline::open_session, for that pipeline alone; under MPI every process opens, uses and closes its
+/// sessions in the same order. Every call of a session has the same number of rows and the same options. Not
+/// thread-safe.
 class InferenceSession {
  public:
-  /// Forgets the sequences, for the calls that are made from now on: they may have other rows.
+  /// Discards the sequences: later calls begin new ones, and may have another number of rows.
   void restart();
 
  private:
@@ -31,32 +32,33 @@ class InferenceSession {
 struct InferOptions {
   bool broadcast = false;  // every process gets the outputs, not only those that hold the last stage
   ReplicaInput replicas = ReplicaInput::share;
-  int micro_batches = 0;  // into which a replica's rows are cut, at most the pipeline's own; 0: those
-  std::optional<InferenceSession> session = std::nullopt;  // none: nothing is remembered
+  int micro_batches = 0;  // per replica, at most PipelineOptions::micro_batches; 0: as many as those
+  std::optional<InferenceSession> session = std::nullopt;  // none: layers keep no state after the call
 };
 
-/// Shared by the ranks that write it and the caller who asks. Thread-safe.
+/// Shared by the ranks that write the outputs and the caller who reads them. Thread-safe.
 class InferState;
 class StepState;
 
-/// The outcome of one inference. Copyable. For the thread that uses the pipeline.
+/// The result of one inference. Copyable; copies refer to the same result. Used by the thread that uses the pipeline.
 class InferResult {
  public:
   InferResult(std::shared_ptr<StepState> step, std::shared_ptr<InferState> state)
       : step_(std::move(step)), state_(std::move(state)) {}
 
-  /// Whether this process gets the outputs: it holds the last stage, or asked for broadcast. Always under threads.
+  /// Whether this process gets the outputs: it holds the last stage, or InferOptions::broadcast is set. Always true
+  /// under threads.
   bool has_outputs() const;
-  /// Everything that the network returns, each along all rows of the batch (dimension 0, or that of
-  /// PipelineOptions::output_layout), in their order; an undefined
-  /// tensor where it returns none. Waits, and throws the RankFailure that ended it. Throws ConfigError where
-  /// has_outputs() is false. Nobody else looks at these tensors.
+  /// All values that the network returns, in their order, each with all rows of the batch (along dimension 0, or that
+  /// of PipelineOptions::output_layout); an undefined tensor where the network returns no value. Waits; throws the
+  /// RankFailure that ended the inference, and ConfigError where has_outputs() is false. The pipeline does not read or
+  /// write these tensors afterwards.
   const Tensors& outputs() const;
   /// The first output.
   const torch::Tensor& output() const { return outputs().front(); }
-  /// True when asking would not wait.
+  /// Whether outputs() would return without waiting.
   bool ready() const;
-  /// Waits until every local rank has done its part, and the outputs are here where they come here.
+  /// Waits until every local rank has finished, and until the outputs have arrived where has_outputs() is true.
   void wait() const;
 
  private:

@@ -1,4 +1,4 @@
-// One inference as its ranks see it, and the meeting point of those ranks and whoever asks for the outputs.
+// The state of one inference: written by its ranks, read through InferResult.
 #pragma once
 
 #include <condition_variable>
@@ -18,30 +18,33 @@ namespace penstock {
 
 class Inferences;
 
+/// Thread-safe.
 class InferState : public std::enable_shared_from_this<InferState> {
  public:
   struct Expected {
-    int parts = 0;         // replicas whose outputs come here; 0: none do
-    std::string not_here;  // what to say then
-    /// Makes this process receive what others send; empty where nothing is sent here.
+    int parts = 0;         // number of replicas whose outputs come to this process
+    std::string not_here;  // the error text where that is 0
+    /// Starts receiving the outputs that other processes send; empty where none are sent here.
     std::function<void(std::shared_ptr<InferState>)> fetch;
     BatchAxes axes = {};  // of the outputs
   };
   explicit InferState(Expected expected) : expected_(std::move(expected)) {}
 
   bool comes_here() const { return expected_.parts > 0; }
-  /// Whether any of them is made by another process. Before the first fetch().
+  /// Whether another process sends outputs here. To be called before the first fetch().
   bool is_sent_here() const { return expected_.fetch != nullptr; }
   const std::string& not_here() const { return expected_.not_here; }
 
-  /// One replica's outputs, empty for one without rows.
+  /// Adds one replica's outputs, which are empty for a replica without rows.
   void add_part(Replica replica, Tensors outputs);
   void fail(std::exception_ptr error);
 
-  /// Has the outputs of other processes received, once. They wait at their rank until then, so that this rank goes on
-  /// with its next work meanwhile.
+  /// Starts receiving the outputs of other processes, at the first call. Until then the messages wait in the mailbox,
+  /// so that this rank can begin its next job.
   void fetch();
+  /// Waits for the outputs of all parts; throws the error of fail().
   const Tensors& outputs();
+  /// Whether outputs() would return without waiting.
   bool ready();
 
  private:

@@ -57,7 +57,7 @@ std::int64_t Inferences::rows_of(const Tensors& inputs) const {
   return rows;
 }
 
-// Every call of a session must find its rows where the call before left them.
+// Every call of a session must split its rows in the same way, because memory is kept per micro-batch.
 void Inferences::join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const {
   require<ConfigError>(session.pipeline == this, "this inference session was opened in another pipeline");
   if (!session.rows) {
@@ -92,7 +92,7 @@ InferState::Expected Inferences::expected_outputs(std::uint64_t step, const Infe
         post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
     if (!posted)
       state->fail(std::make_exception_ptr(
-          ConfigError("the pipeline that made these outputs is gone: ask for them while it is there")));
+          ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
   };
   return expected;
 }
@@ -110,8 +110,8 @@ void Inferences::finish_oldest() {
   try {
     outputs->outputs();
   } catch (const StepFailure&) {
-    if (world_.failures()->is_told(std::current_exception())) return;
-    world_.failures()->told(std::current_exception());
+    if (world_.failures()->is_reported(std::current_exception())) return;
+    world_.failures()->mark_reported(std::current_exception());
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// The inferences of one pipeline, on the side of the program: what is under way, and which sessions are open.
+// The submitted inferences and open sessions of one pipeline. Used by the program's thread.
 #pragma once
 
 #include <deque>
@@ -12,16 +12,16 @@
 
 namespace penstock {
 
-/// Queues work for every local rank, behind what was submitted before. False where the pipeline is gone.
+/// Queues work for every local rank, behind earlier work. Returns false where the pipeline has been destroyed.
 using PostToRunners = std::function<bool(const std::function<void(RankRunner&)>&)>;
 
 class Inferences {
  public:
-  /// What stays the same for all of them.
+  /// The settings of all inferences of the pipeline.
   struct Setting {
-    int inputs = 1;         // of the network
+    int inputs = 1;         // number of the network's inputs
     int micro_batches = 1;  // of the pipeline
-    Rank last;              // holds the last stage
+    Rank last;              // the rank that holds the last stage
     BatchAxesOf axes = {};
   };
   /// `world` must outlive it.
@@ -29,15 +29,15 @@ class Inferences {
 
   std::shared_ptr<SessionState> open_session(const PostToRunners& post);
 
-  /// The job of step `step`, all but its plans and its state. Throws ConfigError for what cannot be.
+  /// The job of step `step`, without its plans and its state. Throws ConfigError for invalid inputs or options.
   StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options, const PostToRunners& post);
-  /// How many micro-batches a replica has of it.
+  /// The number of micro-batches that a replica computes of the job.
   int micro_batches(const StepJob& job, Replica replica) const;
-  /// Takes note of a job that is about to be posted. Waits where too many are under way.
+  /// Records a job that is about to be posted. Waits first where too many are in flight.
   void add(const StepJob& job);
-  /// Waits for all of them; throws what made one fail, unless somebody has been told and the pipeline goes on.
+  /// Waits for all jobs. Throws the error of a failed one, except for a StepFailure that was reported before.
   void finish();
-  /// The same, and throws nothing.
+  /// The same, but never throws.
   void settle() noexcept;
 
  private:
@@ -50,7 +50,7 @@ class Inferences {
 
   const World& world_;
   Setting setting_;
-  /// Since the last finish(). With the outputs' state where this process has to receive them.
+  /// The jobs since the last finish(), with the state of the outputs where this process has to receive them.
   std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> under_way_;
   std::vector<std::weak_ptr<SessionState>> sessions_;
   std::uint64_t next_session_ = 0;

@@ -45,12 +45,12 @@ TimedSteps timed_steps_from(const std::string& text) {
   first >> steps.message >> steps.instruction_overhead >> steps.update_per_byte >> steps.step >> steps.cache_bytes;
   require<InternalError>(!first.fail(), "times of layers begin with '", line, "'");
   while (std::getline(lines, line)) {
-    std::istringstream instructions(line);
+    std::istringstream fields(line);
     LayerTimes layer;
-    instructions >> layer.forward >> layer.backward >> layer.weight_grad >> layer.output_bytes >> layer.parameter_bytes;
-    require<InternalError>(!instructions.fail(), "times of layers have the line '", line, "'");
-    instructions.get();
-    std::getline(instructions, layer.name);
+    fields >> layer.forward >> layer.backward >> layer.weight_grad >> layer.output_bytes >> layer.parameter_bytes;
+    require<InternalError>(!fields.fail(), "times of layers have the line '", line, "'");
+    fields.get();
+    std::getline(fields, layer.name);
     steps.layers.push_back(std::move(layer));
   }
   return steps;

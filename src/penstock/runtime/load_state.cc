@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// Lines: "+name" for what this rank holds and finds, "!error" for what it does not.
+/// Lines: "+name" for a tensor of this rank that matches `state`, "!error" for one that does not.
 std::string findings(const std::vector<Stage::Held>& own, const std::map<std::string, torch::Tensor>& state) {
   std::string lines;
   for (const Stage::Held& held : own) {
@@ -29,7 +29,7 @@ std::string findings(const std::vector<Stage::Held>& own, const std::map<std::st
   return lines;
 }
 
-/// What rank 0 makes of all ranks' lines.
+/// The error text for all ranks' lines, on rank 0; empty where all tensors match.
 std::string validation_of(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
   std::set<std::string> used;
   std::istringstream all(lines);

@@ -1,4 +1,4 @@
-// Named tensors into the parameters and buffers of all ranks.
+// Copies named tensors into the parameters and buffers of all ranks.
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@
 
 namespace penstock {
 
-/// Called on every rank's thread, each with the same `state` and what it holds itself. The ranks compare their names,
-/// shapes and dtypes with those of `state`; only where all fit are values copied. Returns what does not fit, the same
-/// text on every rank; empty where all did.
+/// Called on every rank's thread with the same `state` and the rank's own parameters and buffers. The ranks compare
+/// names, shapes and dtypes with those of `state`, and copy values only where all match. Returns the mismatch as text,
+/// the same on every rank; empty where there is none.
 std::string load_values(const RankContext& context, const GatherTag& tag, const std::vector<Stage::Held>& own,
                         const std::map<std::string, torch::Tensor>& state);
 

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-/// Scaled losses and gradients stay finite in fp32, and a scale below this one would save nothing.
+/// Below the largest scale, scaled losses and gradients stay finite in fp32; a scale below the smallest is useless.
 constexpr double largest_scale = 16777216, smallest_scale = 1 / largest_scale;
 
 }  // namespace

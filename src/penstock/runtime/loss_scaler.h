@@ -1,20 +1,20 @@
-// The scale of the loss in fp16 training: the same on every rank, for all ranks see the same gradients' norm.
+// The scale of the loss in fp16 training. It is the same on every rank, because all ranks use the same gradient norm.
 #pragma once
 
 #include "penstock/runtime/options.h"
 
 namespace penstock {
 
-/// A plain value. Without fp16 the scale is 1 for ever.
+/// A plain value. Without fp16 the scale is always 1.
 class LossScaler {
  public:
   LossScaler(Precision precision, const LossScaling& scaling);
 
-  /// What this step's loss is multiplied with.
+  /// The factor of this step's loss.
   double scale() const { return scale_; }
-  /// Whether updates are left out where gradients are not finite.
+  /// Whether updates are skipped where gradients are not finite: under fp16.
   bool is_dynamic() const { return is_dynamic_; }
-  /// Ends a step: the scale of the next one follows from whether this one's gradients were finite.
+  /// Ends a step, and sets the scale of the next one by whether this step's gradients were finite.
   void end_step(bool is_finite);
 
  private:
@@ -24,7 +24,7 @@ class LossScaler {
   int good_steps_ = 0;  // since the scale changed
 };
 
-/// Throws ConfigError for an initial scale that is no power of two, or growth steps below 1.
+/// Throws ConfigError for an initial scale that is not a power of two from 2^-24 to 2^24, and for growth_steps below 1.
 void require_loss_scaling(const LossScaling& scaling);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Figures that are summed over the samples of a batch beside the loss.
+// Metrics: numbers that are summed over the samples of a batch.
 #pragma once
 
 #include <string>
@@ -7,16 +7,18 @@
 
 namespace penstock {
 
-/// A number counted over samples, next to the loss: `count` gives the sum over one micro-batch's samples, from
-/// (outputs, targets) or the outputs alone; of each the first tensor or all (model/batch_function.h).
+/// `count` returns the sum over one micro-batch's samples. It is a function of (outputs, targets) or of the outputs
+/// alone, each of them the first tensor or all tensors (model/batch_function.h). Called on the threads of the ranks
+/// that hold the last stage.
 struct Metric {
   std::string name;
   BatchFunction<double> count;
 };
 
-/// Samples whose largest logit is the target's. Output [n, classes, ...], target [n, ...].
+/// The number of samples whose largest logit is that of the target class. Output [n, classes, ...], target [n, ...]
+/// with class numbers.
 extern const Metric correct;
-/// The same with the classes along another dimension of the output: 2 for tokens, [n, T, V].
+/// The same with the classes along dimension `class_dimension` of the output: 2 for tokens, [n, T, V].
 Metric correct_along(int class_dimension);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What steps a stage's parameters.
+// The optimiser of a stage's parameters.
 #pragma once
 
 #include <concepts>
@@ -23,28 +23,30 @@ struct NamedParameter {
   torch::Tensor value;
 };
 
-/// Steps the parameters it was made for. One exists per stage, on that stage's rank.
+/// Updates the parameters that it was made for. One exists per stage, used on the thread of that stage's rank.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+  /// Updates every parameter whose gradient is defined.
   virtual void step() = 0;
   virtual void set_learning_rate(double rate) = 0;
-  /// The rate of its next step. None where it does not tell: ParameterGroups then gives it the rate that is set.
+  /// The rate of its next step. None where unknown: ParameterGroups then passes on the rate that is set.
   virtual std::optional<double> learning_rate() const { return std::nullopt; }
 };
 
-/// Makes the optimiser of one stage; called on the stage's rank, never without parameters.
+/// Makes the optimiser of one stage. Called on the thread of the stage's rank, with at least one parameter.
 using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(const std::vector<NamedParameter>&)>;
 
-/// Steps with any optimiser of torch::optim, or one derived from torch::optim::Optimizer, that works on each parameter
-/// by itself. The rate that is set is that of its defaults; parameter groups of its own keep their proportion to it.
-/// Throws ConfigError for LBFGS, which evaluates the loss of the whole network several times within one step.
+/// An Optimizer from an optimiser of torch::optim, or one derived from torch::optim::Optimizer, that updates each
+/// parameter independently. set_learning_rate() sets the rate of its defaults; its own parameter groups keep their
+/// proportion to it. Throws ConfigError for LBFGS, which evaluates the loss of the whole network several times per
+/// step.
 std::unique_ptr<Optimizer> step_with(std::shared_ptr<torch::optim::Optimizer> optimizer);
 
 std::vector<torch::Tensor> values_of(const std::vector<NamedParameter>& parameters);
 
-/// From a function of the parameters: `[](auto parameters) { return torch::optim::SGD(parameters, 1e-2); }`. It returns
-/// an optimiser, or a std::unique_ptr or std::shared_ptr to one.
+/// An OptimizerFactory from a function of the parameters: `[](auto parameters) { return torch::optim::SGD(parameters,
+/// 1e-2); }`. The function returns an optimiser, or a std::unique_ptr or std::shared_ptr to one.
 template <class Make>
 requires std::invocable<Make&, std::vector<torch::Tensor>> OptimizerFactory optimizer_factory(Make make) {
   return [make](const std::vector<NamedParameter>& named) mutable {
@@ -56,7 +58,7 @@ requires std::invocable<Make&, std::vector<torch::Tensor>> OptimizerFactory opti
   };
 }
 
-/// An OptimizerFactory as it is, or one from a function of the parameters.
+/// The same, which returns an OptimizerFactory unchanged.
 template <class Make>
 OptimizerFactory as_optimizer_factory(Make make) {
   if constexpr (std::same_as<Make, OptimizerFactory>)

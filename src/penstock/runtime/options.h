@@ -15,17 +15,17 @@
 
 namespace penstock {
 
-/// How the gradients of weights gather over the micro-batches of a step. The last bits depend on how many micro-batches
-/// go into one product.
+/// How weight gradients are accumulated over the micro-batches of a step. The last bits depend on how many
+/// micro-batches enter one matrix product.
 enum class WeightGradients {
-  stream,     // one after the other
-  automatic,  // as the schedule "auto" finds it the fastest; with other schedules as stream
+  stream,     // one product per micro-batch
+  automatic,  // the fastest that the schedule "auto" finds; with other schedules the same as stream
   fused       // one product over all micro-batches, or over as many at a time as the memory limit allows
 };
 
-/// Precision::fp16 multiplies the loss with a scale before the backward pass, and divides the gradients by it before
-/// they are clipped and applied. Where a gradient is not finite, on any rank, the update is left out everywhere and the
-/// scale is halved; after `growth_steps` updates in a row it is doubled.
+/// Loss scaling of Precision::fp16. The loss is multiplied by a scale before the backward pass; the gradients are
+/// divided by it before they are clipped and applied. Where a gradient on any rank is not finite, all ranks skip the
+/// update and halve the scale; after `growth_steps` updates in a row they double it.
 struct LossScaling {
   double initial = 65536;  // a power of two, so that scaling changes no digit
   int growth_steps = 2000;
@@ -33,66 +33,68 @@ struct LossScaling {
 
 struct PipelineOptions {
   int inputs = 1;  // tensors that the network takes
-  /// Where the samples lie in the network's inputs, in the targets, and in what infer() gives back; dimension 0 where a
-  /// list says nothing. {AlongDim{1}, Whole{}}: the first is [T, n, ...], all of the second goes to every micro-batch
-  /// of every replica. Of an output that is Whole, one micro-batch's is given back.
+  /// The sample dimension of the network's inputs, of the targets, and of the outputs that infer() returns; dimension 0
+  /// for a tensor that the list does not contain. Example: with {AlongDim{1}, Whole{}} the first tensor is [T, n, ...],
+  /// and every micro-batch of every replica gets all of the second. For an output that is Whole, infer() returns that
+  /// of one micro-batch.
   std::vector<TensorLayout> input_layout = {};
   std::vector<TensorLayout> target_layout = {};
   std::vector<TensorLayout> output_layout = {};
-  int micro_batches = 1;      // m per step and replica; 0: the schedule "auto" chooses it too
+  int micro_batches = 1;      // m per step and replica; 0: chosen by the schedule "auto"
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
-  std::optional<Schedule> custom = std::nullopt;  // compute instructions of one's own, in place of `schedule`
-  int chunks = 0;                                 // v, stages per rank; 0: the schedule's own
+  std::optional<Schedule> custom = std::nullopt;  // the program's own compute instructions, instead of `schedule`
+  int chunks = 0;                                 // v, stages per rank; 0: the schedule's default
   WeightGradients weight_gradients = WeightGradients::stream;
-  /// Most live micro-batches of a rank, in units of 1F1B's min(m, p); none: what the schedule promises.
+  /// Largest number of live micro-batches on a rank, in units of 1F1B's min(m, p); none: the bound of the schedule.
   std::optional<double> memory_limit = std::nullopt;
-  /// Per stage, for schedules that are made to measure (zb-auto); none: all instructions cost the same.
+  /// Costs per stage, for schedules that are generated from costs (zb-auto); none: all instructions cost the same.
   std::optional<Costs> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
-  /// How losses and gradients come together over the replicas that have samples. mean: replicas do not change the
-  /// numbers (up to rounding, where shares are equal); sum: all of it times the number of replicas.
+  /// How losses and gradients are combined over the replicas that have samples. mean: the number of replicas does not
+  /// change the results (up to rounding, for equal shares); sum: results are multiplied by the number of replicas.
   Reduction replica_reduction = Reduction::mean;
-  /// What StepResult::loss() tells, whatever the gradients are of: `mean`, over the batch; `sum`, of the micro-batches'
-  /// means, averaged over the replicas. None: the loss whose gradients are applied.
+  /// The loss that StepResult::loss() returns, independent of the gradients: `mean`, over the batch; `sum`, the sum of
+  /// the micro-batches' means, averaged over the replicas. None: the loss whose gradients are applied.
   std::optional<Reduction> reported_loss = std::nullopt;
-  /// Before the update, gradients are scaled down to this global 2-norm where theirs is larger; none: they are not
-  /// looked at. Infinity measures the norm and leaves them as they are.
+  /// Largest global 2-norm of the gradients: before the update, larger gradients are scaled down to it. None: the norm
+  /// is not computed. Infinity: the norm is computed, the gradients do not change.
   std::optional<double> clip_norm = std::nullopt;
-  /// What every value has that goes from one stage to another, with its micro-batch's rows as the first size; another
-  /// shape is an error, and messages between processes do not carry it. None: shapes are not looked at, and may change
+  /// The shape of every value that one stage sends to another, with the micro-batch's rows as the first size. Another
+  /// shape is an error; messages between processes do not carry the shape. None: shapes are not checked and may change
   /// from step to step and between micro-batches.
   std::optional<std::vector<std::int64_t>> boundary_shape = std::nullopt;
-  /// Every layer's activations are computed again for the backward pass, unless its annotation says otherwise.
+  /// Recomputes every layer's activations in the backward pass, unless the layer's annotation overrides it.
   bool recompute = false;
-  /// Pipeline::Peak tells bytes too. Takes time: every allocation is looked at.
+  /// Pipeline::Peak also reports bytes. Costs time: every allocation is observed.
   bool count_bytes = false;
-  /// Where stages compute. "auto": on a GPU where LibTorch sees one, rank r on cuda:(r mod count), else on the CPU;
-  /// "cpu"; "cuda": rank r of a host on cuda:(r mod count); "cuda:1": all on that one. Pipeline::options() tells which
-  /// of them "auto" became, and ranks compare it. First weights are made on the CPU: they are the same on every device.
+  /// The device of the stages. "auto": a GPU where LibTorch finds one, rank r on cuda:(r mod count), otherwise the CPU;
+  /// "cpu"; "cuda": rank r of a host on cuda:(r mod count); "cuda:1": all ranks on that one. Pipeline::options() holds
+  /// what "auto" resolved to, and the ranks compare it. Initial weights are computed on the CPU: they are the same on
+  /// every device.
   std::string device = "auto";
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};  // of Precision::fp16
   Kernels kernels = Kernels::fixed;
-  /// What Kernels::tuned chose, as options() of a pipeline tells it. Given, nothing is measured: another pipeline with
-  /// the same text computes the same bits.
+  /// The kernel selection of Kernels::tuned, as options() of an earlier pipeline contains it. Where it is given,
+  /// nothing is measured: pipelines with the same text compute the same bits. Empty: autotune() measures.
   std::string kernel_selection = "";
-  /// For networks without annotations: what plan/partition.h knows, or "time": the slowest rank as fast as can be, by the
-  /// time that each layer's forward and backward take on the first process, for one micro-batch of `sample`. Such a partition
-  /// differs from run to run; numbers do not depend on the partition.
+  /// How networks without annotations are partitioned: a method of plan/partition.h, or "time", which minimises the
+  /// time of the slowest rank from the forward and backward times of each layer, measured on the first process for one
+  /// micro-batch of `sample`. A partition by "time" may differ from run to run; results do not depend on the partition.
   std::string partition = "parameters";
-  /// Inputs of some samples, a batch as a rule: what Kernels::tuned and the partition "time" measure with, in the
-  /// first process alone; and the shapes and dtypes that a forward may ask its values for (Value::size), which every
-  /// process must give.
+  /// Inputs of some samples, usually a batch. Kernels::tuned and the partition "time" measure with them, in the first
+  /// process alone. Tracing the network takes shapes and dtypes from them (Value::size), so every process must pass
+  /// them.
   std::vector<torch::Tensor> sample = {};
-  BatchTensors sample_targets = {};  // of the whole sample: what the schedule "auto" trains with
-  /// What the layers cost, as the text of a cost file: traces carry it. The schedule "auto" fills it in.
+  BatchTensors sample_targets = {};  // targets of the whole sample; the schedule "auto" trains with them
+  /// Costs of the layers as the text of a cost file; traces contain them. The schedule "auto" fills them in.
   std::string layer_costs = "";
-  /// Where ranks are processes, they compare what they were given in the first three training steps and in every step
-  /// whose number this divides: a hash of the targets on all ranks, and of the inputs where two ranks of one replica
-  /// read the same ones. ConfigError on all ranks where they differ: data drawn or shuffled without a common seed.
-  /// 0: never.
+  /// Where ranks are processes, they compare their batches in the first three training steps and in every step whose
+  /// number is a multiple of this: a hash of the targets on all ranks, and of the inputs where two ranks of one replica
+  /// read the same ones. Different hashes throw ConfigError on all ranks: the data were drawn or shuffled without a
+  /// common seed. 0: never.
   int compare_batches = 100;
-  std::uint64_t seed = 0;  // of the initial weights
+  std::uint64_t seed = 0;  // of the initial weights and of random numbers such as dropout masks
 };
 
 }  // namespace penstock

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// '*' and '?' alone; goes back to the last '*' where what follows it does not fit.
+/// Matches patterns with '*' and '?'; backtracks to the last '*'.
 bool fits_pattern(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, after_star = 0;
   while (t < text.size()) {
@@ -35,7 +35,7 @@ class GroupedOptimizer : public Optimizer {
  public:
   struct Part {
     std::unique_ptr<Optimizer> optimizer;
-    double proportion = 1;  // of its rate to the rest's
+    double proportion = 1;  // of its rate to that of the rest
   };
 
   GroupedOptimizer(std::vector<Part> parts, std::optional<double> rate) : parts_(std::move(parts)), rate_(rate) {}
@@ -78,7 +78,7 @@ OptimizerFactory ParameterGroups::factory() const {
   return [groups = *this](const std::vector<NamedParameter>& named) -> std::unique_ptr<Optimizer> {
     std::vector<std::vector<NamedParameter>> members(groups.groups_.size() + 1);
     for (const NamedParameter& parameter : named) members[groups.group_of(parameter)].push_back(parameter);
-    // A stage may have no parameter of the rest; its rate is what the others' are measured by all the same.
+    // A stage may have no parameter of the rest, but proportions still refer to the rest's rate.
     const std::optional<double> whole = groups.rest_({{"rate", torch::zeros({1}).requires_grad_()}})->learning_rate();
     std::vector<GroupedOptimizer::Part> parts;
     for (std::size_t g = 0; g < members.size(); ++g) {

@@ -10,17 +10,17 @@
 
 namespace penstock {
 
-/// Which parameters a group takes.
+/// Selects the parameters of a group.
 class ParameterFilter {
  public:
-  /// By full name: '*' stands for any characters, dots too, '?' for one: "*.bias", "encoder.*", "head.weight".
+  /// By full name: '*' matches any characters, including dots, and '?' one: "*.bias", "encoder.*", "head.weight".
   ParameterFilter(std::string pattern);  // NOLINT: groups are written as names
   ParameterFilter(const char* pattern) : ParameterFilter(std::string(pattern)) {}  // NOLINT
-  /// By a function of name and value, which must answer the same on every rank.
+  /// By a function of name and value, which must return the same on every rank. `name` is for messages.
   ParameterFilter(std::string name, std::function<bool(const NamedParameter&)> takes);
 
   bool takes(const NamedParameter& parameter) const { return takes_(parameter); }
-  /// The pattern, or the function's name: for messages.
+  /// The pattern, or the function's name, for messages.
   const std::string& name() const { return name_; }
   bool is_pattern() const { return is_pattern_; }
 
@@ -30,8 +30,8 @@ class ParameterFilter {
   std::function<bool(const NamedParameter&)> takes_;
 };
 
-/// What weight decay leaves alone as a rule: parameters with fewer than two dimensions, that is biases, and the weights
-/// of normalisation layers.
+/// Parameters with fewer than two dimensions, to which weight decay is usually not applied: biases, and the weights of
+/// normalisation layers.
 extern const ParameterFilter no_decay;
 
 /// For Pipeline::optimize_with:
@@ -43,9 +43,9 @@ extern const ParameterFilter no_decay;
 ///   };
 ///   pipeline.optimize_with(ParameterGroups(adamw(0.1)).add(no_decay, adamw(0)));
 ///
-/// A parameter belongs to the first group that takes it, or else to the first optimiser, the rest's. When a learning
-/// rate is set it is the rest's: the rates of groups keep the proportion to it that they begin with. The optimisers see
-/// each parameter by itself, so that groups do not depend on the partition.
+/// A parameter belongs to the first group whose filter takes it; those that no group takes belong to the optimiser of
+/// the constructor, `rest`. Pipeline::set_learning_rate sets the rate of `rest`; the rates of groups keep their initial
+/// proportion to it. Optimisers update each parameter independently, so that groups do not depend on the partition.
 class ParameterGroups {
  public:
   template <class Make>
@@ -58,7 +58,7 @@ class ParameterGroups {
   }
 
   OptimizerFactory factory() const;
-  /// Throws ConfigError, naming the pattern, where one takes none of `parameters`, which are the whole network's.
+  /// Throws ConfigError, naming the pattern, where a group takes none of `parameters`, which are the whole network's.
   void require_all_used(const std::vector<NamedParameter>& parameters) const;
 
  private:
@@ -66,7 +66,7 @@ class ParameterGroups {
     ParameterFilter which;
     OptimizerFactory optimizer;
   };
-  /// The number of the group, or that of all groups for the rest.
+  /// The index of the parameter's group; groups_.size() for the rest.
   std::size_t group_of(const NamedParameter& parameter) const;
 
   OptimizerFactory rest_;

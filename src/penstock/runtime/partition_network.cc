@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-/// Numbers of parameters, from layers that are built for a moment where there is no other way to know.
+/// Parameter counts of layers; builds a layer temporarily where the count is not known otherwise.
 class LayerSizes {
  public:
   explicit LayerSizes(std::uint64_t seed) : seed_(seed) {}
@@ -34,7 +34,7 @@ class LayerSizes {
   std::map<const LayerRecord*, std::int64_t> sizes_;
 };
 
-/// Parameters may be tied across stages. Buffers may not: running statistics would have to travel with every call.
+/// Parameters may be tied across stages. Buffers may not: running statistics would have to be sent with every call.
 void refuse_buffers_on_several_stages(const Graph& graph, const std::vector<StageId>& stage_of_node,
                                       std::uint64_t seed) {
   std::map<const LayerRecord*, std::size_t> first_use;
@@ -87,7 +87,7 @@ StagedGraph partition_network(Cell& network, const PipelineOptions& options, int
 
 Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains) {
   std::vector<bool> wants_grad(staged.graph.nodes.size());
-  // Nodes that pass values through come last in the list but not in the flow: go by stage.
+  // By stage, because nodes that pass values through come last in the list but not in the order of computation.
   for (const StagePart& part : staged.parts)
     for (int n : part.nodes) {
       const auto index = static_cast<std::size_t>(n);
@@ -107,7 +107,7 @@ Links links_of(const StagedGraph& staged, const std::vector<bool>& node_trains) 
 }
 
 bool has_ties(const StagedGraph& staged, const std::vector<bool>& node_trains) {
-  std::map<const LayerRecord*, StageId> stage_of_layer;  // of what has, or is an owner of, parameters that train
+  std::map<const LayerRecord*, StageId> stage_of_layer;  // of layers that have or own parameters that train
   const auto& nodes = staged.graph.nodes;
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     if (!node_trains[n]) continue;

@@ -27,9 +27,9 @@ std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& 
                     torch::kInt64);
   std::vector<RankPeak> peaks;
   for (const auto& [rank, tensor] : gather_tensors(context, tag, {{std::to_string(own.rank.value()), numbers}})) {
-    const auto told = tensor.accessor<std::int64_t, 1>();
-    peaks.push_back({WorldRank(std::stoi(rank)), static_cast<int>(told[0]), static_cast<int>(told[1]), told[2], told[3],
-                     told[4], told[5]});
+    const auto values = tensor.accessor<std::int64_t, 1>();
+    peaks.push_back({WorldRank(std::stoi(rank)), static_cast<int>(values[0]), static_cast<int>(values[1]), values[2],
+                     values[3], values[4], values[5]});
   }
   std::ranges::sort(peaks, {}, [](const RankPeak& peak) { return peak.rank.value(); });
   return peaks;

@@ -1,4 +1,4 @@
-// The most that ranks held, asked of each and brought together.
+// Gathers the peak activations of all ranks.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,8 @@ namespace penstock {
 
 RankPeak peak_of(WorldRank rank, const RankRunner& runner);
 
-/// Called on every rank's thread with its own. Rank 0 gets all, by world rank; the others nothing.
+/// Called on every rank's thread with its own peak. Returns those of all ranks, by world rank, on rank 0; an empty list
+/// on the others.
 std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& tag, const RankPeak& own);
 
 }  // namespace penstock

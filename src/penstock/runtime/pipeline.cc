@@ -23,7 +23,7 @@
 
 namespace penstock {
 
-// Shared with the jobs on the ranks' threads: one that hangs after a failure keeps what it uses.
+// Jobs on the ranks' threads share ownership, because a job that hangs after a failure may outlive the Pipeline.
 class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
  public:
   Impl(World& world, Cell& network, Loss loss, const PipelineOptions& options)
@@ -135,15 +135,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     gathered_.clear();
     const StepResult result = start(job);
     if (part != StepPart::update) return;
-    // The step's one result is forward_backward's.
+    // The result of the step is that of forward_backward.
     if (options_.clip_norm) begun_->state->set_gradient_norm(result.gradient_norm());
     if (options_.precision == Precision::fp16 && result.update_skipped()) begun_->state->set_update_skipped();
     begun_.reset();
   }
 
   std::map<std::string, torch::Tensor> local_gradients() {
-    require<ConfigError>(next_part_ != StepPart::whole,
-                         "there are no gradients to look at: call forward_backward first");
+    require<ConfigError>(next_part_ != StepPart::whole, "there are no gradients: call forward_backward first");
     drain();
     std::map<std::string, torch::Tensor> all;
     std::vector<std::vector<std::pair<std::string, torch::Tensor>>> by_rank(runners_.size());
@@ -162,7 +161,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   StepResult start(const std::shared_ptr<StepJob>& job) {
     job->state = std::make_shared<StepState>(static_cast<int>(runners_.size()), world_.failures());
-    // One step runs, one waits behind it; whoever submits a third waits for the first.
+    // One step runs and one waits behind it; submitting a third waits for the first.
     if (before_last_) before_last_->finish();
     before_last_ = std::exchange(last_, job->state);
     post_to_runners([job](RankRunner& runner) { runner.run(*job); });
@@ -183,7 +182,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   std::shared_ptr<SessionState> open_session() { return inferences_->open_session(post_while_alive()); }
 
-  /// Waits for everything submitted; throws what made it fail.
+  /// Waits for all submitted jobs; throws the error of a failed one.
   void drain() {
     world_.require_own_process();
     inferences_->finish();
@@ -191,13 +190,13 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     if (last_) last_->finish();
   }
 
-  /// The pipeline ends. Other processes hear of an exception that leaves it, the log of failures that nobody asked for.
+  /// Ends the pipeline. Reports to other processes that an exception ended it here, or logs unreported failures.
   void close(bool by_exception) noexcept {
     if (by_exception) world_.leave_pipeline(id_);
     inferences_->settle();
     if (before_last_) before_last_->settle();
     if (last_) last_->settle();
-    if (!by_exception) world_.failures()->log_untold("a pipeline ends with");  // else: under way
+    if (!by_exception) world_.failures()->log_unreported("a pipeline ends with");
   }
 
   RowRange share_rows(std::int64_t samples) const {
@@ -225,7 +224,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     world_.require_own_process();
     for (const auto& step : {before_last_, last_})
       if (step) step->settle();
-    if (const auto failure = world_.failed()) return rescued_state(*failure);
+    if (const auto failure = world_.failed()) return state_after_failure(*failure);
     drain();
     std::map<std::string, torch::Tensor> all;
     const GatherTag tag{id_, ++gatherings_};
@@ -236,10 +235,11 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return all;
   }
 
-  std::map<std::string, torch::Tensor> rescued_state(const std::string& failure) {
-    std::vector<Rescued> ranks;
-    for (const RankContext& context : world_.rescued_members()) ranks.push_back({context, runner_of(context).get()});
-    return recovered_state(ranks, {id_, rescues_ += 2}, failure);
+  std::map<std::string, torch::Tensor> state_after_failure(const std::string& failure) {
+    std::vector<RecoveryRank> ranks;
+    for (const RankContext& context : world_.contexts_after_failure())
+      ranks.push_back({context, runner_of(context).get()});
+    return recovered_state(ranks, {id_, recoveries_ += 2}, failure);
   }
 
   void load_state(const std::map<std::string, torch::Tensor>& state) {
@@ -322,7 +322,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   const Schedule& schedule() const { return full_plan_->schedule; }
 
  private:
-  /// Whether each node's parameters train, on any rank.
+  /// Compares the ranks' settings. Returns for each node whether its parameters train.
   std::vector<bool> compare(const RankContext& context) {
     return compare_ranks(context,
                          {id_, fingerprint(), runner_of(context)->trainable_nodes(), staged_.graph.nodes.size()});
@@ -338,7 +338,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
   std::unique_ptr<RankRunner>& runner_of(const RankContext& context) { return runners_[local_index(context)]; }
 
-  /// Queues work for every local rank, behind what was submitted before.
+  /// Queues work for every local rank, behind earlier work.
   void post_to_runners(const std::function<void(RankRunner&)>& work) {
     for (std::size_t local = 0; local < runners_.size(); ++local)
       world_.post(world_.local_ranks()[local],
@@ -353,7 +353,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     };
   }
 
-  /// True when other processes hold other replicas of this one's stages, so that it may read its share alone.
+  /// Whether other processes hold ranks of the world, so that this one may pass only its replica's share of the inputs.
   bool is_spread() const { return static_cast<int>(runners_.size()) < world_.size(); }
 
   BatchLayout layout_of(std::int64_t samples) const {
@@ -380,7 +380,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return job;
   }
 
-  /// Of all samples of a batch, where a mean is taken.
+  /// The total weight of a batch's samples under Reduction::mean; 0 under Reduction::sum.
   double weight_of(const StepJob& job) const {
     if (options_.reduction == Reduction::sum) return 0;
     return loss_factors(loss_, {.micro_batches = options_.reduction}, {job.targets, axes_.targets}, job.layout,
@@ -407,10 +407,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   bool is_first_batch_ = true;
   std::uint64_t training_steps_ = 0;
   std::uint64_t gatherings_ = 0;
-  std::uint64_t rescues_ = 0;
+  std::uint64_t recoveries_ = 0;
   bool has_optimizer_ = false;
-  StepPart next_part_ = StepPart::whole;  // `reduce` or `update` where a step is under way in parts
-  std::shared_ptr<const StepJob> begun_;  // that step
+  StepPart next_part_ = StepPart::whole;  // `reduce` or `update` after the first part of a step
+  std::shared_ptr<const StepJob> begun_;  // the forward_backward of that step
   std::optional<double> learning_rate_;
   GatheredGradients gathered_;
 };

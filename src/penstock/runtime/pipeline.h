@@ -4,10 +4,10 @@
 //   Pipeline pipeline(world, net, cross_entropy, {.micro_batches = 4, .schedule = "1f1b"});
 //   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 1e-2); });
 //   StepResult result = pipeline.train_step(images, labels);   // the whole batch, on every process
-//   std::cout << result.loss();                                // known on every rank; asking waits
+//   std::cout << result.loss();                                // available on every rank; the call waits for it
 //
-// Loss and gradients equal those of the whole batch up to rounding, and are bitwise equal for all schedules, partitions and
-// transports at equal micro-batches, replicas and threads per rank.
+// Loss and gradients equal those of the whole batch up to rounding. They are bitwise equal for all schedules,
+// partitions and transports at equal micro-batches, replicas and threads per rank.
 #pragma once
 
 #include <concepts>
@@ -35,162 +35,172 @@ namespace penstock {
 class RankRunner;
 struct GatherTag;
 
-/// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the same order.
-/// Not thread-safe. A Misuse leaves everything as it was. After a StepFailure, which ended one step on every rank
-/// before any update, the pipeline goes on. After any other RankFailure or a TransportError the pipeline and its world are
-/// spent, but for state(); a new world can be made.
+/// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the
+/// same order. A call marked "collective" communicates: it returns only after every process has made it.
+/// Not thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any
+/// update; the pipeline remains usable. After any other RankFailure or a TransportError, state() is the only call that
+/// the pipeline and its world still support; the program may create a new world.
 class Pipeline {
  public:
-  /// Partitions `network`, builds every rank's layers, and compares the ranks' settings. `network` is not needed afterwards.
-  /// Throws ScheduleError or ConfigError (docs/errors.md).
+  /// Partitions `network`, builds every rank's layers, and compares the ranks' settings. `world` must outlive the
+  /// pipeline; `network` is not used after the constructor. Collective. Throws ScheduleError or ConfigError
+  /// (docs/errors.md).
   Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options = {});
   Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options = {});
-  /// Waits for what was submitted. Failures that nobody has been told are logged; World::finish() throws them. While an
-  /// exception leaves the pipeline's block under MPI, the other processes' waits for this one end.
+  /// Waits for all submitted steps. Failures that no call has thrown yet are logged; World::finish() throws them. Where
+  /// an exception unwinds through the pipeline's scope under MPI, the other processes' waits for this process end.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  /// The optimiser, made once for each stage from that stage's parameters: a function that makes one of torch::optim,
-  /// or an OptimizerFactory (train/optimizers.h has fast ones). LBFGS is refused: it needs a closure over the whole
-  /// network.
+  /// Sets the optimiser. `make` is called once for each stage with that stage's parameters: a function that returns an
+  /// optimiser of torch::optim, or an OptimizerFactory (train/optimizers.h has fast ones). Throws ConfigError for
+  /// LBFGS, which needs a closure over the whole network.
   template <class Make>
   void optimize_with(Make make) {
     set_optimizer(as_optimizer_factory(std::move(make)));
   }
-  /// Several, for groups of parameters by name. Throws ConfigError for a pattern that fits no parameter.
+  /// Sets several optimisers, each for a group of parameters selected by name. Throws ConfigError for a pattern that
+  /// matches no parameter.
   void optimize_with(const ParameterGroups& groups);
 
-  /// Forward, backward and update for one batch, submitted: at most one step is under way beyond the one that runs.
-  /// `inputs` and `targets`, a tensor or several each ([n, ...], or as PipelineOptions::input_layout and target_layout
-  /// have it), are the whole (global) batch; under MPI, `inputs` may hold just the rows of this process's replica
-  /// (share_rows), or nothing where reads_inputs() is false. There may be no targets, for a loss that looks at outputs
-  /// alone: then the inputs tell the number of samples, or BatchTensors::none(samples) as targets does. Inputs and
-  /// targets are read until the result is known: once loss(), another question to the StepResult, or wait() has
-  /// returned, or ready() was true, this process may write to their memory, for the step keeps copies of what its
-  /// backward pass still needs. An evaluation's batch and an inference's are free from the same moment on
-  /// (InferResult::outputs() or wait()).
+  /// Submits forward, backward and update for one batch, and returns before they are done. At most one step waits
+  /// behind the one that runs: a third call first waits for the oldest step.
+  /// `inputs` and `targets` are one or several tensors each, of shape [n, ...] or as PipelineOptions::input_layout and
+  /// target_layout define. They are the whole (global) batch. Under MPI, `inputs` may contain only the rows of this
+  /// process's replica (share_rows), or nothing where reads_inputs() is false. A loss of the outputs alone needs no
+  /// targets: the number of samples n is then taken from the inputs, or from targets = BatchTensors::none(n).
+  /// The caller must not write to the tensors before the result is available: until loss() or another getter of the
+  /// StepResult has returned, wait() has returned, or ready() was true. The step copies what its backward pass needs
+  /// after that. The same holds for an evaluation and for an inference (InferResult::outputs() or wait()).
   StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options = {});
 
-  /// The same step in parts, to look at the gradients before the update: forward_backward, reduce_gradients, step, in
-  /// this order; step() reduces where that was left out. The result is train_step's to the last bit. Collective. Throws
-  /// ConfigError for another order.
+  /// The same step in parts, so that the program can inspect gradients before the update: forward_backward,
+  /// reduce_gradients, step, in this order; step() reduces first where reduce_gradients was not called. The result is
+  /// bitwise that of train_step. Collective. Throws ConfigError for another order.
   ///
-  /// forward_backward called several times gathers gradients over several batches: up to rounding, the update is that
-  /// of one step over these batches joined (Reduction::mean), or over all of their micro-batches (Reduction::sum). Each
-  /// result is that of its own batch.
+  /// Several calls of forward_backward accumulate gradients over several batches: up to rounding, the update is that
+  /// of one step over the concatenated batches (Reduction::mean), or over all of their micro-batches (Reduction::sum).
+  /// Each call returns the result of its own batch.
   StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets);
-  /// Sums gradients over ties and replicas and divides them by `scale`: what a loss was multiplied with beforehand.
+  /// Sums gradients over ties and replicas and divides them by `scale`, the factor by which the loss was multiplied.
+  /// Throws ConfigError for a scale of 0 or one that is not finite.
   void reduce_gradients(double scale = 1);
-  /// Clips, where PipelineOptions says so, and takes the optimisers' step.
+  /// Clips the gradients to PipelineOptions::clip_norm, where that is set, and steps the optimisers.
   void step();
-  /// From now on every `calls`-th train_step updates, with the gradients of all since the last update; step() updates
-  /// earlier. Throws ConfigError for less than 1, and while gradients wait for their update.
+  /// Gradient accumulation: from now on every `calls`-th train_step updates, with the gradients accumulated since the
+  /// last update; step() updates earlier. Throws ConfigError for less than 1, and while gradients await their update.
   void update_every(int calls);
-  /// Changes gradients after they were summed over ties and replicas and divided by their scale, and before they are
-  /// measured and clipped. Hooks run in the order in which they were added. What one throws fails the step.
+  /// Adds a function that replaces gradients. It runs after gradients are summed over ties and replicas and divided by
+  /// their scale, and before their norm is computed and they are clipped. Hooks run in the order of their addition. An
+  /// exception in a hook fails the step.
   void add_gradient_hook(const GradientHook& hook);
-  /// Gradients by parameter name, of this process's ranks (replica 0 first), between forward_backward and step; before
-  /// reduce_gradients the replica's own, without tied parameters. To look at. Waits for what was submitted.
+  /// Gradients by parameter name, of this process's ranks (replica 0 first), between forward_backward and step. Before
+  /// reduce_gradients these are the replica's own, without tied parameters. The tensors are the pipeline's own: do not
+  /// modify them. Waits for all submitted steps.
   std::map<std::string, torch::Tensor> local_gradients();
 
-  /// Forward only, in evaluation mode: the loss, and the sums of `metrics`.
+  /// Submits a forward pass in evaluation mode; the result holds the loss and the sums of `metrics`.
   StepResult evaluate(const BatchTensors& inputs, const BatchTensors& targets, const std::vector<Metric>& metrics = {},
                       const StepOptions& options = {});
 
-  /// Forward only, in evaluation mode, without a graph: the network's outputs for a batch of any size. `inputs` are the
-  /// whole batch on every process. Submitted: as many inferences as there are stages twice over, or open sessions, may
-  /// be under way before this waits. An open session's calls see what its calls before them left in the layers' memory.
+  /// Submits a forward pass in evaluation mode without an autograd graph; the result holds the network's outputs.
+  /// `inputs` are the whole batch, of any size, on every process. Up to max(2 * world.stages(), open sessions)
+  /// inferences may be in flight before this call waits for the oldest. Within a session each call continues from the
+  /// layers' state (such as keys and values) that the calls before it left.
   InferResult infer(const BatchTensors& inputs, const InferOptions& options = {});
-  /// A session for sequences that are fed piece by piece.
+  /// Opens a session for sequences that are passed in several calls.
   InferenceSession open_session();
 
   /// The rows of a batch of `samples` that this process's replica computes; all of them under threads.
   RowRange share_rows(std::int64_t samples) const;
-  /// How many samples a batch has, as train_step() takes it.
+  /// The number of samples of a batch, as train_step() counts them.
   std::int64_t samples(const BatchTensors& inputs, const BatchTensors& targets) const;
-  /// Whether any rank of this process looks at the network's inputs.
+  /// Whether any rank of this process reads the network's inputs.
   bool reads_inputs() const;
 
   const World& world() const;
   const PipelineOptions& options() const;
   const Loss& loss() const;
   const StagedGraph& stages() const;
-  /// What is obeyed for a batch of at least m samples per replica.
+  /// The lowered schedule that the ranks execute for a batch of at least m samples per replica.
   const Schedule& schedule() const;
-  /// "stage 0: flatten layer1 relu1", ...: for people.
+  /// One line per stage, "stage 0: flatten layer1 relu1", for display.
   std::vector<std::string> describe_stages() const;
 
   /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
-  /// full name, to look at or to change between steps: then call sync_ties(). Waits for what was submitted.
+  /// full name. The tensors are the pipeline's own. A program that changes them between steps must call sync_ties()
+  /// afterwards. Waits for all submitted steps.
   std::map<std::string, torch::Tensor> local_state();
-  /// After values were changed by hand: every copy of a parameter or buffer becomes equal to that of its owner (the
-  /// lowest stage that uses it, replica 0). Collective; waits for what was submitted.
+  /// Overwrites every copy of a parameter or buffer with that of its owner (the lowest stage that uses it, replica 0):
+  /// to be called after the program changed values in local_state(). Collective; waits for all submitted steps.
   void sync_ties();
-  /// Copies of all parameters and buffers, of replica 0, on the main process; empty on the others. Collective. After a
-  /// failure parameters are those of the last complete step; a RankFailure says so where stages differ because the
-  /// failure came between their updates, or where a rank hangs.
+  /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others.
+  /// Collective. After a failure the values are those of the last complete step. Throws RankFailure where no such set
+  /// exists because the failure came between the updates of two stages, and where a rank hangs.
   std::map<std::string, torch::Tensor> state();
-  /// Gives every parameter and buffer the value that `state` has for it, on all ranks; optimisers keep what they have.
-  /// Names, shapes and dtypes must be exactly those of state(), or nothing changes and a ConfigError names what
-  /// differs. Collective: every process passes the same.
+  /// Copies the values of `state` into every parameter and buffer on all ranks; optimiser state does not change.
+  /// Names, shapes and dtypes must be exactly those of state(); otherwise nothing changes and a ConfigError names the
+  /// difference. Collective: every process passes the same values.
   void load_state(const std::map<std::string, torch::Tensor>& state);
 
-  /// An exponential moving average of what is trained: begins with the values that are there, and each update makes it
-  /// decay * average + (1 - decay) * parameter. Collective, like all below. Throws ConfigError unless 0 <= decay < 1.
+  /// Maintains an exponential moving average of the trained parameters. It starts from their present values; each
+  /// update sets it to decay * average + (1 - decay) * parameter. Collective, like all calls below. Throws ConfigError
+  /// unless 0 <= decay < 1.
   void keep_average(double decay);
-  /// True: evaluate(), infer(), state() and the like see the average in the place of the parameters, until false.
-  /// Training in between is refused. Throws ConfigError without keep_average, and while gradients wait for their
-  /// update.
+  /// True: evaluate(), infer(), state() and the like use the average instead of the parameters, until the call with
+  /// false. Training in between throws ConfigError. Throws ConfigError without keep_average, and while gradients await
+  /// their update.
   void use_average(bool average);
-  /// state() with the average in the place of what is trained: on the main process, empty on the others.
+  /// state() with the average instead of the trained parameters: on the main process; empty on the others.
   std::map<std::string, torch::Tensor> average_state();
 
-  /// Gives the network that was trained back for use alone: `network`, the one that the pipeline was made from or one
-  /// like it, gets the values of state(). On the main process; on others nothing changes. Collective. Throws
+  /// Copies the values of state() into `network`, which is the network the pipeline was made from or one of the same
+  /// structure, for use without a pipeline. Changes `network` on the main process alone. Collective. Throws
   /// ConfigError, naming the tensor, where names or shapes differ.
   void copy_state_to(Cell& network);
   void copy_state_to(torch::nn::Module& network);
 
-  /// What the ranks did in the newest steps, on the main process; empty ranks on the others. Collective.
+  /// The recorded spans of the newest steps of all ranks, on the main process; no ranks on the others. Collective.
   Trace trace();
-  /// Runs steps + 2 training steps, and says what every layer took in the later ones, the same on every process. The
-  /// timing itself costs about a microsecond per layer. Collective; parameters change.
+  /// Runs steps + 2 training steps and returns the time of every layer in the last `steps`, the same on every process.
+  /// The measurement costs about a microsecond per layer. Collective; the steps update the parameters.
   TimedSteps time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps);
-  /// Forgets what was recorded, on this process: after warm-up steps.
+  /// Discards the spans recorded on this process, for use after warm-up steps.
   void clear_trace();
-  /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for one
-  /// that is negative or not finite.
+  /// Sets the learning rate of every optimiser for the steps that are submitted from now on. Throws ConfigError for a
+  /// rate that is negative or not finite.
   void set_learning_rate(double rate);
 
-  /// Freezes a parameter, or all of a layer or Cell, by full name: its values stay as they are to the last bit, and
-  /// nothing is computed for its gradient. The schedule is lowered again, without the messages that no longer carry a
-  /// gradient. An optimiser keeps the state of what is frozen until unfreeze(). Collective; waits for what was
-  /// submitted. Throws ConfigError for a name that the network does not have, and between the parts of a step.
+  /// Freezes a parameter, or all parameters of a layer or Cell, by full name: their values stay bitwise the same, and
+  /// their gradients are not computed. The schedule is lowered again, without the messages that no longer carry a
+  /// gradient. An optimiser keeps its state of frozen parameters until unfreeze(). Collective; waits for all submitted
+  /// steps. Throws ConfigError for a name that the network does not contain, and between the parts of a step.
   void freeze(const std::string& name);
   void unfreeze(const std::string& name);
 
   using Peak = RankPeak;
-  /// Of this process's ranks. Waits for what was submitted.
+  /// Peak activations of this process's ranks. Waits for all submitted steps.
   std::vector<Peak> peak_activations();
-  /// Of all ranks, on the main process; empty on the others. Collective; waits for what was submitted.
+  /// Peak activations of all ranks, on the main process; empty on the others. Collective; waits for all submitted
+  /// steps.
   std::vector<Peak> peaks_of_all_ranks();
 
  private:
   void set_optimizer(const OptimizerFactory& factory);
-  /// Waits for what was submitted, then runs `job` on every local rank's thread.
+  /// Waits for all submitted steps, then runs `job` on every local rank's thread.
   void on_each_rank(const std::function<void(RankRunner&)>& job);
   GatherTag next_gathering();
-  /// Throws ConfigError while averages stand in the place of the parameters.
+  /// Throws ConfigError while the average replaces the parameters (use_average).
   void require_own_values() const;
-  /// Throws ConfigError, naming `what`, while gradients wait for their update.
+  /// Throws ConfigError, naming `what`, while gradients await their update.
   void require_whole_steps(const char* what) const;
 
   class Impl;
   std::shared_ptr<Impl> impl_;
   bool keeps_average_ = false;
   bool uses_average_ = false;
-  int exceptions_ = std::uncaught_exceptions();  // an exception may be under way where the pipeline is made
+  int exceptions_ = std::uncaught_exceptions();  // may be above 0 where a destructor makes the pipeline
 };
 
 }  // namespace penstock

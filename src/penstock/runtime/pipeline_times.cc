@@ -1,4 +1,4 @@
-// What a Pipeline's layers take, in place.
+// Pipeline::time_layers.
 #include "penstock/base/error.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/rank_runner.h"
@@ -30,9 +30,9 @@ TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors&
   });
   on_each_rank([](RankRunner& runner) { runner.set_timing(false); });
   return timed_steps_from(decided_on_rank_0(world(), tag.pipeline, Topic::layer_times, [&](const RankContext& context) {
-    TimedSteps told = put_together(stages(), timed, steps_taken);
-    if (options().device == "cpu") told.cache_bytes = cache_share(ranks_on_host(*context.endpoint));
-    return to_text(told);
+    TimedSteps combined = put_together(stages(), timed, steps_taken);
+    if (options().device == "cpu") combined.cache_bytes = cache_share(ranks_on_host(*context.endpoint));
+    return to_text(combined);
   }));
 }
 

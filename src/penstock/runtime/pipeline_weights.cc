@@ -1,4 +1,4 @@
-// What a Pipeline offers around its weights: groups of parameters, gradient hooks, averages, the network given back.
+// The functions of Pipeline for parameter groups, gradient hooks, averages, and copying weights back to a network.
 #include <functional>
 
 #include <torch/nn/module.h>
@@ -38,7 +38,7 @@ void Pipeline::use_average(bool average) {
 
 void Pipeline::require_own_values() const {
   require<ConfigError>(!uses_average_,
-                       "training while the average stands in the place of the weights: call use_average(false) first");
+                       "training while the average replaces the weights: call use_average(false) first");
 }
 
 std::map<std::string, torch::Tensor> Pipeline::average_state() {

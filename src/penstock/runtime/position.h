@@ -1,4 +1,4 @@
-// Where a rank is, for its peers to know: told before every instruction. Torch-free.
+// The position that a rank reports to its peers before every instruction. Torch-free.
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-/// "0F5". Allocates nothing.
+/// The position at `instruction`, such as "0F5". Allocates no memory.
 inline Position position_of(const Instruction& instruction) noexcept {
   const InstructionText text = instruction_text(instruction);
   Position position;

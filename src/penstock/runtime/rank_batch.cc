@@ -1,12 +1,12 @@
-// What a rank takes from the batch that its process was given.
+// RankRunner: the rows that a rank reads from its process's batch.
 #include "penstock/layers/uncounted.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/rank_runner.h"
 
 namespace penstock {
 
-// The result is known after the last F: only training steps read their batch later. What every micro-batch sees whole
-// is copied once.
+// The result is available after the last F, so that only training steps read their batch later and need copies. A
+// tensor that is Whole is copied once for all micro-batches.
 torch::Tensor RankRunner::rows_of_batch(BatchPart part, std::size_t index, RowRange rows) {
   const bool is_input = part == BatchPart::inputs;
   const torch::Tensor& all = (is_input ? job_->inputs : job_->targets)[index];

@@ -1,4 +1,4 @@
-// What a rank does about a failure, and what is left of its parameters.
+// RankRunner: handling of failures, and the number of updates that parameters have received.
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Where the failure can do no harm to parameters, the step is given up on every rank, and the world goes on.
+// Cancels the step on every rank where no parameter can have been updated; otherwise aborts the world.
 std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std::string& doing) {
   Transport& transport = endpoint();
   const std::string reason = say("rank ", context().rank.value(), " (stage ", current_.stage().value(), ") failed at ",
@@ -31,10 +31,10 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
   return std::make_exception_ptr(RankFailure(transport.aborted().value_or(reason)));
 }
 
-// A stage's gradients are whole, and its parameters updated, only after all forwards of all ranks.
+// While a rank has forwards left, no stage of any rank can have complete gradients or updated parameters.
 bool RankRunner::is_harmless(const StepJob& job) const {
   if (job.part != StepPart::whole) return false;
-  if (job.inference && job.inference->session) return false;  // layers may have remembered a part of it
+  if (job.inference && job.inference->session) return false;  // layers may have stored a part of the sequence
   return !job.training || forwards_left_ > 0;
 }
 

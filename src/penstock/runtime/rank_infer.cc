@@ -1,4 +1,4 @@
-// What a rank does for inference beyond a forward pass: memory of sequences, and the way of the outputs.
+// RankRunner: sequence memory and outputs of inference.
 #include "penstock/base/error.h"
 #include "penstock/runtime/rank_runner.h"
 
@@ -17,7 +17,7 @@ Message outputs_message(const Tensors& outputs) {
 
 Tensors outputs_in(const Message& message) {
   Tensors outputs;
-  // What arrived is read-only, and may be a part of something larger.
+  // Received tensors are read-only, and may be views of larger ones.
   for (const Payload& payload : message.payloads)
     outputs.push_back(payload.tensor.defined() ? payload.tensor.clone() : payload.tensor);
   return outputs;
@@ -34,8 +34,8 @@ SequenceMemory* RankRunner::memory_of(const Stage& stage, MicroBatch micro_batch
   return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
 }
 
-// A replica's outputs go to every process that is to have them, as soon as its last F is done. None of those waits for
-// them at its rank: they lie there until somebody asks (fetch_outputs), so that several inferences can be under way.
+// Sends a replica's outputs to every process that gets them, after the replica's last F. They stay in the receivers'
+// mailboxes until the program reads them (fetch_outputs), so that several inferences can be in flight.
 void RankRunner::report_outputs() {
   const Inference& inference = *job_->inference;
   const bool is_each = inference.replicas == ReplicaInput::each;
@@ -51,18 +51,18 @@ void RankRunner::report_outputs() {
     if (to != context().rank && (inference.broadcast || is_last) && (!is_each || is_ours))
       endpoint().send(to, tag_of_outputs(setting_, job_->step, replica_), outputs_message(joined));
   }
-  // What was sent is read later, and the caller may change what is given to it.
+  // A copy: receivers in this process share the sent tensors, and the program may change its own.
   for (torch::Tensor& output : joined)
     if (output.defined()) output = output.clone();
   inference.state->add_part(replica_, std::move(joined));
 }
 
-// For whoever looks at them next to the loss, in this process alone.
+// Stores the outputs of an evaluation or training step for StepResult::outputs(), in this process alone.
 void RankRunner::keep_outputs() {
   if (outputs_.empty()) return;
   const RowRange share = job_->layout.share(replica_);
   const BatchAxesOf& axes = setting_.axes;
-  // Joined into copies: the caller may write to the batch once the loss is known.
+  // Copies, because the caller may overwrite the batch once the loss is available.
   BatchOutputs kept{axes.outputs.join(outputs_), axes.targets.join({axes.targets.rows(job_->targets, share)}), share};
   job_->state->add_outputs(replica_, std::move(kept), axes);
   outputs_.clear();

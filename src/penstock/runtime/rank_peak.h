@@ -1,4 +1,4 @@
-// The most that a rank held.
+// Peak activations and memory of a rank.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace penstock {
 
 struct RankPeak {
   WorldRank rank;
-  int measured = 0;   // most live micro-batches since the pipeline was made
-  int predicted = 0;  // as validate() counted them, for the same steps
-  /// Most bytes that they held, but for the first training step: by a counter of what is allocated and given back,
-  /// and predicted from one micro-batch's (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
+  int measured = 0;   // largest number of live micro-batches since the pipeline was made
+  int predicted = 0;  // the same as counted by validate() for the executed schedules
+  /// Peak bytes of the live micro-batches, without the first training step: measured by observing allocations, and
+  /// predicted from one micro-batch (runtime/held_bytes.h). 0 without PipelineOptions::count_bytes.
   std::int64_t measured_bytes = 0;
   std::int64_t predicted_bytes = 0;
-  /// Physical memory of the process that holds the rank, now and at its most: of all ranks in it together, with all
-  /// that they have and the libraries.
+  /// Physical memory of the process that holds the rank, at present and at its peak: of all its ranks together,
+  /// including the libraries.
   std::int64_t resident_bytes = 0;
   std::int64_t peak_resident_bytes = 0;
 };

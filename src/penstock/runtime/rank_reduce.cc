@@ -1,4 +1,4 @@
-// What the ranks of a pipeline sum or copy between each other: gradients over ties and replicas, values on demand.
+// RankRunner: sums gradients over ties and replicas, and synchronises values.
 #include <utility>
 
 #include "penstock/runtime/rank_runner.h"
@@ -16,7 +16,8 @@ ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std:
   return group;
 }
 
-// Replaces what `chosen` picks of `gradients`, one per parameter of `stage`, by the sums over the replicas.
+// Replaces the gradients with the indices `chosen` by their sums over the replicas. `gradients` are by parameter of
+// `stage`.
 void RankRunner::sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen,
                               Tensors& gradients) {
   Tensors own, like;
@@ -28,18 +29,19 @@ void RankRunner::sum_replicas(const Stage& stage, Traffic traffic, const std::ve
   for (std::size_t k = 0; k < chosen.size(); ++k) gradients[chosen[k]] = std::move(sums[k]);
 }
 
-// Every use of a tied parameter goes to its owner; all others are summed over the replicas here.
+// Sends the uses of tied parameters to their owners, and sums all other gradients over the replicas.
 void RankRunner::reduce(Stage& stage) {
   const auto& parameters = stage.gradients().parameters();
   send_uses(tie_route(job_->step), stage);
   std::vector<std::size_t> untied;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (!parameters[i].all_uses.is_tied()) untied.push_back(i);
-  sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));  // local_gradients() may have summed the uses
+  // gradients_of() may be set already: local_gradients() sums the uses.
+  sum_replicas(stage, Traffic::reduce, untied, gradients_of(stage));
   ties_pending_ = true;
 }
 
-// All homes of this rank sum and send before anything of other homes is waited for.
+// All owner stages of this rank sum and send before any stage waits for the totals of others.
 void RankRunner::finish_ties() {
   if (!std::exchange(ties_pending_, false)) return;
   const TieRoute route = tie_route(job_->step);
@@ -66,7 +68,7 @@ void RankRunner::share_buffers() {
     for (const Stage::Held& held : stage->state())
       if (held.all_uses.list.empty()) buffers.push_back(held.value);
     ReplicaGroup group = replica_group(*stage, Traffic::control, job_->step);
-    group.tag.micro_batch = -2;  // -1 is synchronise()'s, whose rounds are counted apart
+    group.tag.micro_batch = -2;  // differs from synchronise(), whose rounds have their own counter
     copy_from_first(group, buffers, "the buffers of replica 0");
   }
 }

@@ -47,7 +47,7 @@ void RankRunner::make_optimizers(const OptimizerFactory& factory) {
   add_optimizers();
 }
 
-// For what no optimiser knows. A tied parameter is known on every stage that uses it.
+// Makes optimisers for parameters that have none. Every stage that uses a tied parameter steps its own copy.
 void RankRunner::add_optimizers() {
   std::set<std::string> known = optimized_;
   for (const auto& stage : stages_) {
@@ -68,11 +68,11 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
 }
 
 void RankRunner::run(const StepJob& job) {
-  std::exception_ptr failure = spent_;
+  std::exception_ptr failure = permanent_error_;
   try {
-    if (!spent_) run_or_throw(job);
+    if (!permanent_error_) run_or_throw(job);
   } catch (const BatchesDiffer& error) {
-    failure = spent_ = std::make_exception_ptr(ConfigError(error.what()));
+    failure = permanent_error_ = std::make_exception_ptr(ConfigError(error.what()));
   } catch (...) {
     failure = failed(std::current_exception(), say(to_string(current_), " of step ", job.step));
   }
@@ -84,7 +84,7 @@ void RankRunner::run(const StepJob& job) {
   outputs_.clear();
   whole_.clear();
   if (failure && bytes_) bytes_->clear();
-  // The parts of a step hand their gradients on.
+  // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) gradients_.clear();
   job.state->rank_done(failure);
@@ -116,8 +116,8 @@ void RankRunner::run_or_throw(const StepJob& job) {
   predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
 
   const torch::AutoGradMode with_graph(job.training);
-  // The trace shows steps of the full schedule; others run unrecorded, for they are not comparable with it.
-  Recorder& recorder = job.training && plan.schedule.micro_batches == placement_.micro_batches ? recorder_ : unshown_;
+  // Traces contain only steps of the full schedule, because others are not comparable with it.
+  Recorder& recorder = job.training && plan.schedule.micro_batches == placement_.micro_batches ? recorder_ : untraced_;
   recorder.begin_step(job.step);
   if (has_last_stage && plan.schedule.micro_batches == 0) report_result();
   execute(plan.programs[rank_.index()], *this, recorder);
@@ -130,13 +130,13 @@ void RankRunner::run_or_throw(const StepJob& job) {
   if (!job.inference) collect_result();
 }
 
-// What follows forward_backward where a step is taken in parts. Unrecorded: the trace shows whole steps.
+// The parts of a step after forward_backward. Traces contain only whole steps.
 void RankRunner::run_later_part(const CompiledSchedule& plan) {
   if (job_->learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job_->learning_rate);
   gradient_norm_.reset();
-  unshown_.begin_step(job_->step);
-  execute(plan.programs[rank_.index()], *this, unshown_);
+  untraced_.begin_step(job_->step);
+  execute(plan.programs[rank_.index()], *this, untraced_);
   if (job_->part != StepPart::reduce) return end_update();
   finish_ties();
   if (job_->gradient_divisor == 1) return;
@@ -197,7 +197,7 @@ void RankRunner::perform(const Instruction& instruction) {
     case Op::recv_forward:
     case Op::recv_backward: break;
   }
-  throw InternalError(say("the runtime was given ", to_string(instruction), ", which it does not perform"));
+  throw InternalError(say("the runtime cannot execute ", to_string(instruction)));
 }
 
 Stage& RankRunner::stage(StageId id) {
@@ -232,7 +232,7 @@ void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
     arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
 
   Stage::Forwarded done = run_layers(stage, arrivals, micro_batch);
-  arrivals.inputs.clear();  // what no layer keeps is not held
+  arrivals.inputs.clear();  // frees inputs that no layer has saved
   if (HeldBytes* bytes = counted_bytes())
     bytes->forward_done(context_of(stage.id(), micro_batch), done.activations, done.sends, comes_from_others(stage));
   for (std::size_t p = 0; p < done.sends.size(); ++p) {
@@ -255,7 +255,7 @@ Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arr
   });
 }
 
-// The first training step makes copies that no other makes.
+// The first training step is not counted, because only it copies values to detect in-place changes.
 HeldBytes* RankRunner::counted_bytes() { return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr; }
 
 RowRange RankRunner::rows_of(MicroBatch micro_batch) const { return job_->layout.rows(share_of_batch(), micro_batch); }
@@ -303,13 +303,13 @@ torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micr
   return sum;
 }
 
-// B, or its I half alone.
+// B or I.
 void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   const MicroBatch micro_batch = instruction.micro_batch();
   OutputGradients from;
   for (const Port& port : stage.part().sends) {
     const MessageKey key{stage.id(), port.peer, micro_batch, false};
-    // A link that carries no gradient brought no message.
+    // A link that carries no gradient has no backward message.
     from.messages.push_back(inbox_.contains(key) ? take_message(key)
                                                  : Message{std::vector<Payload>(port.values.size()), 0, 0});
   }
@@ -355,7 +355,7 @@ Message RankRunner::take_message(const MessageKey& key) {
   return std::move(node.mapped());
 }
 
-// The last stage's rank of every replica tells its part to one rank of every process, as soon as its last F is done.
+// The last stage's rank of every replica sends its part to the first rank of every process, right after its last F.
 void RankRunner::report_result() {
   if (job_->inference) return report_outputs();
   keep_outputs();
@@ -387,7 +387,7 @@ void RankRunner::collect_result() {
   job_->state->set_numbers(std::move(total));
 }
 
-/// What the update takes: summed over uses and, after REDUCE, ties and replicas.
+/// The gradients for the update: summed over uses and, after REDUCE, over ties and replicas.
 Tensors& RankRunner::gradients_of(Stage& stage) {
   const auto [known, is_new] = gradients_.try_emplace(stage.id());
   if (is_new) known->second = stage.gradients().sum_uses();

@@ -1,4 +1,4 @@
-// One rank of one pipeline: its stages, and the handler that executes its list.
+// One rank of one pipeline: its stages, and the handler that executes its instructions.
 #pragma once
 
 #include <functional>
@@ -29,27 +29,27 @@
 
 namespace penstock {
 
-/// One step, as every local rank gets it. Immutable.
+/// One step, evaluation or inference, shared by all local ranks. Immutable once posted.
 struct StepJob {
-  std::uint64_t step = 0;           // of all that was submitted, evaluations too: what messages are tagged with
-  std::uint64_t training_step = 0;  // training steps before it
+  std::uint64_t step = 0;           // number among all submitted jobs, evaluations too; part of message tags
+  std::uint64_t training_step = 0;  // number of training steps before it
   bool training = true;
   StepPart part = StepPart::whole;
   double gradient_divisor = 1;  // of the part `reduce`
   BatchLayout layout;
-  std::vector<std::shared_ptr<const CompiledSchedule>> plans = {};  // by replica
-  Tensors inputs = {};  // by graph input: the whole batch, or from first_input_row on
-  std::int64_t first_input_row = 0;
-  Tensors targets = {};  // the whole batch's
+  std::vector<std::shared_ptr<const CompiledSchedule>> plans = {};  // the schedules, by replica
+  Tensors inputs = {};                                              // by graph input: rows from first_input_row on
+  std::int64_t first_input_row = 0;                                 // 0 for the whole batch
+  Tensors targets = {};                                             // of the whole batch
   std::vector<Metric> metrics = {};
-  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: as it was
+  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: unchanged
   std::shared_ptr<StepState> state = nullptr;
-  std::optional<Inference> inference = std::nullopt;  // outputs are wanted, not a loss
-  bool keeps_outputs = false;                         // next to the loss
-  GradientShares shares = {};                         // in what waits for the update
+  std::optional<Inference> inference = std::nullopt;  // set for an inference, which computes no loss
+  bool keeps_outputs = false;                         // StepOptions::keep_outputs
+  GradientShares shares = {};                         // under gradient accumulation
 };
 
-/// What a rank needs to know of its pipeline.
+/// The settings of a pipeline that its ranks need.
 struct RankSetting {
   std::uint32_t pipeline = 0;
   RankContext context;
@@ -60,68 +60,69 @@ struct RankSetting {
   std::uint64_t seed = 0;
   Precision precision = Precision::fp32;
   LossScaling loss_scaling = {};
-  int compare_batches = 0;  // PipelineOptions'
+  int compare_batches = 0;  // PipelineOptions::compare_batches
   c10::Device device = c10::kCPU;
   std::shared_ptr<const KernelSelection> kernels = nullptr;
   bool count_bytes = false;
   BatchAxesOf axes = {};
 };
 
-/// Lives on its rank's thread; everything but the constructor is called there. A model for `Handler` of the executor.
+/// Used on its rank's thread, except for the constructor and const functions while the rank is idle. A handler for the
+/// executor.
 class RankRunner {
  public:
-  /// `staged` must outlive it. Builds the stages that `placement` gives this rank.
+  /// `staged` must outlive it. Builds the stages that `placement` assigns to this rank.
   RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting);
 
   const RankContext& context() const { return setting_.context; }
-  /// Whether each node that this rank runs has parameters that train.
+  /// For each node of this rank's stages, whether it has parameters that train.
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
   void make_optimizers(const OptimizerFactory& factory);
-  /// Freezes the parameters called `name`, or "`name`.something", or lets them train again, with the optimiser state
-  /// that they had.
+  /// Freezes the parameters called `name` or "`name`.*", or unfreezes them; their optimiser state is kept.
   void set_trainable(const std::string& name, bool trains);
-  /// Runs on what an update takes, after its reduction and before it is clipped.
+  /// Adds a hook that runs on the gradients of an update, after their reduction and before clipping.
   void add_gradient_hook(const GradientHook& hook) { gradient_hooks_.push_back(hook); }
-  /// Averages what the optimisers step from now on, beginning with the values that are there.
+  /// Starts averages of the trained parameters, from their present values.
   void keep_average(double decay);
-  /// Parameters and their averages change places.
+  /// Exchanges the values of parameters and their averages.
   void swap_averages();
   const Recorder& recorder() const { return recorder_; }
   void clear_recorder() { recorder_.clear(); }
-  /// How often the parameters of a stage of this rank were updated: of the stage with the fewest and with the most.
-  /// Torn: an update ended in the middle.
+  /// The number of updates of this rank's stages: the smallest and the largest.
   struct Updates {
     std::int64_t fewest = 0;
     std::int64_t most = 0;
-    bool torn = false;
+    bool torn = false;  // an update failed in the middle
   };
   Updates updates() const;
-  /// Times every layer from now on, or no longer. At rest.
+  /// Switches the timing of layers on or off. To be called between steps.
   void set_timing(bool on);
-  /// What the layers took in the `steps` since: by the node's number, F, B (or I), W (base/median.h), then bytes of
-  /// output and parameters.
+  /// The times of the layers in the `steps` steps since set_timing(true). By the node's number: F, B (or I) and W in ms
+  /// (base/median.h), then bytes of output and parameters.
   std::vector<std::pair<std::string, torch::Tensor>> timed_nodes(std::size_t steps) const;
-  /// The most live micro-batches so far.
+  /// Peak of live micro-batches.
   int peak_activations() const { return activations_.peak(); }
-  /// The most that the plans of the same steps foresaw.
+  /// Predicted peak of live micro-batches, over the executed schedules.
   int predicted_activations() const { return predicted_activations_; }
-  /// What these held; null unless they are counted.
+  /// The bytes of the live micro-batches; null unless RankSetting::count_bytes is set.
   const HeldBytes* held_bytes() const { return bytes_.get(); }
 
-  /// The gradients that the last forward_backward (and reduce) left, by parameter name, until the update.
+  /// The gradients after forward_backward (and reduce_gradients), by parameter name, until the update.
   std::vector<std::pair<std::string, torch::Tensor>> gradients();
-  /// Makes every copy of a parameter or buffer equal: replica 0's owner goes to its ties and to the other replicas.
+  /// Makes all copies of a parameter or buffer equal: replica 0's owner stage sends its values to the other stages that
+  /// use it and to the other replicas.
   void synchronise(std::uint64_t round);
 
-  /// Runs one step and tells its state. Never throws: a failure aborts the world and ends the step's state.
+  /// Executes one job and reports its result to the job's state. Never throws: a failure cancels the step or aborts the
+  /// world, and ends the state with the error.
   void run(const StepJob& job);
   /// Receives the outputs of step `step` that other ranks sent to this process. Never throws, as run().
   void fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state);
-  /// Frees what the layers remember of an inference session.
+  /// Frees the layers' memory of an inference session.
   void forget_session(std::uint64_t session) { sessions_.erase(session); }
 
-  // The handler.
+  // The handler of the executor.
   void begin(const Instruction& instruction);
   Arrival receive(const Instruction& instruction);
   void perform(const Instruction& instruction);
@@ -129,8 +130,8 @@ class RankRunner {
  private:
   enum class BatchPart { inputs, targets };
   struct MessageKey {
-    StageId from;  // the link's producer, in both directions
-    StageId to;    // its consumer
+    StageId from;  // the producer of the link's values, also for their gradients
+    StageId to;    // the consumer
     MicroBatch micro_batch;
     bool forward = true;
     friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
@@ -146,31 +147,32 @@ class RankRunner {
   void run_or_throw(const StepJob& job);
   void run_later_part(const CompiledSchedule& plan);
   void compare_batches();
-  /// Whether the update is left out, once the norm is known.
+  /// Whether the update is skipped. REQUIRES: the norm has been computed.
   bool skips_update() const;
-  /// After the updates of a step.
+  /// To be called after the updates of a step: adapts the loss scale.
   void end_update();
   void forward(Stage& stage, MicroBatch micro_batch);
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
-  /// Null in steps that are not counted.
+  /// Null in steps whose bytes are not counted.
   HeldBytes* counted_bytes();
   RowRange rows_of(MicroBatch micro_batch) const;
-  /// Of tensor `index`, on the device.
+  /// Rows of tensor `index` of the inputs or targets, on the device.
   torch::Tensor rows_of_batch(BatchPart part, std::size_t index, RowRange rows);
   HeldBytes::Context context_of(StageId stage, MicroBatch micro_batch) const;
-  /// Whether what `stage` receives, a value each, comes from another rank.
+  /// By received value of `stage`: whether it comes from another rank.
   std::vector<bool> comes_from_others(const Stage& stage) const;
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
   torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
   void post_message(const MessageKey& key, Message message);
   Message take_message(const MessageKey& key);
-  /// The part of a batch that is this replica's.
+  /// The replica whose share of the batch this rank computes.
   Replica share_of_batch() const;
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
-  /// Ends the world for what went wrong in `doing`, and returns what to tell whoever waits.
+  /// Cancels the step or aborts the world because of `error`, which occurred at `doing`. Returns the error for the
+  /// job's state.
   std::exception_ptr failed(const std::exception_ptr& error, const std::string& doing);
-  /// Whether no rank can have updated a parameter in the step that runs.
+  /// Whether no rank can have updated a parameter in the running step.
   bool is_harmless(const StepJob& job) const;
   void report_outputs();
   void keep_outputs();
@@ -182,7 +184,8 @@ class RankRunner {
   ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
   void sum_replicas(const Stage& stage, Traffic traffic, const std::vector<std::size_t>& chosen, Tensors& gradients);
   void finish_ties();
-  /// Before an evaluation or inference: the replicas take the buffers of replica 0, as the saved model has them.
+  /// Before an evaluation or inference: copies the buffers of replica 0 to the other replicas, as a saved model has
+  /// them.
   void share_buffers();
   Tensors& gradients_of(Stage& stage);
   void measure_norm();
@@ -192,20 +195,20 @@ class RankRunner {
   void update(Stage& stage);
 
   const StagedGraph& staged_;
-  Schedule placement_;  // compute instructions; read for rank_of alone
+  Schedule placement_;  // only its ranks of stages are used
   RankSetting setting_;
   Rank rank_;
   Replica replica_;
   std::vector<std::unique_ptr<Stage>> stages_;
   OptimizerFactory make_optimizer_;
-  std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several where parameters came to train later
-  std::set<std::string> optimized_;                                // names of all that they know
+  std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several per stage after unfreezing parameters
+  std::set<std::string> optimized_;                                // names of the parameters in optimizers_
   std::vector<GradientHook> gradient_hooks_;
-  std::set<StageId> hooked_;  // whose gradients the hooks have seen in this step
+  std::set<StageId> hooked_;  // stages whose gradients the hooks have processed in this step
   std::optional<double> average_decay_;
   std::map<StageId, std::map<std::string, torch::Tensor>> averages_;  // by parameter
   Recorder recorder_;
-  Recorder unshown_{1};
+  Recorder untraced_{1};                             // records steps that traces do not contain
   std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
   ActivationStore<Activations> activations_;
   int predicted_activations_ = 0;
@@ -214,25 +217,25 @@ class RankRunner {
   // The running step.
   const StepJob* job_ = nullptr;
   Instruction current_;
-  std::map<MessageKey, Message> inbox_;   // received, or handed over by a stage of this rank
+  std::map<MessageKey, Message> inbox_;   // received, or from another stage of this rank
   std::map<MessageKey, Message> outbox_;  // computed, not sent yet
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
-  bool ties_pending_ = false;             // REDUCE has sent what finish_ties() will wait for
-  std::optional<double> gradient_norm_;   // once the rank's first NORM has run; without the loss scale
+  bool ties_pending_ = false;             // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
+  std::optional<double> gradient_norm_;   // after the rank's first NORM; divided by the loss scale
   LossScaler scaler_;
-  std::exception_ptr spent_;     // once ranks were given different batches
-  bool buffers_differ_ = false;  // between the replicas: there was a training step since they were shared
+  std::exception_ptr permanent_error_;  // the error of every further job, once ranks were given different batches
+  bool buffers_differ_ = false;         // between replicas: a training step ran since they were shared
   LossFactors factors_;
-  double loss_ = 0;      // as it is reported
-  double loss_sum_ = 0;  // before weights and reduction
+  double loss_ = 0;      // the reported loss
+  double loss_sum_ = 0;  // without weights and reduction
   std::vector<double> metric_sums_;
   int finished_forwards_ = 0;
-  std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // of the batch: what all micro-batches see
-  std::vector<Tensors> outputs_;             // by micro-batch, of an inference or where they are kept
+  std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // tensors that are Whole, on the device
+  std::vector<Tensors> outputs_;             // by micro-batch, of an inference or with keeps_outputs
   std::size_t forwards_left_ = 0;            // of this rank, in this step
-  std::map<StageId, std::int64_t> updates_;  // by stage: how often it was updated
-  bool is_updating_ = false;                 // an optimiser is in the middle of a stage
-  /// What layers remember, by inference session; by stage and micro-batch.
+  std::map<StageId, std::int64_t> updates_;  // by stage: number of updates
+  bool is_updating_ = false;                 // an optimiser's step is running, or has failed
+  /// Sequence memory by inference session, then by stage and micro-batch.
   std::map<std::uint64_t, std::map<std::pair<StageId, MicroBatch>, SequenceMemory>> sessions_;
 };
 

@@ -1,4 +1,4 @@
-// The part of a rank that times its layers.
+// RankRunner: timing of layers.
 #include "penstock/base/median.h"
 #include "penstock/runtime/rank_runner.h"
 

@@ -1,4 +1,4 @@
-// The end of a step on one rank: the norm of all gradients, whether they are applied, and the optimisers' step.
+// RankRunner: the norm of all gradients, clipping, and the optimisers' step.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,14 +15,14 @@ Message message_with(const std::vector<double>& numbers) {
 
 }  // namespace
 
-// Once for all stages of a rank. Every rank tells the first one the squares of its parameters' norms, a tied one's at
-// owner alone; that one adds them in the order in which the network uses the parameters, whoever holds them, and tells
-// all the sum: the same bits for every partition.
+// Runs once for all stages of a rank. Every rank sends the squared norm of each of its gradients (of a tied parameter
+// only its owner) to the first rank, which sums them in the order in which the network uses the parameters and sends
+// the sum to all. The bits do not depend on the partition.
 void RankRunner::measure_norm() {
   if (gradient_norm_) return;
   finish_ties();
   for (const auto& stage : stages_) hook_gradients(*stage);
-  std::vector<double> squares;  // three each: the first node that uses the parameter, its number there, the square
+  std::vector<double> squares;  // three per gradient: the first node that uses the parameter, its index, the square
   for (const auto& stage : stages_) {
     const Tensors& gradients = gradients_of(*stage);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -40,16 +40,16 @@ void RankRunner::measure_norm() {
   const auto at = [&](Rank rank) { return context().rank_of(rank, replica_); };
   endpoint().send(at(Rank(0)), tag(true, rank_), message_with(squares));
   if (rank_ == Rank(0)) {
-    std::vector<std::array<double, 3>> told;
+    std::vector<std::array<double, 3>> received;
     for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
       const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
       const auto numbers = message.payloads.front().tensor.accessor<double, 1>();
       for (std::int64_t i = 0; i < numbers.size(0); i += 3)
-        told.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+        received.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
     }
-    std::sort(told.begin(), told.end());
+    std::sort(received.begin(), received.end());
     double total = 0;
-    for (const auto& one : told) total += one[2];
+    for (const auto& entry : received) total += entry[2];
     for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next())
       endpoint().send(at(rank), tag(false, rank), message_with({total}));
   }
@@ -67,15 +67,14 @@ void RankRunner::update(Stage& stage) {
   const Tensors gradients = std::move(gradients_of(stage));
   gradients_.erase(stage.id());
   if (skips_update()) return;
-  // As torch's clip_grad_norm_ has it, after the loss scale is taken out: a norm that is no number makes all gradients
-  // so.
+  // As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.
   constexpr double small = 1e-6;
   const double clip = setting_.clip_norm ? *setting_.clip_norm / (*gradient_norm_ + small) : 1;
   const double unscale = 1 / scaler_.scale();  // a power of two
   const auto& parameters = stage.gradients().parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     torch::Tensor gradient = gradients[i], value = parameters[i].value;
-    // Not in place: local_gradients() gave them out.
+    // Not in place, because local_gradients() may have returned the tensors.
     if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
     if (gradient.defined() && !(clip >= 1)) gradient = gradient.mul(clip);
     value.mutable_grad() = gradient;
@@ -84,7 +83,7 @@ void RankRunner::update(Stage& stage) {
   for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
   add_to_average(stage);
   is_updating_ = false;
-  // What is applied is not kept until the next update: its memory serves the gradients to come.
+  // Frees the clipped or unscaled copies, whose memory is reused in the next step.
   for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
 }
 

@@ -1,10 +1,10 @@
-// What happens to a rank's gradients and weights around the update: accumulation over calls, hooks, averages.
+// RankRunner: gradient accumulation over calls, gradient hooks, and averages of weights.
 #include "penstock/base/error.h"
 #include "penstock/runtime/rank_runner.h"
 
 namespace penstock {
 
-// Where a mean is taken, the gradients of earlier calls count for less as further samples come.
+// Under Reduction::mean, the gradients of earlier calls are scaled down as further samples are added.
 void RankRunner::continue_gradients(Stage& stage) {
   hooked_.clear();
   gradients_.erase(stage.id());
@@ -48,7 +48,7 @@ void RankRunner::add_to_average(const Stage& stage) {
   auto& averages = averages_[stage.id()];
   for (const TrainedParameter& parameter : stage.gradients().parameters()) {
     const auto [average, is_new] = averages.try_emplace(parameter.name);
-    if (is_new)  // it came to train later
+    if (is_new)  // it was frozen when averaging began
       average->second = parameter.value.detach().clone();
     else
       average->second.lerp_(parameter.value, 1 - *average_decay_);
@@ -66,7 +66,7 @@ void RankRunner::swap_averages() {
       torch::Tensor(held.value).copy_(average->second);
       average->second = value;
     }
-    stage->gradients().begin_step();  // casts of weights are kept for one step
+    stage->gradients().begin_step();  // invalidates the casts of weights, which are cached for one step
   }
 }
 

@@ -10,10 +10,10 @@
 namespace penstock {
 namespace {
 
-/// Gathers from all ranks of this process, a thread each: they wait for each other.
+/// Gathers from all ranks of this process, on a thread each, because they wait for each other.
 std::map<std::string, torch::Tensor> gather_from(
-    const std::vector<Rescued>& ranks, const GatherTag& tag,
-    const std::function<std::vector<std::pair<std::string, torch::Tensor>>(const Rescued&)>& own) {
+    const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
+    const std::function<std::vector<std::pair<std::string, torch::Tensor>>(const RecoveryRank&)>& own) {
   std::map<std::string, torch::Tensor> all;
   std::vector<std::exception_ptr> errors(ranks.size());
   std::vector<std::thread> threads;
@@ -44,27 +44,27 @@ std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& c
   return own;
 }
 
-std::map<std::string, torch::Tensor> recovered_state(const std::vector<Rescued>& ranks, const GatherTag& tag,
+std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
                                                      const std::string& failure) {
-  // How often each rank's stages were updated, by world rank.
-  const auto counts = gather_from(ranks, {tag.pipeline, tag.round}, [](const Rescued& rank) {
+  // By world rank: the number of updates of its stages.
+  const auto counts = gather_from(ranks, {tag.pipeline, tag.round}, [](const RecoveryRank& rank) {
     const RankRunner::Updates updates = rank.runner->updates();
     return std::vector<std::pair<std::string, torch::Tensor>>{
         {say(rank.context.rank.value()), torch::tensor({updates.fewest, updates.most, std::int64_t{updates.torn}})}};
   });
   auto state = gather_from(ranks, {tag.pipeline, tag.round + 1},
-                           [](const Rescued& rank) { return state_of(rank.context, *rank.runner); });
+                           [](const RecoveryRank& rank) { return state_of(rank.context, *rank.runner); });
   std::int64_t fewest = std::numeric_limits<std::int64_t>::max(), most = 0;
   for (const auto& [rank, numbers] : counts) {
     const auto number = [&](int i) { return numbers[i].item<std::int64_t>(); };
     require<RankFailure>(number(2) == 0, "rank ", rank, " failed in the middle of an update, so that no complete set ",
-                         "of parameters is left: go on from saved ones (", failure, ")");
+                         "of parameters is left: continue from a checkpoint (", failure, ")");
     fewest = std::min(fewest, number(0));
     most = std::max(most, number(1));
   }
   require<RankFailure>(counts.empty() || fewest == most, "some stages have taken update ", most,
-                       ", others only update ", fewest, ", so that no complete set of parameters is left: go on from ",
-                       "saved ones (", failure, ")");
+                       ", others only update ", fewest, ", so that no complete set of parameters is left: continue ",
+                       "from a checkpoint (", failure, ")");
   return state;
 }
 

@@ -1,4 +1,4 @@
-// The parameters and buffers of a pipeline, and what is left of them after its world has failed.
+// Collects the parameters and buffers of a pipeline, also after its world has failed.
 #pragma once
 
 #include <map>
@@ -12,19 +12,19 @@
 
 namespace penstock {
 
-/// What this rank has to say of the whole state: parameters and buffers owned here, of replica 0.
+/// This rank's contribution to the whole state: the parameters and buffers whose owner it is; none on replicas but 0.
 std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& context, const RankRunner& runner);
 
-/// One rank's context of a fresh world (World::rescued_members) and its runner, at rest.
-struct Rescued {
+/// One rank's context in a fresh world (World::contexts_after_failure) and its runner, which executes nothing.
+struct RecoveryRank {
   RankContext context;
   const RankRunner* runner = nullptr;
 };
 
-/// The parameters of the last complete step, on the process of rank 0; the others get nothing. Throws RankFailure there
-/// when a failure came between the updates of two stages, so that no complete set of one step is left: `failure` is
-/// named as its cause. Called once in every process, with all of its ranks.
-std::map<std::string, torch::Tensor> recovered_state(const std::vector<Rescued>& ranks, const GatherTag& tag,
+/// The state after the last complete step, on the process of rank 0; empty on the others. Throws RankFailure there,
+/// with `failure` as the cause, when the failure came between the updates of two stages, so that no complete state of
+/// one step exists. Called once in every process, with all of its ranks.
+std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
                                                      const std::string& failure);
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   const int replicas = static_cast<int>(group.ranks.size());
   if (own.empty() || replicas == 1) return own;
 
-  // One flat list of numbers, absent gradients as zeros, and beside it which are there at all.
+  // One flat tensor, with zeros for undefined gradients, and flags for which gradients are defined.
   Tensors flat_parts;
   torch::Tensor present = torch::zeros({static_cast<std::int64_t>(own.size())}, torch::kBool);
   for (std::size_t i = 0; i < own.size(); ++i) {

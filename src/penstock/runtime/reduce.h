@@ -1,4 +1,4 @@
-// Gradients summed over the replicas of a stage, by messages, in replica order whatever arrives first.
+// All-reduce of gradients over the replicas of a stage: sums in replica order, independent of the order of arrival.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace penstock {
 
-/// The ranks that hold the same stage, by replica; and which of them this is.
+/// The ranks that hold the same stage.
 struct ReplicaGroup {
   Transport& endpoint;
-  Tag tag;  // its to_stage is used here
+  Tag tag;  // of the messages; Tag::to_stage is set by the functions below
   Replica own;
-  std::vector<WorldRank> ranks;
+  std::vector<WorldRank> ranks;  // by replica
 };
 
-/// The sum over replicas of every one of `own`; `like` says what shape and type they have, for some may be undefined.
-/// Undefined where no replica has one. Each replica sums an equal part of the numbers, replica 0's first, and sends it
-/// to all: every replica gets the same bits.
+/// Returns the sums over the replicas of each tensor of `own`; undefined where it is undefined on all replicas. `like`
+/// has the tensors' shapes and types, because some of `own` may be undefined. Each replica sums an equal part of the
+/// numbers, in replica order, and sends it to all, so that every replica gets the same bits. Called on every replica.
 Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like);
 
-/// Gives `values`, the same tensors on every replica, the values that replica 0 has. Replica 0 sends and does not wait.
-/// `waiting_for` is what an error says the others wait for.
+/// Overwrites `values`, the same tensors on every replica, with those of replica 0. Called on every replica; replica 0
+/// sends and does not wait. `waiting_for` names the awaited message in errors.
 void copy_from_first(const ReplicaGroup& group, const Tensors& values, const std::string& waiting_for);
 
 }  // namespace penstock

@@ -1,12 +1,12 @@
-// What the replicas of a pipeline do with the inputs of an inference.
+// How the replicas of a pipeline share the inputs of an inference.
 #pragma once
 
 namespace penstock {
 
-/// What the replicas of a pipeline do with the rows of an inference.
+/// How the replicas of a pipeline share the rows of an inference.
 enum class ReplicaInput {
-  share,  // each computes its share of them, and the whole is put together
-  each    // each computes all of them; a process gets what its own replica made, under threads what replica 0 made
+  share,  // each replica computes its share, and the outputs are concatenated
+  each    // each replica computes all rows; a process gets the outputs of its own replica, under threads of replica 0
 };
 
 }  // namespace penstock

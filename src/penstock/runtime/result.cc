@@ -30,7 +30,7 @@ StepUse StepResult::use() const {
   for (const RankUse& use : uses) {
     total.peak_activations = std::max(total.peak_activations, use.peak_activations);
     busy += use.busy_ns;
-    if (use.busy_ns == 0) continue;  // it had nothing to do: idle all the time
+    if (use.busy_ns == 0) continue;  // a rank without instructions is idle all the time
     begin = std::min(begin, use.begin_ns);
     end = std::max(end, use.end_ns);
   }

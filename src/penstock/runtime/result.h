@@ -1,4 +1,4 @@
-// What a step or an evaluation comes to: known on every rank, when it is known.
+// The result of a step or an evaluation, available on every rank.
 #pragma once
 
 #include <memory>
@@ -13,50 +13,53 @@
 
 namespace penstock {
 
-/// What the ranks of this process did in a training step.
+/// How busy the ranks of this process were in a training step.
 struct StepUse {
-  /// The share of their time that they were idle, from the begin of the first compute instruction to the end of the last instruction.
-  /// Under threads, where all ranks are here: the bubble of the makespan.
+  /// The idle share of their time, 0 to 1, from the begin of the first compute instruction to the end of the last
+  /// instruction. Under threads, where this process has all ranks, this is the bubble of the makespan.
   double idle = 0;
-  int peak_activations = 0;  // most live micro-batches of a rank, since the pipeline was made
+  int peak_activations = 0;  // largest number of live micro-batches on a rank since the pipeline was made
 };
 
 struct StepOptions {
-  bool keep_outputs = false;  // StepResult::outputs() is wanted; costs a copy of them
+  bool keep_outputs = false;  // makes StepResult::outputs() available; costs a copy of them
 };
 
-/// Shared by the ranks that write it and the caller who asks. Thread-safe.
+/// Shared by the ranks that write the result and the caller who reads it. Thread-safe.
 class StepState;
 
-/// The outcome of one batch. Copyable; asking waits until it is known, or throws the RankFailure that ended it.
+/// The result of one batch. Copyable; copies refer to the same result. Every getter waits until its value is available,
+/// and throws the RankFailure that ended the step.
 class StepResult {
  public:
   explicit StepResult(std::shared_ptr<StepState> state) : state_(std::move(state)) {}
 
-  /// The loss of the whole batch, as the pipeline's reduction makes it.
+  /// The loss of the whole batch under the pipeline's reduction (PipelineOptions::reported_loss).
   double loss() const;
-  /// What a mean of the loss divides by: samples, or tokens that count.
+  /// The divisor of a mean loss: the number of samples, or of tokens that are not masked.
   double weight() const;
-  /// The sum of all samples' losses, whatever the reduction: over several batches, all sums over all weights.
+  /// The sum of the losses of all samples, independent of the reduction. The mean over several batches is the sum of
+  /// their loss_sum() divided by the sum of their weight().
   double loss_sum() const;
   /// The 2-norm of all gradients before they were clipped. Throws ConfigError where PipelineOptions::clip_norm is none,
   /// and for an evaluation.
   double gradient_norm() const;
-  /// Whether the update was left out because a gradient was not finite: Precision::fp16 alone does so. Of
-  /// forward_backward(): known after step(). Waits as wait().
+  /// Whether the update was skipped because a gradient was not finite; happens with Precision::fp16 alone. The value
+  /// for forward_backward() is available after step(). Waits as wait() does.
   bool update_skipped() const;
-  /// Whether there is one; waits for the step. Of calls that gather gradients, the one that updates has it.
+  /// Whether gradient_norm() has a value; waits for the step. Of several calls that accumulate gradients, only the one
+  /// that updates has a norm.
   bool has_gradient_norm() const;
-  /// Metric sums over the whole batch, in the order in which they were asked for.
+  /// Sums of the metrics over the whole batch, in the order in which evaluate() received them.
   const std::vector<double>& metrics() const;
-  /// True when asking would not wait.
+  /// Whether loss() would return without waiting.
   bool ready() const;
-  /// Waits until every local rank is through with the step, not only until the loss is known.
+  /// Waits until every local rank has finished the step, not only until the loss is available.
   void wait() const;
   /// Waits as wait() does.
   StepUse use() const;
-  /// With StepOptions::keep_outputs, on processes that hold the last stage and have rows of this batch; otherwise none.
-  /// Waits as wait() does.
+  /// The network's outputs, with StepOptions::keep_outputs, on processes that hold the last stage and have rows of this
+  /// batch; otherwise none. Waits as wait() does.
   std::optional<BatchOutputs> outputs() const;
 
  private:

@@ -7,8 +7,8 @@
 namespace penstock {
 namespace {
 
-/// The part of `schedule` that concerns the first `micro_batches`. What depends on fewer micro-batches cannot wait for
-/// more than before, so a schedule that is live stays live.
+/// `schedule` without the instructions of all but the first `micro_batches`. Removing instructions only removes
+/// dependencies, so a schedule without deadlock stays without deadlock.
 Schedule restricted(const Schedule& schedule, int micro_batches) {
   Schedule part = schedule;
   part.micro_batches = micro_batches;
@@ -27,7 +27,7 @@ Schedule forward_part(const Schedule& schedule) {
   part.name = "forward-only";
   for (Order& order : part.orders) {
     std::erase_if(order, [](const Instruction& i) { return i.op() != Op::forward; });
-    // Without the other half of its pair an F is a plain one.
+    // An F that was paired with a B becomes a plain one.
     for (Instruction& i : order) i = Instruction::compute(Op::forward, i.stage(), i.micro_batch());
   }
   return part;
@@ -48,6 +48,8 @@ ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request)
   require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
   tuning_.costs = options.costs.value_or(tuning_.costs);
   tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
+  require<ConfigError>(options.custom || options.schedule != "auto",
+                       "schedule 'auto' is chosen by measuring: give the options to autotune() first");
   if (options.custom) {
     source_ = options.custom->name.empty() ? "custom" : options.custom->name;
     take(*options.custom, say("the schedule '", source_, "'"));
@@ -70,13 +72,13 @@ void ScheduleCache::take(const Schedule& given, const std::string& what) {
   const int wanted = request_.options.micro_batches;
   const int chunks = request_.options.chunks;
   require<ConfigError>(ranks == request_.ranks, what, " is for ", ranks, " ranks, but the pipeline has ",
-                       request_.ranks, " stages: ask for ", ranks, " stages, or take another one");
+                       request_.ranks, ": set stages to ", ranks, ", or use another schedule");
   require<ConfigError>(instructions_.micro_batches == wanted, what, " is for ", instructions_.micro_batches,
-                       " micro-batches, but the pipeline is asked for ", wanted, ": ask for ",
-                       instructions_.micro_batches, ", or take another one");
+                       " micro-batches, but the pipeline is to run ", wanted, ": set micro-batches to ",
+                       instructions_.micro_batches, ", or use another schedule");
   require<ConfigError>(chunks == 0 || chunks * ranks == instructions_.stage_count(), what, " has ",
-                       instructions_.stage_count(), " stages on ", ranks, " ranks, but the pipeline is asked for ",
-                       chunks, " chunks on each: leave the chunks out");
+                       instructions_.stage_count(), " stages on ", ranks, " ranks, but chunks is ", chunks,
+                       ": leave chunks out");
   validate(instructions_).require_ok(instructions_);
 }
 
@@ -100,17 +102,17 @@ Schedule ScheduleCache::compute_instructions(int micro_batches) const {
   return fuse_w(instructions, fusing);
 }
 
-// Its messages in place, proven, within the generator's promise (which fused W's do not keep) and the user's limit.
-std::shared_ptr<CompiledSchedule> ScheduleCache::proven(Schedule lowered) const {
+// Validates the schedule, the generator's bound on live micro-batches (which fused W's exceed) and the user's limit.
+std::shared_ptr<CompiledSchedule> ScheduleCache::validated(Schedule lowered) const {
   const bool is_promised = generator_ && !is_fused();
   ValidateOptions options{.links = links_, .activation_bound = std::nullopt};
   if (is_promised) options.activation_bound = generator_->activation_bound(shape(lowered.micro_batches), tuning_);
-  const Validation verdict = validate(lowered, options);
-  verdict.require_ok(lowered);
+  const Validation result = validate(lowered, options);
+  result.require_ok(lowered);
   if (request_.options.memory_limit && !(is_promised && generator_->fits_limit))
-    require_within_limit(lowered, *request_.options.memory_limit, verdict.peak_activations);
+    require_within_limit(lowered, *request_.options.memory_limit, result.peak_activations);
   auto plan = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
-  plan->peak_activations = verdict.peak_activations;
+  plan->peak_activations = result.peak_activations;
   return plan;
 }
 
@@ -135,13 +137,13 @@ std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSch
 
 std::shared_ptr<const CompiledSchedule> ScheduleCache::training_plan(int micro_batches) const {
   const PipelineOptions& options = request_.options;
-  return proven(lower(compute_instructions(micro_batches), links_,
-                      {.reduce = reduce_,
-                       .norm = options.clip_norm.has_value() || options.precision == Precision::fp16,
-                       .step = true}));
+  return validated(lower(compute_instructions(micro_batches), links_,
+                         {.reduce = reduce_,
+                          .norm = options.clip_norm.has_value() || options.precision == Precision::fp16,
+                          .step = true}));
 }
 
-// A replica whose share is empty still takes part in what belongs to the whole step.
+// A replica whose share is empty still takes part in REDUCE, NORM and STEP.
 std::shared_ptr<const CompiledSchedule> ScheduleCache::plan_without_samples() {
   Schedule tail = for_training(1)->schedule;
   tail.micro_batches = 0;

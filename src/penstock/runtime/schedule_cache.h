@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-/// One lowered, proven schedule, ready to run.
+/// A lowered and validated schedule, ready to execute.
 struct CompiledSchedule {
   CompiledSchedule(Schedule lowered, Links links);
 
@@ -27,7 +27,7 @@ struct ScheduleRequest {
   int ranks = 1;
 };
 
-/// What a step is made of where it is taken in parts.
+/// The parts of a step (Pipeline::forward_backward, reduce_gradients, step).
 enum class StepPart {
   whole,
   forward_backward,  // everything up to the last micro-batch's gradients
@@ -35,44 +35,47 @@ enum class StepPart {
   update             // NORM and STEP
 };
 
+/// Not thread-safe.
 class ScheduleCache {
  public:
-  /// Resolves the schedule for m micro-batches. Throws ConfigError or ScheduleError where it cannot be run.
+  /// Generates or reads the schedule for m micro-batches. Throws ConfigError or ScheduleError where the pipeline cannot
+  /// execute it.
   explicit ScheduleCache(const ScheduleRequest& request);
 
-  /// The compute instructions for the full m: what the stages are numbered by.
+  /// The compute instructions for the full m; they define the number of stages.
   const Schedule& training() const { return training_; }
-  /// The generator's name or the file.
+  /// The generator's name, the file name, or the name of the custom schedule.
   const std::string& source() const { return source_; }
-  /// What the stages hand to each other, and whether gradients have to be summed over replicas or ties: known once the
-  /// model is partitioned, before the first for_*. What was lowered before is forgotten.
+  /// Sets the links between the stages, and whether gradients have to be summed over replicas or ties. To be called
+  /// once the model is partitioned, before the first for_*. Discards the schedules lowered before.
   void set_partition(Links links, bool reduce) {
     links_ = std::move(links);
     reduce_ = reduce;
     known_.clear();
   }
 
-  /// The plan of a training step of `micro_batches` <= m; 0 runs no micro-batch but takes part in REDUCE and STEP.
+  /// The schedule of a training step of `micro_batches` <= m; with 0 it contains REDUCE, NORM and STEP alone.
   std::shared_ptr<const CompiledSchedule> for_training(int micro_batches, StepPart part = StepPart::whole);
+  /// The schedule of a forward pass of `micro_batches` <= m, for evaluation and inference.
   std::shared_ptr<const CompiledSchedule> for_forward(int micro_batches);
 
  private:
-  /// Instructions that no generator made: a file's or the user's own, called `what` in messages.
+  /// Uses instructions from a file or from the user, called `what` in messages.
   void take(const Schedule& given, const std::string& what);
   ScheduleShape shape(int micro_batches) const;
   bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
   Schedule compute_instructions(int micro_batches) const;
-  std::shared_ptr<CompiledSchedule> proven(Schedule lowered) const;
+  std::shared_ptr<CompiledSchedule> validated(Schedule lowered) const;
   std::shared_ptr<const CompiledSchedule> training_plan(int micro_batches) const;
   std::shared_ptr<const CompiledSchedule> plan_without_samples();
   std::shared_ptr<const CompiledSchedule> part_of(const CompiledSchedule& whole, StepPart part) const;
 
   ScheduleRequest request_;
-  std::string source_;                    // a generator's name, a file or what a custom schedule is called
+  std::string source_;
   const Generator* generator_ = nullptr;  // null where none made the instructions
   Tuning tuning_;
   Schedule instructions_;  // for the full m, as generated or read
-  Schedule training_;      // the same, fused where that was asked for
+  Schedule training_;      // the same, with fused W's under WeightGradients::fused
   Links links_;
   bool reduce_ = false;
   std::map<std::pair<StepPart, int>, std::shared_ptr<const CompiledSchedule>> known_;  // by micro-batches

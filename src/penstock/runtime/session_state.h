@@ -1,4 +1,4 @@
-// What the calls of an inference session have in common.
+// The common state of the calls of an inference session.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ class Inferences;
 
 struct SessionState {
   std::uint64_t id = 0;
-  std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none: there was none yet
-  ReplicaInput replicas = ReplicaInput::share;      // as those calls had it
-  int micro_batches = 0;
-  const Inferences* pipeline = nullptr;       // of the pipeline it was opened in: to compare
-  std::function<void(std::uint64_t)> forget;  // frees the memory on this process's ranks
+  std::optional<std::int64_t> rows = std::nullopt;  // of the calls so far; none before the first call
+  ReplicaInput replicas = ReplicaInput::share;      // InferOptions of the calls so far
+  int micro_batches = 0;                            // the same
+  const Inferences* pipeline = nullptr;             // identifies the session's pipeline; not dereferenced
+  std::function<void(std::uint64_t)> forget;        // frees the session's memory on this process's ranks
 
   SessionState() = default;
   SessionState(const SessionState&) = delete;

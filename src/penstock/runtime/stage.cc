@@ -78,7 +78,7 @@ void Stage::set_trainable(const std::string& name, bool trains) {
       const std::string full_name = owner_of(*call.node, item.key()).full_name();
       if (full_name != name && !full_name.starts_with(name + ".")) continue;
       item.value().set_requires_grad(trains);
-      // An optimiser leaves alone what has no gradient.
+      // An optimiser skips parameters without a gradient.
       item.value().mutable_grad().reset();
     }
     attach(call);
@@ -101,11 +101,11 @@ void Stage::find_segments() {
 std::size_t Stage::slot_of(const ValueRef& value) const {
   const auto found = slots_.find(value);
   require<InternalError>(found != slots_.end(), "stage ", part_.id.value(), " needs '", graph_.name_of(value),
-                         "', which nothing gives it");
+                         "', which no stage sends and no input provides");
   return found->second;
 }
 
-// The same values as on every other stage that uses the layer, wherever its owner is: they depend on its seed and name.
+// Values depend on the seed and the layer's name alone, so that every stage that uses the layer builds the same ones.
 BuiltLayer Stage::build_node(const StagedGraph& staged, const Node& node) {
   BuiltLayer built = build_layer(node.layer->factory, {.seed = setting_.seed, .layer = node.layer_path});
   const Call* first = nullptr;
@@ -175,7 +175,7 @@ Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) 
   Tensors leaves;
   ExecutionState run{take_arrivals(arrivals, leaves), {}, arrivals.place};
   if (torch::GradMode::is_enabled())
-    for (std::size_t i = 0; i < split_.size(); ++i) run.kept.push_back(c10::make_intrusive<SavedForWeights>());
+    for (std::size_t i = 0; i < split_.size(); ++i) run.saved.push_back(c10::make_intrusive<SavedForWeights>());
   const RandomPlaceGuard guard(run.place);
   if (is_watched())
     run_calls(run, plain_call_);
@@ -183,7 +183,7 @@ Stage::Forwarded Stage::forward(const Arrivals& arrivals, const Finish& finish) 
     run_watching_for_changes(run);
 
   Forwarded result = leave(run.slots);
-  result.activations.kept = std::move(run.kept);
+  result.activations.saved = std::move(run.saved);
   result.activations.received = std::move(leaves);
   if (!part_.outputs.empty() && finish) {
     run.place.begin_call("loss");
@@ -203,7 +203,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   auto arrival = arrivals_.begin();
   const auto place = [&](torch::Tensor value) {
     if (value.defined()) value = value.to(setting_.device);
-    // What comes in is shared with its sender. Until it is known that no layer here changes it, work on a copy.
+    // The sender shares the memory. Until the first F has shown that no layer changes the value, work on a copy.
     if (value.defined() && (arrival->copy || !is_watched())) value = value.clone();
     slots[arrival->slot] = std::move(value);
     ++arrival;
@@ -236,7 +236,7 @@ void Stage::run_calls(ExecutionState& run, const RunCall& run_call) {
     for (const auto& each : segments_) each->finish(run);
 }
 
-// What torch says names no layer.
+// Adds the layer's name to torch's errors.
 void Stage::run_call(const Call& call, ExecutionState& run) const {
   try {
     const std::int64_t begin = clock_ ? now_ns() : 0;
@@ -258,11 +258,11 @@ void Stage::run_call_unnamed(const Call& call, ExecutionState& run) const {
   for (std::size_t slot : call.inputs) arguments.push_back(run.slots[slot]);
   run.place.begin_call(call.node->name);
   const DeviceRandomGuard draws(run.place, setting_.device);
-  if (call.split && !run.kept.empty()) {
+  if (call.split && !run.saved.empty()) {
     const SplitLayer& split = *split_[*call.split];
-    // Without a graph in the first run of what is recomputed: the same numbers, and nothing kept.
+    // The first run of a recomputed segment has no graph: it computes the same numbers, and saves nothing.
     run.slots[call.first_output] = torch::GradMode::is_enabled()
-                                       ? split.forward(arguments.front(), run.kept[*call.split])
+                                       ? split.forward(arguments.front(), run.saved[*call.split])
                                        : split.run(split.as_computed(arguments.front()));
     return;
   }
@@ -272,12 +272,12 @@ void Stage::run_call_unnamed(const Call& call, ExecutionState& run) const {
   }
   Tensors results = call.layer ? call.layer->forward(arguments) : call.node->function(arguments);
   require<ScheduleError>(results.size() == static_cast<std::size_t>(call.node->outputs), "'", call.node->name,
-                         "' returned ", results.size(), " values, but says that it returns ", call.node->outputs);
+                         "' returned ", results.size(), " values, but is declared to return ", call.node->outputs);
   for (std::size_t i = 0; i < results.size(); ++i) run.slots[call.first_output + i] = std::move(results[i]);
 }
 
-// A layer that changes its input in place (ReLU(inplace) and the like) is harmless where nobody looks at that input
-// afterwards. What came from outside is copied for it from now on; a later reader is an error.
+// A layer that changes its input in place (ReLU(inplace) and the like) is harmless where the input is not read
+// afterwards. From now on it gets a copy of a value from outside the stage. A later reader of the value is an error.
 void Stage::run_watching_for_changes(ExecutionState& run) {
   std::vector<std::pair<std::string, std::size_t>> sent;  // reader, slot
   for (const Port& port : part_.sends)
@@ -321,13 +321,13 @@ Stage::Forwarded Stage::leave(const Tensors& slots) const {
 }
 
 std::vector<Message> Stage::backward(Activations activations, const OutputGradients& from) {
-  for (const Saved& kept : activations.kept) kept->weights_now = true;
+  for (const Saved& saved : activations.saved) saved->weights_now = true;
   return input_grad(activations, from);
 }
 
 std::vector<Message> Stage::input_grad(Activations& activations, const OutputGradients& from) {
-  // Roots: what was sent, with what came back. A value sent to several stages gets their gradients from the last stage
-  // to the first: the order in which the engine adds them where they are all on one.
+  // Roots: the sent values with their gradients. The gradients of a value that was sent to several stages are added
+  // from the last stage to the first, which is the engine's order where all readers are on one stage.
   Tensors roots, root_gradients;
   std::map<const torch::TensorImpl*, std::size_t> root_of;
   std::size_t sent = activations.sent.size();
@@ -351,7 +351,8 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
     root_gradients.push_back(from.loss);
   }
 
-  // The weights of layers that split are wanted too, or the engine would pass those layers by; they come undefined.
+  // The weights of layers that split are included, or the engine would skip those layers; their gradients are
+  // undefined.
   Tensors wanted = gradients_.leaves();
   for (const torch::Tensor& leaf : activations.received)
     if (leaf.defined()) wanted.push_back(leaf);
@@ -378,9 +379,9 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   activations.received.clear();
   activations.sent.clear();
   activations.loss.reset();
-  // What the backward pass did not come by has no W.
-  for (const Saved& kept : activations.kept)
-    if (!kept->output_gradient.defined()) kept->clear();
+  // Layers that the backward pass skipped have no W.
+  for (const Saved& saved : activations.saved)
+    if (!saved->output_gradient.defined()) saved->clear();
   return messages;
 }
 
@@ -389,9 +390,9 @@ void Stage::weight_grad(std::vector<Activations> group) {
     if (!calls_[c].split) continue;
     const std::size_t i = *calls_[c].split;
     const std::int64_t begin = clock_ ? now_ns() : 0;
-    std::vector<Saved> kept;
-    for (const Activations& activations : group) kept.push_back(activations.kept[i]);
-    split_[i]->weight_gradients(kept);
+    std::vector<Saved> saved;
+    for (const Activations& activations : group) saved.push_back(activations.saved[i]);
+    split_[i]->weight_gradients(saved);
     if (clock_) clock_->weights(c, begin, group.size());
   }
 }

@@ -1,4 +1,4 @@
-// One stage: its part of the graph, built; its forward and backward of one micro-batch.
+// One stage: builds the layers of its part of the graph; computes forward and backward of one micro-batch.
 #pragma once
 
 #include <array>
@@ -19,84 +19,85 @@
 
 namespace penstock {
 
-/// The live activations of one micro-batch: what F leaves behind for B or I, and what I leaves behind for W.
+/// The live activations of one micro-batch on one stage: what F stores for B or I, and I for W.
 struct Activations {
   // For B or I.
-  Tensors received;  // leaves over what came in, one per received value; undefined where no gradient goes back
-  Tensors sent;      // what left with a graph behind it, one per sent value; undefined where no gradient comes back
+  Tensors received;  // autograd leaves of received values, one per value; undefined where no gradient is sent back
+  Tensors sent;      // sent values with their graph, one per value; undefined where no gradient comes back
   torch::Tensor loss;
   // For W.
-  std::vector<Saved> kept;      // by split call
-  std::size_t micro_batch = 0;  // its number in the step: gradients are summed in this order
-  RandomPlace place;            // of what backward functions draw
+  std::vector<Saved> saved;     // by split call
+  std::size_t micro_batch = 0;  // its number in the step; gradients are summed in this order
+  RandomPlace place;            // of random numbers drawn in the backward pass
 };
 
-/// What comes back to a stage for one micro-batch.
+/// The gradients that a stage receives for one micro-batch.
 struct OutputGradients {
-  std::vector<Message> messages;  // one per port of part().sends, undefined tensors where nothing came back
-  torch::Tensor loss;             // what the loss is multiplied with; undefined where there is none
+  std::vector<Message> messages;  // one per port of part().sends, with undefined tensors where there is no gradient
+  torch::Tensor loss;             // the gradient of the loss; undefined where there is no loss
 };
 
-/// What the last stage does with the network's outputs; gives the loss to differentiate, or nothing.
+/// Called by the last stage with the network's outputs. Returns the loss to differentiate, or an undefined tensor.
 using Finish = std::function<torch::Tensor(const Tensors& outputs)>;
 
 struct StageSetting {
-  std::uint64_t seed = 0;          // of the first weights
-  c10::Device device = c10::kCPU;  // where its layers are, and what they work on
+  std::uint64_t seed = 0;          // of the initial weights
+  c10::Device device = c10::kCPU;  // of the layers and their inputs
   std::shared_ptr<const KernelSelection> kernels = std::make_shared<const KernelSelection>();
 };
 
+/// Used on its rank's thread.
 class Stage {
  public:
-  /// Builds the layers of `part`, which must outlive this together with `staged`.
+  /// Builds the layers of `part`. `staged` and `part` must outlive the stage.
   Stage(const StagedGraph& staged, const StagePart& part, const StageSetting& setting);
 
   StageId id() const { return part_.id; }
   const StagePart& part() const { return part_; }
   Gradients& gradients() { return gradients_; }
   const Gradients& gradients() const { return gradients_; }
-  /// A parameter or buffer as this stage holds it.
+  /// A parameter or buffer of this stage.
   struct Held {
     std::string name;
     torch::Tensor value;
     ParameterUses all_uses;  // of a parameter, on all stages; empty for a buffer
   };
-  /// Parameters, frozen ones too, and buffers, each once.
+  /// Parameters, including frozen ones, and buffers, each once.
   const std::vector<Held>& state() const { return state_; }
-  /// Whether a node of this stage has parameters that want gradients.
+  /// Whether a node of this stage has parameters that require gradients.
   bool trains(int node) const;
-  /// Of a node's parameters that want gradients.
+  /// The bytes of a node's parameters that require gradients.
   std::int64_t parameter_bytes(int node) const;
-  /// From now on, whether the parameters called `name`, or "`name`.something", want gradients. What was gathered of
-  /// gradients is gone.
+  /// Sets whether the parameters called `name` or "`name`.*" require gradients. Discards all accumulated gradients.
   void set_trainable(const std::string& name, bool trains);
-  /// Switches dropout, batch statistics and the like.
+  /// Switches the layers between training and evaluation mode (dropout, batch statistics).
   void set_training(bool training);
 
-  /// Times every call from now on; null: none. The clock has a place for each of part().nodes.
+  /// Times every call with `clock`, which must have an entry for each of part().nodes and outlive its use; null: none.
   void set_clock(LayerClock* clock) { clock_ = clock; }
 
   struct Forwarded {
     std::vector<Message> sends;  // one per port of part().sends
-    Activations activations;     // empty when no graph was asked for
+    Activations activations;     // empty without grad mode
   };
-  /// What F works on.
+  /// The inputs of F.
   struct Arrivals {
     std::vector<Message> received;  // one message per port of part().receives
     Tensors inputs;                 // one tensor per part().graph_inputs
-    RandomPlace place;              // of the micro-batch's random numbers; its call is set here
+    RandomPlace place;              // of the micro-batch's random numbers; the stage sets its call
     MicroBatch micro_batch{0};
   };
-  /// One micro-batch. `finish` is called on the last stage alone. Keeps a graph where grad mode is on.
+  /// F of one micro-batch. Calls `finish` on the last stage alone. Builds a graph where grad mode is on. Throws
+  /// ScheduleError where a layer changes a value in place that is read afterwards, and the errors of layers.
   Forwarded forward(const Arrivals& arrivals, const Finish& finish);
 
   /// B: accumulates into gradients(); returns one message per port of part().receives.
   std::vector<Message> backward(Activations activations, const OutputGradients& from);
-  /// I: the messages of B alone, and the parameter gradients of layers that do not split, which gradients() takes in
-  /// order. `activations` holds what W needs afterwards, and nothing else.
+  /// I: returns the messages of B, and accumulates the parameter gradients of layers that do not split. Leaves in
+  /// `activations` only what W needs.
   std::vector<Message> input_grad(Activations& activations, const OutputGradients& from);
-  /// W of one micro-batch, or of several in this order: accumulates into gradients(). After B's I half for each,
-  /// the bits are B's where they come one by one.
+  /// W of one micro-batch, or fused of several in this order, after I of each: accumulates into gradients(). For one
+  /// micro-batch at a time, I and W give the same bits as B.
   void weight_grad(std::vector<Activations> group);
 
  private:
@@ -107,25 +108,25 @@ class Stage {
     std::vector<std::size_t> inputs;   // slots
     std::size_t first_output = 0;      // slot
   };
-  /// A value that comes from outside: from another stage, or from the batch.
+  /// A value from another stage or from the batch.
   struct Arrival {
     std::size_t slot = 0;
-    bool copy = false;  // a layer here changes it in place: it works on a copy
+    bool copy = false;  // a layer of this stage changes it in place, so the stage works on a copy
   };
 
   bool is_watched() const { return watched_[training_.value_or(false)]; }
   void build(const StagedGraph& staged);
-  /// The module of `node`, its values shared with what the stage holds already, and what is new of them noted.
+  /// The module of `node`. Parameters that the stage holds already share their values; new ones are added to state_.
   BuiltLayer build_node(const StagedGraph& staged, const Node& node);
   void hold(const StagedGraph& staged, const Node& node, torch::nn::Module& module);
-  /// Notes the parameters of `call` that want gradients, and whether its backward pass splits.
+  /// Adds the parameters of `call` that require gradients to gradients_, and splits its backward pass where possible.
   void attach(Call& call);
   std::size_t slot_of(const ValueRef& value) const;
   Tensors take_arrivals(const Arrivals& from, Tensors& leaves);
   void find_segments();
   void run_call(const Call& call, ExecutionState& run) const;
   void run_call_unnamed(const Call& call, ExecutionState& run) const;
-  /// Each call through `run_call`; those that are to be recomputed as segments, where a graph is kept.
+  /// Runs all calls by `run_call`; in grad mode, calls that are to be recomputed run as segments.
   void run_calls(ExecutionState& run, const RunCall& run_call);
   void run_watching_for_changes(ExecutionState& run);
   Forwarded leave(const Tensors& slots) const;
@@ -134,15 +135,15 @@ class Stage {
   const StagePart& part_;
   StageSetting setting_;
   std::vector<Call> calls_;
-  std::map<ValueRef, std::size_t> slots_;  // where a value lies while F runs
+  std::map<ValueRef, std::size_t> slots_;  // index of a value in ExecutionState::slots
   std::vector<Arrival> arrivals_;          // graph inputs, then received values by port
-  std::array<bool, 2> watched_{};          // by training: its first F looks for layers that change their input
+  std::array<bool, 2> watched_{};          // by training_: the first F has checked for layers that change their input
   std::optional<bool> training_;
   Gradients gradients_;
   std::vector<Held> state_;
   std::vector<std::unique_ptr<SplitLayer>> split_;  // in graph order
   std::vector<std::unique_ptr<Segment>> segments_;  // in order
-  RunCall plain_call_;                              // a call as it is, by number
+  RunCall plain_call_;                              // runs the call with a number, without checks
   LayerClock* clock_ = nullptr;
 };
 

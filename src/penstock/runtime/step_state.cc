@@ -87,7 +87,7 @@ void StepState::wait(std::unique_lock<std::mutex>& lock, Condition condition) {
 }
 
 void StepState::rethrow() {
-  failures_->told(error_);
+  failures_->mark_reported(error_);
   std::rethrow_exception(error_);
 }
 
@@ -124,7 +124,7 @@ void StepState::finish() {
   std::unique_lock lock(mutex_);
   wait(lock, [&] { return running_ == 0 || error_; });
   if (!error_) return;
-  const bool was_told = failures_->is_told(error_);
+  const bool was_told = failures_->is_reported(error_);
   try {
     rethrow();
   } catch (const StepFailure&) {

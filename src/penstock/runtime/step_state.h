@@ -1,4 +1,4 @@
-// The meeting point of the local ranks of one step and whoever asks for its result.
+// The state of one step: written by its local ranks, read through StepResult.
 #pragma once
 
 #include <condition_variable>
@@ -24,28 +24,29 @@ struct StepNumbers {
   std::vector<double> metrics;
 };
 
-/// What one rank did in a training step.
+/// How long one rank was busy in a training step.
 struct RankUse {
   std::int64_t begin_ns = 0;  // of its first compute instruction
   std::int64_t end_ns = 0;    // of its last compute or update instruction
-  std::int64_t busy_ns = 0;   // with these
+  std::int64_t busy_ns = 0;   // total time of these instructions
   int peak_activations = 0;
 };
 
+/// Thread-safe. Getters wait until their value is available, and throw the error that ended the step.
 class StepState {
  public:
-  /// `failures` hears of an error, and who was told of it.
+  /// Records errors, and whether they were reported, in `failures`.
   StepState(int local_ranks, std::shared_ptr<Failures> failures);
 
   void set_numbers(StepNumbers numbers);
-  /// Of all gradients, as every rank knows it.
+  /// The norm of all gradients; every rank sets the same value.
   void set_gradient_norm(double norm);
-  /// The update was left out: a gradient was not finite.
+  /// Records that the update was skipped because a gradient was not finite.
   void set_update_skipped();
   void add_use(const RankUse& use);
-  /// What a replica's last rank kept of its rows.
+  /// Adds the outputs of a replica's rows, on the rank of the last stage.
   void add_outputs(Replica replica, BatchOutputs part, const BatchAxesOf& axes);
-  /// One local rank is through; with an error if it failed. The first error is kept.
+  /// One local rank has finished; with an error if it failed. The first error is kept.
   void rank_done(std::exception_ptr error);
 
   const StepNumbers& numbers();
@@ -54,19 +55,19 @@ class StepState {
   bool update_skipped();
   bool has_gradient_norm();
   void wait_until_done();
-  /// The same, but throws only what still matters: not a StepFailure that somebody has been told.
+  /// The same, but does not throw a StepFailure that was reported before.
   void finish();
-  /// The same, and throws nothing.
+  /// The same, but never throws.
   void settle() noexcept;
-  /// Somebody was thrown `error`, an error of this step.
-  void told(const std::exception_ptr& error) { failures_->told(error); }
+  /// Records that a call of the program has thrown `error`, an error of this step.
+  void mark_reported(const std::exception_ptr& error) { failures_->mark_reported(error); }
   bool ready();
-  /// Every local rank is through, or one has failed.
+  /// Whether every local rank has finished, or one has failed.
   bool is_done();
   bool has_failed();
-  /// Of all local ranks; after wait_until_done().
+  /// The use of all local ranks; to be called after wait_until_done().
   std::vector<RankUse> uses();
-  /// Of all local replicas, joined; none where nothing was kept. After wait_until_done().
+  /// The outputs of all local replicas, joined; none where no rank added any. To be called after wait_until_done().
   std::optional<BatchOutputs> outputs();
 
  private:

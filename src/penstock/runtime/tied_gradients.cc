@@ -27,20 +27,20 @@ Message receive(const TieRoute& route, const Way& way, const char* what) {
   return route.endpoint.receive(route.rank_of(way.from), tag_of(route, way), what);
 }
 
-/// `arrived` where `like` is: between processes tensors arrive on the CPU.
+/// `arrived` on the device of `like`. Between processes tensors arrive on the CPU.
 torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
   return arrived.defined() ? arrived.to(like.device()) : arrived;
 }
 
-/// `sum` for the rank of `stage`: a tensor of its own where it is in this process, for optimisers may change gradients
-/// in place, and tensors of other processes are copies anyway.
+/// `sum` for the rank of `stage`: copied where that rank is in this process, because optimisers may change gradients in
+/// place; messages to other processes are copies anyway.
 torch::Tensor own_for(const TieRoute& route, StageId stage, const torch::Tensor& sum) {
   const bool is_here = route.endpoint.name() == "threads" || route.rank_of(stage) == route.endpoint.rank();
   return is_here && sum.defined() ? sum.clone() : sum;
 }
 
-/// The indices of the tied among `items` (TrainedParameter or Stage::Held) that have their owner on `home` and are used
-/// on `user`, by name: both stages put them in one order.
+/// The indices of the tied parameters among `items` (TrainedParameter or Stage::Held) that stage `owner` owns and stage
+/// `user` uses, in the order of their names, so that both stages use the same order.
 template <class Items>
 std::vector<std::size_t> shared(const Items& items, StageId owner, StageId user) {
   std::map<std::string, std::size_t> by_name;
@@ -53,7 +53,8 @@ std::vector<std::size_t> shared(const Items& items, StageId owner, StageId user)
   return indices;
 }
 
-/// The stages that share any of `items` with `stage`, where they are owned here (or, with `is_owner`, where it is).
+/// The other stages that share parameters among `items` with `stage`: with `is_owner` the users of those that `stage`
+/// owns, otherwise the owners of the others.
 template <class Items>
 std::set<StageId> partners(const Items& items, StageId stage, bool is_owner) {
   std::set<StageId> found;

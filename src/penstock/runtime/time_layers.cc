@@ -9,8 +9,8 @@ namespace penstock {
 TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
                         const Trace& trace) {
   TimedSteps steps;
-  const Costs instructions = measured_costs(trace);
-  const auto stages = instructions.forward.size();
+  const Costs costs = measured_costs(trace);
+  const auto stages = costs.forward.size();
   std::vector<double> forward(stages, 0), backward(stages, 0);
   std::vector<std::vector<std::size_t>> layers_of(stages);
   double update = 0;
@@ -33,15 +33,15 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
     steps.layers.push_back(std::move(layer));
   }
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    // What F takes besides its layers lies between them, and goes with their number; what B does lies around them.
-    const double between = std::max(0.0, instructions.forward[stage] - forward[stage]);
+    // The overhead of F lies between its layers and grows with their number; that of B lies around them.
+    const double between = std::max(0.0, costs.forward[stage] - forward[stage]);
     for (const std::size_t n : layers_of[stage])
       steps.layers[n].forward += between / static_cast<double>(layers_of[stage].size());
-    steps.instruction_overhead += (instructions.input_grad[stage] - backward[stage]) / static_cast<double>(stages);
-    update += instructions.update[stage];
+    steps.instruction_overhead += (costs.input_grad[stage] - backward[stage]) / static_cast<double>(stages);
+    update += costs.update[stage];
   }
   steps.instruction_overhead = std::max(0.0, steps.instruction_overhead);
-  steps.message = instructions.message;
+  steps.message = costs.message;
   steps.update_per_byte = bytes > 0 ? update / static_cast<double>(bytes) : 0;
   steps.step = account(trace).measured_ms;
   return steps;
@@ -56,7 +56,7 @@ StageLayers layers_by_stage(const StagedGraph& staged) {
 
 void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace) {
   const StageLayers layers = layers_by_stage(staged);
-  // What the list cannot say is left out of the trace, which is worth more than the list.
+  // A name with a separator would break the list, which is then left out of the trace.
   const auto cannot_be_listed = [](const std::string& name) { return name.find_first_of(",;") != std::string::npos; };
   if (std::any_of(layers.begin(), layers.end(), [&](const auto& stage) {
         return stage.empty() || std::any_of(stage.begin(), stage.end(), cannot_be_listed);

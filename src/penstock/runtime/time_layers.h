@@ -1,4 +1,4 @@
-// Timed steps of a pipeline: what its ranks noted, put together.
+// Combines the layer times that the ranks of a pipeline measured.
 #pragma once
 
 #include <map>
@@ -10,19 +10,19 @@
 
 namespace penstock {
 
-/// Steps that Pipeline::time_layers runs before those that it times: one warms caches, one more is left out of an
-/// account (trace/account.h).
+/// Steps that Pipeline::time_layers runs before those that it times: one as warm-up, and one because accounts leave out
+/// the first step of a trace (trace/account.h).
 constexpr int untimed_steps = 2;
 
-/// From what every rank's layers took (RankRunner::timed_nodes, gathered) and the trace of the same steps.
+/// Combines the layer times of all ranks (RankRunner::timed_nodes, gathered) with the trace of the same steps.
 TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
                         const Trace& trace);
 
 /// The names of the nodes of each stage, in the order of the graph.
 StageLayers layers_by_stage(const StagedGraph& staged);
 
-/// Writes into the trace's settings which layers each stage has and, where that is known, what they cost: what advise()
-/// goes by. Nothing where a stage has none.
+/// Writes the layers of each stage and, where known, their costs into the trace's settings, for advise(). Writes
+/// nothing where a stage has no layers.
 void note_layers(const StagedGraph& staged, const std::string& layer_costs, Trace& trace);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-/// None for options without a rate.
+/// The learning rate of `options`; none for options without one.
 std::optional<double> rate_of(const torch::optim::OptimizerOptions& options) {
   try {
     return options.get_lr();
@@ -46,7 +46,7 @@ class TorchOptimizer : public Optimizer {
 
  private:
   std::shared_ptr<torch::optim::Optimizer> torch_;
-  std::vector<double> proportions_;  // of each group's rate to that of the defaults
+  std::vector<double> proportions_;  // ratio of each group's rate to that of the defaults
   std::optional<double> rate_;
 };
 

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-/// Sums over the largest schedules stay finite, and exact enough to compare.
+/// Up to this value, sums over the largest schedules stay finite, and exact enough to compare.
 constexpr double highest_cost = 1e15;
 
 void require_cost(std::string_view what, double cost) {
@@ -28,9 +28,9 @@ void require_costs_fit(const Costs& costs, int stages) {
   require_cost_per_stage("I", costs.input_grad, stages);
   require_cost_per_stage("W", costs.weight_grad, stages);
   require_cost_per_stage("update", costs.update, stages);
-  require_cost_per_stage("what F is spared", costs.forward_cache_saving, stages);
-  require_cost_per_stage("what I is spared", costs.input_grad_cache_saving, stages);
-  require_cost_per_stage("what W is spared", costs.weight_grad_cache_saving, stages);
+  require_cost_per_stage("the cache saving of F", costs.forward_cache_saving, stages);
+  require_cost_per_stage("the cache saving of I", costs.input_grad_cache_saving, stages);
+  require_cost_per_stage("the cache saving of W", costs.weight_grad_cache_saving, stages);
   if (!costs.weight_grad_fused.empty()) require_cost_per_stage("a fused W", costs.weight_grad_fused, stages);
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
   require_cost("a message", costs.message);

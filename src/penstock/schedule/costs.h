@@ -1,36 +1,39 @@
-// What the instructions of a schedule cost: the numbers that simulate, the planner and cost-aware generators take.
+// The costs of instructions: the input of simulate(), of the planner and of generators that adapt to costs.
 #pragma once
 
 #include <vector>
 
 namespace penstock {
 
-/// Per stage, in any one unit of time. A list of one value counts for all stages; those that say so may be empty.
+/// Times per stage, all in the same unit, which may be any unit of time. A list has one value for each stage, or one
+/// value that applies to all stages. `weight_grad_fused` and `backward` may be empty.
 struct Costs {
   std::vector<double> forward = {1};      // F
   std::vector<double> input_grad = {1};   // I
   std::vector<double> weight_grad = {1};  // W, per micro-batch
   std::vector<double> update = {0};       // REDUCE + NORM + STEP together, charged to STEP
   double message = 0;                     // C, per message
-  /// The part of a micro-batch's activations that W still needs when I has run (the Zero Bubble paper's M_W / M_B, 0.37
-  /// and 0.43 for its smaller models). 1: I frees nothing.
+  /// The share of a micro-batch's activations that is saved for W after I has run (M_W / M_B in the Zero Bubble paper,
+  /// 0.37 and 0.43 for its smaller models). 1: I frees nothing.
   double weight_share = 0.5;
-  double overhead = 0;  // per F, B, I or W besides, once for a fused W: what fusing saves
-  /// W, per micro-batch, where one W covers all m; empty: as weight_grad. A W over fewer of them lies between.
+  double overhead = 0;  // added to every F, B, I and W; a fused W pays it once, which is what fusing saves
+  /// W per micro-batch when one W covers all m micro-batches; empty: as weight_grad. For a W over a part of them
+  /// simulate() interpolates.
   std::vector<double> weight_grad_fused = {};
-  std::vector<double> backward = {};  // B where it is not split; empty: I + W
-  /// What an instruction right after another of its stage is spared, as the cache keeps what both use: the parameters from an
-  /// F, I or B to an F or I, the gradients from a W or B to a W. A B is spared what its I and its W are.
+  std::vector<double> backward = {};  // B that is not split; empty: I + W
+  /// The time that caching saves when an instruction directly follows another one of its stage and both use the same
+  /// data: the parameters, in an F or I after an F, I or B; the gradients, in a W after a W or B. A B saves what its I
+  /// and its W would save.
   std::vector<double> forward_cache_saving = {0};
   std::vector<double> input_grad_cache_saving = {0};
-  std::vector<double> weight_grad_cache_saving = {0};  // by a W over any number of micro-batches
+  std::vector<double> weight_grad_cache_saving = {0};  // per W, over any number of micro-batches
 
-  /// F = 1, B = 2 and no other cost: the unit of the papers' figures.
+  /// F = 1, I = 1, W = 1 and no other cost: the unit of the papers' figures.
   static Costs unit() { return {}; }
 };
 
-/// Throws ConfigError for a list that is neither one cost for all `stages` nor one for each, for a cost that is
-/// negative or above 1e15, and for a weight share outside of 0 to 1.
+/// Throws ConfigError for a list that has neither one cost nor `stages` costs, for a cost that is negative or above
+/// 1e15, and for a weight share outside of 0 to 1.
 void require_costs_fit(const Costs& costs, int stages);
 
 }  // namespace penstock

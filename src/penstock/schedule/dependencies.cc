@@ -22,7 +22,8 @@ Link link_of(const Instruction& instruction) {
                      : Link{instruction.peer(), instruction.stage(), gradient};
 }
 
-/// Sorted by producer and consumer, each once; a link carries gradients when any of its messages does.
+/// Sorts `links` by producer and consumer and removes duplicates. A link carries gradients if any of its duplicates
+/// does.
 void unite(Links& links) {
   std::sort(links.begin(), links.end());
   std::size_t kept = 0;
@@ -64,7 +65,7 @@ Links links_of(const Schedule& schedule) {
       if (is_compute(instruction.op()) || is_step_wide(instruction.op()) || !faces_peer(instruction)) continue;
       const Link link = link_of(instruction);
       if (link.to.value() >= stages || link.from.value() < 0) continue;
-      // There are few links and many messages, and a rank keeps to a handful of links: do not keep them all.
+      // There are few links and many messages, and a rank uses a handful of links: most duplicates are dropped here.
       const auto recent = links.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(links.size(), 8));
       if (std::find(recent, links.end(), link) != links.end()) continue;
       links.push_back(link);

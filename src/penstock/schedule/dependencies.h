@@ -1,13 +1,14 @@
-// What an instruction needs before it may run: the one place where this is written down. `lower`, `validate`,
-// `simulate`, the executor and error messages all ask here.
+// The dependencies of instructions. This file is the only place that defines them; lower(), validate(), simulate(), the
+// executor and error messages all use it.
 //
-// Instructions do not wait for instructions but for *events*: "F3 of stage 2 is done", whoever does it.
+// An instruction waits for *events*, not for other instructions. For example, the event "F3 of stage 2 is done" does
+// not depend on the rank that computes it.
 //
-//   done_forward(s, i)    given by sFi
-//   done_input(s, i)      given by sBi or sIi: the gradient of the stage's inputs is there
-//   done_weight(s, i)     given by sBi or sWi (a fused W gives one per micro-batch of its range)
-//   sent(link, dir, i)    given by SEND; arrived(link, dir, i) given by RECV (one per link and direction)
-//   reduced(s), normed(s) given by REDUCE and NORM
+//   done_forward(s, i)    produced by sFi
+//   done_input(s, i)      produced by sBi or sIi: the gradient of the stage's inputs is available
+//   done_weight(s, i)     produced by sBi or sWi (a fused W produces one event per micro-batch of its range)
+//   sent(link, dir, i)    produced by SEND; arrived(link, dir, i) by RECV (one per link and direction)
+//   reduced(s), normed(s) produced by REDUCE and NORM
 //
 //   instruction  needs
 //   sFi          for every link a>s: done_forward(a, i) on the same rank, else arrived(a>s, forward, i)
@@ -17,10 +18,10 @@
 //   sSEND_Fi>b   done_forward(s, i)            bRECV_Fi<s   sent(s>b, forward, i)
 //   bSEND_Bi>s   done_input(b, i)              sRECV_Bi<b   sent(s>b, backward, i)
 //   sREDUCE      done_weight(s, i) for all i
-//   sNORM        reduced(s), or what REDUCE needs where the stage has none
-//   sSTEP        normed(s), or what NORM needs where the stage has none
+//   sNORM        reduced(s); if the stage has no REDUCE, what REDUCE would need
+//   sSTEP        normed(s); if the stage has no NORM, what NORM would need
 //
-// Before lowering there are no messages: a stage then needs its neighbour's event directly, whatever the rank.
+// A schedule that is not lowered has no messages: a stage then needs the event of its neighbour directly, on any rank.
 #pragma once
 
 #include <cstddef>
@@ -34,11 +35,12 @@
 
 namespace penstock {
 
-/// A way from a producer stage to a later consumer stage. Neighbours are links too.
+/// A data dependency of a consumer stage on an earlier producer stage. The stages may be neighbours; a link between
+/// other stages is a skip link.
 struct Link {
   StageId from;
   StageId to;
-  bool gradient = true;  // false: nothing to send back (integers, frozen parts); there is no B message then
+  bool gradient = true;  // false: the link carries no gradient (integers, frozen layers), and there is no B message
 
   friend auto operator<=>(const Link&, const Link&) = default;
 };
@@ -48,13 +50,13 @@ using Links = std::vector<Link>;
 /// "0>3".
 std::string to_string(const Link& link);
 
-/// 0>1>2>...: every stage hands over to the next one.
+/// The links 0>1, 1>2, ...: every stage passes its output to the next one.
 Links chain(int stages);
 
-/// The links that a lowered schedule's messages show; the chain for one that is not lowered. Hand-over on one rank
-/// needs no message, so neighbours on one rank count as linked; and as every stage takes something from an earlier one
-/// and gives something to a later one, a stage without any such link counts as linked to its neighbour.
-/// Instructions that are no messages between stages of this schedule are passed over.
+/// The links of a lowered schedule, inferred from its messages; chain() for a schedule that is not lowered. Stages of
+/// one rank exchange no messages, so neighbours on one rank count as linked. Every stage but the first has an input and
+/// every stage but the last has an output, so a stage without such a link counts as linked to its neighbour. Messages
+/// from or to stages that do not exist are ignored.
 Links links_of(const Schedule& schedule);
 
 enum class EventKind : std::uint8_t {
@@ -81,26 +83,29 @@ struct Event {
 
 std::string to_string(const Event& event);
 
-/// The dependency rule for one schedule's placement and links. Holds copies; queries are const and thread-safe.
+/// The dependencies in one schedule with one set of links. Holds no reference to the schedule; all queries are const
+/// and thread-safe.
 class Dependencies {
  public:
-  /// Throws ScheduleError for a link that does not go forward, leaves 0..S-1 or is given twice.
+  /// Throws ScheduleError for a link that does not lead to a later stage, leaves 0..S-1 or is given twice.
   Dependencies(const Schedule& schedule, Links links);
 
-  /// What must have happened before `instruction` may run. Throws ScheduleError for an instruction that has no place in the
-  /// schedule: a stage or micro-batch out of range, a message along no link.
+  /// The events that must have happened before `instruction` may run. Throws ScheduleError for an instruction that does
+  /// not fit the schedule: a stage or micro-batch out of range, a message that belongs to no link.
   std::vector<Event> predecessors(const Instruction& instruction) const;
-  /// What has happened once it ran. Throws like predecessors().
+  /// The events that `instruction` produces. Throws like predecessors().
   std::vector<Event> gives(const Instruction& instruction) const;
 
-  /// The same without allocation, for long lists: `visit(const Event&)` for each. The instruction must be in range.
+  /// The same two queries without allocation: they call `visit(const Event&)` for each event. They check nothing; the
+  /// instruction must be in range.
   template <class Visit>
   void for_each_predecessor(const Instruction& instruction, Visit&& visit) const;
   template <class Visit>
   void for_each_given(const Instruction& instruction, Visit&& visit) const;
 
-  /// Events are numbered densely, 0..event_count()-1, so that a table of them is a flat array. There are message
-  /// events only for links that cross ranks, and only where the schedule is lowered.
+  /// Events are numbered densely, 0..event_count()-1, so that a table of them is a flat array. Message events exist
+  /// only for links that cross ranks, and only in lowered schedules. index() and event() are inverse to each other;
+  /// they throw ScheduleError for a message event that does not exist and for an index out of range.
   std::size_t event_count() const { return first_message_event() + message_event_count(); }
   std::size_t index(const Event& event) const;
   Event event(std::size_t index) const;
@@ -108,18 +113,19 @@ class Dependencies {
   /// All links, by producer, then consumer.
   const Links& links() const { return links_; }
   /// The links that leave `stage`.
-  std::span<const Link> outgoing(StageId stage) const { return stretch(links_, first_send_, stage); }
+  std::span<const Link> outgoing(StageId stage) const { return part_of_stage(links_, first_send_, stage); }
   /// The links that end at `stage`, by producer.
-  std::span<const Link> incoming(StageId stage) const { return stretch(incoming_, first_incoming_, stage); }
-  /// True when the two ends are on different ranks: once lowered, the link is served by messages.
+  std::span<const Link> incoming(StageId stage) const { return part_of_stage(incoming_, first_incoming_, stage); }
+  /// True if the two ends of `link` are on different ranks. A lowered schedule then has messages for it.
   bool crosses(const Link& link) const { return rank_of_stage_[link.from.index()] != rank_of_stage_[link.to.index()]; }
-  /// Where `from`>`to` stands among the links that cross ranks, 0..lane_count()-1; none when it is no such link.
+  /// The number of the link `from`>`to` among the links that cross ranks, 0..lane_count()-1; none for all other
+  /// pairs of stages.
   std::optional<std::size_t> lane(StageId from, StageId to) const;
   std::size_t lane_count() const { return link_of_lane_.size(); }
   const Link& link_of_lane(std::size_t lane) const { return links_[link_of_lane_[lane]]; }
 
  private:
-  static std::span<const Link> stretch(const Links& links, const std::vector<std::size_t>& first, StageId stage) {
+  static std::span<const Link> part_of_stage(const Links& links, const std::vector<std::size_t>& first, StageId stage) {
     return std::span(links).subspan(first[stage.index()], first[stage.index() + 1] - first[stage.index()]);
   }
   bool by_message(const Link& link) const { return lowered_ && crosses(link); }
@@ -138,12 +144,12 @@ class Dependencies {
   std::vector<Rank> rank_of_stage_;
   Links links_;                              // by producer
   Links incoming_;                           // the same, by consumer
-  std::vector<std::size_t> first_send_;      // per stage and one more: where its part of links_ begins
-  std::vector<std::size_t> first_incoming_;  // ... of incoming_
-  std::vector<std::size_t> lane_;            // per link of links_; no_lane where it stays on one rank
+  std::vector<std::size_t> first_send_;      // S + 1 entries: where each stage's part of links_ begins
+  std::vector<std::size_t> first_incoming_;  // the same for incoming_
+  std::vector<std::size_t> lane_;            // per link of links_; no_lane if both ends are on one rank
   std::vector<std::size_t> link_of_lane_;
-  std::vector<bool> reduces_;  // per stage: there is a REDUCE
-  std::vector<bool> norms_;    // per stage: there is a NORM
+  std::vector<bool> reduces_;  // per stage: the schedule has a REDUCE for it
+  std::vector<bool> norms_;    // per stage: the schedule has a NORM for it
 };
 
 template <class Visit>

@@ -14,14 +14,14 @@ constexpr int no_limit = std::numeric_limits<int>::max();
 
 bool gives_gradient(Op op) { return op == Op::backward || op == Op::input_grad; }
 
-/// `word` as it stands in a fused schedule: B has become I.
+/// `instruction` in its fused form: B becomes I.
 Instruction without_weight(const Instruction& instruction) {
   return instruction.op() == Op::backward
              ? Instruction::compute(Op::input_grad, instruction.stage(), instruction.micro_batch())
              : instruction;
 }
 
-/// The W's of one stage that its I's have made possible, in ascending order.
+/// The pending W's of one stage: those whose I's, and all I's of earlier micro-batches, have run.
 class Pending {
  public:
   explicit Pending(int micro_batches) : input_done_(static_cast<std::size_t>(micro_batches), false) {}
@@ -39,12 +39,12 @@ class Pending {
   }
 
  private:
-  std::vector<bool> input_done_;  // by micro-batch: I's need not ascend
+  std::vector<bool> input_done_;  // by micro-batch: I's may be in any order
   MicroBatch begin_;
   MicroBatch end_;
 };
 
-/// By stage, for the stages of one rank.
+/// By stage of one rank.
 using PendingOfRank = std::map<StageId, Pending>;
 
 Pending& note_input(PendingOfRank& pending, const Schedule& schedule, const Instruction& instruction) {
@@ -53,7 +53,7 @@ Pending& note_input(PendingOfRank& pending, const Schedule& schedule, const Inst
   return of_stage;
 }
 
-/// One rank's list, each W as late as the limit lets it; none when even the smallest W's come too late.
+/// One rank's list with each W as late as `limit` permits; none if no position of the W's meets the limit.
 std::optional<Order> as_late_as_fits(const Schedule& schedule, const Order& order, int limit) {
   PendingOfRank pending;
   std::vector<StageId> ended;  // in the order of their last I
@@ -79,7 +79,7 @@ std::optional<Order> as_late_as_fits(const Schedule& schedule, const Order& orde
   return fused;
 }
 
-/// One rank's list, W in groups of `size`, each where its last one stood.
+/// One rank's list with W's over groups of `size` micro-batches, each at the position of the last W or B of its group.
 Order in_groups(const Order& order, const Schedule& schedule, int size) {
   Order fused;
   for (const Instruction& instruction : order) {
@@ -94,7 +94,7 @@ Order in_groups(const Order& order, const Schedule& schedule, int size) {
   return fused;
 }
 
-/// Most live contexts when every W follows its I at once.
+/// The peak of live micro-batches if every W directly follows its I.
 int smallest_limit(const Schedule& schedule, const Order& order) {
   PendingOfRank pending;
   int live = 0;
@@ -112,10 +112,10 @@ int smallest_limit(const Schedule& schedule, const Order& order) {
 void require_fusable(const Schedule& schedule) {
   require<ScheduleError>(!schedule.is_lowered(), "schedule '", schedule.name,
                          "' is lowered already: fuse what strip() gives, then lower it");
-  auto fault = find_misplaced(schedule);
-  if (!fault) fault = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count())));
-  if (!fault) fault = find_disorder(schedule);
-  require<ScheduleError>(!fault, "this schedule cannot be fused: ", fault ? fault->reason : "");
+  auto violation = find_misplaced(schedule);
+  if (!violation) violation = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count())));
+  if (!violation) violation = find_disorder(schedule);
+  require<ScheduleError>(!violation, "this schedule cannot be fused: ", violation ? violation->reason : "");
 }
 
 std::string listed(const std::vector<int>& numbers) {

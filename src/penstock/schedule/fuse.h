@@ -1,5 +1,5 @@
-// Fewer, larger weight gradients: one pass over several micro-batches in place of one pass for each. The cost is the
-// memory of the contexts that wait for it.
+// Fused weight gradients: one W computes the weight gradients of several micro-batches. A fused W is faster than the
+// W's that it replaces, but the activations of all its micro-batches stay in memory until it has run.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,19 @@
 namespace penstock {
 
 struct FuseOptions {
-  /// Micro-batches per W: 0..group-1, group..2*group-1 and so on, the last group what is left; 0: the whole step.
+  /// Micro-batches per W: the groups are 0..group-1, group..2*group-1 and so on; the last group may be smaller. 0: one
+  /// W for the whole step.
   int group = 0;
-  /// Most live micro-batch contexts per rank (a chunk counts 1). Groups then become as large as they may, one by one.
-  /// Not together with `group`.
+  /// The upper bound of live micro-batches per rank (a micro-batch counts once for each chunk). Each W then covers as
+  /// many micro-batches as the bound permits. Must not be combined with `group`.
   std::optional<std::vector<int>> activation_limit = {};
 };
 
-/// AlternatingOrder every B into I, and the W's of each stage into fused W's: groups of consecutive micro-batches, ascending. A
-/// group of one is a plain W. F and I keep their order, B's place in an overlap pair becomes I's. Works alike for
-/// schedules that split B already; a forward-only schedule stays as it is.
+/// Replaces every B by an I and the W's of each stage by fused W's over groups of consecutive micro-batches, in
+/// ascending order. A group of one micro-batch is a plain W. F and I keep their order; in an overlap pair, I takes the
+/// place of B. `schedule` may already split B. A forward-only schedule is returned unchanged.
 ///
-/// generate("1f1b", {.ranks = 2, .micro_batches = 4}), and below it fused over the whole step:
+/// generate("1f1b", {.ranks = 2, .micro_batches = 4}), and the same schedule fused over the whole step:
 ///
 ///   rank 0 | 0F0 0F1  .  0B0 0F2 0B1 0F3 0B2  .  0B3
 ///   rank 1 |  .  1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3  .
@@ -29,24 +30,24 @@ struct FuseOptions {
 ///   rank 0 |  0F0   0F1    .    0I0   0F2   0I1   0F3   0I2    .    0I3  0W0-3
 ///   rank 1 |   .    1F0   1I0   1F1   1I1   1F2   1I2   1F3   1I3  1W0-3   .
 ///
-/// Where a fused W stands:
-///   the whole step       at the end of the rank's list, where nobody waits for what comes behind it; of several stages
-///                        the one whose last I comes first goes first
-///   groups               where the W or B of the group's last micro-batch stood
-///   an activation limit  right before the F that would exceed it, for the stage with the most W's to do, all of them
-///                        in one; what is left at the end as for the whole step
-/// No other rank waits for a W, so a fused schedule deadlocks only if the original does. What it costs is for
-/// simulate() to tell.
+/// The position of a fused W:
+///   the whole step       at the end of the rank's list, where it delays nothing; several stages of a rank follow each
+///                        other in the order of their last I's
+///   groups               at the position of the W or B of the group's last micro-batch
+///   an activation limit  right before the F that would exceed the limit: one W over all pending micro-batches of the
+///                        stage that has the most of them; the remaining ones at the end, as for the whole step
+/// No other rank waits for a W, so a fused schedule deadlocks only if the original does. simulate() computes its time.
 ///
-/// Throws ScheduleError for a lowered schedule (lower what fuse_w gives), for an incomplete or disordered one, and for a
-/// limit that even single W's, each right behind its I, would exceed; the message says which limits would do. Throws
-/// ConfigError for a negative group, a group together with a limit, and a limit for another number of ranks.
+/// Throws ScheduleError for a lowered schedule (fuse first, then lower), for an incomplete or disordered one, and for a
+/// limit that is exceeded even if every W directly follows its I; the message names the smallest limits. Throws
+/// ConfigError for a negative group, for a group together with a limit, and for a limit with another number of ranks.
 Schedule fuse_w(const Schedule& schedule, const FuseOptions& options = {});
 
-/// The smallest activation limit, per rank, that fuse_w accepts for `schedule`.
+/// The smallest FuseOptions::activation_limit, per rank, that fuse_w accepts for `schedule`. Throws ScheduleError for
+/// the schedules that fuse_w refuses.
 std::vector<int> smallest_fuse_limit(const Schedule& schedule);
 
-/// Whether any W of `schedule` covers several micro-batches.
+/// True if any W of `schedule` covers several micro-batches.
 bool has_fused_w(const Schedule& schedule);
 
 }  // namespace penstock

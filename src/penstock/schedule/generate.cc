@@ -11,10 +11,10 @@
 namespace penstock {
 namespace {
 
-/// p * v * m beyond this would not fit into the memory of a common machine.
+/// The upper bound of p * v * m: larger schedules would not fit into the memory of a common machine.
 constexpr std::int64_t max_cells = std::int64_t{1} << 26;
 
-/// What to ask for instead, for a generator that knows one stage per rank, or none but several.
+/// The schedule to use instead when a generator does not accept the number of chunks.
 std::string_view advice(std::string_view name) {
   if (name == "gpipe") return "; with more it would be the looped schedule 'looped-bfs'";
   if (name == "1f1b") return "; with more it would be the schedule 'interleaved'";

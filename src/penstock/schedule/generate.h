@@ -1,5 +1,6 @@
-// Generators: who computes what, in which order. They write compute instructions only; `lower` adds the rest.
-// Every one is valid for every p >= 1, m >= 1 and each v that it takes.
+// The table of schedule generators. A generator places the stages on ranks and orders the compute instructions of each
+// rank; lower() adds the other instructions. Every generator gives a valid schedule for every p >= 1, every m >= 1 and
+// every v between its min_chunks and max_chunks.
 #pragma once
 
 #include <span>
@@ -9,13 +10,15 @@
 
 namespace penstock {
 
-/// "1f1b", or "interleaved" for more than one chunk per rank.
+/// The name of the default generator: "1f1b", or "interleaved" for more than one chunk per rank.
 std::string_view default_schedule(int chunks);
-/// All generators, in the order in which --help lists them.
+/// All generators, in the order in which --help lists them. The table lives as long as the program.
 std::span<const Generator> generators();
-/// Throws ConfigError that lists the known names.
+/// The generator called `name`. Throws ConfigError, which lists the known names, if there is none.
 const Generator& find_generator(std::string_view name);
-/// find_generator(name).generate(shape), after checking the shape and the tuning (ConfigError).
+/// The schedule that the generator `name` makes: compute instructions only, not lowered. Throws ConfigError for an
+/// unknown name, and for a shape or a tuning out of range. `tuning` matters only to generators with
+/// fits_limit.
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning = {});
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What a generator of schedules is: a function from a shape to compute instructions, and what its source promises.
+// A schedule generator: a function from a shape to compute instructions, and the properties that its source states.
 #pragma once
 
 #include <string_view>
@@ -12,34 +12,37 @@ namespace penstock {
 struct ScheduleShape {
   int ranks = 1;          // p
   int micro_batches = 1;  // m
-  int chunks = 1;         // v, stages per rank
+  int chunks = 1;         // v: stages per rank
 };
 
-/// What generators that fit a schedule to a machine go by; the others do not look at it.
+/// The input of generators that adapt to a machine. The other generators ignore it.
 struct Tuning {
   Costs costs;  // per stage
-  /// Most live activations per rank, as Simulation::peak_activations counts them, in units of 1F1B's: its min(m, p).
+  /// The upper bound of the live activations per rank, counted as in Simulation::peak_activations and divided by those
+  /// of 1F1B, min(m, p). 1: as much as 1F1B; 2: twice as much.
   double memory_limit = 1;
 };
 
-/// One way to order the work, and what it promises.
+/// One way to order the instructions of a step, and its properties.
 struct Generator {
   std::string_view name;     // "1f1b"
   std::string_view summary;  // one line for --help, with its source
+  /// Call generate() instead, which checks the shape and the tuning before.
   Schedule (*generate)(const ScheduleShape&, const Tuning&);
-  /// The most micro-batches whose activations a rank holds at once; a chunk counts 1 (of v). By rank.
+  /// Per rank, the upper bound of live micro-batches; a micro-batch counts once for each chunk.
   std::vector<int> (*activation_bound)(const ScheduleShape&, const Tuning&);
-  bool fits_limit = false;  // makes its schedule fit Tuning::memory_limit; the others hold what they hold
+  bool fits_limit = false;  // true: the schedule adapts to Tuning; false: it depends on the shape alone
   int default_chunks = 1;
   int min_chunks = 1;
-  int max_chunks = 1;  // a generator for v = 1 refuses more, with a reason
-  /// The source's formula for the idle time of a rank on the span, at C = 0, equal stages and m >= 2p; none where the
-  /// source gives none. Costs are a stage's.
+  int max_chunks = 1;
+  /// The formula of the source for the idle time of a rank on the span, at C = 0, equal stages and m >= 2p; null if the
+  /// source gives none. The costs are those of one stage.
   double (*bubble_time)(const ScheduleShape&, const Costs&) = nullptr;
-  /// The formulas as text, for tables: per rank, in the letters p, v, m, F, I, W (of a whole rank: all its chunks).
+  /// The formulas as text, for tables: per rank, in the symbols p, v, m, F, I, W. Here F, I and W are those of a whole
+  /// rank, the sums over its chunks.
   std::string_view bubble_formula = "";
-  std::string_view memory_formula = "";   // in micro-batches of a whole rank
-  std::string_view message_formula = "";  // sent by all ranks in a step
+  std::string_view memory_formula = "";   // live activations, in micro-batches of a whole rank
+  std::string_view message_formula = "";  // messages of all ranks in a step
 };
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
-// One instruction, as an instruction: `2F0`, `2B0`, `2I0`, `2W0`, `0W0-7`, `0SEND_F1`, `1RECV_F1`, `0SEND_F1>3`,
-// `3RECV_F1<0`, `1SEND_B1`, `0RECV_B1`, `0REDUCE`, `0NORM`, `0STEP`. The notation is the one that
-// torch.distributed.pipelining uses, plus fused W, named skip links, NORM and STEP (docs/schedule_format.md).
+// One instruction of a schedule, and its text form: `2F0` (stage 2, forward, micro-batch 0), `2B0`, `2I0`, `2W0`,
+// `0W0-7`, `0SEND_F1`, `1RECV_F1`, `0SEND_F1>3`, `3RECV_F1<0`, `1SEND_B1`, `0RECV_B1`, `0REDUCE`, `0NORM`, `0STEP`. The
+// notation is that of torch.distributed.pipelining, extended by fused W, named skip links, NORM and STEP
+// (docs/schedule_format.md).
 #pragma once
 
 #include <array>
@@ -14,17 +15,17 @@
 namespace penstock {
 
 enum class Op : std::uint8_t {
-  forward,        // F       stage computes micro-batch
-  backward,       // B       full backward: I and W together
-  input_grad,     // I       gradient of the stage's inputs
-  weight_grad,    // W       gradient of the stage's parameters, for one micro-batch or a range of them
-  send_forward,   // SEND_F  boundary values of one micro-batch leave for a later stage
-  recv_forward,   // RECV_F  ... are expected from an earlier stage
-  send_backward,  // SEND_B  gradients of boundary values leave for an earlier stage
-  recv_backward,  // RECV_B  ... are expected from a later stage
-  reduce,         // REDUCE  gradients are summed over replicas and ties
-  norm,           // NORM    global gradient norm
-  step            // STEP    optimiser
+  forward,        // F       the forward pass of a stage for one micro-batch
+  backward,       // B       the full backward pass: I and W together
+  input_grad,     // I       the gradient of the stage's inputs
+  weight_grad,    // W       the gradient of the stage's parameters, for one micro-batch or a range of them
+  send_forward,   // SEND_F  sends the boundary values of one micro-batch to a later stage
+  recv_forward,   // RECV_F  receives them from an earlier stage
+  send_backward,  // SEND_B  sends the gradients of boundary values to an earlier stage
+  recv_backward,  // RECV_B  receives them from a later stage
+  reduce,         // REDUCE  sums the gradients of a stage over replicas and ties
+  norm,           // NORM    computes the global gradient norm
+  step            // STEP    the optimiser's step
 };
 
 constexpr int op_count = 11;
@@ -38,7 +39,7 @@ constexpr bool is_receive(Op op) { return op == Op::recv_forward || op == Op::re
 /// REDUCE, NORM and STEP belong to the whole step, not to a micro-batch.
 constexpr bool is_step_wide(Op op) { return op >= Op::reduce; }
 
-/// A plain value of 16 bytes: schedules hold millions of them.
+/// A plain value of 16 bytes. The factory functions check nothing; validate() and the readers of schedule files do.
 class Instruction {
  public:
   constexpr Instruction() = default;
@@ -60,14 +61,14 @@ class Instruction {
 
   constexpr Op op() const { return op_; }
   constexpr StageId stage() const { return StageId(stage_); }
-  /// The stage at the other end of a message; the own stage otherwise.
+  /// The stage at the other end of a message; stage() for all other instructions.
   constexpr StageId peer() const { return StageId(peer_); }
   constexpr MicroBatch micro_batch() const { return MicroBatch(first_); }
   /// The range of a fused W; both ends are micro_batch() for every other instruction.
   constexpr MicroBatch first() const { return MicroBatch(first_); }
   constexpr MicroBatch last() const { return MicroBatch(last_); }
   constexpr bool is_fused() const { return first_ != last_; }
-  /// How many micro-batches the range holds; 1 for every instruction but a fused W.
+  /// The number of micro-batches in the range; 1 for every instruction but a fused W.
   constexpr int micro_batch_count() const { return last_ - first_ + 1; }
 
   /// True for the first half of an `(0F7;7B3)OVERLAP_F_B` pair; the rank's next compute instruction is the other half.
@@ -99,22 +100,23 @@ class Instruction {
 
 static_assert(sizeof(Instruction) == 16);
 
-/// The peer that a message instruction need not name: 0SEND_F1 goes to stage 1, and 0SEND_F1>3 says otherwise.
+/// The default peer of a message instruction, which its text leaves out: 0SEND_F1 sends to stage 1, and 0SEND_F1>3
+/// to stage 3.
 constexpr StageId neighbour(Op op, StageId stage) {
   return op == Op::send_forward || op == Op::recv_backward ? stage.next() : stage.previous();
 }
-/// True when the peer lies on the side of the stage where the message goes to or comes from.
+/// True if the peer of a message is a later stage (SEND_F, RECV_B) or an earlier stage (RECV_F, SEND_B), as it must be.
 constexpr bool faces_peer(const Instruction& instruction) {
   const bool later = instruction.op() == Op::send_forward || instruction.op() == Op::recv_backward;
   return later ? instruction.peer() > instruction.stage() : instruction.peer() < instruction.stage();
 }
 
-/// The instruction, e.g. "1RECV_F3". Overlap pairs are a matter of the list, not of one instruction.
+/// The text of the instruction, e.g. "1RECV_F3", without the mark of an overlap pair.
 std::string to_string(const Instruction& instruction);
-/// The letters of the instruction: "F", "RECV_F", "STEP".
+/// The text of the operation: "F", "RECV_F", "STEP".
 const char* to_string(Op op);
 
-/// The letters of one instruction, ended by zeros.
+/// The text of one instruction without memory allocation, ended by zeros.
 struct InstructionText {
   std::array<char, 32> letters{};  // the longest, 65534SEND_F2147483647>65535, has 27
   std::size_t length = 0;
@@ -122,7 +124,7 @@ struct InstructionText {
   std::string_view view() const { return {letters.data(), length}; }
 };
 
-/// What to_string(instruction) says.
+/// The same text as to_string(instruction).
 InstructionText instruction_text(const Instruction& instruction) noexcept;
 
 }  // namespace penstock

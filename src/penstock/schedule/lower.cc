@@ -5,8 +5,8 @@
 namespace penstock {
 namespace {
 
-/// One rank's list with its messages: a RECV right before the instruction that needs it, a SEND right after its producer.
-/// With `updates`, and a STEP behind what completes its stage's gradients.
+/// One rank's list with its messages: a RECV right before the instruction that needs it, a SEND right after its
+/// producer. If `updates` is set, also with a STEP after the instruction that completes the gradients of its stage.
 Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dependencies, bool updates) {
   const Order& order = schedule.orders[rank.index()];
   Order lowered;
@@ -17,14 +17,14 @@ Order with_messages(const Schedule& schedule, Rank rank, const Dependencies& dep
     const bool forward = instruction.op() == Op::forward;
     const bool gives_gradient = instruction.op() == Op::backward || instruction.op() == Op::input_grad;
     const auto add = [&](Op op, StageId peer) { lowered.push_back(Instruction::message(op, stage, peer, i)); };
-    const auto served = [&](const Link& link) {
+    const auto has_message = [&](const Link& link) {
       return dependencies.crosses(link) && (forward || (gives_gradient && link.gradient));
     };
     for (const Link& link : forward ? dependencies.incoming(stage) : dependencies.outgoing(stage))
-      if (served(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
+      if (has_message(link)) add(forward ? Op::recv_forward : Op::recv_backward, forward ? link.from : link.to);
     lowered.push_back(instruction);
     for (const Link& link : forward ? dependencies.outgoing(stage) : dependencies.incoming(stage))
-      if (served(link)) add(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
+      if (has_message(link)) add(forward ? Op::send_forward : Op::send_backward, forward ? link.to : link.from);
     if (updates && schedule.completes_gradients(instruction))
       lowered.push_back(Instruction::step_wide(Op::step, stage));
   }

@@ -1,4 +1,4 @@
-// From what is computed to what is done: adds sends, receives, reduction and the optimiser step.
+// Lowering: adds sends, receives, the reduction of gradients and the optimiser step to compute instructions.
 #pragma once
 
 #include "penstock/schedule/dependencies.h"
@@ -6,21 +6,24 @@
 namespace penstock {
 
 struct LowerOptions {
-  bool reduce = false;  // REDUCE per stage: gradients are summed over replicas or ties
-  bool norm = false;    // NORM per stage: the step clips by the global norm
-  bool step = true;     // STEP per stage (never for a forward-only schedule)
+  bool reduce = false;  // one REDUCE per stage: sums gradients over replicas or ties
+  bool norm = false;    // one NORM per stage: for clipping by the global norm
+  bool step = true;     // one STEP per stage
 };
 
 /// Adds, for every link that crosses ranks, a SEND right after the instruction that produces the value and a RECV right
-/// before the first instruction that needs it; and a STEP as soon as its stage's gradients are whole, while they are in the
-/// cache. Where REDUCE or NORM come before, all of them stand at the end of each rank's list, by stage: they wait for
-/// other ranks, which nothing else should wait for.
-/// Stages on one rank hand over without a message. Throws ScheduleError when `schedule` is lowered already.
+/// before the instruction that needs it. Stages of one rank pass values without a message.
+///
+/// Adds REDUCE, NORM and STEP as `options` say, except to a forward-only schedule. Without REDUCE and NORM, the STEP of
+/// a stage directly follows the instruction that completes its gradients, while they are in the cache. With REDUCE or
+/// NORM, all three are placed at the end of each rank's list, because they wait for other ranks.
+///
+/// Throws ScheduleError if `schedule` is lowered already, for stages or ranks out of range and for invalid links.
 Schedule lower(const Schedule& schedule, const Links& links, const LowerOptions& options = {});
-/// The same along the chain 0>1>2>...
+/// The same with the links 0>1>2>...
 Schedule lower(const Schedule& schedule, const LowerOptions& options = {});
 
-/// The compute instructions alone: undoes `lower`.
+/// The compute instructions of `schedule` alone: the inverse of lower().
 Schedule strip(const Schedule& schedule);
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ int of_1f1b(const Schedule& schedule) { return std::min(schedule.micro_batches, 
 }  // namespace
 
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit) {
-  // A limit of 1.1 over 10 micro-batches is 11 of them, however the product is rounded.
+  // A limit of 1.1 times 10 micro-batches permits 11, although the product may be rounded to slightly less.
   constexpr double rounding = 1e-9;
   std::vector<int> limit;
   for (const int chunks : chunks_of(schedule)) {
@@ -42,7 +42,7 @@ void require_within_limit(const Schedule& schedule, double memory_limit, const s
     needed = units;
     worst = rank;
   }
-  // Rounded up, so that what is printed will do.
+  // Rounded up, so that the printed limit is sufficient.
   constexpr double digits = 1000;
   require<ConfigError>(held.empty() || held[worst] <= allowed[worst], "a memory limit of ", memory_limit,
                        " (times 1F1B's ", of_1f1b(schedule), " micro-batches) lets rank ", worst, " hold ",

@@ -1,4 +1,4 @@
-// Memory limits as users give them, in units of 1F1B's activations: its min(m, p) live micro-batches.
+// Memory limits as users give them: multiples of the activations of 1F1B, which holds min(m, p) live micro-batches.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace penstock {
 
-/// The limit in live contexts per rank (a chunk counts 1; `schedule` may give its ranks different numbers of chunks),
-/// at least 1.
+/// The limit as a number of live micro-batches per rank, at least 1. A micro-batch counts once for each chunk; the
+/// ranks of `schedule` may have different numbers of chunks.
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit);
 
-/// Throws ConfigError that says the smallest limit that would do, unless `held` contexts per rank, as validate counts
-/// them, stay within activation_limit(schedule, memory_limit).
+/// Throws ConfigError, which names the smallest sufficient limit, unless `held`, the live micro-batches per rank
+/// (Validation::peak_activations), stay within activation_limit(schedule, memory_limit).
 void require_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held);
 
 }  // namespace penstock

@@ -11,7 +11,7 @@ namespace {
 constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-constexpr bool is_message(char c) { return (c >= 'A' && c <= 'Z') || c == '_'; }
+constexpr bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || c == '_'; }
 
 std::optional<Op> op_of(std::string_view letters) {
   for (int i = 0; i < op_count; ++i)
@@ -19,21 +19,21 @@ std::optional<Op> op_of(std::string_view letters) {
   return std::nullopt;
 }
 
-/// Reads one instruction from left to right; the first error stops it.
+/// Parses one instruction from left to right; the result has the first error.
 class InstructionReader {
  public:
   explicit InstructionReader(std::string_view text) : text_(text) {}
 
   ParsedInstruction read() {
     const StageId stage(number(max_stages - 1));
-    const std::size_t messages_at = at_;
-    const std::string_view letters = take_messages();
+    const std::size_t letters_at = at_;
+    const std::string_view letters = take_letters();
     const std::optional<Op> op = op_of(letters);
-    if (!op && letters.empty()) fail(messages_at, "expected the letters of an instruction, like F");
+    if (!op && letters.empty()) fail(letters_at, "expected the letters of an instruction, like F");
     if (!op)
-      fail(messages_at, say(quoted(letters),
-                            " is no instruction: there are F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
-                            "REDUCE, NORM and STEP"));
+      fail(letters_at, say(quoted(letters),
+                           " is no instruction: there are F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
+                           "REDUCE, NORM and STEP"));
     if (!error_.empty()) return result({});
     if (is_step_wide(*op)) return result(Instruction::step_wide(*op, stage));
 
@@ -80,9 +80,9 @@ class InstructionReader {
     return parsed.value.value_or(0);
   }
 
-  std::string_view take_messages() {
+  std::string_view take_letters() {
     const std::size_t begin = at_;
-    while (at_ < text_.size() && is_message(text_[at_])) ++at_;
+    while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);
   }
 

@@ -1,4 +1,4 @@
-// Instructions from text, for the readers of this module.
+// Parses instructions, for the readers of this module. Inside this module only.
 #pragma once
 
 #include <cstddef>
@@ -11,29 +11,30 @@
 
 namespace penstock {
 
-/// An instruction, or what is wrong with the text and at which offset.
+/// An instruction, or the error in the text and its offset.
 struct ParsedInstruction {
   std::optional<Instruction> instruction;
   std::string error;
   std::size_t at = 0;
 };
 
-/// Strictly: all of `text` must be one instruction, in the one way in which to_string() writes it.
+/// All of `text` must be one instruction, exactly as to_string() writes it. Does not throw.
 ParsedInstruction try_parse_instruction(std::string_view text);
 
-/// A canonical decimal number at the start of `text`: no sign, no leading zero, at most `limit`.
 struct ParsedNumber {
   std::optional<std::int32_t> value;
-  std::size_t length = 0;
+  std::size_t length = 0;  // in characters
   std::string error;
 };
 
+/// Parses the decimal number at the start of `text`: no sign, no leading zero, at most `limit`. Does not throw.
 ParsedNumber parse_number(std::string_view text, std::int32_t limit);
 
 /// `text` for an error message: in quotes, shortened, control characters replaced.
 std::string quoted(std::string_view text);
 
-/// The reason why `word`, well formed, does not belong to a schedule of this many stages and micro-batches.
+/// The reason why a well-formed instruction is out of range in a schedule with so many stages and micro-batches; none
+/// if it is in range.
 std::optional<std::string> out_of_range(const Instruction& instruction, std::size_t stages, std::int32_t micro_batches);
 
 }  // namespace penstock

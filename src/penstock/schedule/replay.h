@@ -1,8 +1,8 @@
-// Runs a schedule without doing anything: every rank takes its instructions in order, each as soon as what it needs has
-// happened. The one loop behind validate, simulate and grid. Inside this module only.
+// Runs a schedule symbolically: every rank takes its instructions in order, each as soon as its dependencies are met.
+// validate(), simulate() and timeline_grid() all use this loop. Inside this module only.
 //
-// As every rank keeps its order, the times that come out do not depend on which rank is looked at first: no queue of
-// events by time is needed, and the whole is linear in the instructions and what they need.
+// Every rank keeps its order, so the resulting times do not depend on the order in which the loop visits ranks. No
+// priority queue of events is needed, and the time is linear in the number of instructions and dependencies.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace penstock {
 
-/// How far a replay got.
+/// The result of a replay.
 struct Reach {
   bool finished = true;
-  std::vector<int> reached;          // per rank: how many of its instructions have run
-  std::vector<std::size_t> missing;  // per rank: the event that its next instruction waits for, where it has one
+  std::vector<int> reached;          // per rank: the number of its instructions that have run
+  std::vector<std::size_t> missing;  // per rank that did not finish: the event that its next instruction waits for
 };
 
-/// When each event happened, and which ranks wait for it: one number per event.
+/// The time of each event, or the ranks that wait for it: one number per event.
 class EventTable {
  public:
   EventTable(std::size_t events, std::size_t ranks) : entries_(events, nobody), next_waiter_(ranks, nobody) {}
@@ -28,13 +28,13 @@ class EventTable {
   bool happened(std::size_t event) const { return entries_[event] >= 0; }
   double time(std::size_t event) const { return entries_[event]; }
 
-  /// Notes that `rank` waits for `event`, which has not happened. A rank waits for one event at a time.
+  /// Adds `rank` to the ranks that wait for `event`, which has not happened. A rank waits for one event at a time.
   void wait(std::size_t event, std::size_t rank) {
     next_waiter_[rank] = entries_[event];
     entries_[event] = first_waiter - static_cast<double>(rank);
   }
 
-  /// Notes the time of `event` and calls `wake(rank)` for all that waited for it.
+  /// Sets the time of `event` and calls `wake(rank)` for every rank that waits for it.
   template <class Wake>
   void happen(std::size_t event, double time, Wake&& wake) {
     double entry = entries_[event];
@@ -46,25 +46,26 @@ class EventTable {
     }
   }
 
-  /// A receive is posted before the message is sent. Nobody waits for the sending itself, only for the arrival.
+  /// Marks a send event as awaited by a receive that was posted before it. Ranks wait for arrivals,
+  /// never for sends.
   void post(std::size_t sent) { entries_[sent] = posted; }
   bool is_posted(std::size_t sent) const { return entries_[sent] == posted; }
 
  private:
   static constexpr double nobody = -1;
   static constexpr double posted = -2;
-  static constexpr double first_waiter = -3;  // and down from here: -3 - rank
+  static constexpr double first_waiter = -3;  // rank r is encoded as -3 - r
 
-  std::vector<double> entries_;      // a time, or who waits
-  std::vector<double> next_waiter_;  // per rank: who waited for the same event before it, in the same code
+  std::vector<double> entries_;      // a time, or one of the codes above
+  std::vector<double> next_waiter_;  // per rank: the rank that waited for the same event before it, in the same code
 };
 
-/// Calls `run(rank, position, instruction, ready)` for every instruction but receives, in an order in which each comes after what it
-/// needs; `ready` is when its needs were met, and `run` returns when what it gives is there. Receives take their
-/// effect by themselves: they post, and the message arrives `message_time` after it was sent.
+/// Calls `run(rank, position, instruction, ready)` for every instruction except receives, each after its dependencies.
+/// `ready` is the time at which they were met, and `run` returns the time at which the instruction's events happen. A
+/// receive is posted at once, and its message arrives `message_time` after the send.
 ///
-/// Every instruction must be in range and every message along a link that crosses ranks (find_misplaced sees to it). An
-/// event that is given twice happens at its later giving.
+/// Every instruction must be in range (find_misplaced) and every message must belong to a link that crosses ranks
+/// (find_incomplete or is_replayable). An event that is produced twice gets the time of its second producer.
 template <class Run>
 Reach replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
   const std::size_t ranks = schedule.orders.size();
@@ -87,7 +88,7 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
       events.post(sent);
   };
 
-  // When the needs of `word` were met; negative, with `missing` set, when they are not.
+  // The time at which the dependencies of `instruction` were met; if they are not, -1, and `missing` is set.
   std::size_t missing = 0;
   const auto needs_met = [&](std::size_t rank, const Instruction& instruction) {
     double ready = 0;

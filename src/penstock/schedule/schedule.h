@@ -1,11 +1,13 @@
-// The public header of the module `schedule`: what each rank does, as instructions. Generate, lower, validate, simulate, read,
-// write and draw them. The list that is executed is the list that is validated, simulated, drawn and traced.
+// The public header of the module `schedule`: lists of instructions per rank, and functions that generate, lower,
+// validate, simulate, read, write and draw them. The list that the executor runs is the same one that is validated,
+// simulated, drawn and traced.
 //
 //   Schedule plan = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
 //   validate(plan).require_ok();
 //   std::cout << timeline_grid(plan);
 //
-// Everything here is a plain value; functions are pure and may be called from any thread.
+// All types are plain values. All functions are pure, except load_schedule(), which reads a file; any
+// thread may call them.
 #pragma once
 
 #include "penstock/schedule/costs.h"

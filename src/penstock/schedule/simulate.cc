@@ -15,22 +15,22 @@
 namespace penstock {
 namespace {
 
-/// One entry per stage of what was given per stage or once for all.
+/// A list with one entry per stage, from a list with one entry per stage or one for all.
 std::vector<double> per_stage(const std::vector<double>& given, int stages) {
   return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
 }
 
-/// What one instruction takes, by stage.
+/// The times of instructions.
 class InstructionCosts {
  public:
   InstructionCosts(const Costs& costs, const Schedule& schedule)
       : InstructionCosts(costs, schedule.stage_count(), schedule.micro_batches) {}
 
-  /// Where `before` was the rank's last compute instruction.
+  /// The time of `instruction` after `before`, the last compute instruction of its rank.
   double operator()(const Instruction& instruction, const std::optional<Instruction>& before) const {
     const std::size_t stage = instruction.stage().index();
     const auto with_overhead = [&](double cost) {
-      return overhead_ + std::max(0.0, cost - spared(instruction, before));
+      return overhead_ + std::max(0.0, cost - cache_saving(instruction, before));
     };
     switch (instruction.op()) {
       case Op::forward: return with_overhead(forward_[stage]);
@@ -61,8 +61,7 @@ class InstructionCosts {
       backward_.push_back(input_grad_[s] + weight_grad_[s]);
   }
 
-  /// What the cache keeps from `before` to `word`.
-  double spared(const Instruction& instruction, const std::optional<Instruction>& before) const {
+  double cache_saving(const Instruction& instruction, const std::optional<Instruction>& before) const {
     if (!before || before->stage() != instruction.stage()) return 0;
     const std::size_t stage = instruction.stage().index();
     const bool parameters = before->op() != Op::weight_grad;
@@ -90,19 +89,19 @@ class InstructionCosts {
   int micro_batches_;
 };
 
-/// One rank's own clock and selections.
+/// The clock and the counters of one rank.
 struct RankState {
   double clock = 0;
-  std::optional<Instruction> last_instruction;  // that computes
+  std::optional<Instruction> last_instruction;  // the last compute instruction
   double first_begin = std::numeric_limits<double>::infinity();
   double last_end = 0;
   double busy = 0;
-  int before_input_grad = 0;   // live micro-batches of chunks
-  int before_weight_grad = 0;  // ... of which I has run
-  int peak_contexts = 0;       // both together
-  double peak = 0;             // the latter as the weight share says
+  int before_input_grad = 0;   // live micro-batches, per chunk, whose B or I has not run
+  int before_weight_grad = 0;  // live micro-batches, per chunk, whose I has run
+  int peak_contexts = 0;       // the peak of the sum of both
+  double peak = 0;             // the same, with the second one weighted by the weight share
 
-  /// Returns when it is done.
+  /// Returns the end of the work.
   double work(double begin, double duration) {
     clock = begin + duration;
     busy += duration;
@@ -114,7 +113,7 @@ struct RankState {
   double span() const { return std::max(0.0, last_end - first_begin); }
 };
 
-/// What one micro-batch of one chunk holds once I has run.
+/// How activations are counted.
 struct Counting {
   double weight_share;
   bool forward_only;
@@ -138,8 +137,9 @@ void count_activations(RankState& state, const Instruction& instruction, const C
   }
 }
 
-/// Factors around 1 for the instructions of one run, the same wherever they are asked for: (1 + a z)^2 / (1 + a^2) with z
-/// nearly normal, which has the mean 1 and a tail to the right. Arithmetic and roots alone: the same bits on every machine.
+/// Random factors for the times of instructions, a function of the run and the instruction's position: (1 + a z)^2 /
+/// (1 + a^2), where z is nearly normal. Their mean is 1, and their distribution has a tail to the right. They use only
+/// arithmetic and square roots, so that they are bitwise the same on every machine.
 class Variation {
  public:
   Variation(double time_variation, std::uint64_t run)
@@ -155,13 +155,13 @@ class Variation {
   }
 
  private:
-  /// a^2, for a factor of that variance: (4 a^2 + 1.7 a^4) / (1 + a^2)^2, as the fourth power of z is 2.7 on the mean.
+  /// Solves variance = (4 a^2 + 1.7 a^4) / (1 + a^2)^2 for a^2. The mean of the fourth power of z is 2.7.
   static double square_of_a(double variance) {
     const double quadratic = 1.7 - variance, linear = 4 - 2 * variance;
     return (std::sqrt(linear * linear + 4 * quadratic * variance) - linear) / (2 * quadratic);
   }
 
-  /// Four sixteen-bit numbers of a hash summed up: near enough to a normal one.
+  /// Approximates a standard normal number by the sum of four 16-bit numbers of a hash.
   double normal(std::uint64_t place) const {
     const std::uint64_t bits = splitmix_mixed(place + (run_ + 1) * splitmix_increment);
     double sum = 0;
@@ -170,7 +170,7 @@ class Variation {
   }
 
   double time_variation_;
-  double single_;  // of an instruction of one micro-batch
+  double single_;  // square_of_a() for an instruction of one micro-batch
   std::uint64_t run_;
 };
 
@@ -183,7 +183,7 @@ struct StepTimes {
   double span = 0;
 };
 
-/// And what is idle in them.
+/// Sets the times and the idle shares that follow from them.
 void report_times(const StepTimes& times, Simulation& simulation) {
   const double busy = std::accumulate(simulation.busy.begin(), simulation.busy.end(), 0.0);
   const auto ranks = static_cast<double>(simulation.busy.size());
@@ -217,15 +217,15 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 }  // namespace
 
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
-  if (auto fault = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + fault->reason);
+  if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
   require_costs_fit(costs, schedule.stage_count());
   require<ConfigError>(options.time_variation >= 0 && options.time_variation <= largest_time_variation,
                        "a time_variation of ", options.time_variation, ": 0 to ", largest_time_variation,
                        " is possible");
   const InstructionCosts cost_of(costs, schedule);
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
-  if (auto fault = find_incomplete(schedule, dependencies))
-    throw ScheduleError("this schedule cannot run: " + fault->reason);
+  if (auto violation = find_incomplete(schedule, dependencies))
+    throw ScheduleError("this schedule cannot run: " + violation->reason);
 
   const Counting counting{costs.weight_share, schedule.is_forward_only()};
   std::vector<RankState> ranks;
@@ -235,7 +235,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   const auto run = [&](Rank rank, int position, const Instruction& instruction, double ready) {
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
-    if (is_send(instruction.op())) return begin;  // leaves when the rank comes to it, and occupies nobody
+    if (is_send(instruction.op())) return begin;  // a message occupies no rank
     const double duration = cost_of(instruction, state.last_instruction) * variation(rank, position, instruction);
     if (is_compute(instruction.op())) state.last_instruction = instruction;
     const double end = state.work(begin, duration);
@@ -248,7 +248,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   const auto run_all = [&] {
     ranks.assign(schedule.orders.size(), {});
     const Reach progress = replay(schedule, dependencies, costs.message, run);
-    require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() tells where");
+    require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() reports where");
     return summary(schedule, ranks);
   };
 

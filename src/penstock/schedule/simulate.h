@@ -1,12 +1,13 @@
-// How long a schedule takes and what it holds, against costs.
+// Simulates a schedule with given costs: its time, its idle time and its live activations.
 //
-// The model: a compute instruction starts when its rank is free and what it needs has arrived; a message takes C and
-// occupies no rank; hand-over on one rank takes nothing. B takes I + W, or what the costs say of it.
+// The model: a compute instruction starts when its rank is free and its inputs have arrived. A message takes C and
+// occupies no rank. Passing a value between stages of one rank takes no time. B takes Costs::backward, or I + W if that
+// is empty.
 //
-// A W over g of m micro-batches takes what lies between g single ones (w each) and one over all (u per micro-batch):
-// g * u + (w - u) * (m - g) / (m - 1), a part for each micro-batch and a part that every W pays once.
-// An instruction that follows another of its stage on its rank is spared what the cache keeps (Costs::forward_cache_saving and the
-// like), at most all.
+// A W over g of m micro-batches is interpolated between g single W's (w each) and one W over all (u per micro-batch):
+// g * u + (w - u) * (m - g) / (m - 1). The first term grows with g; the second one is what every W pays once.
+// An instruction that directly follows another one of its stage on its rank takes less by Costs::forward_cache_saving
+// and the like, but never less than 0.
 #pragma once
 
 #include <cstdint>
@@ -18,43 +19,48 @@
 
 namespace penstock {
 
-/// When one instruction ran.
+/// The times of one instruction, in the unit of the costs.
 struct Slot {
   Instruction instruction;
   double begin = 0;
   double end = 0;
 };
 
+/// The upper bound of SimulateOptions::time_variation.
 constexpr double largest_time_variation = 1;
 
 struct SimulateOptions {
-  std::optional<Links> links;  // as for validate
+  std::optional<Links> links;  // the links that the model needs; by default links_of(schedule)
   bool keep_slots = false;     // fill Simulation::slots
-  /// How much an instruction's time varies: the standard deviation of a compute instruction's time as a part of it, each instruction by
-  /// itself; a W over g micro-batches varies by 1/sqrt(g) of that. Above 0, makespan, span and bubbles are means over a
-  /// few runs with such instructions (always the same ones): a rank that waits for another waits for the slower of two times,
-  /// so steps grow with it. Slots and busy times stay those of instructions that take their costs.
+  /// The relative standard deviation of the time of a compute instruction, 0 to largest_time_variation; instructions
+  /// vary independently, and a W over g micro-batches varies by 1/sqrt(g) of it. Above 0, makespan, span and bubbles
+  /// are means over a few runs with varied times, which are the same in every call. Steps become longer with it,
+  /// because a rank that waits for another one waits for the slower of two times. Slots and busy times are those
+  /// without variation.
   double time_variation = 0;
 };
 
+/// The result of simulate(). Times are in the unit of the costs.
 struct Simulation {
-  double makespan = 0;  // first start anywhere to last end anywhere
-  double span = 0;      // longest of the ranks' own first start to last end (the Zero Bubble paper's cost)
-  /// Idle share of rank time: 1 - sum of busy / (p * cost), with the makespan or the span as the cost.
-  /// For equal stages this is the papers' (cost - m(F+B)) / cost.
+  double makespan = 0;  // from the first start on any rank to the last end on any rank
+  double span = 0;      // the longest time of a rank from its own first start to its own last end (Zero Bubble's cost)
+  /// The idle share of rank time, 1 - sum of busy / (p * cost), where the cost is the makespan or the span. For equal
+  /// stages this is (cost - m(F+B)) / cost, as in the papers.
   double bubble_makespan = 0;
   double bubble_span = 0;
-  std::vector<double> busy;  // per rank: sum of its compute and update times
-  /// Per rank, the most activation memory, in micro-batches of a whole rank (a chunk counts 1/v): one counts 1 from its
-  /// F to its B or I, and Costs::weight_share from its I to its W.
+  std::vector<double> busy;  // per rank: the sum of its compute and update times
+  /// Per rank, the peak of live activations, in micro-batches of a whole rank (a chunk counts 1/v). A micro-batch
+  /// counts 1 from its F to its B or I, and Costs::weight_share from its I to its W.
   std::vector<double> peak_activations;
-  std::vector<int> peak_contexts;        // per rank, as validate counts: a chunk's micro-batch is one until its B or W
-  std::vector<std::vector<Slot>> slots;  // per rank, compute and STEP instructions with their times, if asked for
+  std::vector<int> peak_contexts;        // per rank, counted as Validation::peak_activations
+  std::vector<std::vector<Slot>> slots;  // per rank: compute and STEP instructions; empty without keep_slots
 };
 
-/// Runs `schedule`, lowered or not (both give the same figures), against `costs`. Linear in the instructions. Where
-/// training instructions are not lowered, a stage's update follows the instruction that completes its gradients; it has no slot.
-/// Throws ScheduleError when it deadlocks (validate tells where) and ConfigError for cost lists of a wrong length.
+/// Simulates `schedule` with `costs`. The results are the same for a lowered schedule and for one that is not: without
+/// STEP instructions, the update of a stage follows the instruction that completes its gradients, and has no slot. The
+/// time is linear in the number of instructions.
+/// Throws ScheduleError if the schedule is incomplete or deadlocks (validate() reports the place) and ConfigError for
+/// costs that require_costs_fit() refuses and for a time variation out of range.
 Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options = {});
 
 }  // namespace penstock

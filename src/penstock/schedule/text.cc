@@ -27,7 +27,7 @@ class ScheduleReader {
     const std::int32_t stages = header("stages", max_stages);
     schedule_.micro_batches = header("micro_batches", no_limit);
     placement({.ranks = ranks, .stages = stages});
-    // Lists grow with the text, never by what the header promises.
+    // No list is allocated by the numbers of the header: a corrupt file must not exhaust the memory.
     for (std::int32_t rank = 0; rank < ranks; ++rank) schedule_.orders.push_back(order(rank));
     if (at_ != text_.size()) fail(at_, say("trailing text after the last of ", ranks, " ranks"));
     return std::move(schedule_);
@@ -88,7 +88,7 @@ class ScheduleReader {
     return order;
   }
 
-  /// After the '(' of a pair: F, perhaps messages, B or I.
+  /// The rest of an overlap pair after its '(': F, optional messages, then B or I.
   void overlapping(Order& order) {
     const std::size_t begin = at_;
     const Instruction half = instruction();
@@ -153,7 +153,7 @@ class ScheduleReader {
   Schedule schedule_;
 };
 
-/// What cannot be said in the text form, so that nothing is written that would not be read again.
+/// Throws for a schedule that the text format cannot represent, so that read_schedule() accepts every written text.
 void check_writable(const Schedule& schedule) {
   const auto refuse = [](const auto&... parts) {
     throw ScheduleError(say("this schedule cannot be written: ", parts...));
@@ -167,7 +167,7 @@ void check_writable(const Schedule& schedule) {
     if (rank.value() < 0 || rank.value() >= schedule.rank_count())
       refuse("a stage belongs to rank ", rank.value(), " of ", schedule.rank_count());
   for (const Order& order : schedule.orders) {
-    bool open = false;  // within an overlap pair
+    bool open = false;  // inside an overlap pair
     for (const Instruction& instruction : order) {
       const bool message = is_send(instruction.op()) || is_receive(instruction.op());
       if (auto reason = out_of_range(instruction, schedule.rank_of_stage.size(), schedule.micro_batches))

@@ -1,4 +1,4 @@
-// The .sched text form: docs/schedule_format.md. read(write(x)) == x for every schedule.
+// The .sched text format (docs/schedule_format.md): read_schedule(write_schedule(x)) == x for every schedule.
 #pragma once
 
 #include <string>
@@ -9,17 +9,20 @@
 
 namespace penstock {
 
-/// Throws ScheduleError for what the form cannot say: instructions out of range, a name of several lines.
+/// `schedule` as text. Throws ScheduleError for a schedule that the format cannot represent: instructions out of range,
+/// a name with several lines.
 std::string write_schedule(const Schedule& schedule);
 
-/// Throws DataError "line 7, column 12: ..." for anything that is not exactly the form.
+/// Reads the format strictly. Throws DataError "line 7, column 12: ..." for any deviation. Does not call
+/// validate().
 Schedule read_schedule(std::string_view text);
 
-/// One instruction, strictly: all of `word` must be it. Throws DataError. Overlap pairs are not one instruction.
+/// One instruction: all of `instruction` must be its text. Throws DataError, also for an overlap pair.
 Instruction parse_instruction(std::string_view instruction);
 
-/// Reads `path` as .sched or torch CSV, by what the file says; a CSV is named after its file. What was normalised
-/// while reading is told in `notes`, where given. Throws DataError naming the file.
+/// Reads the file `path`, as .sched if it begins with "penstock" and as torch CSV otherwise. A schedule from a CSV gets
+/// the name of the file. If `notes` is not null, it receives what read_torch_csv() normalised. Throws DataError, which
+/// names the file.
 Schedule load_schedule(const std::string& path, std::vector<std::string>* notes = nullptr);
 
 }  // namespace penstock

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-/// An instruction that is drawn: its column, and its place in the rank's order.
+/// An instruction that is drawn: its column, and its position in the rank's order.
 struct Placed {
   int column = 0;
   int position = 0;
@@ -19,14 +19,15 @@ struct Placed {
 struct Layout {
   std::vector<std::vector<Placed>> ranks;
   int columns = 0;
-  std::optional<int> halt;  // the column that parts what ran from what could not
+  std::optional<int> halt;  // the column between the instructions that ran and those that could not
 };
 
 bool is_marked(const std::optional<GridCell>& marked, Rank rank, int position) {
   return marked && marked->rank == rank && marked->position == position;
 }
 
-/// Places the instructions that run where the time of one unit per instruction puts them, and the rest behind them in order.
+/// Places each instruction that runs at its start time, when every instruction takes one unit, and the rest behind them
+/// in order.
 class Placer {
  public:
   Placer(const Schedule& schedule, const std::optional<GridCell>& marked)
@@ -55,7 +56,7 @@ class Placer {
     return !(is_send(op) || is_receive(op)) || is_marked(marked_, rank, position);
   }
 
-  /// Returns when the instruction is done.
+  /// Returns the end of the instruction.
   int put(Rank rank, int position, int ready) {
     int& clock = clock_[rank.index()];
     clock = std::max(clock, ready);
@@ -90,7 +91,7 @@ class Placer {
   std::vector<int> clock_;
 };
 
-/// The columns begin..end-1 that are shown, so that the marked cell is among them.
+/// The columns begin..end-1 are shown; the marked cell is among them.
 struct Window {
   int begin = 0;
   int end = 0;
@@ -114,10 +115,10 @@ std::string text_of(const Schedule& schedule, Rank rank, int position, const std
   return is_marked(marked, rank, position) ? ">" + text + "<" : text;
 }
 
-/// `text` in the middle of `width` columns, to the left where it does not come out even.
+/// `text` in the middle of `width` columns; an odd space goes to the right.
 std::string centred(const std::string& text, std::size_t width) {
-  const std::size_t module = width - std::min(width, text.size());
-  return std::string(module / 2, ' ') + text + std::string(module - module / 2, ' ');
+  const std::size_t spaces = width - std::min(width, text.size());
+  return std::string(spaces / 2, ' ') + text + std::string(spaces - spaces / 2, ' ');
 }
 
 }  // namespace

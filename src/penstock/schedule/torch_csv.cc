@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* row_end = "\r\n";
 
-/// The instruction of another stage than the neighbour's, if there is one.
+/// The first message between stages that are not neighbours, if there is one.
 std::optional<Instruction> skip_link(const Schedule& schedule) {
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order)
@@ -23,7 +23,7 @@ std::optional<Instruction> skip_link(const Schedule& schedule) {
   return std::nullopt;
 }
 
-/// Each fused W as single ones; without NORM and STEP, which torch does not know.
+/// `schedule` with every fused W expanded and without NORM and STEP, which torch's format does not have.
 Schedule in_torch_form(const Schedule& schedule) {
   Schedule plain{schedule.name, schedule.micro_batches, schedule.rank_of_stage, {}};
   for (const Order& order : schedule.orders) {
@@ -63,13 +63,13 @@ std::vector<std::vector<int>> columns_of(const Schedule& schedule) {
     return static_cast<double>(end);
   };
   const Reach progress = replay(schedule, Dependencies(schedule, chain(schedule.stage_count())), 0, run);
-  require<ScheduleError>(progress.finished, "a schedule that deadlocks has no columns: validate() tells where");
+  require<ScheduleError>(progress.finished, "a schedule that deadlocks has no columns: validate() reports where");
   return columns;
 }
 
 std::string compute_table(const Schedule& schedule) {
-  if (auto fault = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count()))))
-    throw ScheduleError("no CSV with bubbles for this schedule: " + fault->reason);
+  if (auto violation = find_incomplete(schedule, Dependencies(schedule, chain(schedule.stage_count()))))
+    throw ScheduleError("no CSV with bubbles for this schedule: " + violation->reason);
   const std::vector<std::vector<int>> columns = columns_of(schedule);
   std::string text;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
@@ -77,7 +77,7 @@ std::string compute_table(const Schedule& schedule) {
     int column = 0;
     for (std::size_t k = 0; k < order.size(); ++k) {
       const bool pair = order[k].overlaps_next();
-      if (pair) ++k;  // both halves stand where the second one runs
+      if (pair) ++k;  // the cell of a pair is in the column of its second half
       for (; column < columns[rank][k]; ++column) text += ',';
       text += pair ? pair_cell(order[k - 1], order[k]) : cell_of(order[k]);
     }
@@ -86,7 +86,7 @@ std::string compute_table(const Schedule& schedule) {
   return text;
 }
 
-/// Within a pair, receives go before it and sends behind it: torch keeps the two halves in one cell.
+/// Moves receives inside a pair before it and sends behind it: in torch's format the two halves share one cell.
 Order with_closed_pairs(const Order& order) {
   Order closed;
   for (std::size_t k = 0; k < order.size(); ++k) {
@@ -125,10 +125,10 @@ std::string message_table(const Schedule& schedule) {
 }  // namespace
 
 std::string write_torch_csv(const Schedule& schedule, const CsvOptions& options) {
-  if (auto fault = find_misplaced(schedule)) throw ScheduleError("no CSV for this schedule: " + fault->reason);
+  if (auto violation = find_misplaced(schedule)) throw ScheduleError("no CSV for this schedule: " + violation->reason);
   const auto skip = skip_link(schedule);
   require<ScheduleError>(!skip, "the skip link of ", skip ? to_string(*skip) : "",
-                         " cannot be said in torch's CSV: its ",
+                         " cannot be represented in torch's CSV: its ",
                          "parser matches prefixes and would read it as a link between neighbours");
   const Schedule plain = in_torch_form(schedule);
   for (std::size_t rank = 0; rank < plain.orders.size(); ++rank)

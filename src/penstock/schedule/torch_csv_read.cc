@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view cell) {
   return cell;
 }
 
-/// Where one cell stands, counted from 1 for people.
+/// The position of a cell for messages, counted from 1.
 struct Place {
   std::size_t row = 1;
   std::size_t cell = 1;
@@ -28,7 +28,7 @@ struct Place {
   throw DataError(say("row ", place.row, ", cell ", place.cell, ": ", error));
 }
 
-/// Takes what stands before `separator`, and the separator; everything when there is none.
+/// Removes the text up to `separator`, and the separator, from `text`, and returns it; all of `text` if there is none.
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);
@@ -65,7 +65,7 @@ void read_cell(std::string_view cell, Place place, Order& order) {
   cell.remove_prefix(1);
   cell.remove_suffix(overlap_end.size());
   const std::size_t half = cell.find(';');
-  if (half == std::string_view::npos) fail(place, "an overlap takes two instructions, parted by ';'");
+  if (half == std::string_view::npos) fail(place, "an overlap takes two instructions, separated by ';'");
   const Instruction first = instruction_of(trimmed(cell.substr(0, half)), place);
   const Instruction second = instruction_of(trimmed(cell.substr(half + 1)), place);
   if (first.op() != Op::forward || (second.op() != Op::backward && second.op() != Op::input_grad))
@@ -74,7 +74,8 @@ void read_cell(std::string_view cell, Place place, Order& order) {
   order.push_back(second);
 }
 
-/// A stage belongs to the rank in whose row it computes; all 0..S-1 must occur.
+/// Infers stages, micro-batches and placement. A stage belongs to the rank in whose row it computes; all of 0..S-1 must
+/// occur.
 void infer_shape(Schedule& schedule) {
   std::vector<std::int32_t> rank_of_stage;
   std::size_t computed = 0;
@@ -91,7 +92,7 @@ void infer_shape(Schedule& schedule) {
       computed += owner < 0;
       if (owner < 0) owner = static_cast<std::int32_t>(rank);
       require<DataError>(owner == static_cast<std::int32_t>(rank), "row ", rank + 1, ": ", to_string(instruction),
-                         " stands here, but stage ", instruction.stage().value(), " computes in row ", owner + 1);
+                         " is here, but stage ", instruction.stage().value(), " computes in row ", owner + 1);
     }
   require<DataError>(stages > 0, "there is no instruction in this CSV");
   rank_of_stage.resize(stages, -1);
@@ -103,21 +104,21 @@ void infer_shape(Schedule& schedule) {
   for (const std::int32_t rank : rank_of_stage) schedule.rank_of_stage.push_back(Rank(rank));
 }
 
-/// The weight gradients of one stage, put into ascending order.
-struct WeightTurns {
-  std::vector<std::int32_t> turns;  // micro-batches with B or W, ascending
-  std::size_t next = 0;             // whose turn it is
+/// The weight gradients of one stage while they are put into ascending order.
+struct WeightOrder {
+  std::vector<std::int32_t> ascending;  // micro-batches with B or W
+  std::size_t next = 0;                 // in `ascending`: the first one that has not accumulated
   std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> waiting;
   std::size_t delayed = 0;
 
-  bool is_turn_of(MicroBatch i) const { return turns[next] == i.value(); }
+  bool is_next(MicroBatch i) const { return ascending[next] == i.value(); }
 };
 
 constexpr bool has_weight(Op op) { return op == Op::backward || op == Op::weight_grad; }
 
-/// One row with its weight gradients in ascending order. A B out of turn becomes I and its W waits; W's whose turn has
-/// come stand behind the instruction that made way, after that instruction's messages.
-Order alternating_order(const Order& order, std::vector<WeightTurns>& stages) {
+/// One row with its weight gradients in ascending order. A B that comes too early becomes I, and its W waits. A waiting
+/// W is placed after the B or W of the micro-batch before it, and after the messages of that instruction.
+Order with_ascending_weights(const Order& order, std::vector<WeightOrder>& stages) {
   Order result;
   Order due;
   bool within_pair = false;
@@ -132,8 +133,8 @@ Order alternating_order(const Order& order, std::vector<WeightTurns>& stages) {
       result.push_back(instruction);
       continue;
     }
-    WeightTurns& stage = stages[instruction.stage().index()];
-    if (!stage.is_turn_of(instruction.micro_batch())) {
+    WeightOrder& stage = stages[instruction.stage().index()];
+    if (!stage.is_next(instruction.micro_batch())) {
       if (instruction.op() == Op::backward)
         result.push_back(Instruction::compute(Op::input_grad, instruction.stage(), instruction.micro_batch()));
       stage.waiting.push(instruction.micro_batch().value());
@@ -142,7 +143,7 @@ Order alternating_order(const Order& order, std::vector<WeightTurns>& stages) {
     }
     result.push_back(instruction);
     ++stage.next;
-    for (; !stage.waiting.empty() && stage.is_turn_of(MicroBatch(stage.waiting.top())); ++stage.next) {
+    for (; !stage.waiting.empty() && stage.is_next(MicroBatch(stage.waiting.top())); ++stage.next) {
       due.push_back(Instruction::compute(Op::weight_grad, instruction.stage(), MicroBatch(stage.waiting.top())));
       stage.waiting.pop();
     }
@@ -152,19 +153,19 @@ Order alternating_order(const Order& order, std::vector<WeightTurns>& stages) {
 }
 
 std::vector<std::string> put_weights_in_order(Schedule& schedule) {
-  std::vector<WeightTurns> stages(schedule.rank_of_stage.size());
+  std::vector<WeightOrder> stages(schedule.rank_of_stage.size());
   for (const Order& order : schedule.orders)
     for (const Instruction& instruction : order)
       if (has_weight(instruction.op()))
-        stages[instruction.stage().index()].turns.push_back(instruction.micro_batch().value());
-  for (WeightTurns& stage : stages) std::sort(stage.turns.begin(), stage.turns.end());
-  for (Order& order : schedule.orders) order = alternating_order(order, stages);
+        stages[instruction.stage().index()].ascending.push_back(instruction.micro_batch().value());
+  for (WeightOrder& stage : stages) std::sort(stage.ascending.begin(), stage.ascending.end());
+  for (Order& order : schedule.orders) order = with_ascending_weights(order, stages);
 
   std::vector<std::string> notes;
   for (std::size_t s = 0; s < stages.size(); ++s)
     if (stages[s].delayed > 0)
-      notes.push_back(say("stage ", s, ": ", stages[s].delayed, " of ", stages[s].turns.size(),
-                          " weight gradients came out of micro-batch order: B became I, and W waits for its turn"));
+      notes.push_back(say("stage ", s, ": ", stages[s].delayed, " of ", stages[s].ascending.size(),
+                          " weight gradients came out of micro-batch order: B became I, and W is delayed"));
   return notes;
 }
 

@@ -14,10 +14,10 @@ namespace {
 Validation fail(std::string reason, std::optional<GridCell> cell) {
   return {.ok = false, .reason = std::move(reason), .cell = cell, .peak_activations = {}};
 }
-Validation fail(Violation fault) { return fail(std::move(fault.reason), fault.cell); }
+Validation fail(Violation violation) { return fail(std::move(violation.reason), violation.cell); }
 
-/// The instruction that gives `event`, as a cell; none when no instruction of `schedule` does.
-std::optional<GridCell> giver(const Schedule& schedule, const Dependencies& dependencies, std::size_t event) {
+/// The position of the instruction that produces `event`; none if `schedule` has no such instruction.
+std::optional<GridCell> producer(const Schedule& schedule, const Dependencies& dependencies, std::size_t event) {
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
     for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k) {
       bool gives = false;
@@ -28,20 +28,21 @@ std::optional<GridCell> giver(const Schedule& schedule, const Dependencies& depe
   return std::nullopt;
 }
 
-/// The instruction that keeps a rank waiting for `event`: for an arrival whose receive is posted already, the send.
+/// The instruction whose execution a rank that waits for `event` needs: for an arrival whose receive is posted already,
+/// the send.
 std::optional<GridCell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress,
                                  std::size_t event) {
-  const std::optional<GridCell> cell = giver(schedule, dependencies, event);
+  const std::optional<GridCell> cell = producer(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& instruction = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
   if (!is_receive(instruction.op())) return cell;
   std::size_t sent = event;
   dependencies.for_each_predecessor(instruction, [&](const Event& needed) { sent = dependencies.index(needed); });
-  return giver(schedule, dependencies, sent);
+  return producer(schedule, dependencies, sent);
 }
 
-/// Follows the ranks that wait for each other until one comes up again: that circle is the deadlock, and its cell is
-/// on it.
+/// Follows the ranks that wait for each other until a rank is reached for the second time. That cycle is the deadlock,
+/// and the cell of the result is on it.
 Violation deadlock(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress) {
   const auto instruction_at = [&](const GridCell& cell) {
     return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
@@ -49,21 +50,21 @@ Violation deadlock(const Schedule& schedule, const Dependencies& dependencies, c
   std::size_t rank = 0;
   while (static_cast<std::size_t>(progress.reached[rank]) == schedule.orders[rank].size()) ++rank;
 
-  constexpr std::size_t told = 6;
+  constexpr std::size_t most_named = 6;
   std::vector<bool> seen(schedule.orders.size(), false);
   GridCell stuck{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
   std::string reason = say("deadlock: rank ", rank, " is at ", instruction_at(stuck));
-  for (std::size_t told_ranks = 0; !seen[rank]; ++told_ranks) {
+  for (std::size_t named = 0; !seen[rank]; ++named) {
     seen[rank] = true;
     const std::optional<GridCell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
     if (!needed) return {reason + ", which needs what no instruction gives", stuck};
     stuck = {needed->rank, progress.reached[needed->rank.index()]};
     if (needed->rank.index() == rank)
       return {reason + say(", which needs ", instruction_at(*needed), ", later on that rank"), stuck};
-    if (told_ranks < told)
+    if (named < most_named)
       reason += say(", which needs ", instruction_at(*needed), " of rank ", needed->rank.value(), ", which is at ",
                     instruction_at(stuck));
-    else if (told_ranks == told)
+    else if (named == most_named)
       reason += ", and so on";
     rank = needed->rank.index();
   }
@@ -75,7 +76,7 @@ struct Activations {
   std::optional<Violation> exceeded;
 };
 
-/// Counted along each rank's order: how long an instruction takes does not matter.
+/// Counts along each rank's order: the times of instructions do not matter.
 Activations count_activations(const Schedule& schedule, const std::optional<std::vector<int>>& bound) {
   const bool forward_only = schedule.is_forward_only();
   Activations result;
@@ -101,8 +102,8 @@ Activations count_activations(const Schedule& schedule, const std::optional<std:
 }
 
 Validation validate_with(const Schedule& schedule, const Dependencies& dependencies, const ValidateOptions& options) {
-  if (auto fault = find_incomplete(schedule, dependencies)) return fail(*std::move(fault));
-  if (auto fault = find_disorder(schedule)) return fail(*std::move(fault));
+  if (auto violation = find_incomplete(schedule, dependencies)) return fail(*std::move(violation));
+  if (auto violation = find_disorder(schedule)) return fail(*std::move(violation));
   const auto run = [](Rank, int, const Instruction&, double) { return 0.0; };
   const Reach progress = replay(schedule, dependencies, 0, run);
   if (!progress.finished) return fail(deadlock(schedule, dependencies, progress));
@@ -118,11 +119,11 @@ Validation validate_with(const Schedule& schedule, const Dependencies& dependenc
 }  // namespace
 
 Validation validate(const Schedule& schedule, const ValidateOptions& options) {
-  if (auto fault = find_misplaced(schedule)) return fail(*std::move(fault));
+  if (auto violation = find_misplaced(schedule)) return fail(*std::move(violation));
   try {
     return validate_with(schedule, Dependencies(schedule, options.links ? *options.links : links_of(schedule)),
                          options);
-  } catch (const ScheduleError& error) {  // links that no model can have
+  } catch (const ScheduleError& error) {  // invalid options.links
     return fail(error.what(), {});
   }
 }

@@ -1,4 +1,4 @@
-// Proof that a schedule works, or the place where it does not.
+// Validates a schedule before it is executed: proves that it can run to its end, or reports the first violation.
 #pragma once
 
 #include <optional>
@@ -10,31 +10,31 @@
 namespace penstock {
 
 struct ValidateOptions {
-  /// The links that the model needs; by default those that the schedule itself shows.
+  /// The links that the model needs; by default links_of(schedule).
   std::optional<Links> links;
-  /// Most live micro-batch contexts per rank (a chunk counts 1); none: not validated.
+  /// The upper bound of live micro-batches per rank (a micro-batch counts once for each chunk); none: no bound.
   std::optional<std::vector<int>> activation_bound;
 };
 
 struct Validation {
   bool ok = false;
-  std::string reason;                 // one line, empty when ok; names the instruction, the rank and what it needs
-  std::optional<GridCell> cell;       // the offending instruction
-  std::vector<int> peak_activations;  // most live micro-batch contexts per rank, valid when ok
+  std::string reason;                 // one line; names the instruction, the rank and what it needs; empty if ok
+  std::optional<GridCell> cell;       // the offending instruction, if the violation has one
+  std::vector<int> peak_activations;  // the peak of live micro-batches per rank; empty unless ok
 
-  /// Throws ScheduleError with the reason and the grid, the offending cell marked, unless ok.
+  /// Throws ScheduleError unless ok. The message has the reason and the timeline grid with the offending cell marked.
   void require_ok(const Schedule& schedule) const;
 };
 
 /// Validates that `schedule` is
-///   complete  every stage runs F of every micro-batch once, and B once or I and W once (or neither, anywhere);
-///             each on the rank that owns the stage; REDUCE, NORM and STEP at most once per stage
-///   ordered   F, and the accumulation of weight gradients, in ascending micro-batch order on every stage
-///   paired    every SEND has one RECV at the other end of a link, and every link that crosses ranks is served
-///   live      run as it stands, it comes to an end: no deadlock
-///   bounded   no rank holds more live micro-batches than the bound allows. A context lives from its F to its B,
-///             or to its W where B is split
-/// in time and memory linear in the number of instructions. Never throws for a bad schedule.
+///   complete  every stage runs F of every micro-batch once, and either B once or I and W once (a forward-only schedule
+///             has none of them); each on the rank that owns the stage; REDUCE, NORM and STEP at most once per stage
+///   ordered   every stage runs F and accumulates weight gradients in ascending micro-batch order
+///   paired    every SEND has one RECV at the other end of its link, and every link that crosses ranks has its messages
+///   live      the lists, executed in order, come to their ends: no deadlock
+///   bounded   no rank exceeds the activation bound. A micro-batch is live from its F to its B, or to its W if B is
+///             split
+/// Time and memory are linear in the number of instructions. Does not throw for an invalid schedule.
 Validation validate(const Schedule& schedule, const ValidateOptions& options = {});
 
 }  // namespace penstock

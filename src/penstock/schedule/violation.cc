@@ -18,12 +18,12 @@ GridCell end_of(const Schedule& schedule, StageId stage) {
   return cell(rank, schedule.orders[rank].size());
 }
 
-/// `check(instruction, cell)` for every instruction until it returns a fault.
+/// Calls `check(instruction, cell)` for every instruction until it returns a violation.
 template <class Check>
 std::optional<Violation> first_violation(const Schedule& schedule, Check&& check) {
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
     for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k)
-      if (std::optional<Violation> fault = check(schedule.orders[rank][k], cell(rank, k))) return fault;
+      if (std::optional<Violation> violation = check(schedule.orders[rank][k], cell(rank, k))) return violation;
   return std::nullopt;
 }
 
@@ -50,7 +50,7 @@ std::optional<std::string> misplaced(const Schedule& schedule, const Instruction
     return say(to_string(instruction), " is on rank ", rank.value(), ", but stage ", instruction.stage().value(),
                " belongs to rank ", schedule.rank_of(instruction.stage()).value());
   if (instruction.first().value() < 0 || instruction.first() > instruction.last() || instruction.last().value() >= m)
-    return say(to_string(instruction), " names a micro-batch that is not there: they are 0..", m - 1);
+    return say(to_string(instruction), " names a micro-batch that does not exist: they are 0..", m - 1);
   if (!is_send(instruction.op()) && !is_receive(instruction.op())) return std::nullopt;
   if (instruction.peer().value() >= stages || !faces_peer(instruction))
     return say(to_string(instruction), " has no stage at its other end: stage ", instruction.stage().value(), " of ",
@@ -58,37 +58,38 @@ std::optional<std::string> misplaced(const Schedule& schedule, const Instruction
   if (schedule.rank_of(instruction.peer()) == rank)
     return say(to_string(instruction), " is a message within rank ", rank.value(), ": stages ",
                instruction.stage().value(), " and ", instruction.peer().value(),
-               " are both there and hand over without one");
+               " are on the same rank and need no message");
   return std::nullopt;
 }
 
 /// An overlap pair is F, then B or I, with nothing but messages between.
 std::optional<Violation> broken_pair(const Order& order, std::size_t rank) {
   const Instruction* half = nullptr;
-  const auto fault = [&](const auto&... parts) {
+  const auto broken = [&](const auto&... parts) {
     return Violation{say(to_string(*half), parts...), cell(rank, static_cast<std::size_t>(half - order.data()))};
   };
   for (const Instruction& instruction : order) {
     if (instruction.overlaps_next()) {
-      if (half) return fault(" overlaps with ", to_string(instruction), ", which begins another pair");
+      if (half) return broken(" overlaps with ", to_string(instruction), ", which begins another pair");
       half = &instruction;
-      if (instruction.op() != Op::forward) return fault(" is the first half of an overlap: that must be F");
+      if (instruction.op() != Op::forward) return broken(" is the first half of an overlap: that must be F");
     } else if (half && !is_send(instruction.op()) && !is_receive(instruction.op())) {
       if (instruction.op() != Op::backward && instruction.op() != Op::input_grad)
-        return fault(" overlaps with ", to_string(instruction), ": the other half must be B or I");
+        return broken(" overlaps with ", to_string(instruction), ": the other half must be B or I");
       half = nullptr;
     }
   }
-  if (half) return fault(" overlaps with nothing");
+  if (half) return broken(" overlaps with nothing");
   return std::nullopt;
 }
 
-/// A schedule with fewer instructions than this share of its F's has no gap to name, but another header than it should.
+/// A schedule with fewer than 1/8 of the F's that its header requires has a wrong header rather than a missing
+/// instruction.
 constexpr std::int64_t few_instructions = 8;
 
-std::string stands_twice(const Instruction& instruction) { return say(to_string(instruction), " stands there twice"); }
+std::string occurs_twice(const Instruction& instruction) { return say(to_string(instruction), " occurs twice"); }
 
-// What has been seen of one micro-batch on one stage, or on one link between ranks.
+// Bits for the instructions seen of one micro-batch, on one stage or on one link between ranks.
 constexpr std::uint8_t seen_f = 1, seen_b = 2, seen_i = 4, seen_w = 8;
 
 std::uint8_t bit_of(Op op) {
@@ -103,17 +104,17 @@ std::uint8_t bit_of(Op op) {
   }
 }
 
-/// Marks a compute instruction; tells when it, or what it is a part of, has been marked before.
+/// Marks a compute instruction in `seen`; returns a reason if it, or the B that it is a part of, is marked already.
 std::optional<std::string> mark(std::uint8_t& seen, const Instruction& instruction, MicroBatch micro_batch) {
   const std::uint8_t bit = bit_of(instruction.op());
   if (seen & bit)
     return instruction.is_fused() ? say(to_string(instruction), " repeats the W of micro-batch ", micro_batch.value())
-                                  : stands_twice(instruction);
+                                  : occurs_twice(instruction);
   const std::uint8_t parts = seen_i | seen_w;
   const std::int32_t stage = instruction.stage().value();
   if (((bit & parts) && (seen & seen_b)) || (bit == seen_b && (seen & parts)))
     return say(to_string(instruction), ": B of stage ", stage, ", micro-batch ", micro_batch.value(),
-               " stands there whole and in parts (B = I + W)");
+               " is both whole and split (B = I + W)");
   seen |= bit;
   return std::nullopt;
 }
@@ -160,19 +161,19 @@ std::optional<Violation> missing_messages(const Schedule& schedule, const Depend
   return std::nullopt;
 }
 
-/// Too few messages to serve all links: told without a table of links times micro-batches, which could be huge.
+/// Finds a link with too few messages without a table of links times micro-batches, which could be huge.
 std::optional<Violation> too_few_messages(const Schedule& schedule, const Dependencies& dependencies) {
   std::vector<std::int64_t> sent(dependencies.lane_count(), 0);
-  const auto unserved = [&](const Instruction& instruction, const GridCell&) -> std::optional<Violation> {
+  const auto count = [&](const Instruction& instruction, const GridCell&) -> std::optional<Violation> {
     if (instruction.op() != Op::send_forward) return std::nullopt;
     if (const auto lane = dependencies.lane(instruction.stage(), instruction.peer())) ++sent[*lane];
     return std::nullopt;
   };
-  first_violation(schedule, unserved);
+  first_violation(schedule, count);
   for (std::size_t lane = 0; lane < sent.size(); ++lane) {
     if (sent[lane] >= schedule.micro_batches) continue;
     const Link& link = dependencies.link_of_lane(lane);
-    // A link that is nearly served has its gap named below, by micro-batch.
+    // For a link with most of its messages, missing_messages() names the missing one.
     if (sent[lane] > 0 && schedule.micro_batches / sent[lane] < 8) continue;
     return Violation{say("link ", to_string(link), " from rank ", schedule.rank_of(link.from).value(), " to rank ",
                          schedule.rank_of(link.to).value(), " has ", sent[lane], " SEND_F for ", schedule.micro_batches,
@@ -185,15 +186,15 @@ std::optional<Violation> too_few_messages(const Schedule& schedule, const Depend
 }  // namespace
 
 std::optional<Violation> find_misplaced(const Schedule& schedule) {
-  if (auto fault = bad_header(schedule)) return fault;
+  if (auto violation = bad_header(schedule)) return violation;
   std::int64_t forwards = 0;
-  auto fault =
+  auto violation =
       first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
         forwards += instruction.op() == Op::forward;
         if (auto reason = misplaced(schedule, instruction, at.rank)) return Violation{*reason, at};
         return std::nullopt;
       });
-  if (fault) return fault;
+  if (violation) return violation;
   for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
     if (auto pair = broken_pair(schedule.orders[rank], rank)) return pair;
   const std::int64_t needed = std::int64_t{schedule.stage_count()} * schedule.micro_batches;
@@ -209,7 +210,7 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
   const bool lowered = schedule.is_lowered();
   const bool forward_only = schedule.is_forward_only();
   if (lowered)
-    if (auto fault = too_few_messages(schedule, dependencies)) return fault;
+    if (auto violation = too_few_messages(schedule, dependencies)) return violation;
   const auto m = static_cast<std::size_t>(schedule.micro_batches);
   std::vector<std::uint8_t> computed(static_cast<std::size_t>(schedule.stage_count()) * m, 0);
   std::vector<std::uint8_t> carried(lowered ? dependencies.lane_count() * m : 0, 0);
@@ -224,7 +225,7 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
     }
     if (is_step_wide(op)) {
       const auto bit = static_cast<std::uint8_t>(1u << (static_cast<unsigned>(op) - static_cast<unsigned>(Op::reduce)));
-      if (ended[instruction.stage().index()] & bit) return stands_twice(instruction);
+      if (ended[instruction.stage().index()] & bit) return occurs_twice(instruction);
       if (forward_only) return say(to_string(instruction), " has no gradients to work on: there is no B");
       ended[instruction.stage().index()] |= bit;
       return std::nullopt;
@@ -239,17 +240,17 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
       return say(to_string(instruction), " carries a gradient along ", from.value(), ">", to.value(),
                  ", which has none");
     std::uint8_t& seen = carried[*lane * m + instruction.micro_batch().index()];
-    if (seen & bit_of(op)) return stands_twice(instruction);
+    if (seen & bit_of(op)) return occurs_twice(instruction);
     seen |= bit_of(op);
     return std::nullopt;
   };
 
-  auto fault =
+  auto violation =
       first_violation(schedule, [&](const Instruction& instruction, const GridCell& at) -> std::optional<Violation> {
         if (auto reason = note(instruction)) return Violation{*reason, at};
         return std::nullopt;
       });
-  if (fault) return fault;
+  if (violation) return violation;
   if (auto missing = missing_compute(schedule, computed)) return missing;
   return lowered ? missing_messages(schedule, dependencies, carried) : std::nullopt;
 }

@@ -1,5 +1,6 @@
-// What is wrong with a schedule before it is even run: instructions out of place, missing, or there twice. Inside this module
-// only: validate reports it, simulate and grid keep clear of what they could not run.
+// The violations that are found without a replay: instructions that are out of place, missing, duplicated or out of
+// order. validate() reports them; simulate() and timeline_grid() use the checks to avoid schedules that they cannot
+// replay. Inside this module only.
 #pragma once
 
 #include <optional>
@@ -15,19 +16,20 @@ struct Violation {
   std::optional<GridCell> cell;
 };
 
-/// The first instruction that names a stage, micro-batch or peer that is not there, stands on a rank that does not own its
-/// stage, or breaks an overlap pair; and a schedule that has far too few instructions to be complete, however they are
-/// ordered. After this, tables of stages times micro-batches have at most eight entries for every instruction.
+/// The first instruction that names a stage, micro-batch or peer that does not exist, is on a rank that does not own
+/// its stage, or breaks an overlap pair. Also reports a schedule with far too few instructions to be complete: in all
+/// other schedules, a table of stages times micro-batches has at most eight entries per instruction.
 std::optional<Violation> find_misplaced(const Schedule& schedule);
 
-/// The first instruction that is missing, there twice, or a message along no link. `schedule` has no misplaced instructions.
+/// The first instruction that is duplicated, is a message that belongs to no link, or is missing. `schedule` must have
+/// no misplaced instructions.
 std::optional<Violation> find_incomplete(const Schedule& schedule, const Dependencies& dependencies);
 
-/// True when a schedule without misplaced instructions may be replayed as it is, complete or not, in linear time and memory:
-/// its messages go along links, and no table or list of needs outgrows the schedule.
+/// True if a schedule without misplaced instructions, complete or not, can be replayed in linear time and memory: all
+/// its messages belong to links, and the number of dependencies is proportional to the number of instructions.
 bool is_replayable(const Schedule& schedule, const Dependencies& dependencies);
 
-/// "1F3 comes after 1F4": the first break of the ascending micro-batch order.
+/// The first instruction that breaks the ascending micro-batch order.
 std::optional<Violation> find_disorder(const Schedule& schedule);
 
 }  // namespace penstock

@@ -15,7 +15,7 @@ namespace {
 
 double to_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-/// A stretch of time.
+/// A time interval, in nanoseconds.
 struct Window {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -24,7 +24,8 @@ struct Window {
   Window within(const Window& other) const { return {std::max(begin, other.begin), std::min(end, other.end)}; }
 };
 
-/// First begin to last end of the spans that `counts`; empty at `otherwise` when there are none.
+/// From the first begin to the last end of the spans for which `counts(span)` is true; empty, at `otherwise`, if there
+/// are none.
 template <class Counts>
 Window extent(const RankStep& step, std::int64_t otherwise, Counts&& counts) {
   std::optional<Window> found;
@@ -36,11 +37,11 @@ Window extent(const RankStep& step, std::int64_t otherwise, Counts&& counts) {
   return found.value_or(Window{otherwise, otherwise});
 }
 
-/// The phases of one rank's step. Without gradients the second part of the steady phase is empty, and all behind the
-/// last F is drain.
+/// The phases of one rank's step. Without gradients the second part of the steady phase is empty, and the drain begins
+/// after the last F.
 struct Phases {
-  Window first;   // of the steady phase
-  Window second;  // behind the first; empty at its end where F's and gradients alternate
+  Window first;   // the first part of the steady phase
+  Window second;  // the second part; empty, at the end of the first, if F's and gradients alternate
 
   Phases(const RankStep& step, std::int64_t end) {
     const auto is = [](const Span& span, bool forward) {
@@ -54,7 +55,7 @@ struct Phases {
   }
 };
 
-/// One rank's time in nanoseconds, added up part by part.
+/// The sums of one rank's time by part, in nanoseconds.
 class Parts {
  public:
   Parts(const Window& window, const Phases& phases) : window_(window), phases_(phases) {}
@@ -102,7 +103,7 @@ class Parts {
       synchronisation_ += noted.length();
       return;
     }
-    // Idle until the message left, then it was on its way, then it was there and this rank did not run yet.
+    // A wait has three parts: until the message is sent, until it arrives, and until this rank runs again.
     const auto back_from = [&](std::int64_t end, std::int64_t length) {
       return std::max(span.begin_ns, end - std::max<std::int64_t>(0, length));
     };
@@ -119,8 +120,8 @@ class Parts {
   std::int64_t warmup_ = 0, imbalance_ = 0, drain_ = 0, other_ = 0;
 };
 
-/// Partitions one rank's time in `window` into its parts: what is noted, the idle time before its first and after its last
-/// note, and the gaps between notes.
+/// Splits one rank's time in `window` into its parts: the spans, the idle time before the first and after the last
+/// span, and the gaps between spans.
 RankAccount account_of(const RankStep& step, const Window& window) {
   Parts parts(window, Phases(step, window.end));
   std::int64_t cursor = window.begin;
@@ -146,7 +147,7 @@ double busy_ms(const RankStep& step, const Window& window) {
   return to_ms(busy);
 }
 
-/// What Account::between_steps_ms says.
+/// The value of Account::between_steps_ms.
 std::optional<double> between_steps(const std::vector<WorldStep>& steps) {
   std::vector<double> gaps;
   for (std::size_t i = 1; i < steps.size(); ++i) {
@@ -161,7 +162,7 @@ std::optional<double> between_steps(const std::vector<WorldStep>& steps) {
   return median(std::move(gaps));
 }
 
-/// What Account::planned_ms says. Text that is no number is none: settings are anybody's.
+/// The value of Account::planned_ms. Users can define settings, so text that is no number is ignored.
 std::optional<double> planned_ms(const Trace& trace) {
   const auto found = trace.settings.find(planned_ms_setting);
   if (found == trace.settings.end()) return std::nullopt;
@@ -172,12 +173,12 @@ std::optional<double> planned_ms(const Trace& trace) {
   return is_one && std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-/// Idle share of `ranks` ranks that are busy for `busy` in all while `cost` passes.
+/// The idle share of `ranks` ranks with a total busy time of `busy` in a step of length `cost`.
 double idle_share(double busy, std::size_t ranks, double cost) {
   return cost > 0 ? 1 - busy / (static_cast<double>(ranks) * cost) : 0;
 }
 
-/// Every time of one stage, step by step: a cost is median_of_steps() of them. Milliseconds.
+/// The measured times of one stage's instructions in all steps, in milliseconds. median_of_steps() of them is a cost.
 struct StageSamples {
   std::vector<double> forward, backward, input_grad, weight_grad, update;
 

@@ -1,17 +1,17 @@
-// Where the time of a step went, measured beside predicted. Functions of a plain value: any thread may call them.
+// Accounts for the time of a step, measured and predicted. Pure functions: any thread may call them.
 //
-// A step counts when every rank ran exactly the compute instructions of the trace's schedule in it (so shorter last batches
-// and evaluation passes do not), and the first such step is left out if there are more: it warms caches. Times of
-// different ranks are compared, so they must come from one host's clock.
+// A step counts if every rank ran exactly the compute instructions of the trace's schedule in it, which excludes
+// shorter last batches and evaluation passes. If several steps count, the first one is left out, because it warms
+// caches. Times of different ranks are compared, so they must come from the clock of one host.
 //
-// A rank that idles is in one of three phases, told from its own instructions:
+// Idle time of a rank belongs to one of three phases, which follow from the rank's own instructions:
 //
-//   steady   from its first B (or I) to its last F, where they alternate (1F1B):   F F [B F B F] B B
-//            otherwise among its F's and among its gradients, each by themselves:  [F F F F] [B B B B]
-//   warm-up  before and between: the pipeline fills, the first gradient is on its way back
-//   drain    behind
+//   steady   if F's and gradients alternate (1F1B), from the first B (or I) to the last F:  F F [B F B F] B B
+//            otherwise from the first to the last F, and from the first to the last B or I:  [F F F F] [B B B B]
+//   warm-up  before and between: the pipeline fills, or the first gradient has not arrived
+//   drain    after the steady phase
 //
-// Of equally fast stages nobody idles in the steady phase of GPipe or 1F1B.
+// If all stages take the same time, no rank idles in the steady phase of GPipe or 1F1B.
 #pragma once
 
 #include <cstdint>
@@ -32,48 +32,48 @@ struct RankAccount {
   double update = 0;           // STEP
   double synchronisation = 0;  // REDUCE and NORM, and waits for them
   double communication = 0;    // handing messages over
-  double wait_message = 0;     // the end of a wait, while the message was on its way already, in any phase
-  double wait_late = 0;        // woken late: the message was there, and the rank did not run yet, in any phase
-  double wait_warmup = 0;      // idle in the warm-up phase
-  double wait_imbalance = 0;   // idle in the steady phase: the peer was still computing
-  double wait_drain = 0;       // idle in the drain phase
-  double other = 0;            // the executor's own work and what the clock missed
+  double wait_message = 0;     // waits while the message was in transit, in any phase
+  double wait_late = 0;        // waits after the message had arrived, until the rank ran again, in any phase
+  double wait_warmup = 0;      // other waits in the warm-up phase
+  double wait_imbalance = 0;   // other waits in the steady phase: the peer was still computing
+  double wait_drain = 0;       // other waits in the drain phase
+  double other = 0;            // gaps between spans: the executor's own work
   double waiting() const { return wait_message + wait_late + wait_warmup + wait_imbalance + wait_drain; }
 };
 
 struct Account {
-  std::uint64_t step = 0;          // the step shown: the median one of those kept
+  std::uint64_t step = 0;          // the step of the account: the one of median makespan
   std::vector<RankAccount> ranks;  // by world rank
-  double measured_ms = 0;          // makespan of that step
-  /// From the last rank's end of a step to the first one's begin of the next, when nobody had anything to do; 0 where
-  /// steps overlap. The median over steps that count; none where no two of them follow each other.
+  double measured_ms = 0;          // the makespan of that step
+  /// The time from the end of a step on the last rank to the begin of the next step on the first rank; 0 if the steps
+  /// overlap. The median over the steps that count; none if no two of them are consecutive.
   std::optional<double> between_steps_ms;
-  double predicted_ms = 0;  // simulated again, with the times that this run's own instructions took
-  /// The step that the planner expected before the run: the trace's setting `planned_ms`; none where no plan was made,
-  /// or one in another unit.
+  double predicted_ms = 0;  // the simulated makespan with measured_costs()
+  /// The makespan that the planner predicted before the run, from the trace's setting `planned_ms`; none without a plan
+  /// in milliseconds.
   std::optional<double> planned_ms;
-  double bubble_measured = 0;  // idle share of rank time in the makespan (compute and update are busy)
+  double bubble_measured = 0;  // the idle share of rank time in the makespan; compute and update are busy
   double bubble_predicted = 0;
   double bubble_span_measured = 0;  // the same with the span as the cost
   double bubble_span_predicted = 0;
 };
 
-/// What each stage's F, B (or I and W) takes, the median over the steps that count of the mean within a step, and the
-/// median time of its update (REDUCE, NORM and STEP together) and of a message. B is given as input_grad where it is
-/// not split; a fused W counts per micro-batch; a message whose time on the way is unknown does not count.
-/// Milliseconds. Throws DataError when no step counts.
+/// The measured times of the instructions of each stage, in milliseconds: for F, B, I and W the mean within a step and
+/// the median over the steps that count; the median time of the update (REDUCE, NORM and STEP together) and of a
+/// message. A B that is not split counts as input_grad, with weight_grad 0; a fused W counts per micro-batch; messages
+/// whose transit time is unknown do not count. Throws DataError if no step counts.
 Costs measured_costs(const Trace& trace);
 
-/// The account of the step of median makespan: earliest begin of a compute instruction to latest end of a compute or update
-/// instruction, over all world ranks. The prediction is simulate(trace.schedule, measured_costs(trace)). Throws DataError
-/// when no step counts.
+/// The account of the step of median makespan. The makespan is the time from the earliest begin of a compute
+/// instruction to the latest end of a compute or update instruction over all world ranks. The prediction is
+/// simulate(trace.schedule, measured_costs(trace)). Throws DataError if no step counts.
 Account account(const Trace& trace);
 
-/// The trace's setting that carries Account::planned_ms, as text.
+/// The name of the trace's setting with Account::planned_ms, as text.
 inline constexpr const char* planned_ms_setting = "planned_ms";
 
-/// The account as a table for people, ending with the time between steps, and step time and bubble, predicted and
-/// measured.
+/// The account as a table for people, followed by the time between steps, and by step time and bubble, measured and
+/// predicted.
 std::string to_table(const Account& account);
 
 }  // namespace penstock

@@ -14,7 +14,7 @@ std::string listed(const std::vector<StageId>& stages) {
   return text;
 }
 
-/// A column, and what it shows of a rank.
+/// A column of the table and the member of RankAccount that it shows.
 struct Column {
   const char* name;
   double RankAccount::*part;
@@ -27,7 +27,7 @@ constexpr Column columns[] = {{"compute", &RankAccount::compute},      {"update"
                               {"drain", &RankAccount::wait_drain},     {"other", &RankAccount::other},
                               {"total", &RankAccount::total}};
 
-/// The last row: of all ranks' time, how much is in each part.
+/// The last row: the share of each part in the time of all ranks.
 std::vector<std::string> shares(const std::vector<RankAccount>& ranks) {
   const auto sum_of = [&](double RankAccount::*part) {
     double sum = 0;

@@ -19,7 +19,7 @@ using nlohmann::json;
 /// a step encloses its spans from a track of its own.
 constexpr std::array track_names = {"step", "compute", "wait", "messages", "update"};
 
-/// Tracks are numbered from 1: viewers keep thread 0 of process 0 for an idle processor.
+/// Tracks are numbered from 1: viewers reserve thread 0 of process 0 for an idle processor.
 constexpr std::size_t step_track = 1;
 std::size_t track_of(Activity activity) { return step_track + 1 + static_cast<std::size_t>(activity); }
 
@@ -28,7 +28,7 @@ const char* category_of(Activity activity) {
   return names[static_cast<std::size_t>(activity)];
 }
 
-/// Viewers turn microseconds back into nanoseconds by partitioning off: the number that survives that.
+/// Viewers convert microseconds to nanoseconds by truncation. This is a value that gives `ns` again.
 double viewer_us(std::int64_t ns) {
   const double us = static_cast<double>(ns) / 1000;
   const bool survives = static_cast<std::int64_t>(us * 1000) >= ns;
@@ -47,7 +47,7 @@ json metadata(const char* what, std::size_t rank, json args) {
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"args", std::move(args)}};
 }
 
-/// When something happened: in whole nanoseconds for us, in microseconds since `origin` for viewers.
+/// The time of an event: in whole nanoseconds for read_trace(), in microseconds since `origin` for viewers.
 json timed(std::int64_t begin, std::int64_t end, std::int64_t origin) {
   return {{"ph", "X"},
           {"ts", viewer_us(begin - origin)},
@@ -130,7 +130,7 @@ void for_each_event(const Trace& trace, const std::function<void(const json&)>& 
 
 std::string write_trace(const Trace& trace) {
   require_trace(trace);
-  // A path among the settings may hold any bytes; a trace is not lost because of them.
+  // A path among the settings may contain any bytes. They must not prevent writing the trace.
   const auto dump = [](const json& part) { return part.dump(-1, ' ', false, json::error_handler_t::replace); };
   std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + dump(header_document(trace));
   text += ",\n\"traceEvents\":[";

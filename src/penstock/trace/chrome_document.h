@@ -1,5 +1,5 @@
-// The JSON values that a trace file is made of, once for writing it and for checking what was read. Inside this module
-// only. docs/trace_format.md tells the form.
+// The JSON values of a trace file (docs/trace_format.md), used both to write a file and to check one that was read.
+// Inside this module only.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,16 @@
 
 namespace penstock {
 
-/// The number of the form: raised when a file of the old form would be misread.
+/// The version of the format, incremented when a file of the old format would be misread.
 constexpr int trace_format = 1;
 
-/// Throws DataError when `trace` is none: steps that are not those of p * d ranks, or spans out of order.
+/// Throws DataError if `trace` is inconsistent: steps of a number of ranks other than p * d, or spans out of order.
 void require_trace(const Trace& trace);
 
-/// The object "penstock": what the events do not say.
+/// The object "penstock": the parts of a trace that are not events.
 nlohmann::json header_document(const Trace& trace);
 
-/// Every element of "traceEvents", in order.
+/// Calls `visit` for every element of "traceEvents", in order.
 void for_each_event(const Trace& trace, const std::function<void(const nlohmann::json&)>& visit);
 
 }  // namespace penstock

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-/// One value of the file, with the way to it for messages.
+/// A value of the file and its path, for messages.
 class Node {
  public:
   Node(const json& value, std::string path) : value_(value), path_(std::move(path)) {}
@@ -87,7 +87,8 @@ Trace read_header(const Node& header) {
   Trace trace;
   trace.schedule = read_schedule(header["schedule"].text());
   const std::uint64_t replicas = header["replicas"].count();
-  require<DataError>(replicas >= 1 && replicas <= 1'000'000, "the trace has ", replicas, " replicas: 1 to 1000000 go");
+  require<DataError>(replicas >= 1 && replicas <= 1'000'000, "the trace has ", replicas,
+                     " replicas: 1 to 1000000 are possible");
   trace.replicas = static_cast<int>(replicas);
   const Node settings = header["settings"];
   for (const auto& [key, value] : settings.object().items())
@@ -95,7 +96,8 @@ Trace read_header(const Node& header) {
   return trace;
 }
 
-/// Reading looks only at what a Trace holds. Here everything else in the file is held against what we would write.
+/// Requires that the file is what write_trace() writes for `trace`, including the members that read_trace() does not
+/// use.
 void require_same_document(const json& document, const Trace& trace) {
   require<DataError>(document.size() == 3 && document["displayTimeUnit"] == "ms",
                      "the trace holds more than displayTimeUnit (ms), penstock and traceEvents");
@@ -123,7 +125,7 @@ Trace read_trace(std::string_view text) {
   const Node root(document, "");
   Trace trace = read_header(root["penstock"]);
   const json& events = root["traceEvents"].array();
-  // As many ranks as the file can name: a short file must not ask for much memory.
+  // Every rank has at least one event. A short file must not cause a large allocation.
   const auto ranks =
       static_cast<std::uint64_t>(trace.schedule.rank_count()) * static_cast<std::uint64_t>(trace.replicas);
   require<DataError>(ranks <= events.size(), "the trace has ", events.size(), " events for ", ranks, " ranks");

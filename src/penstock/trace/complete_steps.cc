@@ -10,8 +10,8 @@
 namespace penstock {
 namespace {
 
-/// True when the compute instructions of `step` are those of `words`, in their order.
-bool obeys(const RankStep& step, const Order& instructions) {
+/// True if the compute instructions of `step` are `instructions`, in the same order.
+bool has_executed(const RankStep& step, const Order& instructions) {
   auto expected = instructions.begin();
   for (const Span& span : step.spans) {
     if (span.activity != Activity::compute) continue;
@@ -21,7 +21,7 @@ bool obeys(const RankStep& step, const Order& instructions) {
   return expected == instructions.end();
 }
 
-/// Nothing for a step in which nobody computed.
+/// The step with its begin and end; none if no rank computed in it.
 std::optional<WorldStep> bounded(std::uint64_t number, std::vector<const RankStep*> ranks) {
   WorldStep step{number, std::move(ranks), std::numeric_limits<std::int64_t>::max(), 0};
   bool has_compute = false;
@@ -51,7 +51,7 @@ std::vector<WorldStep> complete_steps(const Trace& trace) {
   std::map<std::uint64_t, std::vector<const RankStep*>> seen;
   for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank)
     for (const RankStep& step : trace.ranks[rank]) {
-      if (!obeys(step, compute.orders[pipeline_rank(trace, rank).index()])) continue;
+      if (!has_executed(step, compute.orders[pipeline_rank(trace, rank).index()])) continue;
       std::vector<const RankStep*>& by_rank = seen[step.step];
       if (by_rank.size() == rank) by_rank.push_back(&step);
     }

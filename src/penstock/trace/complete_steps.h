@@ -1,4 +1,4 @@
-// The steps that a trace can be validated by: obeyed to the end by every rank. Inside this module only.
+// Finds the steps of a trace that all ranks executed completely. Inside this module only.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-/// One step as all ranks saw it. Points into the trace, which must outlive it.
+/// One step on all ranks. Points into the trace, which must outlive it.
 struct WorldStep {
   std::uint64_t step = 0;
   std::vector<const RankStep*> ranks;  // by world rank
@@ -18,7 +18,7 @@ struct WorldStep {
   std::int64_t makespan_ns() const { return end_ns - begin_ns; }
 };
 
-/// The pipeline rank that world rank `rank` runs.
+/// The pipeline rank of the world rank `rank`.
 inline Rank pipeline_rank(const Trace& trace, std::size_t rank) {
   return Rank(static_cast<std::int32_t>(rank) / trace.replicas);
 }
@@ -26,17 +26,18 @@ inline Rank pipeline_rank(const Trace& trace, std::size_t rank) {
 /// The stages of a rank, ascending.
 std::vector<StageId> stages_of(const Schedule& schedule, Rank rank);
 
-/// Only there are compute and update instructions: what a rank is busy with.
+/// True if the rank was busy: in a compute or update instruction.
 inline bool is_busy(const Span& span) {
   return span.activity == Activity::compute || span.activity == Activity::update;
 }
 
-/// Oldest first: the steps in which every rank ran exactly the compute instructions of the trace's schedule. Steps with fewer
-/// micro-batches and evaluation passes are not among them, nor is the first one (it warms caches) if there are more.
-/// Throws DataError when that leaves none.
+/// The steps in which every rank ran exactly the compute instructions of the trace's schedule, oldest first. This
+/// excludes steps with fewer micro-batches and evaluation passes. If there are several steps, the first one is left
+/// out, because it warms caches. Throws DataError if there is none.
 std::vector<WorldStep> complete_steps(const Trace& trace);
 
-/// The step of median makespan; of an even number, the faster one of the middle two.
+/// The step of median makespan; the faster of the two middle ones if their number is even. Throws like
+/// complete_steps().
 WorldStep median_step(const Trace& trace);
 
 }  // namespace penstock

@@ -9,7 +9,7 @@ namespace penstock {
 
 std::string complaint_about_json(std::string_view text, std::string_view what, const nlohmann::json::exception& error) {
   const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-  // Of the library's message, the part that says what was found: its number and place go before a colon each.
+  // Removes the number and the position from the library's message; each ends with a colon or bracket.
   std::string message = error.what();
   if (const auto end = message.find("] "); message.starts_with('[') && end != std::string::npos)
     message.erase(0, end + 2);

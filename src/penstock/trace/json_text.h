@@ -1,4 +1,4 @@
-// JSON from files: read with complaints that say where, and written whatever bytes its strings hold.
+// Messages about invalid JSON.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-/// What is wrong with `text`, called `what` ("the trace"), in which nlohmann::json found `error`: with line and column,
-/// and whether the text breaks off, as that of a truncated file does. One line.
+/// One line that describes `error`, which nlohmann::json found in `text`. `what` names the text ("the trace"). The line
+/// has the position of the error, and a hint if the text is truncated.
 std::string complaint_about_json(std::string_view text, std::string_view what, const nlohmann::json::exception& error);
 
 }  // namespace penstock

@@ -12,7 +12,7 @@ Recorder::Recorder(std::size_t kept_steps, std::size_t most_bytes) : ring_(kept_
 
 void Recorder::begin_step(std::uint64_t step) {
   RankStep& slot = ring_[next_];
-  // From here on the slot no longer holds the oldest step, whether or not the new one comes to its end.
+  // The oldest step is overwritten from here on, even if an exception ends the new one.
   if (filled_ == ring_.size()) --filled_;
   slot.step = step;
   slot.spans.clear();
@@ -40,7 +40,7 @@ bool Recorder::make_room() {
   constexpr std::size_t fewest = 64;
   std::vector<Span>& spans = ring_[next_].spans;
   const std::size_t held = spans.capacity() * sizeof(Span);
-  // Twice as many as before, or what fits: then nothing is left to forget.
+  // Twice as many as before, at most the limit. At the limit, no other step has memory left.
   const std::size_t most = most_bytes_ / sizeof(Span);
   const std::size_t wanted = std::min(std::max(fewest, 2 * spans.capacity()), most);
   if (wanted > spans.size()) {

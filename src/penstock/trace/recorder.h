@@ -1,4 +1,5 @@
-// What one rank did, noted while it does it. Always on: noting a span costs two clock readings and a store.
+// Records the instructions of one rank while it executes them. Recording is always on: a span costs two clock readings
+// and a store.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,7 @@
 
 namespace penstock {
 
-/// Nanoseconds of the steady clock; the same clock for all processes of one host.
+/// The time of the steady clock in nanoseconds. All processes of one host have the same clock.
 inline std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -20,9 +21,9 @@ inline std::int64_t now_ns() {
 
 enum class Activity : std::uint8_t {
   compute,      // F, B, I, W
-  wait,         // nothing to do before a message arrives; the instruction is its RECV (or REDUCE)
-  communicate,  // handing a message over or taking it in
-  update        // REDUCE, NORM and STEP's own work
+  wait,         // waiting for a message; the instruction is its RECV (or REDUCE)
+  communicate,  // sending a message, or taking in a received one
+  update        // the work of REDUCE, NORM and STEP, without waiting
 };
 
 struct Span {
@@ -30,8 +31,9 @@ struct Span {
   Activity activity = Activity::compute;
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  std::int64_t transit_ns = 0;  // for a wait: how long the message was on its way, 0 where unknown
-  /// For a wait: how long the message had been there when the rank ran again, at the wait's end; 0 where unknown.
+  std::int64_t transit_ns = 0;  // for a wait: the time from the send of the message to its arrival; 0 if unknown
+  /// For a wait: the time from the arrival of the message to the end of the wait, when the rank ran again;
+  /// 0 if unknown.
   std::int64_t late_ns = 0;
 
   friend bool operator==(const Span&, const Span&) = default;
@@ -47,9 +49,9 @@ struct RankStep {
   friend bool operator==(const RankStep&, const RankStep&) = default;
 };
 
-/// What a rank was busy with, in one step: from its first compute or update instruction to its last.
+/// The busy time of a rank in one step, from its first compute or update instruction to its last.
 struct BusyTime {
-  std::int64_t begin_ns = 0;  // 0: it was busy with nothing
+  std::int64_t begin_ns = 0;  // 0: the rank was not busy
   std::int64_t end_ns = 0;
   std::int64_t busy_ns = 0;
 
@@ -61,62 +63,64 @@ struct BusyTime {
   }
 };
 
-/// Keeps the newest steps of one rank, as far as they fit into a number of bytes. Written by that rank's thread alone;
-/// read when the rank is at rest.
+/// Stores the newest steps of one rank within a limit of bytes. Not thread-safe: the rank's thread writes it, and other
+/// threads may read it only while the rank executes nothing.
 class Recorder {
  public:
-  /// What the spans of a rank take at most: some 500,000 of them, as those of 64 steps of 2,000 micro-batches.
+  /// Enough for some 500,000 spans, as in 64 steps of 2,000 micro-batches.
   static constexpr std::size_t default_bytes = std::size_t{32} << 20;
 
-  /// At most `kept_steps` steps, whose spans take at most `most_bytes`. Throws ConfigError for 0 steps.
+  /// Stores at most `kept_steps` steps, whose spans take at most `most_bytes`. Throws ConfigError for 0 steps.
   explicit Recorder(std::size_t kept_steps = 64, std::size_t most_bytes = default_bytes);
 
-  /// Opens a step; the oldest one is forgotten when the recorder is full. A step that is opened while another one is
-  /// open (because an exception ended that one) takes its place.
+  /// Opens a step. If the recorder is full, the oldest step is dropped. A step that is still open, because an exception
+  /// ended it, is replaced.
   void begin_step(std::uint64_t step);
-  /// Adds to the open step. Allocates only until the steps have once been as long as this one. Where the bytes do not
-  /// suffice the oldest steps are forgotten; of a step that is too long even alone, only its busy time is kept.
+  /// Adds `span` to the open step. Memory of old steps is reused, so that it allocates only for steps that are longer
+  /// than all before. If the limit of bytes is reached, the oldest steps are dropped; of a step that exceeds the limit
+  /// alone, only the busy time is stored.
   void note(const Span& span) {
     std::vector<Span>& spans = ring_[next_].spans;
     if (spans.size() == spans.capacity() && !make_room()) return shortened_.add(span);
     spans.push_back(span);
   }
-  /// Closes the step: it is kept from now on, unless it was too long.
+  /// Closes the open step and stores it, unless it was too long.
   void end_step();
 
-  /// The kept steps, oldest first. The open step is not among them.
+  /// Copies of the stored steps, oldest first, without the open step.
   std::vector<RankStep> steps() const;
-  /// Of the step that was closed last, kept or not.
+  /// The busy time of the step that was closed last, even if it was too long to be stored.
   const BusyTime& newest_busy() const { return newest_busy_; }
-  /// Steps that were too long to be kept.
+  /// The number of steps that were too long to be stored.
   std::uint64_t too_long() const { return too_long_; }
-  /// What spans take now.
+  /// The allocated bytes for spans.
   std::size_t bytes() const { return bytes_; }
-  /// Forgets all steps, and keeps their memory.
+  /// Drops all steps, but not their memory.
   void clear();
 
  private:
-  /// Space for one more span of the open step; false where there is none, and then the step's spans are gone.
+  /// Allocates space for one more span of the open step. Returns false if the limit does not permit it; the spans of
+  /// the open step are dropped then.
   bool make_room();
-  /// Gives up the memory of other steps, the oldest first, until `wanted` bytes are free or none is left.
+  /// Frees the memory of other steps, the oldest first, until `wanted` bytes are available or none is left.
   void forget_for(std::size_t wanted);
 
-  std::vector<RankStep> ring_;  // memory of old steps is used again
+  std::vector<RankStep> ring_;  // a step in it reuses the memory of an older one
   std::size_t most_bytes_;
-  std::size_t bytes_ = 0;     // that the ring's spans have space for
-  std::size_t next_ = 0;      // the open step, or where the next one will be
-  std::size_t filled_ = 0;    // how many closed steps lie before next_
-  bool is_too_long_ = false;  // the open step
-  BusyTime shortened_;        // of what the open step could not keep
+  std::size_t bytes_ = 0;     // the capacity of all spans in the ring
+  std::size_t next_ = 0;      // the position of the open step, or of the next one
+  std::size_t filled_ = 0;    // the number of stored steps before next_
+  bool is_too_long_ = false;  // the open step exceeds the limit
+  BusyTime shortened_;        // the busy time of the dropped spans of the open step
   BusyTime newest_busy_;
   std::uint64_t too_long_ = 0;
 };
 
-/// What a whole world did: the newest steps of every rank. A plain value.
+/// The newest steps of all ranks of a world. A plain value.
 struct Trace {
-  Schedule schedule;                            // the lowered schedule that was obeyed
+  Schedule schedule;                            // the lowered schedule that the ranks executed
   int replicas = 1;                             // d
-  std::map<std::string, std::string> settings;  // what a comparison needs to know: m, threads per rank, ...
+  std::map<std::string, std::string> settings;  // the settings of the run: m, threads per rank, ...
   std::vector<std::vector<RankStep>> ranks;     // by world rank = pipeline rank * d + replica, oldest step first
 
   friend bool operator==(const Trace&, const Trace&) = default;

@@ -13,18 +13,18 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// JSON that may stand inside a script of a page: nothing in it can end the script.
+/// `json` for a script element of a page: no text in it can end the script.
 std::string inside_script(std::string json) {
   for (std::size_t at = json.find('<'); at != std::string::npos; at = json.find('<', at + 1))
     json.replace(at, 1, "\\u003c");
   return json;
 }
 
-/// Titles, rows and colours, as the SVG has them: the page decides nothing of the kind.
+/// Titles, rows and colours, which are the same as in the SVG.
 std::string look_of(const Simulated& simulated, const Costs& costs) {
   const Schedule& schedule = simulated.schedule;
   ordered_json look = {{"title", simulated.title()},
-                       {"facts", {simulated.figures(), told(costs)}},
+                       {"facts", {simulated.figures(), described(costs)}},
                        {"idle", idle_colour.text()},
                        {"kinds", ordered_json::object()},
                        {"rows", ordered_json::array()}};
@@ -44,7 +44,7 @@ std::string look_of(const Simulated& simulated, const Costs& costs) {
   return look.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-/// The page from its template, whose marks stand in this order.
+/// The page from its template. The placeholders of the template are in this order.
 std::string page_of(const std::string& look, const std::string& schedule) {
   constexpr std::string_view look_mark = "@LOOK@";
   constexpr std::string_view schedule_mark = "@SCHEDULE@";

@@ -1,4 +1,4 @@
-// A schedule with its simulated times as JSON, for other programs: docs/schedule_format.md tells the form.
+// A schedule with its simulated times as JSON, for other programs (docs/schedule_format.md).
 #pragma once
 
 #include <string>
@@ -7,11 +7,10 @@
 
 namespace penstock {
 
-/// The number of the form: raised when a program that reads the old form would misread the new one.
+/// The version of the format, incremented when a program that reads the old format would misread the new one.
 constexpr int schedule_json_version = 1;
 
-/// One JSON object; every slot on a line of its own. Throws ScheduleError when the schedule deadlocks, ConfigError for
-/// costs of a wrong length.
+/// One JSON object, with every slot on its own line. Throws like simulate().
 std::string schedule_json(const Schedule& schedule, const Costs& costs);
 
 }  // namespace penstock

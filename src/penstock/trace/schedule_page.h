@@ -1,4 +1,4 @@
-// The page of schedule_html(), with marks @LOOK@ and @SCHEDULE@ where JSON goes. Inside this module only.
+// The template of schedule_html(), with the placeholders @LOOK@ and @SCHEDULE@ for JSON. Inside this module only.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
-// A schedule as the papers draw it: one row per rank, every F, B, I and W in its colour with its micro-batch, later
-// stages of a rank lighter, idle time grey, and the figures that it comes to above. Boxes are the instructions of the
-// schedule itself, at the times that simulate() gives them: REDUCE, NORM and messages take none and are not drawn,
-// STEP is a thin box where the update costs something. A pair that may overlap stands in one frame.
+// Pictures of a schedule in the style of the papers: one row per rank, a coloured box with its micro-batch for every F,
+// B, I and W, lighter colours for later stages of a rank, grey for idle time, and the makespan, bubble and memory
+// above. The times are those of simulate(). REDUCE, NORM and messages are not drawn, because they occupy no time of a
+// rank; STEP is a thin box if the update has a cost. An overlap pair has a frame.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,25 @@
 
 namespace penstock {
 
-/// More boxes than these nobody can see in a picture, or take in by a browser.
+/// The upper bounds of instructions in a picture: more boxes cannot be distinguished, or are too slow in a browser.
 constexpr std::size_t most_boxes_of_svg = 20'000;
 constexpr std::size_t most_boxes_of_html = 300'000;
 
-/// What live activations are counted in, wherever they are shown: a chunk's micro-batch counts 1/v, and from its I to
-/// its W the weight share of that.
+/// The unit of live activations wherever they are shown: a micro-batch of a chunk counts 1/v, and from its I to its W
+/// the weight share of that.
 inline constexpr const char* activation_unit = "micro-batches of a whole rank";
 
 /// "live activations at most 3 3 3 per rank, in micro-batches of a whole rank": Simulation::peak_activations, as the
-/// pictures show them. Where W comes later than I, also the count without a weight share, which is what a schedule's
-/// activation bound is about. Throws ScheduleError when the schedule deadlocks.
+/// pictures show them. If W is separated from I, also the count without a weight share, to which the activation bound
+/// of a schedule refers. Throws like simulate().
 std::string live_activations(const Schedule& schedule, Costs costs);
 
-/// For documents and papers. Throws ScheduleError when the schedule deadlocks, ConfigError for costs of a wrong length and
-/// for a schedule of more than `most_boxes_of_svg` instructions.
+/// A picture as SVG text, for documents. Throws like simulate(), and ConfigError for a schedule of more than
+/// `most_boxes_of_svg` instructions.
 std::string schedule_svg(const Schedule& schedule, const Costs& costs);
 
-/// One page that needs nothing besides itself, for a browser: zoom, pan, and what each box is and waits for. Holds
-/// schedule_json() as it is. Throws like schedule_svg, for more than `most_boxes_of_html` instructions.
+/// A self-contained HTML page with zoom and pan, which shows the dependencies of each box. Contains schedule_json()
+/// unchanged. Throws like schedule_svg(), for more than `most_boxes_of_html` instructions.
 std::string schedule_html(const Schedule& schedule, const Costs& costs);
 
 }  // namespace penstock

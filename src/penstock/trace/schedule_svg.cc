@@ -44,12 +44,12 @@ std::string schedule_svg(const Schedule& schedule, const Costs& costs) {
   const Simulated simulated(schedule, costs);
   require<ConfigError>(simulated.slot_count() <= most_boxes_of_svg, "a picture of ", simulated.slot_count(),
                        " boxes: at most ", most_boxes_of_svg,
-                       " can be told apart as SVG; draw fewer micro-batches, or take HTML, which zooms");
+                       " can be distinguished in an SVG; draw fewer micro-batches, or use HTML, which zooms");
   Band band{{}, simulated.simulation.makespan, {}};
   for (Rank rank(0); rank.value() < schedule.rank_count(); rank = rank.next())
     band.rows.push_back(row_of(simulated, rank));
   return draw({.title = simulated.title(),
-               .facts = {simulated.figures(), told(costs)},
+               .facts = {simulated.figures(), described(costs)},
                .bands = {std::move(band)},
                .time_unit = {},
                .notes = "peak live",

@@ -16,7 +16,7 @@ using Cells = std::vector<std::string>;
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
-/// The heading first.
+/// The cells of the table; the first row is the heading.
 std::vector<Cells> cells_of(std::span<const TableRow> rows) {
   const bool is_measured = std::any_of(rows.begin(), rows.end(), [](const TableRow& row) { return row.measured; });
   std::vector<Cells> table;

@@ -1,4 +1,4 @@
-// Every schedule in one table: what its source promises, what the simulator says, and what a run measured.
+// A table of all schedules: the formulas of their sources, simulated values and, if there was a run, measured values.
 #pragma once
 
 #include <cstdint>
@@ -11,40 +11,40 @@
 
 namespace penstock {
 
-/// What one step of a schedule came to.
+/// The properties of one step of a schedule.
 struct StepFigures {
-  double bubble_span = 0;      // idle share of rank time, of the span
-  double bubble_makespan = 0;  // ... of the makespan
-  double live = 0;             // most live micro-batches of a rank, each in full until its B or W; a chunk counts 1/v
-  std::int64_t messages = 0;   // sent by all ranks
+  double bubble_span = 0;      // the idle share of rank time in the span
+  double bubble_makespan = 0;  // the idle share of rank time in the makespan
+  double live = 0;             // the peak of live micro-batches of a rank, each counted 1/v per chunk until its B or W
+  std::int64_t messages = 0;   // of all ranks
 };
 
 struct TableRow {
   std::string schedule;
   ScheduleShape shape;
-  std::string bubble_formula;  // empty where the source gives none
+  std::string bubble_formula;  // empty if the source gives none
   std::string memory_formula;
   std::string message_formula;
   StepFigures simulated;
-  std::optional<StepFigures> measured;  // for the caller to fill in, who can run it
+  std::optional<StepFigures> measured;  // none from schedule_table(); the caller may set it
 };
 
-/// What simulate() and the messages of the lowered list say of `schedule`.
+/// The properties of `schedule`, from simulate() and from the messages of the lowered schedule.
 StepFigures simulated_figures(const Schedule& schedule, const Costs& costs);
 
 struct TableShape {
   int ranks = 1;
   int micro_batches = 1;
-  std::optional<int> chunks;  // for the schedules that take so many; the others, or if none: their own number
+  std::optional<int> chunks;  // for generators that permit so many; the others, and none, use their default
 };
 
-/// A row for each generator, at F = I = W = 1 and C = 0. Throws ConfigError for a shape that cannot be.
+/// A row for each generator, with costs F = I = W = 1 and C = 0. Throws ConfigError for a shape out of range.
 std::vector<TableRow> schedule_table(const TableShape& shape);
 
-/// As a table of Markdown: for each of bubble, activations and messages the source's formula, what was simulated, and,
-/// if any row has it, what was measured (of the bubble: the makespan's).
+/// The rows as a Markdown table. For bubble, activations and messages it has the formula of the source, the simulated
+/// value and, if any row has one, the measured value (for the bubble, that in the makespan).
 std::string to_markdown(std::span<const TableRow> rows);
-/// The same for a terminal.
+/// The same table for a terminal.
 std::string to_table(std::span<const TableRow> rows);
 
 }  // namespace penstock

@@ -57,7 +57,7 @@ std::string live_activations(const Schedule& schedule, Costs costs) {
              until_w == peaks ? "" : "; counted in full until W:" + listed(until_w));
 }
 
-std::string told(const Costs& costs) {
+std::string described(const Costs& costs) {
   const auto range = [](const std::vector<double>& list) {
     const auto [least, most] = std::minmax_element(list.begin(), list.end());
     return *least == *most ? shortened(*least, 3) : say(shortened(*least, 3), " to ", shortened(*most, 3));
@@ -75,14 +75,14 @@ std::string told(const Costs& costs) {
 }
 
 std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated) {
-  // Without messages, an instruction needs the instructions of other ranks themselves.
+  // Without messages, instructions depend directly on the instructions of other ranks, which have slots.
   const Dependencies dependencies(strip(simulated.schedule), links_of(simulated.schedule));
-  std::vector<std::size_t> giver(dependencies.event_count());
+  std::vector<std::size_t> producer(dependencies.event_count());
   std::size_t slot_index = 0;
   for (const auto& slots : simulated.simulation.slots)
     for (const Slot& slot : slots) {
       dependencies.for_each_given(slot.instruction,
-                                  [&](const Event& event) { giver[dependencies.index(event)] = slot_index; });
+                                  [&](const Event& event) { producer[dependencies.index(event)] = slot_index; });
       ++slot_index;
     }
 
@@ -92,7 +92,7 @@ std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated)
     for (const Slot& slot : slots) {
       std::vector<std::size_t>& needed = needs.emplace_back();
       dependencies.for_each_predecessor(
-          slot.instruction, [&](const Event& event) { needed.push_back(giver[dependencies.index(event)]); });
+          slot.instruction, [&](const Event& event) { needed.push_back(producer[dependencies.index(event)]); });
       std::sort(needed.begin(), needed.end());
       needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
     }

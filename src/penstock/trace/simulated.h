@@ -1,4 +1,4 @@
-// What a schedule does against costs, told in the instructions and figures that all its pictures share. Inside this module only.
+// The simulation of a schedule and its texts, which all pictures share. Inside this module only.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-/// A schedule beside its simulation, with the time of every instruction.
+/// A schedule and its simulation, with the time of every instruction. The constructor throws like simulate().
 struct Simulated {
   const Schedule& schedule;  // must outlive this
   Simulation simulation;
@@ -19,7 +19,7 @@ struct Simulated {
       : schedule(simulated), simulation(simulate(simulated, costs, {.links = {}, .keep_slots = true})) {}
 
   std::size_t slot_count() const;
-  double first_begin() const;  // of all slots: time 0 of a picture
+  double first_begin() const;  // the first begin of all slots, which is time 0 of a picture
 
   /// "1f1b: p = 4, v = 1, m = 8".
   std::string title() const;
@@ -27,14 +27,15 @@ struct Simulated {
   std::string figures() const;
 };
 
-/// "F = 1, I = 1, W = 1", and what else is not as in Costs::unit(); stages' own costs as a range.
-std::string told(const Costs& costs);
+/// "F = 1, I = 1, W = 1", and all other costs that differ from Costs::unit(). Costs that differ by stage are shown
+/// as a range.
+std::string described(const Costs& costs);
 
-/// For each slot, of all ranks' slots one after the other: the slots that had to be done before it, ascending. What
-/// stands before it on its rank is not among them, unless it is needed.
+/// For each slot, the slots on which it depends, ascending. Slots are numbered over all ranks, rank after rank. The
+/// slot before it on its rank is included only if it depends on it.
 std::vector<std::vector<std::size_t>> needs_of_slots(const Simulated& simulated);
 
-/// The slots that are drawn inside one frame: the two halves of each overlap pair of one rank's slots.
+/// The two halves of each overlap pair among the slots of one rank, which are drawn inside one frame.
 std::vector<std::pair<std::size_t, std::size_t>> overlap_pairs(const std::vector<Slot>& slots);
 
 }  // namespace penstock

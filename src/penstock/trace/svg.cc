@@ -40,7 +40,7 @@ Band measured(const Trace& trace, const Account& account) {
       say("measured ", shortened(account.measured_ms), " ms, idle ", shortened(100 * account.bubble_measured, 1), " %"),
       ms_since_begin(step.end_ns),
       {}};
-  // Hand-over that no eye could see stays out of the legend too.
+  // Messages whose boxes would be too narrow to see are left out, also from the legend.
   const double least = 0.4 / width * std::max(account.predicted_ms, account.measured_ms);
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     const auto stages = stages_of(trace.schedule, pipeline_rank(trace, rank));

@@ -1,5 +1,5 @@
-// One step as a picture that reads well on paper: predicted above measured, one row per rank, every F and B labelled
-// with its micro-batch, idle time left white, a time axis and a legend.
+// A picture of one step for documents: the predicted step above the measured one, one row per rank, every F and B
+// labelled with its micro-batch, a time axis and a legend.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace penstock {
 
-/// The median step of `trace` over its own prediction. Throws DataError when the trace holds no complete step.
+/// The step of `trace` with the median makespan, and its prediction (account()), as SVG text. Throws DataError if the
+/// trace has no complete step.
 std::string step_svg(const Trace& trace);
 
 }  // namespace penstock

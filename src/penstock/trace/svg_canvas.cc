@@ -9,9 +9,9 @@
 namespace penstock {
 namespace {
 
-std::string escaped(std::string_view instructions) {
+std::string escaped(std::string_view content) {
   std::string text;
-  for (const char c : instructions) {
+  for (const char c : content) {
     switch (c) {
       case '&': text += "&amp;"; break;
       case '<': text += "&lt;"; break;
@@ -71,10 +71,10 @@ void SvgCanvas::line(Point from, Point to, const LineStyle& style) {
                  shortened(style.width), "\"", style.is_dashed ? " stroke-dasharray=\"4 3\"" : "", "/>\n");
 }
 
-void SvgCanvas::text(Point at, std::string_view instructions, const TextStyle& style) {
+void SvgCanvas::text(Point at, std::string_view content, const TextStyle& style) {
   shapes_ += say("<text x=\"", shortened(at.x), "\" y=\"", shortened(at.y), "\" font-size=\"", shortened(style.size),
                  "\" text-anchor=\"", anchor_name(style.anchor), "\"", style.is_bold ? " font-weight=\"bold\"" : "",
-                 " fill=\"", style.colour, "\">", escaped(instructions), "</text>\n");
+                 " fill=\"", style.colour, "\">", escaped(content), "</text>\n");
 }
 
 std::string SvgCanvas::page(double width, double height) const {

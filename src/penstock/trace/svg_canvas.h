@@ -1,4 +1,4 @@
-// The few shapes that a picture is made of, as SVG text. Inside this module only.
+// Draws the shapes of a picture as SVG text. Inside this module only.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-/// A place on the page, in pixels from its top left corner.
+/// A position on the page, in pixels from its top left corner.
 struct Point {
   double x = 0;
   double y = 0;
@@ -22,7 +22,7 @@ struct BoxStyle {
   std::string_view fill;
   std::string_view stroke = {};  // none: no border
   double stroke_width = 0.6;
-  std::string_view tooltip = {};  // shows where a viewer points at the box; none: nothing does
+  std::string_view tooltip = {};  // shown when the pointer is over the box; empty: no tooltip
 };
 
 enum class Anchor { start, middle, end };
@@ -46,7 +46,7 @@ struct Colour {
   int green = 0;
   int blue = 0;
 
-  /// 0: this colour; 1: white.
+  /// A mixture of this colour and white: 0 gives this colour, 1 gives white.
   Colour lightened(double share) const;
   bool is_grey() const { return red == green && green == blue; }
   std::string text() const;  // "#8fb8de"
@@ -59,8 +59,9 @@ class SvgCanvas {
  public:
   void rectangle(const Box& box, const BoxStyle& style);
   void line(Point from, Point to, const LineStyle& style);
-  /// `at` is where the baseline begins, or its middle or end. `words` may hold any characters.
-  void text(Point at, std::string_view instructions, const TextStyle& style);
+  /// `at` is the begin, the middle or the end of the baseline, by TextStyle::anchor. `content` may have any characters;
+  /// they are escaped.
+  void text(Point at, std::string_view content, const TextStyle& style);
 
   /// The whole picture on white.
   std::string page(double width, double height) const;
@@ -69,7 +70,7 @@ class SvgCanvas {
   std::string shapes_;
 };
 
-/// `value` in decimal, without trailing zeros: the way numbers stand in the picture and on its axis.
+/// `value` in decimal without trailing zeros, as in pictures and on axes.
 std::string shortened(double value, int decimals = 2);
 
 }  // namespace penstock

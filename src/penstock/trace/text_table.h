@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-/// One line per row, every column as wide as its widest instruction, instructions at the right of their column. Rows have equally
-/// many instructions.
+/// One line per row. Every column is as wide as its widest cell; cells are right-aligned. All rows must have as many
+/// cells as the first one.
 std::string aligned(const std::vector<std::vector<std::string>>& rows);
 
 /// "12.50" for decimals = 2.

@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// Apart in grey, and for eyes that see fewer colours: pictures are printed, and one reader in twenty is one of those.
+// The colours differ in a grey print and for colour-blind readers.
 constexpr Kind forward_kind{"F forward", {0x86, 0xb6, 0xe8}};
 constexpr Kind backward_kind{"B backward", {0xe0, 0x7b, 0x39}};
 constexpr Kind input_grad_kind{"I input gradient", {0xf6, 0xcd, 0x5a}};
@@ -55,7 +55,7 @@ Piece piece_of(const Instruction& instruction, const std::vector<StageId>& stage
 }
 
 Row row_of(std::size_t rank, const std::vector<StageId>& stages) {
-  constexpr std::size_t most = 4;  // that fit beside the row
+  constexpr std::size_t most = 4;  // stages that fit beside the row
   Row row{say("rank ", rank), stages.size() == 1 ? "stage " : "stages ", {}, {}, {}};
   for (std::size_t i = 0; i < stages.size() && stages.size() <= most; ++i)
     row.place += say(i > 0 ? "," : "", stages[i].value());
@@ -124,7 +124,8 @@ class Drawing {
     return (band.title.empty() ? 0 : band_title_height) + row_height_ * static_cast<double>(band.rows.size());
   }
 
-  /// The largest size at which every box of work has space for its label; those that no size helps do not count.
+  /// The largest label size at which the labels of all boxes with work fit, except those for which every size is too
+  /// large.
   double size_for_all_labels() const {
     double size = largest_label;
     for (const Band& band : timeline_.bands)
@@ -146,7 +147,7 @@ class Drawing {
     draw_legend(y + 13);
   }
 
-  /// The kinds that occur, each with its shades.
+  /// The kinds that occur in the picture, with their shades.
   void draw_legend(double y) {
     double x = left;
     const auto add = [&](const char* name, const std::vector<Colour>& shades) {
@@ -167,11 +168,11 @@ class Drawing {
     }
     add("idle", {idle_colour});
     std::string remark = has_shades ? "lighter: a later stage of its rank" : "";
-    if (has_buffers()) remark += say(remark.empty() ? "" : "; ", "framed: may overlap");
+    if (has_frames()) remark += say(remark.empty() ? "" : "; ", "framed: may overlap");
     if (!remark.empty()) canvas_.text({x, y + 10}, remark, {.size = 12, .colour = quiet});
   }
 
-  bool has_buffers() const {
+  bool has_frames() const {
     return std::any_of(timeline_.bands.begin(), timeline_.bands.end(), [](const Band& band) {
       return std::any_of(band.rows.begin(), band.rows.end(), [](const Row& row) { return !row.frames.empty(); });
     });

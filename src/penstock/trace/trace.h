@@ -1,4 +1,5 @@
-// The public header of the module `trace`: what each rank did or would do, where its time went, and pictures of it.
+// The public header of the module `trace`: recordings of the instructions of each rank, accounts of their time, and
+// pictures of measured and simulated steps.
 #pragma once
 
 #include "penstock/trace/account.h"

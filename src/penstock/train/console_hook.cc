@@ -22,7 +22,7 @@ class ConsoleHook : public Hook {
  public:
   ConsoleHook(std::ostream& out, const ConsoleOptions& options) : out_(out), options_(options) {}
 
-  // Other hooks write their lines between here and after_step: they find an empty line.
+  // Other hooks write their lines between here and after_step and need an empty line.
   void before_step(const TrainingPosition&) override {
     is_redrawn_ = has_bar_;
     clear();
@@ -41,7 +41,7 @@ class ConsoleHook : public Hook {
       steps_since_line_ = 0;
     }
     if (!options_.is_terminal) return;
-    // The first step pays for everything that is set up once: it would spoil the rate.
+    // The first step includes one-time setup and would distort the throughput.
     if (report.step > 0) {
       seconds_ += report.seconds;
       samples_ += report.samples;
@@ -106,7 +106,7 @@ class ConsoleHook : public Hook {
   std::ostream& out_;
   ConsoleOptions options_;
   bool has_bar_ = false;
-  bool is_redrawn_ = false;  // it was there before the step
+  bool is_redrawn_ = false;  // the bar was visible before the step
   Clock::time_point drawn_;
   double seconds_ = 0;
   std::int64_t samples_ = 0;

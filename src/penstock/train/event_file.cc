@@ -28,7 +28,7 @@ void put_little_endian(std::string& to, std::uint64_t number, int bytes) {
   for (int i = 0; i < bytes; ++i) to += static_cast<char>(number >> (8 * i) & 0xff);
 }
 
-// The wire types of protocol buffers that events need.
+// The wire types of protocol buffers that events use.
 enum class Wire : std::uint32_t { varint = 0, bits_64 = 1, bytes = 2, bits_32 = 5 };
 
 void put_varint(std::string& to, std::uint64_t number) {
@@ -46,7 +46,7 @@ void put_bytes(std::string& to, std::uint32_t field, std::string_view bytes) {
   to += bytes;
 }
 
-// The numbers of the fields of TensorBoard's messages Event, Summary and Summary.Value.
+// Field numbers of TensorBoard's messages Event, Summary and Summary.Value.
 constexpr std::uint32_t event_wall_time = 1, event_step = 2, event_file_version = 3, event_summary = 5;
 constexpr std::uint32_t summary_value = 1, value_tag = 1, value_number = 2;
 
@@ -103,7 +103,8 @@ EventFile::EventFile(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   const double now = now_s();
-  // As TensorBoard's own writers call them: a reader takes the files of a directory in the order of their names.
+  // The naming scheme of TensorBoard's own writers: readers process the files of a directory in the order of their
+  // names.
   path_ = say(directory, "/events.out.tfevents.", static_cast<std::int64_t>(now), ".", host_name(), ".", getpid());
   out_.open(path_, std::ios::binary | std::ios::trunc);
   require<ConfigError>(out_.is_open(), "the event file ", path_, " cannot be made",

@@ -1,4 +1,4 @@
-// TensorBoard's event files, written without TensorBoard: records of events, each with named numbers. Torch-free.
+// Writes TensorBoard's event files, which are sequences of records, each an event with named numbers. Free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,25 @@
 
 namespace penstock {
 
-/// A number and its tag: "train/loss".
+/// A tag, such as "train/loss", and a number.
 using Scalar = std::pair<std::string, double>;
 
-/// CRC-32C (Castagnoli), rotated and shifted as TensorBoard's records have it.
+/// CRC-32C (Castagnoli) with the mask that TensorBoard's record format applies.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
-/// The bytes of one record: its length, the checksum of that, the event, the checksum of that.
+/// The bytes of one record: length of the event, checksum of the length, event, checksum of the event.
 std::string event_record(std::string_view event);
-/// An Event message with `scalars` (as fp32, which is all that it holds) at `step`.
+/// A serialised Event message with `scalars` (stored as fp32, the only type that it supports) at `step`.
 std::string scalar_event(double wall_time_s, std::int64_t step, const std::vector<Scalar>& scalars);
 
-/// A file in a directory, which is made where it is missing. Records are whole and flushed: what was written so far can
-/// be read while the training runs, and after it was killed. Not thread-safe.
+/// A new event file in a directory. Every record is flushed as a whole, so the file can be read while the training runs
+/// and after it was killed. Not thread-safe.
 class EventFile {
  public:
-  /// Throws ConfigError where the file cannot be made.
+  /// Creates the directory if it is missing, and the file. Throws ConfigError if the file cannot be created.
   explicit EventFile(const std::string& directory);
 
-  /// Throws Failure where it cannot be written.
+  /// Appends a record with the present time. Throws Failure if the file cannot be written.
   void add(std::int64_t step, const std::vector<Scalar>& scalars);
   const std::string& path() const { return path_; }
 

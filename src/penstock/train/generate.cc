@@ -23,7 +23,7 @@ void check(const std::vector<Tokens>& prompts, const GenerateOptions& options) {
   require<ConfigError>(sampling.top_k >= 0, "top-k of ", sampling.top_k, ": give 0 (all tokens) or more");
 }
 
-/// The prompts of one session, on their way.
+/// The prompts of one session. All rows advance together.
 class GenerationBatch {
  public:
   GenerationBatch(Pipeline& pipeline, std::vector<Tokens> prompts, std::uint64_t first_prompt,
@@ -39,7 +39,7 @@ class GenerationBatch {
 
   bool is_done() const { return known_ >= *std::max_element(ends_.begin(), ends_.end()); }
 
-  /// Gives the pipeline what all rows know and it does not.
+  /// Submits the tokens that all rows have and that the session has not processed.
   void submit() {
     const bool is_full = known_ - begin_ > options_.context;
     if (is_full) {
@@ -54,7 +54,7 @@ class GenerationBatch {
     result_ = pipeline_.infer(tokens, {.broadcast = true, .micro_batches = 1, .session = session_});
   }
 
-  /// Waits for what was submitted, and adds the token that follows to every row that has none there.
+  /// Waits for the outputs and appends the sampled token to every row that ends there.
   void advance() {
     const torch::Tensor& output = result_->output();
     require<ConfigError>(output.dim() == 3 && output.size(0) == static_cast<std::int64_t>(rows_.size()),
@@ -62,7 +62,7 @@ class GenerationBatch {
     const torch::Tensor logits = output.select(1, output.size(1) - 1).to(torch::kCPU, torch::kFloat32).contiguous();
     const auto width = static_cast<std::size_t>(logits.size(1));
     for (std::size_t row = 0; row < rows_.size(); ++row) {
-      if (size_of(rows_[row]) > known_) continue;  // still inside its prompt
+      if (size_of(rows_[row]) > known_) continue;  // still within its prompt
       const std::span<const float> of_row(logits.const_data_ptr<float>() + row * width, width);
       const double number = uniform_number(
           {.seed = options_.seed, .prompt = first_prompt_ + row, .position = static_cast<std::uint64_t>(known_)});
@@ -71,7 +71,7 @@ class GenerationBatch {
     ++known_;
   }
 
-  /// Rows go on until the last of them is done: what is beyond a row's own end goes.
+  /// Appends the rows to `sequences`, truncated to their own ends: they advance until the longest is done.
   void give(std::vector<Tokens>& sequences) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
       rows_[row].resize(static_cast<std::size_t>(ends_[row]));
@@ -88,9 +88,9 @@ class GenerationBatch {
   InferenceSession session_;
   std::vector<Tokens> rows_;
   std::vector<std::int64_t> ends_;
-  std::int64_t known_ = 0;  // so many tokens every row has
-  std::int64_t fed_ = 0;    // so many of them the pipeline has seen
-  std::int64_t begin_ = 0;  // the first of them that the session remembers
+  std::int64_t known_ = 0;  // number of tokens that all rows have
+  std::int64_t fed_ = 0;    // number of these that were submitted
+  std::int64_t begin_ = 0;  // index of the first token in the session's memory
   std::optional<InferResult> result_;
 };
 
@@ -111,7 +111,7 @@ Generated generate(Pipeline& pipeline, const std::vector<Tokens>& prompts, const
     if (!batch.is_done()) batch.submit();
   };
   std::for_each(batches.begin(), batches.end(), submit);
-  // Round after round: while one batch's token is drawn, the others are in the pipeline.
+  // While the tokens of one batch are sampled, the other batches are in the pipeline.
   while (std::any_of(batches.begin(), batches.end(), [](const GenerationBatch& batch) { return !batch.is_done(); }))
     for (GenerationBatch& batch : batches) {
       if (batch.is_done()) continue;

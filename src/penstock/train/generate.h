@@ -1,4 +1,4 @@
-// Text from a language model, token by token through the pipeline.
+// Text generation: runs a language model token by token through the pipeline.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,30 @@ namespace penstock {
 using Tokens = std::vector<std::int64_t>;
 
 struct GenerateOptions {
-  std::int64_t tokens = 100;  // after each prompt
-  std::int64_t context = 64;  // the longest sequence that the model takes, at least 2
+  std::int64_t tokens = 100;  // to generate after each prompt
+  std::int64_t context = 64;  // longest sequence that the model takes, at least 2
   SamplingOptions sampling = {};
   std::uint64_t seed = 0;  // of the sampling
 };
 
 struct Generated {
-  std::vector<Tokens> sequences;  // each prompt, and what follows it
-  std::int64_t tokens = 0;        // that were made, of all prompts
+  std::vector<Tokens> sequences;  // each prompt followed by its continuation, in the order of the prompts
+  std::int64_t tokens = 0;        // generated tokens, summed over all prompts
   double seconds = 0;             // from the first call to the last token
   double tokens_per_second() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
-/// Continues `prompts`, of any lengths, with a network that takes tokens [n, T] and gives logits [n, T, V] as its first
-/// output, and that remembers in sessions (zoo/gpt.h). The prompts are spread over as many sessions as the pipeline has
-/// micro-batches; each is one micro-batch of its own, and all are under way at once, so that every stage has work
-/// where there are at least as many of them as stages. Within a session all prompts advance together: their common
-/// beginning in one call, then a token at a time. Where a sequence outgrows the context, its last half is read again.
+/// Continues `prompts`, of any lengths, with a network that takes int64 tokens [n, T], returns logits [n, T, V] as its
+/// first output, and supports inference sessions (zoo/gpt.h). The prompts are distributed over as many sessions as the
+/// pipeline has micro-batches. Each session is one micro-batch and all sessions are in flight at once, so that every
+/// stage has work if there are at least as many sessions as stages. Within a session all prompts advance together: the
+/// length of the shortest prompt in one call, then one token per call. When a sequence exceeds the context, the session
+/// restarts with the last half of the context.
 ///
-/// Every process calls it with the same arguments and gets the same tokens: they are drawn by (seed, prompt, position),
-/// so they depend on the number of micro-batches (it changes the last bits of logits), but neither on stages, schedule
-/// nor transport. Throws ConfigError for no prompts, an empty prompt or options that cannot be.
+/// Collective: every process calls it with the same arguments and gets the same tokens. They are drawn by (seed,
+/// prompt, position), so they do not depend on stages, schedule or transport; they may depend on the number of
+/// micro-batches, which changes the last bits of the logits. Throws ConfigError for no prompts, an empty prompt or
+/// invalid options.
 Generated generate(Pipeline& pipeline, const std::vector<Tokens>& prompts, const GenerateOptions& options);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// What one is told while a Trainer runs. Derive from Hook; hooks.h has ready ones.
+// Callbacks of a Trainer: derive from Hook. train/hooks.h contains ready-made hooks.
 #pragma once
 
 #include <cstdint>
@@ -11,53 +11,53 @@ namespace penstock {
 class Trainer;
 struct BatchOutputs;
 
-/// Of which batches a hook looks at the outputs: they are kept and copied for it.
+/// The batches whose outputs a hook receives. Outputs are stored and copied only for hooks that want them.
 enum class WantsOutputs {
   no,
   of_tests,
-  of_all  // of training steps too
+  of_all  // tests and training steps
 };
 
-/// Where a training or a test is, before it does the step.
+/// The position in a training or a test, before the step.
 struct TrainingPosition {
   std::int64_t epoch = 0;           // 0-based
   std::int64_t step = 0;            // within the epoch (or the test), 0-based
   std::int64_t steps_in_epoch = 0;  // of this epoch (or test)
-  std::int64_t completed = 0;       // training steps before it, over all epochs
+  std::int64_t completed = 0;       // training steps submitted before this one, over all epochs
 };
 
-/// One training step, when its loss is known.
+/// A completed training step.
 struct StepReport {
   std::int64_t epoch = 0;  // 0-based
   std::int64_t step = 0;   // within the epoch, 0-based
   std::int64_t steps_in_epoch = 0;
   std::int64_t samples = 0;  // of this batch, over all replicas
-  std::int64_t targets = 0;  // numbers in its first target: tokens, for a language model; without, samples
+  std::int64_t targets = 0;  // elements of the first target (tokens, for a language model); samples if there is none
   double loss = 0;
-  double weight = 0;                         // what a mean of the loss divides by
-  double seconds = 0;                        // since the step before it (or the start)
-  std::optional<double> learning_rate = {};  // none where the Trainer does not set it
-  std::optional<double> gradient_norm = {};  // before clipping; none where the pipeline does not clip
-  std::optional<bool> update_skipped = {};   // a gradient was not finite; none where precision is not fp16
-  // With TrainerOptions::measure, of this process's ranks alone: under threads these are all.
-  std::optional<double> bubble =
-      {};  // idle share of their time, from the first instruction's begin to the last one's end
-  std::optional<int> peak_activations = {};              // most live micro-batches of a rank so far
+  double weight = 0;                         // divisor of the mean loss (Loss::weight), over all replicas
+  double seconds = 0;                        // since the report of the previous step (or the start of the epoch)
+  std::optional<double> learning_rate = {};  // unset if the Trainer does not set it
+  std::optional<double> gradient_norm = {};  // before clipping; unset if the pipeline does not clip
+  std::optional<bool> update_skipped = {};   // whether a gradient was not finite; unset unless precision is fp16
+  // Set with TrainerOptions::measure; they cover the ranks of this process only (all ranks, if ranks are threads).
+  /// Idle fraction of the ranks' time from the begin of the first instruction to the end of the last.
+  std::optional<double> bubble = {};
+  std::optional<int> peak_activations = {};              // largest number of live micro-batches of a rank so far
   std::optional<std::int64_t> peak_resident_bytes = {};  // of this process so far
 };
 
-/// A pass over the training set.
+/// A completed pass over the training set.
 struct EpochReport {
   std::int64_t epoch = 0;
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   std::int64_t targets = 0;
-  double loss = 0;     // mean over its samples (by their weights), whatever the pipeline's reduction
-  double seconds = 0;  // without tests
-  std::optional<double> next_learning_rate = {};  // that an epoch after it has; none where the Trainer does not set it
+  double loss = 0;                                // weighted mean over its samples, whatever the pipeline's reduction
+  double seconds = 0;                             // without tests
+  std::optional<double> next_learning_rate = {};  // of the following epoch; unset if the Trainer does not set it
 };
 
-/// One batch of a test.
+/// A completed batch of a test.
 struct TestStepReport {
   std::int64_t epoch = 0;
   std::int64_t step = 0;
@@ -66,31 +66,33 @@ struct TestStepReport {
   double seconds = 0;
 };
 
-/// What a test counted: a Metric's sum over its samples.
+/// The value of a Metric over a test set.
 struct Counted {
   std::string name;
   double sum = 0;
   double mean = 0;  // per sample
 };
 
-/// A pass over a test set.
+/// A completed pass over a test set.
 struct EvaluationReport {
-  std::int64_t epoch = 0;  // after which it was made
+  std::int64_t epoch = 0;  // the training epoch before the test; 0 for Trainer::evaluate
   std::int64_t samples = 0;
-  double loss = 0;                      // mean over the samples (by their weights), whatever the pipeline's reduction
-  std::optional<double> accuracy = {};  // the mean of the metric `correct`, where it was counted
+  double loss = 0;                      // weighted mean over the samples, whatever the pipeline's reduction
+  std::optional<double> accuracy = {};  // the mean of the metric `correct`, if it was counted
   std::vector<Counted> metrics = {};    // in the order of TrainerOptions::metrics
   double seconds = 0;
 };
 
-/// Derive from it and override what you like to hear of. Called on every process, in the order of priorities, those of
-/// one priority in the order in which they were added. The library itself prints nothing.
+/// Base class of hooks: override the callbacks that you need. The Trainer calls them on its own thread, on every
+/// process, in ascending order of priority and, within one priority, in the order in which the hooks were added. An
+/// exception of a hook ends the training. The library itself prints nothing.
 ///
-/// What is told is the same on every process but for times and memory. A hook that changes the training (stops it, sets
-/// learning rates) must be added on every process and decide by the loss and the like, not by times.
+/// All processes receive the same reports except for times and memory. A hook that changes the training (stops it, sets
+/// learning rates) must be added on every process and must decide by values that are equal everywhere, such as the
+/// loss, not by times.
 ///
-/// The loss of a step is read when the next step is submitted already: after_step of step k comes after before_step of
-/// step k + 1, except at the end of an epoch (TrainerOptions::look_ahead).
+/// The loss of a step is read after the next step was submitted: after_step of step k runs after before_step of step
+/// k + 1, except at the end of an epoch (see TrainerOptions::look_ahead).
 class Hook {
  public:
   explicit Hook(int priority = 10) : priority_(priority) {}
@@ -98,14 +100,14 @@ class Hook {
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
 
-  int priority() const { return priority_; }  // lower ones are called first
+  int priority() const { return priority_; }  // hooks of lower priority run first
 
-  /// Once, by Trainer::add_hook; `trainer` outlives the hook.
+  /// Called once, by Trainer::add_hook. The Trainer owns the hook and outlives it.
   virtual void attached(Trainer&) {}
   virtual void before_train() {}
-  /// After the last step, unless training failed.
+  /// Called at the end of Trainer::fit, unless it fails.
   virtual void after_train() {}
-  /// After the last step, also of a training that ends with an error.
+  /// Called last, whether Trainer::fit succeeds or fails.
   virtual void on_end() {}
 
   virtual void before_epoch(const TrainingPosition&) {}
@@ -113,17 +115,17 @@ class Hook {
   virtual void before_step(const TrainingPosition&) {}
   virtual void after_step(const StepReport&) {}
 
-  /// A test is one pass over the test set: after epochs that TrainerOptions tells, and in Trainer::evaluate.
+  /// A test is one pass over the test set: after epochs (TrainerOptions::evaluate_every) and in Trainer::evaluate.
   virtual void before_test(const TrainingPosition&) {}
   virtual void after_test(const EvaluationReport&) {}
   virtual void before_test_step(const TrainingPosition&) {}
   virtual void after_test_step(const TestStepReport&) {}
 
-  /// Asked once before each training and each test.
+  /// The answer must not change during an epoch or a test.
   virtual WantsOutputs wants_outputs() const { return WantsOutputs::no; }
-  /// What the network made of a batch, next to its targets (runtime/result.h). Called right before after_step and
-  /// after_test_step, for hooks that want it, and only on processes that hold the last stage: under threads there is
-  /// one with all rows; under MPI each replica's last rank has its own rows.
+  /// The outputs of the network for a batch, with its targets (runtime/result.h). Called directly before after_step and
+  /// after_test_step if wants_outputs() asks for it, and only on processes that hold the last stage: under threads the
+  /// only process, with all rows; under MPI the last rank of each replica, with the rows of its share.
   virtual void after_batch(const StepReport&, const BatchOutputs&) {}
   virtual void after_test_batch(const TestStepReport&, const BatchOutputs&) {}
 

@@ -1,4 +1,4 @@
-// Ready hooks. Those that write do so only in the process in which they are added: the main one, as a rule.
+// Ready-made hooks. Hooks that write should be added on one process only, usually the main one.
 #pragma once
 
 #include <cstdint>
@@ -14,50 +14,51 @@
 namespace penstock {
 
 struct ConsoleOptions {
-  std::int64_t log_every = 10;  // steps between two loss lines, counted within the epoch from 0; 0: none
-  bool is_terminal = false;     // true: a progress bar below the lines; false: no carriage return, no escape
-  bool with_times = false;      // seconds per step in the loss lines, and a line with the rate after each epoch
+  std::int64_t log_every = 10;  // write the loss of step 0 of each epoch and of every `log_every`-th after it; 0: never
+  bool is_terminal = false;     // true: a progress bar below the lines; false: no carriage returns or escape sequences
+  bool with_times = false;      // seconds per step in the loss lines, and a line with the throughput after each epoch
   bool tests = true;            // a line for each evaluation
 };
 
-/// `epoch: 0 step: 10, loss is 2.27094173` and, after an evaluation, `epoch: 0 test: loss 0.29, accuracy 0.9183`.
-/// With times: `epoch: 0 step: 10, loss is 2.27094173, 0.0123 s per step` (the mean since the line before) and
-/// `epoch: 0 train: loss 0.51, 8000 samples in 3.2 s, 2500 samples/s`. Where targets hold more numbers than samples,
-/// their rate stands there too, as tokens/s. On a terminal, a bar with the rate and the time left. `out` must outlive
-/// the hook.
+/// Writes `epoch: 0 step: 10, loss is 2.27094173` and, after an evaluation, `epoch: 0 test: loss 0.29, accuracy
+/// 0.9183`. With times: `epoch: 0 step: 10, loss is 2.27094173, 0.0123 s per step` (the mean since the previous line)
+/// and `epoch: 0 train: loss 0.51, 8000 samples in 3.2 s, 2500 samples/s`, followed by tokens/s if targets have more
+/// elements than samples. On a terminal, also a progress bar with the throughput and the remaining time. `out` must
+/// outlive the hook.
 std::unique_ptr<Hook> console_hook(std::ostream& out, const ConsoleOptions& options);
 
-/// One JSON object a line: docs/json_lines.md tells which. `out` must outlive the hook.
+/// Writes one JSON object per line, as docs/json_lines.md describes. `out` must outlive the hook.
 std::unique_ptr<Hook> json_hook(std::ostream& out);
 
-/// Whether this process writes to a terminal: what ConsoleOptions::is_terminal asks for. mpirun gives its processes
-/// terminals of their own even where its output goes to a file, so no process of several is.
+/// Whether this process writes to a terminal, for ConsoleOptions::is_terminal. False if the job has several processes:
+/// mpirun gives its processes pseudo-terminals even when its own output goes to a file.
 bool stdout_is_terminal();
 
-/// Writes an event file for TensorBoard into `directory`, which is made where it is missing: one run each. At every
-/// step, counted from 1 over all epochs: train/loss, train/learning_rate, train/gradient_norm,
-/// throughput/samples_per_second (and tokens_per_second, bubble), memory/..., as far as they are known (StepReport);
-/// after every test: test/loss, test/accuracy and test/NAME of further metrics, at the step before it. The numbers are
-/// those of json_hook, as fp32. Throws ConfigError where the file cannot be made, and Failure, from the training, where
-/// it cannot be written.
+/// Writes an event file for TensorBoard into `directory`, which is created if it is missing; use one directory per run.
+/// Every step, counted from 1 over all epochs, writes train/loss, train/learning_rate, train/gradient_norm,
+/// throughput/samples_per_second (and tokens_per_second, bubble) and memory/..., as far as StepReport has them; every
+/// test writes test/loss, test/accuracy and test/NAME for other metrics, at the preceding step. The numbers are those
+/// of json_hook, as fp32. Throws ConfigError if the file cannot be created; the training throws Failure if it cannot be
+/// written.
 std::unique_ptr<Hook> tensorboard_hook(const std::string& directory);
 
-/// Two lines for each epoch, numbers with five digits:
+/// Writes two lines per epoch, numbers with five digits:
 ///   [Epoch 0 / Train]: Loss = 6.1 | LR = 0.001
 ///   [Epoch 0 / Test]: Loss = 5.9 | Accuracy = 0.12
-/// LR is the rate that the next epoch has, and stands there where the Trainer sets it. Further metrics follow with
-/// their names, per sample. `out` must outlive the hook.
+/// LR is the learning rate of the next epoch, and is written only if the Trainer sets it. Other metrics follow with
+/// their names, as means per sample. `out` must outlive the hook.
 std::unique_ptr<Hook> epoch_log_hook(std::ostream& out);
 
-/// `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure at a loss
-/// that is not a number or infinite. `out` must outlive the hook.
+/// Writes `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure if a
+/// loss is infinite or not a number. `out` must outlive the hook.
 std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every = 1);
 
-/// After each epoch, `epoch: 0, 8000 samples in 3.2 s: 2500 samples/s`, and tokens/s where targets hold more numbers
-/// than samples. The first step of the training, which sets things up, does not count. `out` must outlive the hook.
+/// Writes `epoch: 0, 8000 samples in 3.2 s: 2500 samples/s` after each epoch, followed by tokens/s if targets have more
+/// elements than samples. The first step of the training is not counted, because it includes setup. `out` must outlive
+/// the hook.
 std::unique_ptr<Hook> throughput_hook(std::ostream& out);
 
-/// Remembers the losses, for looking at them afterwards.
+/// Stores the losses of all epochs and tests.
 class LossHook : public Hook {
  public:
   LossHook() : Hook(0) {}
@@ -71,7 +72,7 @@ class LossHook : public Hook {
   std::vector<double> train_, test_;
 };
 
-/// Counts the right answers in tests, and remembers their share: of the whole test set, whatever its batches.
+/// Counts the right answers in tests and stores the accuracy of each test: the fraction over the whole test set.
 class AccuracyHook : public Hook {
  public:
   AccuracyHook() : Hook(0) {}
@@ -84,7 +85,7 @@ class AccuracyHook : public Hook {
   std::vector<double> test_;
 };
 
-/// How long things took, in seconds.
+/// Durations of one kind of event, in seconds.
 struct Timing {
   std::int64_t count = 0;
   double last = 0;
@@ -107,7 +108,7 @@ class TimerHook : public Hook {
   const Timing& train_epoch() const { return train_epoch_; }
   const Timing& test_step() const { return test_step_; }
   const Timing& test_epoch() const { return test_epoch_; }
-  /// `Train-step: last 0.01 s, mean 0.012 s, 250 times` and so on: a line for each of the four that has happened.
+  /// One line for each of the four kinds that occurred: `Train-step: last 0.01 s, mean 0.012 s, 250 times`.
   std::string table() const;
 
  private:
@@ -117,14 +118,14 @@ class TimerHook : public Hook {
 /// The memory of this process, at the end of an epoch.
 struct MemoryUse {
   std::int64_t epoch = 0;
-  std::int64_t resident_bytes = 0;         // physical memory then
-  std::int64_t peak_resident_bytes = 0;    // and at most so far
-  int peak_activations = 0;                // most live micro-batches of one of its ranks so far
-  std::int64_t peak_activation_bytes = 0;  // and what they held at most; 0 without PipelineOptions::count_bytes
+  std::int64_t resident_bytes = 0;         // physical memory at this time
+  std::int64_t peak_resident_bytes = 0;    // largest value so far
+  int peak_activations = 0;                // largest number of live micro-batches of one of its ranks so far
+  std::int64_t peak_activation_bytes = 0;  // largest size of their activations; 0 without PipelineOptions::count_bytes
 };
 
-/// Remembers the memory of this process after each epoch and, given a stream, writes
-/// `epoch: 0, memory 412.0 MiB, at most 431.5 MiB, live micro-batches at most 2`. The stream must outlive the hook.
+/// Stores the memory use of this process after each epoch and, if `out` is not null, writes
+/// `epoch: 0, memory 412.0 MiB, at most 431.5 MiB, live micro-batches at most 2`. `out` must outlive the hook.
 class MemoryHook : public Hook {
  public:
   explicit MemoryHook(std::ostream* out = nullptr) : Hook(0), out_(out) {}
@@ -140,16 +141,16 @@ class MemoryHook : public Hook {
 };
 
 struct EarlyStop {
-  std::int64_t patience = 3;  // tests in a row without progress
-  double least_progress = 0;  // a value must be better than the best by more than this
-  bool by_accuracy = false;   // false: the test loss shall fall; true: the accuracy shall rise
+  std::int64_t patience = 3;  // stop after so many consecutive tests without progress
+  double least_progress = 0;  // a value must be better than the best so far by more than this
+  bool by_accuracy = false;   // false: lower test loss is better; true: higher accuracy is better
 };
 
-/// Stops the training when tests get no better. To be added on every process. It keeps no weights: what remains are
-/// those of the last step.
+/// Stops the training when test results stop improving. Add it on every process. It does not restore the weights of the
+/// best test: those of the last step remain.
 class EarlyStopHook : public Hook {
  public:
-  /// Throws ConfigError for a patience below 1 and a progress that is negative or no number.
+  /// Throws ConfigError if patience is below 1 or least_progress is negative or not a number.
   explicit EarlyStopHook(const EarlyStop& options);
   void attached(Trainer& trainer) override;
   void after_test(const EvaluationReport& report) override;

@@ -38,7 +38,7 @@ class JsonHook : public Hook {
   }
 
  private:
-  // Whole lines only: a killed run loses at most its last one.
+  // Flushed per line, so that a killed run loses at most its last line.
   void write(const Line& line) {
     out_ << line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n" << std::flush;
   }

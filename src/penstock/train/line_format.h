@@ -1,4 +1,4 @@
-// Numbers in lines for people. Inside this module only.
+// Formats numbers in the lines of the console hooks. Internal to this module.
 #pragma once
 
 #include <cstdio>
@@ -6,6 +6,7 @@
 
 namespace penstock {
 
+/// std::snprintf into a string of at most 255 characters.
 template <class... Values>
 std::string format_line(const char* pattern, Values... values) {
   char line[256];
@@ -13,7 +14,7 @@ std::string format_line(const char* pattern, Values... values) {
   return line;
 }
 
-/// `2500 samples/s`, and `, 160000 tokens/s` where there are more targets than samples.
+/// `2500 samples/s`, followed by `, 160000 tokens/s` if there are more targets than samples.
 std::string rates(double samples, double targets, double seconds);
 
 }  // namespace penstock

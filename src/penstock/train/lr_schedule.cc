@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// The share of the peak after the warm-up, by the part of the way that is done.
+/// The rate after the warm-up as a fraction of the peak, a function of the progress in [0, 1].
 using Descent = double (*)(double);
 
 Descent descent_called(std::string_view name) {

@@ -14,7 +14,7 @@ void MemoryHook::after_epoch(const EpochReport& report) {
   MemoryUse use;
   use.epoch = report.epoch;
   use.resident_bytes = resident_bytes();
-  // The system counts its maximum now and then: it may lag behind what is there.
+  // The kernel updates its maximum lazily, so it may be below the present value.
   use.peak_resident_bytes = std::max(peak_resident_bytes(), use.resident_bytes);
   for (const Pipeline::Peak& peak : trainer_->pipeline().peak_activations()) {
     use.peak_activations = std::max(use.peak_activations, peak.measured);

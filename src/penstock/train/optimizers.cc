@@ -17,7 +17,7 @@ void check_not_negative(const char* what, double value) {
 
 void check_rate(double rate) { check_not_negative("learning rate", rate); }
 
-/// The parameters that have a gradient this time, by position. Torch leaves the others alone, and so do we.
+/// Indices of the parameters that have a gradient. The others are not updated, as in torch::optim.
 std::vector<std::size_t> with_gradient(const TensorList& parameters) {
   std::vector<std::size_t> present;
   for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -25,7 +25,7 @@ std::vector<std::size_t> with_gradient(const TensorList& parameters) {
   return present;
 }
 
-/// The kernels walk through memory and never look at strides: a gradient is brought into its parameter's layout.
+/// The fused kernels ignore strides, so a gradient must have its parameter's memory layout.
 TensorList gradients_of(const TensorList& parameters) {
   TensorList gradients;
   for (const torch::Tensor& parameter : parameters) {
@@ -63,7 +63,7 @@ class Sgd : public Optimizer {
  public:
   Sgd(const std::vector<NamedParameter>& named, const SgdOptions& options)
       : parameters_(dense_values_of(named)), options_(options) {
-    // With a momentum of zero the kernel takes no buffers. Otherwise v starts as the first gradient: 0 * momentum + g.
+    // With momentum 0 the kernel takes no buffers. Otherwise v starts as the first gradient: 0 * momentum + g.
     if (options_.momentum != 0) momenta_ = zeros_like(parameters_);
   }
 

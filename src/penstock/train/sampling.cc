@@ -30,7 +30,7 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& 
   std::size_t chosen = 0;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (widths[i] == 0) continue;
-    chosen = i;  // rounding may leave a rest behind the last one
+    chosen = i;  // rounding may leave left > 0 after the last token
     left -= widths[i];
     if (left < 0) break;
   }

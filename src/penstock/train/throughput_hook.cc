@@ -23,7 +23,7 @@ class ThroughputHook : public Hook {
   }
 
   void after_epoch(const EpochReport& report) override {
-    if (samples_ == 0) return;  // of one step, the first
+    if (samples_ == 0) return;  // the epoch had one step, which is not counted
     out_ << format_line("epoch: %lld, %.0f samples in %.3g s: ", static_cast<long long>(report.epoch), samples_,
                         seconds_)
          << rates(samples_, targets_, seconds_) << "\n"

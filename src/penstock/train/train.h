@@ -1,4 +1,4 @@
-// The public header of the module `train`: optimisers, a Trainer that runs the loop for you, and text from language models.
+// The public header of the module `train`: optimisers, a Trainer that runs the training loop, and text generation.
 #pragma once
 
 #include "penstock/train/generate.h"

@@ -16,7 +16,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-/// A step that was submitted and not reported yet.
+/// A step that was submitted but not reported.
 struct Trainer::Pending {
   StepResult result;
   StepReport report;
@@ -24,10 +24,10 @@ struct Trainer::Pending {
 
 struct Trainer::Epoch {
   std::int64_t number = 0;
-  std::int64_t steps = 0;  // that it is to have
+  std::int64_t steps = 0;  // to run
   const std::function<double(const TrainingPosition&)>& rate;
-  EpochReport report = {};  // its loss is a sum until the epoch ends
-  double weight = 0;        // of the losses in it
+  EpochReport report = {};  // its loss is a weighted sum until the epoch ends
+  double weight = 0;        // total weight of these losses
 };
 
 Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(pipeline), options_(options) {
@@ -68,11 +68,11 @@ void Trainer::fit(Loader& train, Loader* test) {
     run_epochs(train, test);
     for (const auto& hook : hooks_) hook->after_train();
   } catch (const Misuse&) {
-    end();  // a progress bar must not stay in front of the error's message
+    end();  // removes a progress bar before the error message is printed
     throw;
   } catch (...) {
     end();
-    pipeline_.world().fail_by(std::current_exception());  // of a hook or a loader: others wait for this process
+    pipeline_.world().fail_by(std::current_exception());  // of a hook or loader: other processes wait for this one
     throw;
   }
   end();
@@ -87,15 +87,15 @@ bool Trainer::keeps_outputs(bool of_training) const {
 
 template <class Report>
 void Trainer::report_outputs(const StepResult& result, const Report& report,
-                             void (Hook::*told)(const Report&, const BatchOutputs&)) {
+                             void (Hook::*callback)(const Report&, const BatchOutputs&)) {
   const std::optional<BatchOutputs> outputs = result.outputs();
   if (!outputs) return;
   const WantsOutputs least = std::is_same_v<Report, StepReport> ? WantsOutputs::of_all : WantsOutputs::of_tests;
   for (const auto& hook : hooks_)
-    if (hook->wants_outputs() >= least) ((*hook).*told)(report, *outputs);
+    if (hook->wants_outputs() >= least) ((*hook).*callback)(report, *outputs);
 }
 
-// By the number of epochs or steps before it; null where the optimisers keep their own.
+// Null if the optimisers keep their own learning rates.
 std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limits& limits) const {
   if (!options_.learning_rate) return nullptr;
   const LearningRatePlan& plan = *options_.learning_rate;
@@ -105,8 +105,8 @@ std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limi
                                              .total = plan.by_epoch ? epochs : limits.steps,
                                              .unit = plan.by_epoch ? "epochs" : "steps",
                                              .warmup = plan.warmup});
-  return [schedule, by_epoch = plan.by_epoch](const TrainingPosition& moment) {
-    return schedule(by_epoch ? moment.epoch : moment.completed);
+  return [schedule, by_epoch = plan.by_epoch](const TrainingPosition& position) {
+    return schedule(by_epoch ? position.epoch : position.completed);
   };
 }
 
@@ -130,26 +130,26 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
 
 void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   train.set_epoch(epoch.number);
-  TrainingPosition moment{epoch.number, 0, epoch.steps, completed_};
-  for (const auto& hook : hooks_) hook->before_epoch(moment);
+  TrainingPosition position{epoch.number, 0, epoch.steps, completed_};
+  for (const auto& hook : hooks_) hook->before_epoch(position);
   epoch.report.epoch = epoch.number;
 
   const bool keeps_outputs = this->keeps_outputs(/*of_training=*/true);
   std::optional<Pending> pending;
   for (auto& [inputs, targets] : train) {
-    if (moment.step == epoch.steps || stopped_) break;
-    StepReport step{.epoch = epoch.number, .step = moment.step, .steps_in_epoch = epoch.steps};
+    if (position.step == epoch.steps || stopped_) break;
+    StepReport step{.epoch = epoch.number, .step = position.step, .steps_in_epoch = epoch.steps};
     step.samples = pipeline_.samples(inputs, targets);
     step.targets = targets.defined() ? targets.numel() : step.samples;
     if (epoch.rate) {
-      step.learning_rate = epoch.rate(moment);
+      step.learning_rate = epoch.rate(position);
       pipeline_.set_learning_rate(*step.learning_rate);
     }
     if (completed_ == 0) require_full(step);
-    for (const auto& hook : hooks_) hook->before_step(moment);
+    for (const auto& hook : hooks_) hook->before_step(position);
     Pending next{pipeline_.train_step(inputs, targets, {.keep_outputs = keeps_outputs}), step};
-    ++moment.step;
-    moment.completed = ++completed_;
+    ++position.step;
+    position.completed = ++completed_;
     if (pending) report(*pending, epoch);
     pending.emplace(std::move(next));
     if (options_.look_ahead) continue;
@@ -161,11 +161,11 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   if (epoch.rate) epoch.report.next_learning_rate = epoch.rate({epoch.number + 1, 0, 0, completed_});
 }
 
-// The last batch of an epoch may be short. The first of several is as large as they get.
+// Only the last batch of an epoch may be smaller, so the first of several is a full one.
 void Trainer::require_full(const StepReport& first) const {
   const int micro_batches = pipeline_.options().micro_batches, replicas = pipeline_.world().replicas();
   const std::int64_t full = std::int64_t{micro_batches} * replicas;
-  // Enough for the replica with the largest share.
+  // The replica with the largest share needs a sample per micro-batch.
   require<ConfigError>(first.samples > full - replicas || first.steps_in_epoch == 1, "batches of ", first.samples,
                        " samples have fewer than 1 for each of ", micro_batches, " micro-batches on each of ", replicas,
                        replicas == 1 ? " replica" : " replicas", ": give batches of ", full,
@@ -202,46 +202,46 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
 EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test); }
 
 EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
-  // Sums, whatever the pipeline's reduction makes of a batch: exact over batches of any size.
-  std::vector<Metric> metrics = metrics_;  // a hook may add one meanwhile
+  // Sums instead of the batches' reduced losses, so that the mean is exact for batches of any size.
+  std::vector<Metric> metrics = metrics_;  // a copy: a hook may add a metric meanwhile
   std::vector<double> sums(metrics.size(), 0.0);
   double loss_sum = 0, weight = 0;
   EvaluationReport report;
   report.epoch = epoch;
-  TrainingPosition moment{epoch, 0, test.batches_per_epoch(), completed_};
-  TestStepReport step{epoch, 0, moment.steps_in_epoch, 0, 0};
+  TrainingPosition position{epoch, 0, test.batches_per_epoch(), completed_};
+  TestStepReport step{epoch, 0, position.steps_in_epoch, 0, 0};
   const Clock::time_point begin = Clock::now();
   Clock::time_point last = begin;
 
-  struct Asked {
+  struct Submitted {
     StepResult result;
     std::int64_t samples;
   };
   const bool keeps = keeps_outputs(/*of_training=*/false);
-  std::optional<Asked> pending;
-  const auto add = [&](const Asked& asked) {
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += asked.result.metrics()[i];
-    loss_sum += asked.result.loss_sum();
-    weight += asked.result.weight();
-    report.samples += asked.samples;
-    step.samples = asked.samples;
+  std::optional<Submitted> pending;
+  const auto add = [&](const Submitted& submitted) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += submitted.result.metrics()[i];
+    loss_sum += submitted.result.loss_sum();
+    weight += submitted.result.weight();
+    report.samples += submitted.samples;
+    step.samples = submitted.samples;
     step.seconds = seconds_since(last);
     last = Clock::now();
-    if (keeps) report_outputs(asked.result, step, &Hook::after_test_batch);
+    if (keeps) report_outputs(submitted.result, step, &Hook::after_test_batch);
     for (const auto& hook : hooks_) hook->after_test_step(step);
     ++step.step;
   };
-  for (const auto& hook : hooks_) hook->before_test(moment);
+  for (const auto& hook : hooks_) hook->before_test(position);
   test.set_epoch(0);
   for (auto& [inputs, targets] : test) {
-    for (const auto& hook : hooks_) hook->before_test_step(moment);
-    if (targets.count() == 0 && !options_.metrics && moment.step == 0) {
-      // Counted by default alone: without targets no answer is right.
+    for (const auto& hook : hooks_) hook->before_test_step(position);
+    if (targets.count() == 0 && !options_.metrics && position.step == 0) {
+      // The default metric needs targets.
       std::erase_if(metrics, [](const Metric& metric) { return metric.name == correct.name; });
       sums.resize(metrics.size());
     }
-    ++moment.step;
-    Asked next{pipeline_.evaluate(inputs, targets, metrics, {.keep_outputs = keeps}),
+    ++position.step;
+    Submitted next{pipeline_.evaluate(inputs, targets, metrics, {.keep_outputs = keeps}),
                pipeline_.samples(inputs, targets)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
@@ -250,7 +250,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
 
   report.loss = weight > 0 ? loss_sum / weight : 0;
   for (std::size_t i = 0; i < metrics.size(); ++i) {
-    // Of answers, those that count: masked ones do not, and a sample may ask for several.
+    // Accuracy is per answer, not per sample: a sample may have several, and masked ones do not count.
     const double of = metrics[i].name == correct.name ? weight : static_cast<double>(report.samples);
     const double mean = of > 0 ? sums[i] / of : 0;
     report.metrics.push_back({metrics[i].name, sums[i], mean});
@@ -263,7 +263,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
 }
 
 Tensors Trainer::predict(Loader& data, const InferOptions& options) {
-  std::vector<Tensors> parts;  // by output
+  std::vector<Tensors> parts;  // for each output, the batches' rows
   std::optional<InferResult> pending;
   const auto add = [&](const InferResult& result) {
     if (!result.has_outputs()) return;

@@ -1,4 +1,4 @@
-// What the progress threads of two MPI processes tell each other, and its form on the wire. Torch-free.
+// The control messages between the progress threads of two MPI processes, and their encoding. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace penstock::control_messages {
 
-/// What a buffer is; travels as the MPI tag.
+/// The kind of a buffer; sent as the MPI tag.
 enum MessageKind { kind_message = 1, kind_question, kind_answer, kind_abort, kind_cancel };
 
 struct Question {
   std::uint64_t inquiry = 0;
 };
 
-/// Times are ages: clocks of two hosts cannot be compared.
+/// The sender's status. Times are sent as ages, because clocks of two hosts cannot be compared.
 struct Answer {
   std::uint64_t inquiry = 0;
   Position position;

@@ -40,7 +40,7 @@ class FaultInjectingTransport final : public Transport {
                             " fails, as its fault plan says");
     require<TransportError>(to.value() >= 0 && to.value() < size(), "there is no rank ", to.value(),
                             ": this world has ", size());
-    message = prepare_for_send(std::move(message));  // what cannot be sent is refused now, not when it is due
+    message = prepare_for_send(std::move(message));  // throws now, not when it is due
     if (plan_.drop.contains(number)) return;
     if (const auto delay = delay_of(number))
       held_.push_back({number + delay->later_sends, Clock::now() + delay->at_most, to, tag, std::move(message)});
@@ -79,7 +79,7 @@ class FaultInjectingTransport final : public Transport {
     try {
       inner_->send(held.to, held.tag, std::move(held.message));
     } catch (const TransportError&) {
-      // The world has been aborted meanwhile: everyone hears so from their own next call.
+      // The world has been aborted meanwhile: every rank's next call throws.
     }
   }
 
@@ -102,7 +102,7 @@ class FaultInjectingTransport final : public Transport {
   std::list<Held> held_;  // guarded by mutex_
   int sends_ = 0;         // guarded by mutex_
   bool closing_ = false;  // guarded by mutex_
-  std::thread releaser_;  // last: it uses everything above
+  std::thread releaser_;  // last: it uses all members above
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A transport that loses, delays or refuses messages, to test what stands on it.
+// A transport that loses, delays or refuses messages, for testing its users.
 #pragma once
 
 #include <chrono>
@@ -11,21 +11,21 @@
 
 namespace penstock {
 
-/// What goes wrong with the sends of one endpoint, which are counted from 1.
+/// The faults of one endpoint's sends, which are counted from 1.
 struct FaultPlan {
-  /// A message that leaves late: after `later_sends` further sends, or after `at_most`, whichever comes first.
+  /// A message is sent late: after `later_sends` further sends, or after `at_most`, whichever comes first.
   struct Delay {
     int later_sends = 1;
     std::chrono::milliseconds at_most{20};
   };
 
-  std::set<int> drop = {};              // these vanish
-  std::map<int, Delay> delay = {};      // these leave late
-  std::optional<Delay> delay_odd = {};  // and so does every send with an odd number
-  std::optional<int> fail_at = {};      // this one throws TransportError
+  std::set<int> drop = {};              // numbers of the sends that are lost
+  std::map<int, Delay> delay = {};      // numbers of the sends that are late
+  std::optional<Delay> delay_odd = {};  // the delay of every send with an odd number
+  std::optional<int> fail_at = {};      // number of the send that throws TransportError
 };
 
-/// `inner` with the faults of `plan`. What is held back when the endpoint is destroyed leaves at that moment.
+/// `inner` with the faults of `plan`. The destructor of the endpoint sends the messages that are still delayed.
 std::unique_ptr<Transport> with_faults(std::unique_ptr<Transport> inner, FaultPlan plan);
 
 }  // namespace penstock

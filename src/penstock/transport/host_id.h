@@ -1,4 +1,4 @@
-// Which ranks share a machine: its steady clock, its cores and its caches. Torch-free.
+// Identifies the host of a process: ranks of one host share its steady clock, cores and caches. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,15 @@
 
 namespace penstock {
 
-/// The variable that makes a process take itself for one of another host: for tests on one machine.
+/// The environment variable that overrides the host identity, to emulate several hosts on one machine in tests.
 inline constexpr const char* host_variable = "PENSTOCK_HOST";
 
-/// A number that the processes of one host have in common, and no others: from the kernel's identity of its present
-/// boot, which containers share as they share the clock; where Linux does not tell it, from the host's name. Never 0.
+/// A number that is the same for all processes of a host and differs between hosts. It is a hash of the kernel's boot
+/// id, which containers share as they share the clock, or of the host's name where the boot id is not readable. Never
+/// 0.
 std::uint64_t host_id(const Environment& environment);
 
-/// The same, of this process.
+/// The same for this process.
 std::uint64_t host_id();
 
 }  // namespace penstock

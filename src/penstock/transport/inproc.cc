@@ -1,4 +1,4 @@
-// Ranks as threads of one process: a message is a pointer that changes handler.
+// Ranks as threads of one process: a message is moved into the receiver's mailbox, its tensors are not copied.
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -23,7 +23,7 @@ struct ThreadWorld {
 
   std::deque<Mailbox<Message>> mailboxes;  // by rank
   std::vector<Progress> positions;         // by rank
-  std::mutex aborting;                     // so that every mailbox hears the same first reason
+  std::mutex aborting;                     // so that every mailbox gets the same first reason
 };
 
 class ThreadEndpoint final : public Transport, private PeerWatch {
@@ -73,7 +73,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   void wait_ends() override { own_progress().wait_ends(); }
   void ask(WorldRank) override {}
   std::optional<PeerStatus> status(WorldRank rank) const override { return world_->positions[rank.index()].read(); }
-  bool hears_late() const override { return false; }
+  bool status_is_delayed() const override { return false; }
 
   Progress& own_progress() { return world_->positions[rank_.index()]; }
   void check_rank(WorldRank rank) const {

@@ -1,4 +1,4 @@
-// What both ends of a boundary message know beforehand: the shape of its tensors, where a pipeline has declared one.
+// The shapes of boundary tensors that a pipeline has declared, so that messages need not carry them.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace penstock {
 /// The declared boundary shapes of one rank's pipelines. Thread-safe.
 class KnownShapes {
  public:
-  /// From now on every boundary value of `pipeline`, and its gradient, has this shape.
+  /// Declares the shape of every boundary value of `pipeline` and of its gradient.
   void declare(std::uint32_t pipeline, std::vector<std::int64_t> shape) {
     const std::lock_guard lock(mutex_);
     shapes_[pipeline] = std::move(shape);
   }
 
-  /// The shape of the tensors of a message with `tag`, if it is known.
+  /// The declared shape of the tensors of a message with `tag`; none where there is none.
   std::optional<std::vector<std::int64_t>> of(const Tag& tag) const {
     if (tag.traffic != Traffic::forward && tag.traffic != Traffic::backward) return std::nullopt;
     const std::lock_guard lock(mutex_);

@@ -28,7 +28,7 @@ struct Variables {
   const char* size;
 };
 
-/// What one launcher says, when both of its variables are set.
+/// Rank and size from one launcher's variables; none unless both are set.
 std::optional<LaunchedAs> read(const Environment& environment, const Variables& names) {
   const auto rank = number(environment, names.rank);
   const auto size = number(environment, names.size);
@@ -44,7 +44,7 @@ std::optional<LaunchedAs> read_mpi(const Environment& environment) {
        {Variables{mpi, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
         Variables{mpi, "mpiexec", "PMI_RANK", "PMI_SIZE"}, Variables{mpi, "srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"}})
     if (auto found = read(environment, names)) return found;
-  // A step of several tasks that cannot find each other. (In a batch script itself only SLURM_NTASKS is set.)
+  // An srun step of several tasks without PMI cannot connect them. (A batch script itself only has SLURM_NTASKS.)
   const auto tasks = environment("SLURM_STEP_ID") ? number(environment, "SLURM_STEP_NUM_TASKS") : std::nullopt;
   require<ConfigError>(tasks.value_or(1) <= 1, "srun started ", tasks.value_or(1),
                        " tasks without PMI, so each would run the whole job: use srun --mpi=pmix, or mpirun");
@@ -56,7 +56,7 @@ std::optional<LaunchedAs> read_mpi(const Environment& environment) {
 LaunchedAs launched_as(const Environment& environment) {
   const auto mpi = read_mpi(environment);
   auto torchrun = read(environment, {LaunchedAs::Kind::torchrun, "torchrun", "RANK", "WORLD_SIZE"});
-  if (torchrun && torchrun->size == 1) torchrun.reset();  // a world of one needs no launcher
+  if (torchrun && torchrun->size == 1) torchrun.reset();  // a world of one process needs no launcher
   if (mpi && torchrun)
     require<ConfigError>(mpi->rank == torchrun->rank && mpi->size == torchrun->size, mpi->by, " says rank ", mpi->rank,
                          " of ", mpi->size, ", ", torchrun->by, " says rank ", torchrun->rank, " of ", torchrun->size,

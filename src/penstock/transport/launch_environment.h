@@ -1,4 +1,4 @@
-// Who started this process, and as one of how many. Torch-free.
+// Reads from the environment which launcher started this process, its rank, and the number of processes. Torch-free.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@ namespace penstock {
 
 struct LaunchedAs {
   enum class Kind {
-    alone,    // nobody started several: threads
+    alone,    // no launcher
     mpi,      // mpirun, mpiexec or srun with PMI
     torchrun  // torchrun-style RANK and WORLD_SIZE, more than one
   };
@@ -18,24 +18,24 @@ struct LaunchedAs {
   std::string by = "hand";  // for messages, e.g. "mpirun (OMPI_COMM_WORLD_SIZE = 4)"
 };
 
-/// Looks a variable up; null when it is not set.
+/// Returns the value of a variable; null when it is not set.
 using Environment = std::function<const char*(const char*)>;
 
-/// Reads the launchers' variables; MPI goes before torchrun.
-/// Throws ConfigError when a variable is no number or the rank lies outside the world, when MPI and torchrun
-/// name different worlds, and for several srun tasks without PMI: each would run the whole job by itself.
+/// Reads the launchers' variables; those of MPI take precedence over torchrun's.
+/// Throws ConfigError when a variable is not a number, when the rank is outside the world, when MPI and torchrun
+/// disagree, and for several srun tasks without PMI, each of which would run the whole job by itself.
 LaunchedAs launched_as(const Environment& environment);
 
-/// The same, of this process.
+/// The same for this process's environment.
 LaunchedAs launched_as();
 
-/// The variable that `penstock launch` sets to 1 for every rank: its output has a log of its own.
+/// The variable that `penstock launch` sets to 1 for every rank, because each rank's output goes to its own log.
 inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK";
 
-/// Whether it is set to 1.
+/// Whether that variable is set to 1.
 bool logs_every_rank(const Environment& environment);
 
-/// The same, of this process.
+/// The same for this process's environment.
 bool logs_every_rank();
 
 }  // namespace penstock

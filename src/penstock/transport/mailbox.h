@@ -1,5 +1,5 @@
-// The messages that have arrived for one rank, found by who sent them and their tag. Torch-free, so that it
-// runs under TSAN with integers for messages.
+// The messages that have arrived for one rank, stored by sender and tag. Torch-free, so that it runs under the thread
+// sanitizer with integers for messages.
 #pragma once
 
 #include <algorithm>
@@ -28,19 +28,20 @@
 
 namespace penstock {
 
-/// Any thread puts and aborts; one thread, the owner's, takes. Every operation is O(1).
-/// A mailbox fills cache lines of its own, so that neighbours in an array do not slow each other down.
+/// Any thread may call put(), abort() and cancel(); only the owner's thread may call take(). put() and take() are O(1).
+/// A mailbox has its own cache lines, so that neighbours in an array do not slow each other down.
 template <class Payload>
 class alignas(128) Mailbox {
  public:
-  Mailbox(WorldRank owner, WaitPolicy patience)
-      : owner_(owner), patience_(patience), pays_(patience.spin, patience.adapts) {
-    require<ConfigError>(patience.deadline.count() > 0, "the transport's deadline is ", patience.deadline.count(),
+  /// Throws ConfigError unless the deadline of `policy` is above zero.
+  Mailbox(WorldRank owner, WaitPolicy policy)
+      : owner_(owner), policy_(policy), adaptive_spin_(policy.spin, policy.adapts) {
+    require<ConfigError>(policy.deadline.count() > 0, "the transport's deadline is ", policy.deadline.count(),
                          " ns: it must be longer than zero");
   }
 
-  /// Stores a message until it is taken. After an abort, or when its step was cancelled, it is dropped.
-  /// Throws InternalError when a message with this tag from this rank already lies here.
+  /// Stores a message until it is taken. After an abort, or when its step was cancelled, the message is dropped.
+  /// Throws InternalError when the mailbox already contains a message with this tag from this rank.
   void put(WorldRank from, const Tag& tag, Payload payload) {
     const Address address{from, tag};
     bool awaited = false;
@@ -59,13 +60,13 @@ class alignas(128) Mailbox {
 
   /// Waits for the message with `tag` from `from` and removes it.
   /// Throws WorldAborted after an abort, StepCancelled when the message's step was cancelled, and TransportError when
-  /// the wait has failed (liveness.h); `waiting_for` is what the error says this rank waits for.
+  /// the wait has failed (liveness.h); `waiting_for` names the awaited message in the error.
   Payload take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
     const Address address{from, tag};
     std::unique_lock lock(mutex_);
-    if (auto letter = pick_up(address, waiting_for)) return std::move(letter.mapped());
+    if (auto message = pick_up(address, waiting_for)) return std::move(message.mapped());
     const Waiting waiting(*this, lock, address, watch);
-    if (const std::int64_t begin = steady_now_ns(), allowed = pays_.allowed_ns(begin); allowed > 0) {
+    if (const std::int64_t begin = steady_now_ns(), allowed = adaptive_spin_.allowed_ns(begin); allowed > 0) {
       lock.unlock();
       spin(begin, allowed, watch);
       lock.lock();
@@ -74,7 +75,7 @@ class alignas(128) Mailbox {
     return std::move(pick_up(address, waiting_for).mapped());
   }
 
-  /// Ends the present wait and every later one. The first reason is kept: true when it is this one.
+  /// Ends the present wait and every later one. Returns whether this is the first abort; later reasons are ignored.
   bool abort(const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
@@ -88,17 +89,17 @@ class alignas(128) Mailbox {
     return true;
   }
 
-  /// Ends the present wait and every later one for messages of `step`, and drops such messages, those that are still to
-  /// come too; StepKey::all stands for the whole pipeline. True when the step was not cancelled before.
+  /// Ends the present wait and every later one for messages of `step`, and drops such messages, also those that arrive
+  /// later. StepKey::all stands for the whole pipeline. Returns whether the step was not cancelled before.
   bool cancel(const StepKey& step, const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
       if (reason_ || !cancelled_.emplace(step, reason).second) return false;
-      // Nobody sends messages of steps that are so much older.
+      // No rank sends messages of steps that are this much older.
       std::erase_if(cancelled_, [&](const auto& old) {
         return old.first.pipeline == step.pipeline && old.first.step + remembered_steps < step.step;
       });
-      std::erase_if(messages_, [&](const auto& letter) { return belongs(letter.first.tag, step); });
+      std::erase_if(messages_, [&](const auto& message) { return belongs(message.first.tag, step); });
       if (!awaited_ || !belongs(awaited_->tag, step)) return true;
       wake_.store(true, std::memory_order_release);
     }
@@ -106,6 +107,7 @@ class alignas(128) Mailbox {
     return true;
   }
 
+  /// The reason of the abort; none where there was none. May be called from any thread.
   std::optional<std::string> aborted() const {
     if (!is_aborted_.load(std::memory_order_acquire)) return std::nullopt;
     const std::lock_guard lock(mutex_);
@@ -126,7 +128,7 @@ class alignas(128) Mailbox {
   static constexpr std::uint64_t remembered_steps = 1000;
   using Messages = std::unordered_map<Address, Payload, AddressHash>;
 
-  /// The time of one wait: what is awaited is known to `put`, and that this rank waits to its peers.
+  /// The scope of one wait: put() sees the awaited address, and peers see that this rank waits.
   class Waiting {
    public:
     Waiting(Mailbox& mailbox, std::unique_lock<std::mutex>& lock, const Address& address, PeerWatch& watch)
@@ -164,28 +166,28 @@ class alignas(128) Mailbox {
     std::int64_t now = begin;
     bool goes_on = true;
     while (goes_on && !wake_.load(std::memory_order_acquire) && now - begin < allowed) {
-      watch.look();
-      const std::int64_t looked = steady_now_ns();  // a look may carry a message, and that is no lateness
+      watch.poll();
+      const std::int64_t polled = steady_now_ns();  // the time of a poll that carries a message is not counted as late
 #if defined(__x86_64__)
       for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 #endif
-      std::this_thread::yield();  // the awaited rank may have been put on this very core
+      std::this_thread::yield();  // the awaited rank may have been scheduled on this core
       now = steady_now_ns();
-      goes_on = pays_.goes_on(now, now - looked);
+      goes_on = adaptive_spin_.goes_on(now, now - polled);
     }
-    pays_.ended(now - begin, wake_.load(std::memory_order_acquire));
+    adaptive_spin_.ended(now - begin, wake_.load(std::memory_order_acquire));
   }
 
-  /// Returns, with the lock held, when the awaited message has arrived, or will not: after an abort or a cancellation.
+  /// Returns, with the lock held, when the awaited message has arrived, or after an abort or a cancellation.
   void sleep(std::unique_lock<std::mutex>& lock, std::string_view waiting_for, PeerWatch& watch) {
-    WaitGuard guard(owner_, awaited_->from, patience_, watch);
+    WaitGuard guard(owner_, awaited_->from, policy_, watch);
     if (!wake_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!wake_.load(std::memory_order_relaxed)) {
-      arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_look_ns())),
+      arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_check_ns())),
                           [&] { return wake_.load(std::memory_order_relaxed); });
       if (wake_.load(std::memory_order_relaxed)) return;
       lock.unlock();
-      guard.look(waiting_for);
+      guard.check(waiting_for);
       lock.lock();
     }
   }
@@ -194,7 +196,8 @@ class alignas(128) Mailbox {
     return step.step == StepKey::all ? tag.pipeline == step.pipeline : step_of(tag) == step;
   }
 
-  /// What was cancelled of that `tag` belongs to, with the reason; null if nothing. REQUIRES: mutex_ is held.
+  /// The cancellation of the step or pipeline that `tag` belongs to, with its reason; null where there is none.
+  /// REQUIRES: mutex_ is held.
   const std::pair<const StepKey, std::string>* cancellation(const Tag& tag) const {
     if (cancelled_.empty()) return nullptr;
     auto found = cancelled_.find({tag.pipeline, StepKey::all});
@@ -203,16 +206,16 @@ class alignas(128) Mailbox {
   }
 
   const WorldRank owner_;
-  const WaitPolicy patience_;
-  AdaptiveSpin pays_;  // the owner's thread's own
+  const WaitPolicy policy_;
+  AdaptiveSpin adaptive_spin_;  // used by the owner's thread alone
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   Messages messages_;                         // guarded by mutex_
   std::optional<Address> awaited_;            // guarded by mutex_
   std::optional<std::string> reason_;         // guarded by mutex_
-  std::map<StepKey, std::string> cancelled_;  // guarded by mutex_: with the reasons
+  std::map<StepKey, std::string> cancelled_;  // guarded by mutex_: the reason by step
   std::atomic<bool> is_aborted_{false};
-  alignas(64) std::atomic<bool> wake_{false};  // the awaited message is here, or the world is aborted
+  alignas(64) std::atomic<bool> wake_{false};  // the awaited message has arrived, or the wait is to end
 };
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Ranks as processes of an MPI job. The endpoint is thin: its progress_thread does the talking.
+// Ranks as processes of an MPI job. The endpoint delegates to its MpiProgressThread.
 #include <memory>
 #include <utility>
 

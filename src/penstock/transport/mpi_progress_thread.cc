@@ -18,31 +18,30 @@ namespace {
 
 using namespace control_messages;
 
-/// How long to look without sleeping after something happened, while the own rank sleeps: about as long as it takes to
-/// carry a megabyte there and an answer back. Where ranks share cores this takes time from the others.
-constexpr std::int64_t look_on_own_core_ns = 200'000, look_on_shared_core_ns = 20'000;
-/// Then pauses grow with the time that nothing has happened: what they add to a wait is a small part of it.
+/// How long to poll without sleeping after the last event, while the rank's thread sleeps: about the time of sending a
+/// megabyte and receiving an answer. Where ranks share cores, polling takes time from other ranks.
+constexpr std::int64_t spin_on_own_core_ns = 200'000, spin_on_shared_core_ns = 20'000;
+/// After that, pauses grow with the time since the last event, so that they lengthen a wait only by this fraction.
 constexpr std::int64_t idle_per_pause = 16;
-/// A poll takes 30 us from what computes on this core. The pauses, shortest and longest:
+/// The shortest and the longest pause. A poll takes 30 us from a computation on the same core.
 struct Pauses {
   std::int64_t shortest_ns = 0, longest_ns = 0;
 };
-/// While the own rank sleeps, its core is free and a message is urgent.
+/// While the rank's thread sleeps, its core is free and the awaited message is urgent.
 constexpr Pauses pauses_urgent{20'000, 200'000};
-/// A long message on its way may need both ends for every part of it.
+/// A long transfer may need calls of MPI on both ends for each of its parts.
 constexpr Pauses pauses_under_way{250'000, 500'000};
-/// A rank that computes looks itself when it asks for a letter; a short one is there then.
+/// A rank that computes polls by itself when it next receives; a short message needs no poll before that.
 constexpr Pauses pauses_idle{2'000'000, 2'000'000};
 constexpr std::size_t long_message = 256 << 10;  // bytes
 constexpr std::chrono::milliseconds flush_time{500};
-/// How long a process that only heard of a failure leaves the one that failed for its own message: the end of the first
-/// process makes the launcher end all others.
+/// How long a process that received an abort waits before it ends. The launcher ends all processes as soon as one has
+/// ended; until then the process that failed must have printed its error.
 constexpr std::chrono::milliseconds time_for_the_cause{300};
 
 }  // namespace
 
-MpiProgressThread::MpiProgressThread(WaitPolicy patience, std::chrono::milliseconds start_deadline)
-    : patience_(patience) {
+MpiProgressThread::MpiProgressThread(WaitPolicy policy, std::chrono::milliseconds start_deadline) : policy_(policy) {
   comm_ = mpi_.open(start_deadline);
   set_up(start_deadline);
   number_ = mpi_.add_world([this] { process_ends(); });
@@ -59,7 +58,7 @@ MpiProgressThread::~MpiProgressThread() {
   mpi_.close_world(number_, closed_);
 }
 
-// The process ends with this world in the midst of its work: exit() was called.
+// Called where the program calls exit() while this world is open.
 void MpiProgressThread::process_ends() {
   abort(say("rank ", rank_.value(), " ended its process by exit() while its world was open (at ",
             progress_.read().position.instruction, ")"));
@@ -67,10 +66,10 @@ void MpiProgressThread::process_ends() {
   wake_.wait_for(lock, 2 * flush_time, [&] { return has_ended_; });
 }
 
-void MpiProgressThread::send(WorldRank to, EncodedMessage letter) {
+void MpiProgressThread::send(WorldRank to, EncodedMessage message) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({to, std::move(letter)});
+    queue_.push_back({to, std::move(message)});
   }
   if (!poll_by_rank()) wake_.notify_one();
 }
@@ -79,14 +78,14 @@ bool MpiProgressThread::poll_by_rank() {
   const std::unique_lock lock(calls_, std::try_to_lock);
   if (!lock.owns_lock() || mailbox_->aborted()) return false;
   try {
-    turn();
+    polling_round();
   } catch (const std::exception& error) {
     abort_with(error);
   }
   return true;
 }
 
-void MpiProgressThread::look() { poll_by_rank(); }
+void MpiProgressThread::poll() { poll_by_rank(); }
 
 void MpiProgressThread::ask(WorldRank peer) {
   {
@@ -106,7 +105,7 @@ void MpiProgressThread::sleep_begins() {
   rank_sleeps_ = true;
   {
     const std::lock_guard lock(mutex_);
-    looking_out_ = true;
+    wait_began_ = true;
   }
   wake_.notify_one();
 }
@@ -144,7 +143,7 @@ void MpiProgressThread::abort_with(const std::exception& error) {
 }
 
 void MpiProgressThread::run() {
-  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // a pause of 20 us would otherwise last 70
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // with the default of 50 us, a pause of 20 us lasts 70
   try {
     serve();
     if (!mailbox_->aborted()) close();
@@ -177,9 +176,9 @@ void MpiProgressThread::set_up(std::chrono::milliseconds start_deadline) {
   }
   mpi_.finish_start(hosts_known, start_deadline);
   const bool own_core = std::count(hosts_.begin(), hosts_.end(), own_host) <= std::thread::hardware_concurrency();
-  look_ns_ = own_core ? look_on_own_core_ns : look_on_shared_core_ns;
-  if (own_core) patience_.spin = WaitPolicy::spin_on_own_core;
-  mailbox_.emplace(rank_, patience_);
+  spin_ns_ = own_core ? spin_on_own_core_ns : spin_on_shared_core_ns;
+  if (own_core) policy_.spin = WaitPolicy::spin_on_own_core;
+  mailbox_.emplace(rank_, policy_);
   statuses_.resize(static_cast<std::size_t>(size_));
   contacts_.resize(static_cast<std::size_t>(size_));
 }
@@ -194,7 +193,7 @@ void MpiProgressThread::serve() {
 
 MpiProgressThread::Pace MpiProgressThread::pace_of_round() {
   const std::lock_guard lock(calls_);
-  if (turn()) return Pace::busy;
+  if (polling_round()) return Pace::busy;
   const auto is_long = [](const Transfer& transfer) { return transfer.buffer.size() >= long_message; };
   const bool is_under_way = std::any_of(sending_.begin(), sending_.end(), is_long) ||
                             std::any_of(arriving_.begin(), arriving_.end(), is_long);
@@ -202,13 +201,13 @@ MpiProgressThread::Pace MpiProgressThread::pace_of_round() {
 }
 
 void MpiProgressThread::close() {
-  // From here on nothing of ours is under way, and our rank's thread makes no call; but others may still work, and ask
-  // where we stand.
+  // This rank has no transfers left and its own thread makes no more calls, but other ranks may still work and ask for
+  // its status.
   progress_.report(end_position);
   rank_sleeps_ = true;
   wait_for_all(/*asks=*/true);
   if (mailbox_->aborted()) return;
-  // Nobody asks any more. What was asked and answered until now reaches its end before the communicator does.
+  // No rank asks any more. Outstanding questions and answers must complete before the communicator is freed.
   finish_sending(flush_time);
   wait_for_all(/*asks=*/false);
   if (mailbox_->aborted()) return;
@@ -220,14 +219,14 @@ void MpiProgressThread::close() {
   closed_ = true;
 }
 
-// Until every rank has come to the same place, or the world is aborted.
+// A barrier that serves other ranks meanwhile, and ends when the world is aborted.
 void MpiProgressThread::wait_for_all(bool asks) {
   MPI_Request barrier = MPI_REQUEST_NULL;
   {
     const std::lock_guard lock(calls_);
     check_mpi(MPI_Ibarrier(comm_, &barrier), "MPI_Ibarrier");
   }
-  // Every rank looks after the next one, so that a stopped rank is noticed by one that is done.
+  // Every rank watches the next one, so that a rank in the barrier notices a stopped one.
   const WorldRank next((rank_.value() + 1) % size_);
   std::int64_t begin = steady_now_ns();
   std::int64_t asked = begin;
@@ -240,12 +239,12 @@ void MpiProgressThread::wait_for_all(bool asks) {
       if (done) return;
     }
     const std::int64_t now = steady_now_ns();
-    if (now - asked > patience_.poll_every().count()) {
-      if (now - asked > 3 * patience_.poll_every().count()) begin = now;  // this process itself was stopped
+    if (now - asked > policy_.poll_every().count()) {
+      if (now - asked > 3 * policy_.poll_every().count()) begin = now;  // this process itself was stopped
       const std::int64_t unanswered = contact(next).unanswered_ns;
       const std::int64_t silent = asks ? (unanswered == 0 ? 0 : now - std::max(begin, unanswered)) : now - begin;
-      require<TransportError>(silent < (patience_.deadline + 2 * flush_time).count(), "all work is done here, but ",
-                              WaitChain(*this, next).text(patience_.poll_every() * 2));
+      require<TransportError>(silent < (policy_.deadline + 2 * flush_time).count(), "all work is done here, but ",
+                              WaitChain(*this, next).text(policy_.poll_every() * 2));
       if (asks) {
         const std::lock_guard lock(calls_);
         inquire(next);
@@ -285,22 +284,22 @@ void MpiProgressThread::spread_abort() {
       warn(say("rank ", rank_.value(), " could not tell the other ranks that it failed: ", error.what()));
     }
   }
-  // Messages of before go on meanwhile, ours and those of others: their requests come to an end.
+  // Transfers that began before the abort may complete meanwhile.
   const std::int64_t end = steady_now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
   try {
-    const auto is_told = [&] {
+    const auto is_sent = [&] {
       const std::lock_guard lock(calls_);
       return is_own && sending_.empty() && arriving_.empty();
     };
-    while (!is_told() && steady_now_ns() < end) rest(pace_of_round());
+    while (!is_sent() && steady_now_ns() < end) rest(pace_of_round());
   } catch (const std::exception&) {
-    // The world has failed already: this adds nothing.
+    // The world has failed already; the first reason remains.
   }
   const std::lock_guard lock(calls_);
   abandon_transfers();
 }
 
-// What MPI could not finish, because a rank no longer answers: cancelled where MPI can do that, and given up.
+// Cancels transfers that do not complete because a rank no longer answers, as far as MPI can cancel them.
 void MpiProgressThread::abandon_transfers() {
   for (auto* transfers : {&sending_, &arriving_})
     for (Transfer& transfer : std::exchange(*transfers, {})) {
@@ -308,12 +307,12 @@ void MpiProgressThread::abandon_transfers() {
       if (MPI_Test(&transfer.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) continue;
       MPI_Cancel(&transfer.request);
       MPI_Request_free(&transfer.request);
-      // MPI may still touch its buffer, which is left to the process.
+      // MPI may still access the buffer, so it is never freed.
       static_cast<void>(new WireBuffer(std::move(transfer.buffer)));
     }
 }
 
-bool MpiProgressThread::turn() {
+bool MpiProgressThread::polling_round() {
   bool busy = send_queued();
   busy = receive_arrived() || busy;
   return finish_transfers() || busy;
@@ -329,8 +328,8 @@ bool MpiProgressThread::send_queued() {
     cancellations.swap(cancellations_);
     peer = std::exchange(ask_, std::nullopt);
   }
-  for (const auto& [to, letter] : queue)
-    begin_send(to, kind_message, encode(letter.tag, letter.message, {buffers_, shapes_.of(letter.tag)}));
+  for (const auto& [to, sent] : queue)
+    begin_send(to, kind_message, encode(sent.tag, sent.message, {buffers_, shapes_.of(sent.tag)}));
   for (const Cancellation& cancellation : cancellations)
     for (std::int32_t to = 0; to < size_; ++to)
       if (WorldRank(to) != rank_)
@@ -362,7 +361,7 @@ bool MpiProgressThread::receive_arrived() {
     Transfer transfer{WireBuffer(static_cast<std::size_t>(blocks) * WireBuffer::unit, buffers_),
                       WorldRank(status.MPI_SOURCE)};
     if (status.MPI_TAG == kind_message) {
-      // Large ones take a while: others must not wait behind them.
+      // Not MPI_Mrecv: a large message would delay the ones behind it.
       check_mpi(MPI_Imrecv(transfer.buffer.data(), blocks, block_, &handle, &transfer.request), "MPI_Imrecv");
       arriving_.push_back(std::move(transfer));
     } else {
@@ -384,7 +383,7 @@ bool MpiProgressThread::finish_transfers() {
   std::erase_if(sending_, done);
   const auto first_done =
       std::stable_partition(arriving_.begin(), arriving_.end(), [&](Transfer& transfer) { return !done(transfer); });
-  // Out of the list first: what one of them says may end in an exception.
+  // Removed from the list first: received() may throw.
   std::vector<Transfer> arrived(std::make_move_iterator(first_done), std::make_move_iterator(arriving_.end()));
   arriving_.erase(first_done, arriving_.end());
   for (Transfer& transfer : arrived) received(transfer.peer, kind_message, std::move(transfer.buffer));
@@ -394,11 +393,11 @@ bool MpiProgressThread::finish_transfers() {
 void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
   switch (kind) {
     case kind_message: {
-      EncodedMessage letter = decode(std::move(buffer), &shapes_);
-      letter.message.arrived_ns = steady_now_ns();
-      if (!shares_host(from)) letter.message.sent_ns = 0;  // of another clock
-      heard_of(from, &letter.tag);
-      mailbox_->put(from, letter.tag, std::move(letter.message));
+      EncodedMessage arrived = decode(std::move(buffer), &shapes_);
+      arrived.message.arrived_ns = steady_now_ns();
+      if (!shares_host(from)) arrived.message.sent_ns = 0;  // on the clock of another host
+      heard_of(from, &arrived.tag);
+      mailbox_->put(from, arrived.tag, std::move(arrived.message));
       break;
     }
     case kind_question:
@@ -440,29 +439,29 @@ void MpiProgressThread::question(WorldRank peer) {
 
 void MpiProgressThread::answer(WorldRank to, const WireBuffer& asked) {
   const PeerStatus own = progress_.read();
-  Answer news;
-  news.inquiry = value_of<Question>(asked).inquiry;
-  news.position = own.position;
-  news.since_age_ns = own.heard_ns - own.since_ns;
-  news.moved_age_ns = own.heard_ns - own.moved_ns;
-  if (own.waits_for) news.waits_for = own.waits_for->value();
-  begin_send(to, kind_answer, buffer_of(news));
+  Answer reply;
+  reply.inquiry = value_of<Question>(asked).inquiry;
+  reply.position = own.position;
+  reply.since_age_ns = own.heard_ns - own.since_ns;
+  reply.moved_age_ns = own.heard_ns - own.moved_ns;
+  if (own.waits_for) reply.waits_for = own.waits_for->value();
+  begin_send(to, kind_answer, buffer_of(reply));
 }
 
 void MpiProgressThread::answered(WorldRank from, const WireBuffer& buffer) {
-  const auto news = value_of<Answer>(buffer);
-  PeerStatus status{news.position, 0, 0, steady_now_ns(), std::nullopt};
-  status.since_ns = status.heard_ns - news.since_age_ns;
-  status.moved_ns = status.heard_ns - news.moved_age_ns;
-  if (news.waits_for >= 0) status.waits_for = WorldRank(news.waits_for);
+  const auto reply = value_of<Answer>(buffer);
+  PeerStatus status{reply.position, 0, 0, steady_now_ns(), std::nullopt};
+  status.since_ns = status.heard_ns - reply.since_age_ns;
+  status.moved_ns = status.heard_ns - reply.moved_age_ns;
+  if (reply.waits_for >= 0) status.waits_for = WorldRank(reply.waits_for);
   {
     const std::lock_guard lock(mutex_);
     statuses_[from.index()] = status;
     contacts_[from.index()].heard_ns = status.heard_ns;
     contacts_[from.index()].unanswered_ns = 0;
   }
-  // Along the chain of waits, each rank once; what belongs to an older inquiry is news, but no more.
-  const bool current = news.inquiry == inquiry_ && status.waits_for && status.waits_for->value() < size_;
+  // Follows the chain of waits, each rank once. An answer to an older inquiry only updates the status.
+  const bool current = reply.inquiry == inquiry_ && status.waits_for && status.waits_for->value() < size_;
   if (current && std::find(inquired_.begin(), inquired_.end(), *status.waits_for) == inquired_.end())
     question(*status.waits_for);
 }
@@ -474,14 +473,14 @@ void MpiProgressThread::rest(Pace pace) {
     return;
   }
   const std::int64_t idle_ns = now - busy_ns_;
-  if (rank_sleeps_ && idle_ns < look_ns_) return;
+  if (rank_sleeps_ && idle_ns < spin_ns_) return;
 
   const Pauses pauses = rank_sleeps_ ? pauses_urgent : pace == Pace::under_way ? pauses_under_way : pauses_idle;
   const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
   std::unique_lock lock(mutex_);
-  const auto has_work = [&] { return !queue_.empty() || !cancellations_.empty() || ask_ || looking_out_; };
+  const auto has_work = [&] { return !queue_.empty() || !cancellations_.empty() || ask_ || wait_began_; };
   if (wake_.wait_for(lock, pause, has_work)) busy_ns_ = steady_now_ns();
-  looking_out_ = false;
+  wait_began_ = false;
 }
 
 }  // namespace penstock

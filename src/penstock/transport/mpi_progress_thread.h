@@ -1,9 +1,10 @@
-// Talks MPI for a process: carries letters between its rank and all others, answers where its rank stands, and spreads
-// the news of an abort. Everything public may be called from any thread.
+// The MPI side of one rank: sends and receives its messages, answers other ranks' questions about its position, and
+// reports an abort to them. Everything public may be called from any thread.
 //
-// Why a thread: without one, a message that is sent before a long computation arrives after it, and nobody answers
-// meanwhile. The rank's thread makes calls as well, one thread at a time: it sends, and looks for what it waits for,
-// without waking another thread first. Each world of a process has a progress_thread, with a communicator of its own.
+// Without this thread, a message that is sent before a long computation would arrive after it, and the process would
+// answer no questions meanwhile. The rank's own thread calls MPI as well, one thread at a time: it sends, and polls for
+// the message that it waits for, without waking another thread first. Each world of a process has one
+// MpiProgressThread, with a communicator of its own.
 #pragma once
 
 #include <atomic>
@@ -29,10 +30,10 @@ namespace penstock {
 
 class MpiProgressThread final : public PeerWatch {
  public:
-  /// Starts MPI, unless that has been done; returns when all processes have come (MpiRuntime::open).
-  MpiProgressThread(WaitPolicy patience, std::chrono::milliseconds start_deadline);
-  /// Not aborted: waits until every rank is done. Aborted: gives the others half a second to hear of it. No request is
-  /// left behind but those that MPI cannot cancel.
+  /// Initializes MPI at the first call; returns when all processes have made it. Throws as MpiRuntime::open.
+  MpiProgressThread(WaitPolicy policy, std::chrono::milliseconds start_deadline);
+  /// Waits until every rank destroys its own; after an abort takes at most half a second to report it to the others.
+  /// Completes or cancels all requests, except for those that MPI cannot cancel.
   ~MpiProgressThread() override;
   MpiProgressThread(const MpiProgressThread&) = delete;
   MpiProgressThread& operator=(const MpiProgressThread&) = delete;
@@ -41,36 +42,36 @@ class MpiProgressThread final : public PeerWatch {
   int size() const { return size_; }
   bool shares_host(WorldRank other) const { return hosts_[other.index()] == hosts_[rank_.index()]; }
   Mailbox<Message>& mailbox() { return *mailbox_; }
-  /// What messages need not carry.
+  /// The declared boundary shapes, which messages do not carry.
   KnownShapes& shapes() { return shapes_; }
   const Mailbox<Message>& mailbox() const { return *mailbox_; }
   Progress& progress() { return progress_; }
 
-  void send(WorldRank to, EncodedMessage letter);
+  void send(WorldRank to, EncodedMessage message);
   void abort(const std::string& reason) noexcept;
   void cancel(const StepKey& step, const std::string& reason) noexcept;
 
   void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
   void wait_ends() override;
-  void look() override;
-  /// From here on the own core is free, and a message is urgent.
+  void poll() override;
+  /// Makes the thread poll more often: the rank's core is free until the wait ends, and the message is urgent.
   void sleep_begins() override;
-  /// Asks `peer` where it stands, and then the rank it waits for, and so on.
+  /// Asks `peer` for its status, then the rank that `peer` waits for, and so on.
   void ask(WorldRank peer) override;
   std::optional<PeerStatus> status(WorldRank rank) const override;
-  bool hears_late() const override { return true; }
+  bool status_is_delayed() const override { return true; }
   Contact contact(WorldRank rank) const override;
 
  private:
   struct SendRequest {
     WorldRank to;
-    EncodedMessage letter;
+    EncodedMessage message;
   };
   struct Cancellation {
     StepKey step;
     std::string reason;
   };
-  /// A transfer that MPI has begun; the buffer must live until it is done.
+  /// A transfer that MPI has begun; the buffer must live until the transfer is complete.
   struct Transfer {
     WireBuffer buffer;
     WorldRank peer;
@@ -88,11 +89,11 @@ class MpiProgressThread final : public PeerWatch {
   void process_ends();
   void abort_with(const std::exception& error);
 
-  /// A turn by the rank's thread; false where it may not, because another is in the middle of one or MPI is left alone.
+  /// A polling round on the rank's thread; false where another thread is in one, or the world was aborted.
   bool poll_by_rank();
 
-  // With calls_ held.
-  bool turn();  // one round of everything there is to do; false when there was nothing
+  // REQUIRES for the following: calls_ is held.
+  bool polling_round();  // sends, receives and completes transfers; false when there was nothing to do
   bool send_queued();
   bool receive_arrived();
   bool finish_transfers();
@@ -104,12 +105,12 @@ class MpiProgressThread final : public PeerWatch {
   void answer(WorldRank to, const WireBuffer& asked);
   void answered(WorldRank from, const WireBuffer& news);
 
-  /// How the progress_thread's thread goes on after a turn.
+  /// What the last polling round found; decides how long the thread pauses.
   enum class Pace { busy, under_way, idle };
   Pace pace_of_round();
   void rest(Pace pace);
 
-  WaitPolicy patience_;
+  WaitPolicy policy_;
   Progress progress_;
   KnownShapes shapes_;
   const std::shared_ptr<WireBufferPool> buffers_ = std::make_shared<WireBufferPool>();
@@ -122,31 +123,31 @@ class MpiProgressThread final : public PeerWatch {
   std::condition_variable wake_;
   std::deque<SendRequest> queue_;                    // guarded by mutex_
   std::optional<WorldRank> ask_;                     // guarded by mutex_
-  std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be told to the others
+  std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be sent to the others
   std::vector<std::optional<PeerStatus>> statuses_;  // guarded by mutex_
   std::vector<Contact> contacts_;                    // guarded by mutex_
-  bool looking_out_ = false;                         // guarded by mutex_
+  bool wait_began_ = false;                          // guarded by mutex_: sleep_begins() since the last pause
   std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
   bool closing_ = false;                             // guarded by mutex_
-  bool report_abort_ = false;                        // guarded by mutex_: begun here, to be told to the others
-  bool has_ended_ = false;  // guarded by mutex_: the progress_thread's thread makes no more calls
+  bool report_abort_ = false;                        // guarded by mutex_: begun here, to be sent to the others
+  bool has_ended_ = false;                           // guarded by mutex_: thread_ makes no more MPI calls
 
   MpiRuntime& mpi_ = MpiRuntime::instance();
-  std::mutex& calls_ = mpi_.calls();  // held by who makes calls of MPI; guards what follows
+  std::mutex& calls_ = mpi_.calls();  // held around every MPI call; guards the following members
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  // WireBuffer::unit bytes, so that counts stay small
   std::vector<Transfer> sending_;
   std::vector<Transfer> arriving_;
-  std::uint64_t inquiry_ = 0;  // questions of one chain carry one number
-  std::vector<WorldRank> inquired_;
+  std::uint64_t inquiry_ = 0;        // the number that all questions along one chain of waits carry
+  std::vector<WorldRank> inquired_;  // the ranks asked in this inquiry
 
-  // The progress_thread's thread's own.
-  std::int64_t look_ns_ = 0;  // how long to look before sleeping
-  std::int64_t busy_ns_ = 0;  // when there last was something to do
+  // Used by thread_ alone.
+  std::int64_t spin_ns_ = 0;  // how long to poll before sleeping
+  std::int64_t busy_ns_ = 0;  // when a polling round last found something to do
   bool closed_ = false;       // every rank has closed
   int number_ = 0;            // of this world, for MpiRuntime
 
-  std::thread thread_;  // last: it uses everything above
+  std::thread thread_;  // last: it uses all members above
 };
 
 }  // namespace penstock

@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Far longer than MPI_Finalize takes when all processes come to it.
-constexpr std::chrono::seconds grace_with_finalize{10};
+// Far longer than MPI_Finalize takes when all processes call it.
+constexpr std::chrono::seconds finalize_timeout{10};
 
 const char* level_name(int level) {
   switch (level) {
@@ -49,7 +49,7 @@ MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
   roll_call_.come(++rounds_);
   if (!started_) start(deadline);
 
-  // Does not wait in MPI for the others, so that worlds that are open already go on, and a missing process is noticed.
+  // Nonblocking, so that worlds that are open already make progress, and a missing process is noticed.
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
   {
@@ -76,7 +76,7 @@ void MpiRuntime::finish_start(MPI_Request& request, std::chrono::milliseconds de
 
 void MpiRuntime::fail_start(const char* doing) {
   is_broken_ = true;
-  throw TransportError(say("the world does not stand after ", static_cast<double>(start_deadline_.count()) * 1e-3,
+  throw TransportError(say("the world is incomplete after ", static_cast<double>(start_deadline_.count()) * 1e-3,
                            " s (the start deadline, at ", doing, "): ", roll_call_.missing(rounds_)));
 }
 
@@ -84,7 +84,7 @@ void MpiRuntime::start(std::chrono::milliseconds deadline) {
   process_ = getpid();
   std::promise<void> started;
   auto ready = started.get_future();
-  // A thread of its own begins and ends MPI: MPI_Init waits for all processes, however long that takes.
+  // In a thread of its own, because MPI_Init waits for all processes without a limit.
   std::thread([this, promise = std::move(started)]() mutable { keep(std::move(promise)); }).detach();
   ::on_exit([](int status, void*) { instance().end_process(status); }, nullptr);
   if (ready.wait_for(deadline) != std::future_status::ready) fail_start("MPI_Init");
@@ -106,8 +106,8 @@ void MpiRuntime::keep(std::promise<void> started) {
     return;
   }
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return wish_ != Wish::none; });
-  if (wish_ == Wish::leave) return;
+  changed_.wait(lock, [&] { return end_request_ != EndRequest::none; });
+  if (end_request_ == EndRequest::leave) return;
   lock.unlock();
   {
     const std::lock_guard calls(calls_);
@@ -126,7 +126,7 @@ void MpiRuntime::begin_mpi() {
                        "the application has ended MPI in this process, and it cannot start again: end it "
                        "after the last world");
   if (initialized) {
-    // Someone else makes MPI calls too, on threads we do not know.
+    // The application may call MPI on any of its threads.
     MPI_Query_thread(&level);
     require<ConfigError>(level == MPI_THREAD_MULTIPLE, "MPI already runs in this process with ", level_name(level),
                          "; beside another user Penstock needs MPI_THREAD_MULTIPLE: let Penstock start MPI, or ask "
@@ -151,27 +151,27 @@ void MpiRuntime::close_world(int number, bool clean) {
   ended_clean_ = clean;
 }
 
-// At the end of the process: what static objects hold is still there, and other threads may be at work.
+// Runs at the end of the process, before static objects are destroyed; other threads may still run.
 void MpiRuntime::end_process(int status) {
-  if (getpid() != process_) return;  // a child after fork: MPI is its parent's
+  if (getpid() != process_) return;  // a child after fork(): MPI belongs to its parent
   std::map<int, std::function<void()>> open;
   bool is_clean = false;
   {
     const std::lock_guard lock(mutex_);
     open.swap(open_);
     is_clean = open.empty() && ended_clean_ && !is_broken_;
-    wish_ = is_clean && is_ours_ ? Wish::finalize : Wish::leave;
+    end_request_ = is_clean && is_ours_ ? EndRequest::finalize : EndRequest::leave;
   }
   changed_.notify_all();
   for (const auto& [number, process_ends] : open) process_ends();
   bool is_stuck = !is_clean;
   if (is_clean && is_ours_) {
     std::unique_lock lock(mutex_);
-    is_stuck = !changed_.wait_for(lock, grace_with_finalize, [&] { return finalized_; });
+    is_stuck = !changed_.wait_for(lock, finalize_timeout, [&] { return finalized_; });
   }
   roll_call_.leave();
   if (!is_stuck) return;
-  // MPI is left as it is, and the threads in it too: nothing that they use may be torn down.
+  // Threads may still be inside MPI, so static objects that they use must not be destroyed.
   std::fflush(nullptr);
   std::_Exit(open.empty() || status != 0 ? status : EXIT_FAILURE);
 }

@@ -1,6 +1,7 @@
-// MPI, of which a process has one: started by its first world, shared by all of its worlds, ended with the process.
+// The MPI library of this process: initialized by its first world, shared by all of its worlds, finalized at the end of
+// the process.
 //
-// Every call of MPI is made by one thread at a time, with calls() held: MPI_THREAD_SERIALIZED.
+// Threads call MPI one at a time, with calls() held: MPI_THREAD_SERIALIZED.
 #pragma once
 
 #include <chrono>
@@ -22,33 +23,34 @@ void check_mpi(int code, const char* call);
 
 class MpiRuntime {
  public:
-  /// The one of this process. It is never destroyed.
+  /// The instance of this process. It is never destroyed.
   static MpiRuntime& instance();
 
-  /// A communicator of its own for this process's next world, over all processes. Starts MPI at the first call, unless
-  /// the application has. Every process makes its n-th call for the same world. Throws TransportError when not all of
-  /// them come within `deadline`, naming those that did not as far as it is known; ConfigError for an MPI that cannot
-  /// be used. Called by one thread at a time.
+  /// A new communicator over all processes, for this process's next world; the caller frees it. Initializes MPI at the
+  /// first call, unless the application has done so. Every process makes its n-th call for the same world. Throws
+  /// TransportError when not all of them call it within `deadline`, naming the missing ones where they are known, and
+  /// ConfigError for an MPI that cannot be used. Called by one thread at a time.
   MPI_Comm open(std::chrono::milliseconds deadline);
 
-  /// Waits for `request`, in which all processes take part while a world is opened, without holding calls(). Throws as
-  /// open().
+  /// Waits for `request`, a collective of all processes during the opening of a world, without holding calls(). Throws
+  /// as open().
   void finish_start(MPI_Request& request, std::chrono::milliseconds deadline);
 
-  /// Held around every call of MPI.
+  /// Must be held around every call of MPI.
   std::mutex& calls() { return calls_; }
 
-  /// While a world is open, `process_ends` is called when the process ends nevertheless (exit() in a hook): it should
-  /// tell the other processes, and return within a second. Returns the number by which to close.
+  /// Registers an open world. `process_ends` is called when the process exits while the world is open (exit() in a
+  /// hook): it should report that to the other processes and return within a second. Returns a number for
+  /// close_world().
   int add_world(std::function<void()> process_ends);
-  /// The world is over. Not `clean`: it failed, and other processes may no longer answer; unless a later world ends
-  /// clean, MPI is left unfinalized at the end of the process, so that the launcher ends the others.
+  /// Unregisters a world. Not `clean` means that it failed and that other processes may no longer answer. Unless a
+  /// later world ends clean, the process then exits without MPI_Finalize, so that the launcher ends the others.
   void close_world(int number, bool clean);
 
  private:
   MpiRuntime() = default;
 
-  enum class Wish { none, finalize, leave };
+  enum class EndRequest { none, finalize, leave };
 
   void start(std::chrono::milliseconds deadline);
   void keep(std::promise<void> started);
@@ -61,16 +63,16 @@ class MpiRuntime {
   int rounds_ = 0;
   std::chrono::milliseconds start_deadline_{0};  // of the newest world, for messages
   bool started_ = false;
-  bool is_ours_ = false;  // this library has started MPI, so it ends it
+  bool is_ours_ = false;  // this library has initialized MPI, so it finalizes it
   bool is_broken_ = false;
   long process_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, std::function<void()>> open_;  // guarded by mutex_: the worlds
+  std::map<int, std::function<void()>> open_;  // guarded by mutex_: process_ends of each open world
   int worlds_ = 0;                             // guarded by mutex_
-  bool ended_clean_ = false;                   // guarded by mutex_: the last world that ended
-  Wish wish_ = Wish::none;                     // guarded by mutex_
+  bool ended_clean_ = false;                   // guarded by mutex_: of the last world that ended
+  EndRequest end_request_ = EndRequest::none;  // guarded by mutex_: to the thread that initialized MPI
   bool finalized_ = false;                     // guarded by mutex_
 };
 

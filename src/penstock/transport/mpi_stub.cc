@@ -1,4 +1,4 @@
-// What takes the place of mpi.cc in a build without MPI.
+// Replaces mpi.cc in a build without MPI.
 #include "penstock/base/error.h"
 #include "penstock/transport/transport.h"
 

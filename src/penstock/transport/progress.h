@@ -1,9 +1,9 @@
-// Where every rank is and since when, and when it was last heard of, so that a wait can tell a slow peer from one that
-// is dead, stopped or stuck. Torch-free.
+// The status of every rank (its instruction, since when, its last sign of life), so that a wait can distinguish a slow
+// peer from one that is dead, stopped or stuck. Torch-free.
 //
-// A sign of life and progress are two things. A live process answers questions whatever its rank does, however long an
-// instruction takes. A rank makes progress when it begins an instruction, sends or receives. A rank that waits depends
-// on the rank that it waits for, and so forth along the chain of waits. See liveness.h for what follows from both.
+// A sign of life is not progress. A live process answers questions whatever its rank does, however long an instruction
+// takes. A rank makes progress when it begins an instruction, sends or receives. A waiting rank depends on the rank
+// that it waits for, and so forth along the chain of waits. liveness.h defines when a wait fails.
 #pragma once
 
 #include <algorithm>
@@ -29,23 +29,23 @@ inline std::int64_t steady_now_ns() {
       .count();
 }
 
-/// Where one rank stood when it was last heard of. All times are on the steady clock of the one who asks.
+/// The latest known state of one rank. All times are on the steady clock of the rank that reads it.
 struct PeerStatus {
   Position position;
   std::int64_t since_ns = 0;           // when it began this instruction
-  std::int64_t moved_ns = 0;           // when it last got on
-  std::int64_t heard_ns = 0;           // when this was known to be so
-  std::optional<WorldRank> waits_for;  // whom it waits for, if it waits
+  std::int64_t moved_ns = 0;           // when it last made progress
+  std::int64_t heard_ns = 0;           // when this status was received
+  std::optional<WorldRank> waits_for;  // the rank that it waits for, if it waits
 };
 
-/// When a rank last gave a sign of life, as far as this process knows. Ranks of one process always live.
+/// A rank's signs of life as seen by this process. Ranks of one process always live.
 struct Contact {
-  std::int64_t unanswered_ns = 0;  // when the first question was asked that is still without an answer; 0: none is
-  std::int64_t heard_ns = 0;       // when anything came from it; 0: nothing ever did
-  std::int64_t step = -1;          // the newest step that one of its messages belonged to; -1: none did
+  std::int64_t unanswered_ns = 0;  // when the oldest question without an answer was asked; 0: all are answered
+  std::int64_t heard_ns = 0;       // when a message or an answer last came from it; 0: never
+  std::int64_t step = -1;          // the newest step of its messages; -1: none
 };
 
-/// The own position of one rank. Written by its thread (`move` by any), read by all; never locks.
+/// The position of one rank, as the rank records it. Written by its thread (`move` by any), read by all; never locks.
 class alignas(128) Progress {
  public:
   Progress() {
@@ -54,7 +54,7 @@ class alignas(128) Progress {
     write(Position{});
   }
 
-  /// The rank begins an instruction. Costs about one reading of the clock.
+  /// Records that the rank begins an instruction. Costs about one reading of the clock.
   void report(const Position& position) noexcept {
     const std::int64_t now = steady_now_ns();
     const std::uint32_t version = version_.load(std::memory_order_relaxed);
@@ -66,7 +66,7 @@ class alignas(128) Progress {
     moved_ns_.store(now, std::memory_order_relaxed);
   }
 
-  /// The rank got on within its instruction: it sent or received.
+  /// Records progress within the instruction: the rank sent or received.
   void move() noexcept { moved_ns_.store(steady_now_ns(), std::memory_order_relaxed); }
 
   void wait_begins(WorldRank peer) noexcept { waits_for_.store(peer.value(), std::memory_order_relaxed); }
@@ -75,16 +75,15 @@ class alignas(128) Progress {
 
   PeerStatus read() const noexcept {
     PeerStatus status;
-    std::array<std::uint64_t, 4> instructions{};
+    std::array<std::uint64_t, 4> words{};
     std::uint32_t before = 0;
     do {
       before = version_.load(std::memory_order_acquire);
-      for (std::size_t i = 0; i < instructions.size(); ++i)
-        instructions[i] = instructions_[i].load(std::memory_order_acquire);
+      for (std::size_t i = 0; i < words.size(); ++i) words[i] = text_[i].load(std::memory_order_acquire);
       status.since_ns = since_ns_.load(std::memory_order_acquire);
       status.position.step = step_.load(std::memory_order_acquire);
     } while (before % 2 != 0 || before != version_.load(std::memory_order_relaxed));
-    std::memcpy(status.position.instruction, instructions.data(), sizeof(status.position.instruction));
+    std::memcpy(status.position.instruction, words.data(), sizeof(status.position.instruction));
     status.moved_ns = moved_ns_.load(std::memory_order_relaxed);
     status.heard_ns = steady_now_ns();
     const std::int32_t peer = waits_for_.load(std::memory_order_relaxed);
@@ -97,10 +96,9 @@ class alignas(128) Progress {
   static_assert(sizeof(Position::instruction) == 4 * sizeof(std::uint64_t));
 
   void write(const Position& position) noexcept {
-    std::array<std::uint64_t, 4> instructions{};
-    std::memcpy(instructions.data(), position.instruction, sizeof(position.instruction));
-    for (std::size_t i = 0; i < instructions.size(); ++i)
-      instructions_[i].store(instructions[i], std::memory_order_release);
+    std::array<std::uint64_t, 4> words{};
+    std::memcpy(words.data(), position.instruction, sizeof(position.instruction));
+    for (std::size_t i = 0; i < words.size(); ++i) text_[i].store(words[i], std::memory_order_release);
   }
 
   std::atomic<std::uint32_t> version_{0};
@@ -108,34 +106,35 @@ class alignas(128) Progress {
   std::atomic<std::int64_t> since_ns_{0};
   std::atomic<std::int64_t> moved_ns_{0};
   std::atomic<std::int64_t> step_{-1};
-  std::array<std::atomic<std::uint64_t>, 4> instructions_{};
+  std::array<std::atomic<std::uint64_t>, 4> text_{};
 };
 
-/// How a waiting rank learns about the others: from a shared table among threads, by asking among processes.
+/// How a waiting rank reads the status of others: from a shared table among threads, by questions among processes.
 class PeerWatch {
  public:
   virtual ~PeerWatch() = default;
 
-  /// Around every wait that does not end at once.
+  /// Called around every wait that does not end at once.
   virtual void wait_begins(WorldRank peer) = 0;
   virtual void wait_ends() = 0;
-  /// Again and again while the waiting thread looks without sleeping: does what may bring the message.
-  virtual void look() {}
-  /// The waiting thread has looked for long enough: from here to the end of the wait it sleeps.
+  /// Called repeatedly while the waiting thread spins; may receive the message.
+  virtual void poll() {}
+  /// Called when the waiting thread stops spinning: it sleeps until the wait ends.
   virtual void sleep_begins() {}
 
-  /// Asks for news of `peer` and of those it waits for. Returns at once; `status` knows the answers later.
+  /// Asks for the status of `peer` and of the ranks that it waits for. Returns at once; status() returns the answers
+  /// once they arrive.
   virtual void ask(WorldRank peer) = 0;
-  /// The latest news of `rank`, if there has been any.
+  /// The latest status of `rank`; none where no answer has arrived yet.
   virtual std::optional<PeerStatus> status(WorldRank rank) const = 0;
-  /// Whether `status` is the answer to an earlier `ask` rather than the present state.
-  virtual bool hears_late() const = 0;
+  /// Whether status() returns the answer to an earlier ask() rather than the present state.
+  virtual bool status_is_delayed() const = 0;
   /// When `rank` last gave a sign of life.
   virtual Contact contact(WorldRank) const { return {}; }
 };
 
-/// The standings of `first`, of the rank it waits for, and so on: to the end of the chain, to a rank of which
-/// nothing is known, or once around a circle.
+/// The status of `first`, of the rank it waits for, and so on: to the end of the chain, to a rank without a known
+/// status, or once around a circle.
 struct WaitChain {
   struct Link {
     WorldRank rank;
@@ -143,7 +142,7 @@ struct WaitChain {
     Contact contact;
   };
   std::vector<Link> links;
-  std::optional<WorldRank> circle;  // the rank at which the chain bites its tail
+  std::optional<WorldRank> circle;  // the first rank that the chain contains twice
 
   WaitChain(const PeerWatch& watch, WorldRank first) {
     for (WorldRank rank = first;;) {
@@ -159,7 +158,7 @@ struct WaitChain {
     }
   }
 
-  /// When anyone in the chain last got on; 0 when nothing is known.
+  /// When a rank in the chain last made progress; 0 when no status is known.
   std::int64_t moved_ns() const {
     std::int64_t latest = 0;
     for (const Link& link : links)
@@ -167,8 +166,8 @@ struct WaitChain {
     return latest;
   }
 
-  /// The link that has been silent for the longest time since it was asked, later than `floor_ns`; null when all live.
-  /// `silent_ns` becomes how long.
+  /// The link with the oldest unanswered question; null when all have answered. Sets `silent_ns` to the time since that
+  /// question, or since `floor_ns` where that is later.
   const Link* longest_silent(std::int64_t now, std::int64_t floor_ns, std::int64_t& silent_ns) const {
     const Link* longest = nullptr;
     silent_ns = 0;
@@ -182,8 +181,8 @@ struct WaitChain {
     return longest;
   }
 
-  /// "rank 0, which is at 0F5 in step 7 since 12.0 s", and so on along the chain. A question that has been without an
-  /// answer for longer than `stale`, and news older than that, are told as such.
+  /// "rank 0, which is at 0F5 in step 7 since 12.0 s", and so on along the chain. The text says so where a question has
+  /// been unanswered for longer than `stale`, or a status is older than that.
   std::string text(std::chrono::nanoseconds stale) const {
     std::ostringstream out;
     out << std::fixed << std::setprecision(1);

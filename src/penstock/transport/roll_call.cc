@@ -18,7 +18,7 @@ std::optional<char> state_of_process(long pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
-  const std::size_t name_end = text.rfind(')');  // a program's name may hold anything
+  const std::size_t name_end = text.rfind(')');  // a program's name may contain any character
   return name_end != std::string::npos && name_end + 2 < text.size() ? std::optional(text[name_end + 2]) : std::nullopt;
 }
 
@@ -32,7 +32,7 @@ bool has_variable(const std::string& environment, const std::string& variable) {
   return ('\0' + environment + '\0').find('\0' + variable + '\0') != std::string::npos;
 }
 
-/// A stopped process of this host that was started as this rank of the job; it may not have reached our code yet.
+/// A stopped process of this host that was started as this rank of the job, even if it has not reached this library.
 std::optional<long> stopped_process_of(const std::string& job, int rank) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
@@ -83,7 +83,7 @@ void RollCall::come(int round) noexcept {
   }
 }
 
-// Empty when it has come and lives.
+// Empty when the rank has come and lives.
 std::string RollCall::trouble_with(int rank, int round) const {
   std::ifstream file(note_of(rank));
   long pid = 0;
@@ -102,7 +102,7 @@ std::string RollCall::trouble_with(int rank, int round) const {
 }
 
 std::string RollCall::missing(int round) const {
-  if (folder_.empty()) return "this launcher does not let a process know which ranks have come";
+  if (folder_.empty()) return "with this launcher it is not known which ranks have come";
   std::string text;
   for (int rank = 0; rank < size_; ++rank) {
     const std::string trouble = rank == rank_ ? std::string() : trouble_with(rank, round);

@@ -1,5 +1,5 @@
-// Which processes of an MPI job have come to their world, as far as it can be known before they can send messages.
-// Processes of one host leave notes in a folder of the job. Torch-free.
+// Records which processes of an MPI job have opened a world, before they can send messages. Each process writes a file
+// into a folder of the job, so that only processes of the same host are known. Torch-free.
 #pragma once
 
 #include <filesystem>
@@ -12,27 +12,27 @@ namespace penstock {
 
 class RollCall {
  public:
-  /// Reads from `environment` where this job keeps its files, and which rank this process is. Without such variables (a
-  /// launcher that sets none) nobody is known to anybody.
+  /// Reads the job's folder and this process's rank from `environment`. Where the launcher sets no such variables, no
+  /// process is recorded.
   explicit RollCall(const Environment& environment);
   RollCall();
 
-  /// Notes that this process has come to the job's world number `round`, from 1. Never throws: it is there to explain
-  /// failures, not to cause them.
+  /// Records that this process opens the job's world number `round`, counted from 1. Never throws, because it only
+  /// serves error messages.
   void come(int round) noexcept;
 
-  /// Takes the own note away: the process ends.
+  /// Removes this process's file, at the end of the process.
   void leave() noexcept;
 
-  /// Who has not come to world number `round`, or has come and cannot answer: "rank 1 (process 4711) is stopped; rank 2
-  /// has not come". Says so where nothing is known.
+  /// The processes that have not opened world number `round`, or have and cannot answer: "rank 1 (process 4711) is
+  /// stopped; rank 2 has not come". A sentence that says so where nothing is known.
   std::string missing(int round) const;
 
  private:
   std::filesystem::path note_of(int rank) const;
   std::string trouble_with(int rank, int round) const;
 
-  std::filesystem::path folder_;  // empty: there is none
+  std::filesystem::path folder_;  // empty: unknown
   std::string job_;
   int rank_ = 0;
   int size_ = 1;

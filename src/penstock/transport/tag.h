@@ -1,4 +1,4 @@
-// How messages are matched, and how ranks say where they are. Torch-free.
+// The identity of messages, and the position that ranks report to their peers. Torch-free.
 #pragma once
 
 #include <compare>
@@ -31,30 +31,30 @@ struct Tag {
   friend auto operator<=>(const Tag&, const Tag&) = default;
 };
 
-/// Where a rank is: told to peers so that an error can name it.
+/// The instruction that a rank executes, reported to peers for their error messages.
 struct Position {
-  char instruction[32] = "start";  // the instruction it is at, e.g. "0F5"; always terminated
-  std::int64_t step = -1;          // of which step; -1 outside of steps
+  char instruction[32] = "start";  // e.g. "0F5"; always null-terminated
+  std::int64_t step = -1;          // -1 outside of steps
 };
 
-/// The position of a rank that has left its world: it sends nothing any more.
+/// The position of a rank that has left its world and sends no more messages.
 inline constexpr Position end_position{"end"};
 inline bool is_end(const Position& position) noexcept {
   return std::string_view(position.instruction) == end_position.instruction;
 }
 
-/// One step of one pipeline: what can be cancelled without ending the world.
+/// One step of one pipeline: the unit that can be cancelled without ending the world.
 struct StepKey {
   std::uint32_t pipeline = 0;
   std::uint64_t step = 0;
 
-  /// As the step: every one, and what belongs to no step.
+  /// A value of `step` that stands for all messages of the pipeline, including those that belong to no step.
   static constexpr std::uint64_t all = std::uint64_t{1} << 62;
 
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };
 
-/// The step that a message belongs to alone; none for messages that no step owns, whose tags count something else.
+/// The step that a message belongs to; none for traffic whose Tag::step does not count steps.
 inline std::optional<StepKey> step_of(const Tag& tag) noexcept {
   if (tag.traffic == Traffic::ties || tag.traffic == Traffic::control) return std::nullopt;
   return StepKey{tag.pipeline, tag.step};

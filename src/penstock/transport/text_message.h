@@ -1,4 +1,4 @@
-// Text and other bytes as messages.
+// Text and other bytes as messages of one uint8 tensor.
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 // The public header of the module `transport`: tensors between the ranks of a world, as threads of one process or as
 // MPI processes. Every rank holds one endpoint.
 //
-// Promises, held by one conformance suite over every transport:
-//   * `send` never blocks; `receive` waits, as long as the awaited peer lives (liveness.h).
+// Guarantees, which one conformance test suite checks for every transport:
+//   * `send` never blocks; `receive` waits as long as the awaited peer lives (liveness.h).
 //   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
-//   * What is sent is detached and from then on read-only for both sides. Tensors arrive dense, with the same
-//     dtype, shape, strides and values on every transport. In process the storage itself is handed over;
-//     between processes they arrive on the CPU, wherever they came from.
+//   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
+//     shape, strides and values on every transport. Within a process they share their storage; between processes they
+//     arrive on the CPU, whatever device they were sent from.
 //   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
 //
 // An endpoint's send, receive and report_progress are called by its own rank's thread; abort and cancel from any
@@ -27,22 +27,23 @@
 
 namespace penstock {
 
-/// One value of a message. An undefined tensor is None (an absent value or gradient).
+/// One value of a message. An undefined tensor stands for an absent value or gradient.
 struct Payload {
   torch::Tensor tensor;
   bool requires_grad = false;  // whether the receiver should expect to send a gradient back
 };
 
-/// What travels over one link for one micro-batch: every boundary value of that link, in a fixed order.
+/// All boundary values of one link for one micro-batch, in a fixed order.
 struct Message {
   std::vector<Payload> payloads;
-  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where that is another host's: unknown here
-  std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival: since then it can be received
+  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where the sender is on another host
+  std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival, from when on it can be received
 
-  /// How long it was on its way; 0 where unknown.
+  /// The transit time in nanoseconds; 0 where unknown.
   std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }
 };
 
+/// One rank's endpoint of a world.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -51,45 +52,45 @@ class Transport {
   virtual int size() const = 0;
   /// "threads" or "mpi".
   virtual std::string name() const = 0;
-  /// Whether `rank` shares this rank's host: its steady clock, cores and caches.
+  /// Whether `rank` runs on this rank's host: the same steady clock, cores and caches.
   virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
 
-  /// Handler `message` to `to` (which may be the own rank) and returns at once.
-  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided. A
-  /// message of a step that was cancelled is dropped.
+  /// Sends `message` to `to` (which may be this rank itself) and returns at once. Drops a message of a cancelled step.
+  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
-  /// Waits for the message with `tag` from `from`. `waiting_for` is what an error says this rank waits for,
-  /// e.g. "1RECV_F5". Throws TransportError when the peer, or a rank that the peer itself waits for, gave no
-  /// sign of life for the deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which
-  /// has given no answer since 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)").
-  /// Throws WorldAborted, with the reason, when the world has been aborted, and StepCancelled, with the reason, when
-  /// the step that `tag` belongs to has been cancelled.
+  /// Waits for the message with `tag` from `from`. `waiting_for` names the message in errors, e.g. "1RECV_F5".
+  /// Throws TransportError when the peer, or a rank that the peer itself waits for, gave no sign of life for the
+  /// deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which has given no answer
+  /// since 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)"). Throws WorldAborted, with the reason, when the
+  /// world has been aborted, and StepCancelled, with the reason, when the step that `tag` belongs to has been
+  /// cancelled.
   virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
 
-  /// Declares that every boundary value of `pipeline`, and its gradient, has this shape: messages between processes
-  /// need not carry it. Every rank declares the same, before the first such message is sent.
+  /// Declares the shape of every boundary value of `pipeline` and of its gradient; messages between processes then omit
+  /// it. Every rank declares the same shape, before the first such message is sent.
   virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
 
-  /// Tells peers that this rank is alive and begins `instruction`. Cheap: called before every instruction.
+  /// Records for peers that this rank is alive and begins the instruction in `position`. Called before every
+  /// instruction; costs about one reading of the clock.
   virtual void report_progress(const Position& position) = 0;
 
-  /// Ends every wait on every rank with `reason`. The first reason given anywhere wins; later calls do nothing.
+  /// Ends every wait on every rank with `reason`. The first reason given on any rank is used; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;
   /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too. The
-  /// world goes on. The first reason that a rank hears wins there; after an abort this does nothing.
+  /// world remains usable. Each rank uses the first reason that reaches it; after an abort this does nothing.
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;
 };
 
 struct TransportOptions {
-  /// How long a peer may give no sign of life before a wait for it fails. A process that lives gives one whatever its
-  /// rank does; ranks of one process always live, so that there only a circle of waits can fail.
+  /// A wait for a peer fails when the peer gave no sign of life for this long. A live process answers whatever its rank
+  /// does. Ranks of one process always live, so that among them only a circular wait fails.
   std::chrono::milliseconds deadline = std::chrono::seconds(60);
-  /// How long a peer may make no progress, alive or not, before a wait for it fails; none: as long as it likes.
+  /// A wait for a peer fails when the peer made no progress for this long, alive or not; none: no limit.
   std::optional<std::chrono::milliseconds> stall_limit = std::nullopt;
-  /// Processes: how long one that opens its endpoint waits until all have.
+  /// Processes: how long opening an endpoint waits until all processes have opened theirs.
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
   /// Threads: spin briefly before sleeping. Only sensible where ranks x threads <= cores.
   bool spin = false;
@@ -98,15 +99,15 @@ struct TransportOptions {
 /// The endpoints of a world of `size` threads, by rank.
 std::vector<std::unique_ptr<Transport>> open_threads(int size, const TransportOptions& options);
 
-/// Whether this build can talk MPI at all.
+/// Whether this build supports MPI.
 bool mpi_available();
 
-/// This process's endpoint of a world of all processes of the MPI job. The first one starts MPI, which ends with the
-/// process. Several worlds, one after the other or at a time, do not meet, whatever became of the earlier ones; every
-/// process opens the same ones in the same order. Throws TransportError when a process does not come within
-/// options.start_deadline, naming those that did not as far as it can be known, and ConfigError where this build has no
-/// MPI. Destroying the endpoint waits until every rank destroys its own, as long as they are alive; after an abort it
-/// returns within half a second. A process whose last world failed leaves MPI unfinalized, so that mpirun ends the job.
+/// This process's endpoint of a world of all processes of the MPI job. The first call initializes MPI, which is
+/// finalized when the process ends. Several worlds, successive or concurrent, have separate messages, even after one
+/// has failed; every process opens the same worlds in the same order. Throws TransportError when a process does not
+/// come within options.start_deadline, naming the missing processes where they are known, and ConfigError where this
+/// build has no MPI. Destroying the endpoint waits until every live rank destroys its own; after an abort it returns
+/// within half a second. A process whose last world failed does not finalize MPI, so that mpirun ends the job.
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
 
 }  // namespace penstock

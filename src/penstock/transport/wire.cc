@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t wire_format = 0x324B434F54534E50;  // "PNSTOCK2"
 
-/// What all payloads of a message have in common that goes without headers.
+/// The common properties of all payloads of a message without headers.
 struct Headless {
   bool is_headless = false;
   std::int8_t scalar_type = 0;
@@ -41,7 +41,7 @@ struct PayloadHeader {
 
 static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<PayloadHeader>);
 
-/// Walks over a buffer, forwards only.
+/// Reads a buffer from front to back.
 class Cursor {
  public:
   explicit Cursor(const WireBuffer& buffer) : buffer_(buffer) {}
@@ -71,7 +71,7 @@ class Cursor {
 
 bool is_dense(const torch::Tensor& tensor) { return tensor.numel() == 0 || tensor.is_non_overlapping_and_dense(); }
 
-/// Less than half used, and more than a page to gain.
+/// Whether the tensor uses less than half of its storage, and a copy would free more than a page.
 bool keeps_much_alive(const torch::Tensor& tensor) { return tensor.storage().nbytes() > 2 * tensor.nbytes() + 4096; }
 
 bool is_aligned(const torch::Tensor& tensor) {
@@ -84,7 +84,7 @@ std::vector<std::int64_t> strides_of(const Headless& headless, const std::vector
   return {strides.begin(), strides.end()};
 }
 
-/// What the tensor is, where no more has to be told than this.
+/// The properties of a payload whose header can be omitted; a default value where it cannot.
 Headless headless_of(const Payload& payload, const std::vector<std::int64_t>& shape) {
   const torch::Tensor& tensor = payload.tensor;
   if (!tensor.defined() || tensor.sizes() != at::IntArrayRef(shape)) return {};
@@ -203,8 +203,8 @@ EncodedMessage decode(WireBuffer buffer, const KnownShapes* known) {
     cursor.read(head.strides.data(), head.strides.size());
   }
   cursor.pad();
-  EncodedMessage letter{envelope.tag, {}};
-  letter.message.sent_ns = envelope.sent_ns;
+  EncodedMessage decoded{envelope.tag, {}};
+  decoded.message.sent_ns = envelope.sent_ns;
   for (const Head& head : heads) {
     Payload payload{{}, head.fixed.requires_grad};
     if (head.fixed.defined) {
@@ -214,9 +214,9 @@ EncodedMessage decode(WireBuffer buffer, const KnownShapes* known) {
           bytes, head.sizes, head.strides, [shared](void*) {}, type);
       cursor.pad();
     }
-    letter.message.payloads.push_back(std::move(payload));
+    decoded.message.payloads.push_back(std::move(payload));
   }
-  return letter;
+  return decoded;
 }
 
 }  // namespace penstock

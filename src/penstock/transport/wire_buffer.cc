@@ -56,7 +56,7 @@ std::byte* WireBufferPool::take(std::size_t capacity) {
       free_bytes_ -= capacity;
       return memory;
     }
-    free_down_to(most_used_bytes_ - used_bytes_);  // other sizes make space for this one
+    free_down_to(most_used_bytes_ - used_bytes_);  // frees cached memory of other sizes for this one
   }
   return allocate(capacity);
 }

@@ -1,7 +1,7 @@
-// Runs of bytes that travel, and the pool they come from. Torch-free.
+// Buffers of encoded messages, and the pool that reuses them. Torch-free.
 //
-// Fresh pages are the dearest part of a large message (4 MiB: 0.3 ms to carry, several to touch for the first
-// time), and a pipeline sends the same sizes again and again: so buffers are used again.
+// The first access to fresh pages is the most expensive part of a large message (for 4 MiB several ms, against 0.3 ms
+// to carry it), and a pipeline sends the same sizes again and again. So buffers are reused.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,14 @@ namespace penstock {
 
 class WireBufferPool;
 
-/// Bytes that travel. Aligned to `unit`, and a multiple of it long. Goes back to its pool when it dies.
+/// The bytes of one message. Aligned to `unit`, and a multiple of it long. Its memory returns to its pool in the
+/// destructor. Movable, not copyable.
 class WireBuffer {
  public:
   static constexpr std::size_t unit = 64;
   static constexpr std::size_t padded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
-  /// Space for at least `bytes`, and one unit; the padding is zeroed, the rest is not. Without a pool.
+  /// Memory for at least `bytes`, and at least one unit, without a pool. The padding is zeroed, the rest is not.
   explicit WireBuffer(std::size_t bytes) : WireBuffer(bytes, nullptr) {}
   /// The same, from `pool`.
   WireBuffer(std::size_t bytes, std::shared_ptr<WireBufferPool> pool);
@@ -41,8 +42,8 @@ class WireBuffer {
   std::unique_ptr<std::byte, Release> memory_;
 };
 
-/// Keeps the memory of dead buffers for later ones of about the same size. What it holds never exceeds the most
-/// that buffers have used at one time. Thread-safe; lives as long as one of its buffers.
+/// Caches the memory of destroyed buffers for later ones of about the same size. Cached and used memory together never
+/// exceed the most that buffers have used at one time. Thread-safe; lives as long as one of its buffers.
 class WireBufferPool {
  public:
   WireBufferPool() = default;
@@ -50,7 +51,7 @@ class WireBufferPool {
   WireBufferPool(const WireBufferPool&) = delete;
   WireBufferPool& operator=(const WireBufferPool&) = delete;
 
-  /// Bytes kept for later.
+  /// Cached bytes.
   std::size_t free_bytes() const;
 
  private:

@@ -14,7 +14,7 @@ void report_progress_of(const RankContext& context, const std::string& what) {
 
 std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
                               const std::function<std::string(const RankContext&)>& decide) {
-  // Not one of the preflight's, which uses small numbers.
+  // Differs from the tags of the preflight, whose from_stage is 0 or 1.
   const Tag tag{pipeline, Traffic::control, 0, -1, static_cast<std::int32_t>(topic), 0};
   std::string agreed;
   world.run_on_local_ranks([&](const RankContext& context) {

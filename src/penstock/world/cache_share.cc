@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-/// "32768K", "512K", "1M".
+/// The bytes of a size such as "32768K", "512K" or "1M".
 std::int64_t bytes_of(const std::string& size) {
   std::size_t end = 0;
   const std::int64_t number = size.empty() || size[0] < '0' || size[0] > '9' ? 0 : std::stoll(size, &end);
@@ -15,7 +15,7 @@ std::int64_t bytes_of(const std::string& size) {
   return number * (unit == 'K' ? 1 << 10 : unit == 'M' ? 1 << 20 : 1);
 }
 
-/// "0-3,8": 5.
+/// The number of processors in a list: 5 for "0-3,8".
 int processors_in(const std::string& list) {
   int count = 0;
   for (std::size_t at = 0; at < list.size();) {

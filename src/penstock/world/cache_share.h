@@ -1,4 +1,4 @@
-// How much of the machine's cache a rank has.
+// The share of the machine's cache that a rank can use.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace penstock {
 
-/// A quarter of the largest cache of this machine's first processor, over those of `ranks` that share it, in bytes. The
-/// rest goes to activations, to what only passes through and, in a virtual machine, to neighbours: a rule of thumb,
-/// which benchmarks/predicted-vs-measured bears out. 0 where Linux does not tell.
+/// A quarter of the largest cache of this machine's first processor, divided by the number of `ranks` that share it, in
+/// bytes. The rest is used by activations, by streamed data and, in a virtual machine, by neighbours. A rule of thumb
+/// that benchmarks/predicted-vs-measured supports. 0 where Linux does not report the caches.
 std::int64_t cache_share(int ranks);
 
-/// How many ranks of the world are on the host of `endpoint`'s.
+/// The number of the world's ranks on the host of `endpoint`'s rank.
 int ranks_on_host(const Transport& endpoint);
 
 }  // namespace penstock

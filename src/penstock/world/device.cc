@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-/// The whole of `text` as a number, or -1.
+/// `text` as a number; -1 where it is none.
 int number_in(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// A program may live with failing steps for long.
+// A program may run for long with failing steps.
 constexpr std::size_t most_failures = 100;
 
 }  // namespace
@@ -20,7 +20,7 @@ Failures::Failure& Failures::find(const std::exception_ptr& error) {
   const auto found = std::find_if(all_.begin(), all_.end(), same);
   if (found != all_.end()) return *found;
   if (all_.size() >= most_failures) {
-    const auto old = std::find_if(all_.begin(), all_.end(), [](const Failure& failure) { return failure.told; });
+    const auto old = std::find_if(all_.begin(), all_.end(), [](const Failure& failure) { return failure.reported; });
     all_.erase(old == all_.end() ? all_.begin() + 1 : old);
   }
   return all_.emplace_back(Failure{std::move(reason), error});
@@ -31,22 +31,22 @@ void Failures::add(const std::exception_ptr& error) {
   find(error);
 }
 
-void Failures::told(const std::exception_ptr& error) {
+void Failures::mark_reported(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
-  find(error).told = true;
+  find(error).reported = true;
 }
 
-bool Failures::is_told(const std::exception_ptr& error) const {
+bool Failures::is_reported(const std::exception_ptr& error) const {
   const std::string reason = reason_of(error);
   const std::lock_guard lock(mutex_);
   return std::any_of(all_.begin(), all_.end(),
-                     [&](const Failure& failure) { return failure.told && failure.reason == reason; });
+                     [&](const Failure& failure) { return failure.reported && failure.reason == reason; });
 }
 
-std::exception_ptr Failures::untold() const {
+std::exception_ptr Failures::first_unreported() const {
   const std::lock_guard lock(mutex_);
   for (const Failure& failure : all_)
-    if (!failure.told) return failure.error;
+    if (!failure.reported) return failure.error;
   return nullptr;
 }
 
@@ -67,11 +67,11 @@ bool Failures::is_newest_misuse() const {
   }
 }
 
-void Failures::log_untold(const std::string& where) {
+void Failures::log_unreported(const std::string& where) {
   const std::lock_guard lock(mutex_);
   for (Failure& failure : all_)
-    if (!failure.told && !std::exchange(failure.logged, true))
-      log(LogLevel::error, say(where, " a failure that nobody has been told: ", failure.reason));
+    if (!failure.reported && !std::exchange(failure.logged, true))
+      log(LogLevel::error, say(where, " a failure that was not reported before: ", failure.reason));
 }
 
 }  // namespace penstock

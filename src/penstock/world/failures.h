@@ -1,4 +1,4 @@
-// What went wrong in the steps of a world, and whether anybody has been told.
+// The failures of a world's steps, and whether they have been reported to the program.
 #pragma once
 
 #include <exception>
@@ -10,34 +10,35 @@
 
 namespace penstock {
 
-/// A step failed before any parameter was updated: every rank gave this step up, and no other one. The pipeline and its
-/// world go on, with the parameters of the step before it.
+/// A step failed before any parameter was updated, and every rank abandoned this step alone. The pipeline and its world
+/// remain usable, with the parameters of the step before it.
 class StepFailure : public RankFailure {
  public:
   using RankFailure::RankFailure;
 };
 
-/// The failures of one world. Those that say the same are one. Thread-safe.
+/// The failures of one world. Failures with the same text count as one; of more than 100 the old ones are forgotten.
+/// Thread-safe.
 class Failures {
  public:
   void add(const std::exception_ptr& error);
-  /// The caller who asked for a result has been thrown `error`.
-  void told(const std::exception_ptr& error);
-  bool is_told(const std::exception_ptr& error) const;
-  /// The first one that nobody has been told; null when there is none.
-  std::exception_ptr untold() const;
-  /// What the newest one says, told or not; empty when there is none.
+  /// Records that a call of the program has thrown `error`.
+  void mark_reported(const std::exception_ptr& error);
+  bool is_reported(const std::exception_ptr& error) const;
+  /// The first failure that no call has thrown; null when there is none.
+  std::exception_ptr first_unreported() const;
+  /// The text of the newest failure, reported or not; empty when there is none.
   std::string newest() const;
-  /// Whether the newest one is a Misuse, which every process finds by itself: it needs no telling.
+  /// Whether the newest failure is a Misuse. Every process detects it by itself, so no other process must be informed.
   bool is_newest_misuse() const;
-  /// Writes those that nobody has been told to the log, each once.
-  void log_untold(const std::string& where);
+  /// Writes failures that no call has thrown to the log, each once. `where` begins the line.
+  void log_unreported(const std::string& where);
 
  private:
   struct Failure {
     std::string reason;
     std::exception_ptr error;
-    bool told = false;
+    bool reported = false;
     bool logged = false;
   };
 

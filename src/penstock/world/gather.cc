@@ -73,8 +73,8 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
   return all;
 }
 
-// One tensor after the other, when rank 0 asks for it: what is on the way, and what the transport keeps for messages of
-// that size, is never more than two of them.
+// Rank 0 requests one tensor after the other, so that messages in flight and the transport's buffers never hold more
+// than two of them.
 std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const GatherTag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// What the ranks of a world know, brought to rank 0.
+// Gathers steps and tensors of all ranks of a world on rank 0.
 #pragma once
 
 #include <map>
@@ -11,13 +11,13 @@
 
 namespace penstock {
 
-/// Called on every rank's thread with its own steps. Rank 0 gets all, by world rank, on the clock of its own host; the
-/// others nothing.
+/// Called on every rank's thread with its own steps. Returns those of all ranks, by world rank, with times on the clock
+/// of rank 0's host; on other ranks an empty list.
 std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const GatherTag& tag,
                                                 const std::vector<RankStep>& own);
 
-/// Called on every rank's thread with its own named tensors (none for replicas but the first). Rank 0 gets copies of
-/// all of them; the others nothing.
+/// Called on every rank's thread with its own named tensors (none on replicas other than the first). Returns copies of
+/// all of them on rank 0, and an empty map on the others.
 std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const GatherTag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own);
 

@@ -1,11 +1,11 @@
-// The names of messages that bring something to rank 0.
+// Identifies the messages of one gather operation.
 #pragma once
 
 #include <cstdint>
 
 namespace penstock {
 
-/// Names the messages of one gathering; `round` counts the gatherings of a pipeline.
+/// `round` counts the gather operations of a pipeline; the same on every rank.
 struct GatherTag {
   std::uint32_t pipeline = 0;
   std::uint64_t round = 0;

@@ -8,11 +8,11 @@
 namespace penstock {
 namespace {
 
-enum Topic : std::int32_t { fingerprints, verdict };
+enum Topic : std::int32_t { fingerprints, comparison };
 
 Tag tag_of(std::uint32_t pipeline, Topic topic) { return {pipeline, Traffic::control, 0, topic, 0, 0}; }
 
-// Fields never hold a line break; each is a line "name=value".
+// One line "name=value" per field.
 std::string lines_of(const Preflight& preflight) {
   std::string text;
   for (const auto& [field, value] : preflight.fingerprint) text += field + "=" + value + "\n";
@@ -44,10 +44,10 @@ std::string marks_of(const Preflight& preflight) {
 
 std::vector<bool> compare_ranks(const RankContext& context, const Preflight& preflight) {
   Transport& endpoint = *context.endpoint;
-  const Tag ask = tag_of(preflight.pipeline, fingerprints), answer = tag_of(preflight.pipeline, verdict);
+  const Tag ask = tag_of(preflight.pipeline, fingerprints), answer = tag_of(preflight.pipeline, comparison);
   const std::string lines = lines_of(preflight);
   std::string marks = marks_of(preflight);
-  // The verdict: a line with the difference, empty when there is none; then a mark for each node.
+  // A line with the difference, empty when there is none; then a mark for each node.
   std::string result;
   if (context.rank == WorldRank(0)) {
     std::string differs;

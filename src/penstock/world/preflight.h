@@ -1,4 +1,4 @@
-// Before the first step: the ranks compare what they are about to do, and pool what each of them knows.
+// Before the first step, the ranks compare their settings and combine their knowledge of which nodes train.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace penstock {
 
-/// What must be equal on every rank, field by field, in an order that is the same on every rank.
+/// Names and values that must be equal on every rank, in the same order on every rank. Values contain no line breaks.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 struct Preflight {
   std::uint32_t pipeline = 0;
   Fingerprint fingerprint;
-  std::vector<std::pair<int, bool>> trainable_nodes;  // those of this rank
-  std::size_t nodes = 0;                              // of the whole graph
+  std::vector<std::pair<int, bool>> trainable_nodes;  // the nodes of this rank, and whether they train
+  std::size_t nodes = 0;                              // number of nodes of the whole graph
 };
 
-/// Called on every rank's thread. Returns which nodes train, of the whole graph. Throws ConfigError on every rank when
-/// a field differs, naming the field, both ranks and both values.
+/// Called on every rank's thread. Returns for each node of the whole graph whether it trains. Throws ConfigError on
+/// every rank when a field differs, naming the field, both ranks and both values.
 std::vector<bool> compare_ranks(const RankContext& context, const Preflight& preflight);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// One rank's place in the world, and its way to the others.
+// One rank's numbers in the world, and its transport endpoint.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,13 @@
 
 namespace penstock {
 
-/// A plain value that keeps the endpoint alive: a rank that hangs may outlive its world (Worker::abandon).
+/// A plain value that shares ownership of the endpoint, because a rank that hangs may outlive its world
+/// (Worker::abandon).
 struct RankContext {
   WorldRank rank;
-  int stages = 1;         // p
+  int stages = 1;         // pipeline ranks p
   int replicas = 1;       // d
-  bool collects = false;  // speaks for its process: the first of its local ranks
+  bool collects = false;  // the first local rank, which collects results for its process
   bool is_alone = false;  // every rank of the world is in this process
   std::shared_ptr<Transport> endpoint;
 

@@ -1,4 +1,4 @@
-// What an exception says, in one line where LibTorch threw it.
+// The message of an exception, without LibTorch's stack frames.
 #pragma once
 
 #include <exception>
@@ -8,7 +8,7 @@ namespace penstock {
 
 /// The message of `error`, without the stack frames that LibTorch appends to its own.
 std::string reason_of(const std::exception& error);
-/// The same for whatever was thrown: "the int 42" is a reason too. `error` is not null.
+/// The same for an exception of any type, such as "the int 42 was thrown". REQUIRES: `error` is not null.
 std::string reason_of(const std::exception_ptr& error);
 
 }  // namespace penstock

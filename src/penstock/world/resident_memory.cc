@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::int64_t kib = 1024;  // what Linux counts in
+constexpr std::int64_t kib = 1024;  // Linux reports KiB
 
 }  // namespace
 

@@ -11,8 +11,8 @@
 namespace penstock {
 namespace {
 
-/// The process will end, when it ends, without the destructors of static objects: the thread may be inside a library of
-/// theirs. Handlers run last in, first out, so this one comes before those that were there.
+/// Makes the process exit without destroying static objects, which the abandoned thread may still use. Exit handlers
+/// run in reverse order of registration, so this one comes before the earlier ones.
 void end_without_teardown() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -42,7 +42,7 @@ Worker::~Worker() {
 }
 
 void Worker::post(std::function<void()> job) {
-  // Autograd and autocast are thread-local in LibTorch, flush-denormal is a part of the floating-point environment.
+  // Autograd and autocast modes are thread-local in LibTorch; flush-denormal is part of the floating-point environment.
   std::fenv_t floating_point;
   std::fegetenv(&floating_point);
   auto with_settings = [job = std::move(job), settings = at::ThreadLocalState(), floating_point] {
@@ -57,13 +57,13 @@ void Worker::post(std::function<void()> job) {
   state_->changed.notify_all();
 }
 
-bool Worker::abandon(std::chrono::milliseconds patience) {
+bool Worker::abandon(std::chrono::milliseconds timeout) {
   if (!thread_.joinable()) return true;
   std::unique_lock lock(state_->mutex);
   state_->jobs.clear();
   state_->ending = true;
   state_->changed.notify_all();
-  const bool ended = state_->changed.wait_for(lock, patience, [&] { return state_->ended; });
+  const bool ended = state_->changed.wait_for(lock, timeout, [&] { return state_->ended; });
   lock.unlock();
   if (ended) {
     thread_.join();
@@ -86,7 +86,7 @@ void Worker::run(const std::shared_ptr<State>& state, int threads) {
     state->jobs.pop_front();
     lock.unlock();
     job();
-    job = nullptr;  // what it holds goes before the lock is taken
+    job = nullptr;  // destroys its captures before the lock is taken
     lock.lock();
   }
   state->ended = true;

@@ -11,11 +11,12 @@
 
 namespace penstock {
 
+/// Used by one thread.
 class Worker {
  public:
-  /// `threads`: intra-op threads of everything that runs here.
+  /// `threads`: intra-op threads of LibTorch on this thread.
   explicit Worker(int threads);
-  /// Runs what is queued, then ends. See abandon().
+  /// Runs all queued jobs, then ends the thread. See abandon().
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -23,9 +24,9 @@ class Worker {
   /// Queues `job`, which must not throw. It runs with the caller's grad mode, autocast and denormal settings.
   void post(std::function<void()> job);
 
-  /// Drops what is queued and gives a running job `patience` to end. One that does not (a layer that never returns)
-  /// is left behind, so that a failed program can end. False when it was left behind.
-  bool abandon(std::chrono::milliseconds patience);
+  /// Drops all queued jobs and waits up to `timeout` for the running one. A job that does not end (a layer that never
+  /// returns) keeps its thread, which is detached, so that a failed program can end. Returns whether the thread ended.
+  bool abandon(std::chrono::milliseconds timeout);
 
  private:
   struct State {

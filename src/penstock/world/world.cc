@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::chrono::seconds grace_after_failure{2};
 constexpr std::int64_t most_threads = 1024;
-/// In tags, for what belongs to no pipeline.
+/// The pipeline number in tags of messages that belong to no pipeline.
 constexpr std::uint32_t pipeline_of_world = 0xffffffff;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
@@ -36,17 +36,17 @@ void check(const WorldOptions& options) {
                        " ms, but it must be above 0");
 }
 
-/// How many replicas `count` processes make; the count must fit.
+/// The number of replicas that `count` processes form. Throws ConfigError where the count does not fit.
 int replicas_of(int count, const WorldOptions& options) {
   if (options.replicas > 0) {
     const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
-    require<ConfigError>(wanted == count, processes(count), " for ", plural(options.stages, "stage"), " x ",
+    require<ConfigError>(wanted == count, processes(count), " for ", plural(options.stages, "pipeline rank"), " x ",
                          plural(options.replicas, "replica"), ": start ", wanted, " (mpirun -n ", wanted, ")");
     return options.replicas;
   }
   require<ConfigError>(count % options.stages == 0 && count > 0, processes(count), count == 1 ? " does" : " do",
-                       " not divide into ", plural(options.stages, "stage"), ": start a multiple of ", options.stages,
-                       " (mpirun -n ", options.stages, ")");
+                       " not divide into ", plural(options.stages, "pipeline rank"), ": start a multiple of ",
+                       options.stages, " (mpirun -n ", options.stages, ")");
   return count / options.stages;
 }
 
@@ -74,7 +74,7 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
   TransportOptions transport = transport_options(options);
   std::vector<std::unique_ptr<Transport>> endpoints;
   if (mpi) {
-    if (by_mpi) replicas_of(launched.size, options);  // before MPI starts, so that a wrong count ends at once
+    if (by_mpi) replicas_of(launched.size, options);  // before MPI_Init, so that a wrong count fails at once
     endpoints.push_back(open_mpi(transport));
     return endpoints;
   }
@@ -93,14 +93,15 @@ struct World::State {
   int replicas = 1;
   int size = 1;
   std::vector<WorldRank> local_ranks;
-  std::vector<std::shared_ptr<Transport>> endpoints;  // beside local_ranks
-  std::vector<std::unique_ptr<Worker>> workers;       // beside local_ranks
+  std::vector<std::shared_ptr<Transport>> endpoints;  // by local rank
+  std::vector<std::unique_ptr<Worker>> workers;       // by local rank
   std::uint32_t pipelines = 0;
   std::uint64_t finishes = 0;
   const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
   const long process = getpid();
-  const int exceptions = std::uncaught_exceptions();    // an exception may be under way where the world is made
-  std::vector<std::shared_ptr<Transport>> rescue = {};  // beside local_ranks, once the world has failed
+  const int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the world
+  /// By local rank: the endpoints of contexts_after_failure().
+  std::vector<std::shared_ptr<Transport>> recovery_endpoints = {};
 
   bool is_alone() const { return static_cast<int>(local_ranks.size()) == size; }
   std::optional<std::string> failed() const {
@@ -136,25 +137,25 @@ World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptio
 
 World::~World() {
   if (getpid() != state_->process) {
-    static_cast<void>(state_.release());  // threads are not copied by fork(): there is nobody to wait for
+    static_cast<void>(state_.release());  // fork() does not copy threads, so there is none to join
     return;
   }
   const bool leaves = std::uncaught_exceptions() > state_->exceptions;
-  if (!leaves) state_->failures->log_untold("the world ends with");
+  if (!leaves) state_->failures->log_unreported("the world ends with");
   if (!state_->is_alone() && !failed()) {
-    if ((leaves && !state_->failures->is_newest_misuse()) || state_->failures->untold())
+    if ((leaves && !state_->failures->is_newest_misuse()) || state_->failures->first_unreported())
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }
   if (!failed()) return;
   for (const auto& worker : state_->workers) worker->abandon(grace_after_failure);
 }
 
-// Another failure of this world, where there was one: most likely it is what is under way.
+// The newest known failure, which most likely is the exception that unwinds the stack.
 std::string World::reason_to_leave(const char* what) const {
   const std::string known = state_->failures->newest();
   return !known.empty() ? known
                         : say("rank ", local_ranks().front().value(), " left its ", what,
-                              " by an exception, which it tells itself");
+                              " through an exception, which it reports itself");
 }
 
 void World::leave_pipeline(std::uint32_t pipeline) const noexcept {
@@ -173,7 +174,7 @@ void World::fail_by(const std::exception_ptr& error) const noexcept {
   if (state_->is_alone()) return;
   try {
     std::rethrow_exception(error);
-  } catch (const RankFailure&) {  // a rank's, who has told everybody
+  } catch (const RankFailure&) {  // the rank has reported it to all processes
   } catch (const TransportError&) {
   } catch (...) {
     fail(reason_of(error));
@@ -182,15 +183,15 @@ void World::fail_by(const std::exception_ptr& error) const noexcept {
 
 void World::finish() {
   require_own_process();
-  const bool at_rest = wait_for_workers();
-  if (const auto untold = state_->failures->untold()) {
-    state_->failures->told(untold);
-    std::rethrow_exception(untold);
+  const bool is_idle = wait_for_workers();
+  if (const auto unreported = state_->failures->first_unreported()) {
+    state_->failures->mark_reported(unreported);
+    std::rethrow_exception(unreported);
   }
   if (const auto reason = failed()) {
     const auto failure = std::make_exception_ptr(RankFailure(*reason));
-    if (state_->failures->is_told(failure) && at_rest) return;
-    state_->failures->told(failure);
+    if (state_->failures->is_reported(failure) && is_idle) return;
+    state_->failures->mark_reported(failure);
     std::rethrow_exception(failure);
   }
   if (state_->is_alone()) return;
@@ -213,41 +214,41 @@ void World::finish() {
 }
 
 bool World::wait_for_workers() const {
-  std::vector<std::future<void>> rests;
+  std::vector<std::future<void>> all_idle;
   for (WorldRank rank : local_ranks()) {
     auto promise = std::make_shared<std::promise<void>>();
-    rests.push_back(promise->get_future());
+    all_idle.push_back(promise->get_future());
     post(rank, [promise] { promise->set_value(); });
   }
-  // A rank that hangs after a failure is not waited for; before one, a step may take as long as it likes.
-  std::chrono::milliseconds patience = grace_after_failure;
-  constexpr std::chrono::milliseconds glance{20};
-  for (auto& rest : rests)
-    while (rest.wait_for(glance) != std::future_status::ready) {
-      if (failed() && patience.count() <= 0) return false;
-      if (failed()) patience -= glance;
+  // A step may take any time while the world works; after a failure a rank that hangs is waited for briefly.
+  std::chrono::milliseconds time_left = grace_after_failure;
+  constexpr std::chrono::milliseconds interval{20};
+  for (auto& idle : all_idle)
+    while (idle.wait_for(interval) != std::future_status::ready) {
+      if (failed() && time_left.count() <= 0) return false;
+      if (failed()) time_left -= interval;
     }
   return true;
 }
 
-std::vector<RankContext> World::rescued_members() const {
+std::vector<RankContext> World::contexts_after_failure() const {
   require_own_process();
   require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"),
                        "; a rank of this process is still inside its instruction: its parameters cannot be read");
-  if (state_->rescue.empty()) {
+  if (state_->recovery_endpoints.empty()) {
     std::vector<std::unique_ptr<Transport>> fresh;
     if (state_->is_alone())
       fresh = open_threads(size(), transport_options(state_->options));
     else
       fresh.push_back(open_mpi(transport_options(state_->options)));
-    for (auto& endpoint : fresh) state_->rescue.push_back(std::move(endpoint));
+    for (auto& endpoint : fresh) state_->recovery_endpoints.push_back(std::move(endpoint));
   }
-  std::vector<RankContext> members;
-  for (std::size_t i = 0; i < state_->rescue.size(); ++i) {
-    members.push_back(context(state_->local_ranks[i]));
-    members.back().endpoint = state_->rescue[i];
+  std::vector<RankContext> contexts;
+  for (std::size_t i = 0; i < state_->recovery_endpoints.size(); ++i) {
+    contexts.push_back(context(state_->local_ranks[i]));
+    contexts.back().endpoint = state_->recovery_endpoints[i];
   }
-  return members;
+  return contexts;
 }
 
 std::optional<std::string> World::failed() const { return state_->failed(); }
@@ -271,8 +272,8 @@ bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0)
 bool World::speaks() const { return is_main() || logs_every_rank(); }
 
 std::string World::describe() const {
-  return say(plural(size(), "rank"), " = ", plural(stages(), "stage"), " x ", plural(replicas(), "replica"), ", ",
-             transport(), ", ", plural(threads(), "thread"), " per rank");
+  return say(plural(size(), "rank"), " = ", plural(stages(), "pipeline rank"), " x ", plural(replicas(), "replica"),
+             ", ", transport(), ", ", plural(threads(), "thread"), " per rank");
 }
 
 const std::vector<WorldRank>& World::local_ranks() const { return state_->local_ranks; }
@@ -307,19 +308,19 @@ void World::run_on_local_ranks(const std::function<void(const RankContext&)>& jo
       }
     });
   }
-  // Ranks that only hear of a failure throw TransportError: what caused it comes first.
-  std::exception_ptr cause, echo;
+  // Ranks that wait for a failed one throw TransportError; the error that caused it takes precedence.
+  std::exception_ptr cause, consequence;
   for (auto& each : done) {
     try {
       each.get();
     } catch (const TransportError&) {
-      if (!echo) echo = std::current_exception();
+      if (!consequence) consequence = std::current_exception();
     } catch (...) {
       if (!cause) cause = std::current_exception();
     }
   }
   if (cause) std::rethrow_exception(cause);
-  if (echo) std::rethrow_exception(echo);
+  if (consequence) std::rethrow_exception(consequence);
 }
 
 std::uint32_t World::next_pipeline() { return state_->pipelines++; }

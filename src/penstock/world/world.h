@@ -16,33 +16,36 @@
 
 namespace penstock {
 
-/// World rank = pipeline rank * d + replica: the replicas of a stage sit together.
-/// Under threads every rank is local; under MPI each process has one. The same program serves both.
-/// A world must outlive the pipelines made in it. Not thread-safe: used by the thread that made it.
+/// World rank = pipeline rank * d + replica, so that the replicas of a stage have consecutive ranks.
+/// Under threads every rank is local; under MPI each process has one rank. The same program runs either way.
+/// A world must outlive its pipelines. Not thread-safe: only the thread that made it may use it, except for fail() and
+/// fail_by(). A call marked "collective" must be made by every process.
 class World {
  public:
-  /// Throws ConfigError when the number of processes does not fit stages x replicas, or when this process was started
-  /// as one of several that nothing joins (a build without MPI under mpirun, torchrun).
+  /// Under MPI waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, or
+  /// when a launcher started several processes that this build cannot connect (no MPI under mpirun; torchrun), and
+  /// TransportError when a process does not come within WorldOptions::start_deadline.
   explicit World(const WorldOptions& options);
-  /// The same for programs that hand their arguments over as MPI programs do; they are not looked at.
+  /// The same for programs that pass their arguments on, as MPI programs do; the arguments are ignored.
   World(int argc, char** argv, const WorldOptions& options);
-  /// Over endpoints of the caller's own, one per local rank, all of one world: the seam for tests.
+  /// Uses the caller's endpoints, one per local rank, all of one world. For tests.
   World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options);
-  /// After a failure, ranks that hang in their own code are left behind rather than waited for. Under MPI waits for the
-  /// other processes; while an exception leaves the world's block it ends them instead. A failure that nobody has been
-  /// told is logged, and under MPI ends the job: call finish() to be told.
+  /// After a failure, does not wait for ranks that hang in the program's own code. Under MPI waits for the other
+  /// processes; where an exception unwinds through the world's scope, ends them instead. A failure that no call has
+  /// thrown yet is logged, and under MPI ends the job; call finish() first to have it thrown.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// The end of the work, on every process: waits for everything that was submitted, here and on the other processes.
-  /// Throws the first failure that nobody has been told yet, such as that of a last step whose result nobody asked for;
-  /// TransportError when another process failed meanwhile. Collective; the world can be used afterwards.
+  /// Waits for everything that was submitted, on all processes. Throws the first failure that no call has thrown yet,
+  /// such as that of a last step whose result the program did not read, and TransportError when another process fails
+  /// meanwhile. Collective; the world can be used afterwards.
   void finish();
-  /// Ends all other processes, and every wait here, within a second: "rank 1 failed: ", and `reason`. For what goes
-  /// wrong on this process alone, outside of the ranks' own work. After the first failure anywhere it does nothing.
+  /// Ends all other processes, and every wait here, within a second; they report "rank 1 failed: " and `reason`. For
+  /// failures on this process alone, outside of the ranks' own work. After the first failure anywhere it does nothing.
+  /// May be called from any thread.
   void fail(const std::string& reason) const noexcept;
-  /// Runs `program`, then finish(). What either throws is told to the other processes before it is thrown here.
+  /// Runs `program`, then finish(). Where either throws, reports the error to the other processes and rethrows it.
   template <class Program>
   void run(Program&& program) {
     try {
@@ -53,53 +56,54 @@ class World {
       throw;
     }
   }
-  /// fail(), with what `error` says, where there are other processes that do not know it yet.
+  /// fail() with the text of `error`, unless the other processes have this error already.
   void fail_by(const std::exception_ptr& error) const noexcept;
 
   int stages() const;    // p
   int replicas() const;  // d
   int size() const;      // p * d
   int threads() const;   // intra-op threads per rank
-  /// This process's place. Under threads, where a process holds every rank, that of world rank 0.
-  int rank() const;        // of p * d
-  int stage_rank() const;  // of p: which part of the pipeline
-  int replica() const;     // of d: which pipeline
-  /// Anyone's place.
+  /// The ranks of this process; of world rank 0 under threads, where one process holds all ranks.
+  int rank() const;        // world rank, below p * d
+  int stage_rank() const;  // pipeline rank, below p
+  int replica() const;     // data-parallel replica, below d
+  /// The same for any world rank, and back.
   int stage_rank_of(WorldRank rank) const { return rank.value() / replicas(); }
   int replica_of(WorldRank rank) const { return rank.value() % replicas(); }
   WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
   /// "threads" or "mpi".
   std::string transport() const;
-  /// The process that speaks for the job: it holds world rank 0.
+  /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;
-  /// Whether this process should print what people follow a run by, its losses say: the main one does, and under
-  /// `penstock launch`, which keeps a log of every process, each. (PENSTOCK_LOG_EVERY_RANK=1, or 0, says so without.)
+  /// Whether this process should print progress, such as losses: true on the main process, and on every process under
+  /// `penstock launch`, which keeps a log of each. The environment variable PENSTOCK_LOG_EVERY_RANK (1 or 0) overrides.
   bool speaks() const;
-  /// "8 ranks = 2 stages x 4 replicas, mpi, 1 thread per rank".
+  /// "8 ranks = 2 pipeline ranks x 4 replicas, mpi, 1 thread per rank".
   std::string describe() const;
 
   /// The ranks of this process, ascending.
   const std::vector<WorldRank>& local_ranks() const;
-  /// One local rank's place and endpoint: for use on its own thread.
+  /// The rank numbers and the endpoint of a local rank, for use on that rank's thread.
   RankContext context(WorldRank local) const;
-  /// Runs `job`, which must not throw, on a local rank's thread, after what was posted there before.
+  /// Queues `job`, which must not throw, on a local rank's thread, behind all earlier jobs, and returns.
   void post(WorldRank local, std::function<void()> job) const;
-  /// Runs `job` on every local rank's thread and waits for all. Rethrows the error that caused the others, after
-  /// aborting the world so that no other rank waits for one that failed.
+  /// Runs `job` on every local rank's thread and waits for all. Where one throws, aborts the world, so that no other
+  /// rank waits for the failed one, and rethrows the error that caused the others.
   void run_on_local_ranks(const std::function<void(const RankContext&)>& job) const;
-  /// A number that is the same on every rank for the n-th pipeline made in this world.
+  /// A number for a new pipeline: the same on every rank for the n-th pipeline of this world.
   std::uint32_t next_pipeline();
-  /// Why the world has failed, if it has.
+  /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
-  /// Of the steps of this world.
+  /// The failures of this world's steps, and which of them a call has thrown.
   const std::shared_ptr<Failures>& failures() const;
-  /// Throws ConfigError in a child after fork(), where no rank is.
+  /// Throws ConfigError in a child process after fork(), which has no rank threads.
   void require_own_process() const;
-  /// An exception leaves pipeline number `pipeline` here: other processes wait for it no longer.
+  /// Ends the other processes' waits for messages of pipeline number `pipeline`, because an exception ended it here.
   void leave_pipeline(std::uint32_t pipeline) const noexcept;
-  /// The members of this process in a fresh world of the same ranks, after this one has failed: to save what is left.
-  /// Waits until their threads are at rest; throws RankFailure where one is not. Collective.
-  std::vector<RankContext> rescued_members() const;
+  /// After this world has failed: contexts of this process's ranks in a fresh world of the same ranks, to gather the
+  /// remaining state. Waits until the ranks' threads are idle; throws RankFailure where one does not become so.
+  /// Collective.
+  std::vector<RankContext> contexts_after_failure() const;
 
  private:
   bool wait_for_workers() const;

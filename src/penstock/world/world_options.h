@@ -16,14 +16,14 @@ struct WorldOptions {
   int stages = 1;    // pipeline ranks p
   int replicas = 0;  // d; 0: 1 for threads, the number of processes / stages under MPI
   TransportKind transport = TransportKind::automatic;
-  int threads = 1;  // intra-op threads per rank; changes bits, so it is fixed and recorded
-  /// A process that gives no sign of life for so long has failed: it died, was stopped, or cannot be reached. One that
-  /// lives gives signs of life by itself, however long a layer, a hook or an evaluation takes.
+  int threads = 1;  // intra-op threads per rank; results depend on it bitwise, so it is fixed and recorded
+  /// A process without a sign of life for this long has failed: it died, was stopped, or cannot be reached. A live
+  /// process answers from a thread of its own, however long a layer, a hook or an evaluation takes.
   std::chrono::milliseconds deadline = std::chrono::seconds(60);
-  /// A rank that others wait for and that makes no progress for so long has failed, alive or not: begin an instruction,
-  /// send, receive. None: instructions, hooks and whatever else may take as long as they like.
+  /// A rank that others wait for has failed, even if its process lives, when it makes no progress for this long: begins
+  /// no instruction, sends and receives nothing. None: an instruction or a hook may take any time.
   std::optional<std::chrono::milliseconds> stall_limit = std::nullopt;
-  /// Under MPI: how long the processes may take until all of them have come to the world.
+  /// Under MPI: how long the constructor of the world waits until all processes have called it.
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
 };
 

@@ -29,8 +29,8 @@ torch::Tensor side_by_side(const torch::Tensor& heads) {
   return heads.transpose(1, 2).reshape({heads.size(0), heads.size(2), heads.size(1) * heads.size(3)});
 }
 
-/// LibTorch's own attention on the CPU as one node of the graph. Partition into queries, keys and values outside of it, the
-/// gradients of the three would be padded with zeros to the whole and added.
+/// LibTorch's attention kernel for CPUs as one autograd node that includes the split into queries, keys and values.
+/// With the split outside, autograd would pad the three gradients with zeros and add them.
 struct WholeAttention : torch::autograd::Function<WholeAttention> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& queries_keys_values,
                                std::int64_t heads) {

@@ -1,4 +1,4 @@
-// A decoder-only language model in the manner of GPT-2.
+// A decoder-only language model like GPT-2.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,29 @@ namespace penstock {
 
 struct GptOptions {
   std::int64_t vocabulary = 65;  // V
-  std::int64_t context = 64;     // the longest sequence
-  std::int64_t width = 128;      // of the residual stream
-  std::int64_t layers = 4;
-  std::int64_t heads = 4;  // divide the width
-  double dropout = 0.1;    // after the embedding, and on each branch before it joins the residual stream
-  bool tied_head = true;   // the head's weight is the token embedding's
+  std::int64_t context = 64;     // longest sequence, in tokens
+  std::int64_t width = 128;      // channels of the residual stream
+  std::int64_t layers = 4;       // blocks
+  std::int64_t heads = 4;        // must divide the width
+  double dropout = 0.1;          // probability, after the embedding and at the end of each residual branch
+  bool tied_head = true;         // the head shares the weight of the token embedding
 };
 
-/// Tokens [n, T] of int64 in, logits [n, T, V] out. Token and position embeddings, then blocks of causal attention and
-/// a feed-forward part of four times the width, each behind a LayerNorm and beside the residual stream, then a
+/// Input: tokens [n, T] of int64; output: logits [n, T, V]. Token and position embeddings; blocks with two residual
+/// branches, causal attention and a feed-forward part of four times the width, each with a LayerNorm at its start; a
 /// LayerNorm and the head:
 ///
 ///   token_embedding position_embedding dropout
 ///   block0.attention.norm .qkv .mix .projection .dropout   block0.feed_forward.norm .up .gelu .down .dropout   ...
 ///   norm head
 ///
-/// Weights start as GPT-2's do: normal with deviation 0.02, the projections into the residual stream with
-/// 0.02 / sqrt(2 * layers); biases at 0. No layer has a stage: the partitioner partitions it, or annotate block().
-/// In an inference session (Pipeline::open_session) each call goes on where the one before it stopped.
+/// Initial weights are those of GPT-2: normal with standard deviation 0.02, or 0.02 / sqrt(2 * layers) for the
+/// projections into the residual stream; biases are 0. No layer is annotated with a stage: use automatic partitioning,
+/// or annotate block(). In an inference session (Pipeline::open_session) each call continues the sequences of the
+/// previous one.
 class Gpt : public Cell {
  public:
-  /// Throws ConfigError for options that cannot be.
+  /// Throws ConfigError for invalid options.
   explicit Gpt(const GptOptions& options);
   ~Gpt() override;
   Value forward(Value tokens) override;

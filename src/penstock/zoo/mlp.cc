@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t most_layers = 10000;
 
-/// The whole of `digits` as a positive number, or -1.
+/// `digits` as a positive number; -1 if it is anything else.
 std::int64_t positive(std::string_view digits) {
   std::int64_t number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -48,7 +48,7 @@ std::vector<std::int64_t> parse_widths(std::string_view text) {
     const std::int64_t width = positive(item.substr(0, times));
     const std::int64_t count = times == std::string_view::npos ? 1 : positive(item.substr(times + 1));
     require<ConfigError>(width > 0 && count > 0 && count <= most_layers, "'", item, "' in '", text,
-                         "' is no layer width: write widths as 512,512 or 1024x8");
+                         "' is not a layer width: write widths as 512,512 or 1024x8");
     widths.insert(widths.end(), static_cast<std::size_t>(count), width);
     if (comma == std::string_view::npos) return widths;
     rest.remove_prefix(comma + 1);

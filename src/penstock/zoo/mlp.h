@@ -1,4 +1,4 @@
-// The multi-layer perceptron of the tutorials.
+// A multi-layer perceptron.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 namespace penstock {
 
 struct MlpOptions {
-  std::int64_t inputs = 784;
-  std::vector<std::int64_t> hidden = {512, 512};
+  std::int64_t inputs = 784;                      // numbers per sample
+  std::vector<std::int64_t> hidden = {512, 512};  // widths of the hidden layers
   std::int64_t classes = 10;
 };
 
-/// Flattens [n, ...] to [n, inputs]; a Linear and a ReLU per hidden width ("layer1", "relu1", ...); a last Linear.
-/// Logits [n, classes] come out. No layer has a stage: the partitioner partitions it.
+/// Flattens [n, ...] to [n, inputs], then runs a Linear and a ReLU per hidden width ("layer1", "relu1", ...) and a last
+/// Linear. Returns logits [n, classes]. No layer is annotated with a stage: use automatic partitioning.
 class Mlp : public Cell {
  public:
   explicit Mlp(const MlpOptions& options);
@@ -26,7 +26,8 @@ class Mlp : public Cell {
   std::vector<Layer> layers_;
 };
 
-/// "512,512" or "1024x8" (eight layers of 1024) or both mixed: "512,1024x8". Throws ConfigError.
+/// Parses hidden widths: "512,512", "1024x8" (eight layers of 1024), or a mixture, "512,1024x8". Throws ConfigError for
+/// any other text.
 std::vector<std::int64_t> parse_widths(std::string_view text);
 
 }  // namespace penstock

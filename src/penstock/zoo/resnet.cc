@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-/// A square window that moves over an image.
+/// A square convolution or pooling window.
 struct PaddedWindow {
   std::int64_t size = 1;
   std::int64_t stride = 1;
@@ -24,7 +24,7 @@ struct PaddedWindow {
   std::int64_t equal_border() const { return (size - 1) / 2; }
 };
 
-/// "Same" padding: as many zeros as make the output as large as the image over the stride. An odd one out comes last.
+/// "Same" padding: the output of the window has size ceil(size / stride). An odd padding is larger at the end.
 torch::Tensor pad_same(const torch::Tensor& image, const PaddedWindow& window) {
   const auto border = [&](std::int64_t length) {
     const std::int64_t outputs = (length + window.stride - 1) / window.stride;
@@ -35,7 +35,7 @@ torch::Tensor pad_same(const torch::Tensor& image, const PaddedWindow& window) {
       image, torch::nn::functional::PadFuncOptions({columns / 2, columns - columns / 2, rows / 2, rows - rows / 2}));
 }
 
-/// Where the border may be uneven it is a node of its own; elsewhere the convolution adds it by itself.
+/// Padding that may be uneven is a node of its own; even padding is done by the convolution.
 bool pads_apart(ResnetVariant variant, const PaddedWindow& window) {
   return variant == ResnetVariant::v1 && window.stride > 1 && window.size > 1;
 }
@@ -105,7 +105,7 @@ ResnetHead::ResnetHead(const ResnetOptions& options)
 Value ResnetHead::forward(Value x) {
   x = relu(bn1_(conv1_(padded(x, options_.variant, stem_window(options_.stem)))));
   if (options_.stem == ResnetStem::cifar) return x;
-  // After a ReLU, zeros around the image change no maximum.
+  // After a ReLU, zero padding does not change a maximum.
   const bool apart = pads_apart(options_.variant, stem_pool);
   return apply(
       "pool",

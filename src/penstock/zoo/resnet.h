@@ -9,17 +9,16 @@
 
 namespace penstock {
 
-/// Where a Bottleneck halves the image.
+/// Which convolution of a Bottleneck has the stride.
 enum class ResnetVariant {
-  v1,   // in its first 1x1 convolution, as in the paper; borders as in "same" padding: where their width is odd, the
-        // larger half comes after the image
-  v1_5  // in its 3x3 convolution; borders of equal width on both sides
+  v1,   // the first 1x1 convolution, as in the paper; "same" padding: an odd padding is larger after the image
+  v1_5  // the 3x3 convolution; equal padding on both sides
 };
 
-/// What comes before layer1.
+/// The part before layer1.
 enum class ResnetStem {
-  imagenet,  // 7x7 convolution and 3x3 maximum, each halving the image: for 224 x 224
-  cifar      // one 3x3 convolution: for images of 32 x 32
+  imagenet,  // 7x7 convolution and 3x3 max pooling, each with stride 2: for images of 224 x 224
+  cifar      // one 3x3 convolution with stride 1: for images of 32 x 32
 };
 
 struct ResnetOptions {
@@ -28,13 +27,13 @@ struct ResnetOptions {
   ResnetVariant variant = ResnetVariant::v1_5;
   ResnetStem stem = ResnetStem::imagenet;
   std::int64_t image_channels = 3;
-  std::int64_t width = 64;     // channels after the stem; layer1 to layer4 have 1, 2, 4, 8 times as many inside
-  double last_norm = 1;        // what the last BatchNorm of a block multiplies by at first; 0 keeps deep ones calm
-  double norm_momentum = 0.1;  // share of a micro-batch's statistics in BatchNorm's running ones
+  std::int64_t width = 64;     // channels after the stem; 3x3 convolutions of layer1..4 have 1, 2, 4, 8 times as many
+  double last_norm = 1;        // initial weight of the last BatchNorm of each block; 0 starts with identity blocks
+  double norm_momentum = 0.1;  // weight of a micro-batch's statistics in BatchNorm's running statistics
 };
 
-/// The stem: "conv1", "bn1", ReLU and, for `imagenet`, the maximum. [n, channels, H, W] to [n, width, H/4, W/4] (or
-/// [n, width, H, W]).
+/// The stem: "conv1", "bn1", ReLU and, for `imagenet`, max pooling. Takes [n, image_channels, H, W] to
+/// [n, width, H/4, W/4] (`imagenet`) or [n, width, H, W] (`cifar`).
 class ResnetHead : public Cell {
  public:
   explicit ResnetHead(const ResnetOptions& options);
@@ -45,14 +44,14 @@ class ResnetHead : public Cell {
   Layer conv1_, bn1_;
 };
 
-/// Two or three convolutions, each with its BatchNorm, whose result is added to their input: "conv1", "bn1", ...; where
-/// shapes differ, the input goes through "shortcut" and "shortcut_bn".
+/// A residual block: two or three convolutions, each with its BatchNorm ("conv1", "bn1", ...), plus the block's input.
+/// If shapes differ, the input goes through a 1x1 convolution "shortcut" and "shortcut_bn".
 class ResidualBlock : public Cell {
  public:
   struct Shape {
-    std::int64_t in = 0;      // channels that come in
+    std::int64_t in = 0;      // channels of the input
     std::int64_t inside = 0;  // channels of the 3x3 convolution
-    std::int64_t out = 0;     // channels that go out
+    std::int64_t out = 0;     // channels of the output
     std::int64_t stride = 1;
   };
   ResidualBlock(const Shape& shape, const ResnetOptions& options);
@@ -67,7 +66,7 @@ class ResidualBlock : public Cell {
   std::vector<Step> shortcut_;  // none or one
 };
 
-/// layer1 to layer4: "block0", "block1", ...; the first may halve the image and change the channels.
+/// layer1 to layer4: the blocks "block0", "block1", ...; the first may have stride 2 and change the number of channels.
 class ResidualGroup : public Cell {
  public:
   /// `number` is 1 to 4.
@@ -78,16 +77,16 @@ class ResidualGroup : public Cell {
   std::vector<std::unique_ptr<ResidualBlock>> blocks_;
 };
 
-/// ResNet-18 and ResNet-50. Images [n, image_channels, H, W] in, logits [n, classes] out. Its parts are there to be
-/// annotated: `net.layer3.pipeline_stage = 1;` places all of layer3; the mean over the image and `flatten` follow what
-/// is before them. Convolutions start from a normal distribution that keeps the variance of gradients (fan-out, for
-/// ReLU), BatchNorms from 1 (or last_norm) and 0. ResNet-50 has 25,557,032 parameters for 1000 classes.
+/// ResNet-18 and ResNet-50. Input: images [n, image_channels, H, W]; output: logits [n, classes]. The public members
+/// can be annotated: `net.layer3.pipeline_stage = 1;` places all of layer3; the mean over the image and `flatten` run
+/// on the stage before them. Convolutions have Kaiming normal initial weights (fan-out, for ReLU), BatchNorms have
+/// weight 1 (or last_norm) and bias 0. ResNet-50 has 25,557,032 parameters for 1000 classes.
 ///
-/// BatchNorm takes its statistics over a micro-batch, as a plain loop over micro-batches does. Where an image has come
-/// down to 1 x 1, a micro-batch needs 2 samples while training.
+/// BatchNorm computes its statistics per micro-batch, as a plain loop over micro-batches does. If the image shrinks to
+/// 1 x 1, a micro-batch needs at least 2 samples in training.
 class Resnet : public Cell {
  public:
-  /// Throws ConfigError for options that cannot be.
+  /// Throws ConfigError for invalid options.
   explicit Resnet(const ResnetOptions& options = {});
   Value forward(Value x) override;
 

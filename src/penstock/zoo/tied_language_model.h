@@ -1,4 +1,4 @@
-// The smallest network whose head is its embedding: the tutorials' example of inference.
+// A minimal language model whose head uses the embedding's table: the example of inference with a tied parameter.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,24 @@ struct TiedLanguageModelOptions {
   std::int64_t width = 32;
 };
 
-/// Tokens [n, 1] to rows of a table; the table itself comes out too.
+/// Takes tokens [n, 1] of int64; returns the rows of the table for them and the table itself.
 class VocabularyEmbedding : public Cell {
  public:
   explicit VocabularyEmbedding(const TiedLanguageModelOptions& options);
   Values forward_many(Values tokens) override;
 
-  Parameter table;  // [vocabulary, width], of ones
+  Parameter table;  // [vocabulary, width], initially ones
 };
 
-/// A state [n, width] against every row of the table: logits [n, vocabulary].
+/// Multiplies a state [n, width] with every row of the table [vocabulary, width]: logits [n, vocabulary].
 class TableHead : public Cell {
  public:
   Values forward_many(Values state_and_table) override;
 };
 
-/// Tokens [n, 1] to logits [n, vocabulary]; four Cells and layers, made for up to four stages. The head has no
-/// parameter of its own: it uses the embedding's table, which is tied wherever it is on another stage.
+/// Takes tokens [n, 1] of int64; returns logits [n, vocabulary]. Its four members can be placed on up to four stages.
+/// The head has no parameter of its own: it uses the embedding's table, which is tied if the two are on different
+/// stages.
 class TiedLanguageModel : public Cell {
  public:
   explicit TiedLanguageModel(const TiedLanguageModelOptions& options = {});

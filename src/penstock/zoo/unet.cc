@@ -28,7 +28,7 @@ Value halve(const Value& image) {
       "halve", [](const Tensors& x) { return torch::max_pool2d(x[0], 2, 2, 0, 1, /*ceil_mode=*/true); }, Values{image});
 }
 
-/// `below`, enlarged to the size of `skip`, with `skip` behind it.
+/// Enlarges `below` to the size of `skip` and concatenates the channels of both.
 Value join(const Value& below, const Value& skip) {
   return apply(
       "join",

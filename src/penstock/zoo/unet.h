@@ -1,4 +1,4 @@
-// A small U-shaped network (Ronneberger, Fischer, Brox: U-Net, arXiv 1505.04597): images in, images out.
+// A small U-Net (Ronneberger, Fischer, Brox: U-Net, arXiv 1505.04597), from images to images.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace penstock {
 
 struct UnetOptions {
   std::int64_t in_channels = 3;
-  std::int64_t out_channels = 3;  // what each pixel is given: colours, or a logit per class
-  std::int64_t width = 16;        // channels of the first level; each level below has twice as many
+  std::int64_t out_channels = 3;  // outputs per pixel: colours, or a logit per class
+  std::int64_t width = 16;        // channels of the first level; each further level has twice as many
   int levels = 3;                 // how often the image is halved
 };
 
@@ -30,13 +30,13 @@ class UnetBlock : public Cell {
   Layer conv1_, conv2_;
 };
 
-/// [n, in_channels, H, W] to [n, out_channels, H, W]. On the way down ("down0", "down1", ...) every level halves the
-/// image, "middle" is the bottom, and on the way up ("up2", "up1", ...) every level enlarges it and looks again at what
-/// the same level saw on the way down. These skip connections go straight from an early stage to a late one. "out" is a
-/// 1x1 convolution.
+/// Takes [n, in_channels, H, W], returns [n, out_channels, H, W]. The encoder blocks "down0", "down1", ... are each
+/// followed by a halving of the image; "middle" is the bottom; the decoder blocks ..., "up1", "up0" each enlarge the
+/// image and also take the output of the encoder block of the same level. These skip connections go directly from an
+/// early stage to a late one. "out" is a 1x1 convolution.
 class Unet : public Cell {
  public:
-  /// Throws ConfigError for options that cannot be.
+  /// Throws ConfigError for invalid options.
   explicit Unet(const UnetOptions& options = {});
   Value forward(Value x) override;
 

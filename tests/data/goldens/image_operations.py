@@ -11,7 +11,7 @@ import numpy
 import torch
 try:
     import torchvision
-except RuntimeError:  # a build for another LibTorch: its own operators are missing, and none is needed here
+except RuntimeError:  # built for another LibTorch: its operators are missing, but not needed here
     for module in [name for name in sys.modules if name.startswith("torchvision")]:
         del sys.modules[module]
     library = torch.library.Library("torchvision", "DEF")

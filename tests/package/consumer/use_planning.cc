@@ -1,4 +1,4 @@
-// A program that asks about schedules and needs no tensor: does 1F1B take as long as GPipe, and hold less?
+// A program that uses the planning library: 1F1B takes as long as GPipe and holds fewer micro-batches.
 #include <iostream>
 
 #include <penstock/schedule/schedule.h>
@@ -9,12 +9,12 @@ int main() {
   const ps::ScheduleShape shape{.ranks = 4, .micro_batches = 8};
   const ps::Schedule gpipe = ps::lower(ps::generate("gpipe", shape));
   const ps::Schedule early = ps::lower(ps::generate("1f1b", shape));
-  const ps::Validation verdict = ps::validate(early);
-  verdict.require_ok(early);
+  const ps::Validation validation = ps::validate(early);
+  validation.require_ok(early);
   std::cout << ps::timeline_grid(early);
   const double difference =
       ps::simulate(gpipe, ps::Costs::unit()).makespan - ps::simulate(early, ps::Costs::unit()).makespan;
-  const int held = verdict.peak_activations.at(0);
+  const int held = validation.peak_activations.at(0);
   std::cout << "rank 0 holds " << held << " micro-batches, the step is " << difference << " shorter\n";
   return difference == 0 && held == 4 ? 0 : 1;
 }

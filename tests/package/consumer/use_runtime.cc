@@ -1,4 +1,4 @@
-// A program as a user writes it: an annotated network, trained on two ranks. The loss must fall.
+// A program that trains an annotated network on two ranks. The loss must fall.
 #include <iostream>
 
 #include <penstock/penstock.h>

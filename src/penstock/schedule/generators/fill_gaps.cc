@@ -8,19 +8,19 @@
 namespace penstock {
 namespace {
 
-/// Where one stage has got to.
+/// The progress of one stage.
 struct StageState {
   double clock = 0;
   double first_begin = 0;
   double idle = 0;       // since first_begin
-  double allowance = 0;  // on top of the policy's: how much less than the busiest stage this one has to do
-  double held = 0;       // the most so far, as the cap counts
-  int f = 0;             // instructions of each kind that have run
+  double allowance = 0;  // added to the policy's: the difference between the busiest stage's work and this one's
+  double held = 0;       // the peak so far, counted as ActivationCap
+  int f = 0;             // the number of instructions of each kind that have run
   int i = 0;
   int w = 0;
 };
 
-/// Rounding must not tell a gap from a W of the same length.
+/// A gap counts as long as W if they differ by rounding only.
 constexpr double rounding = 1e-9;
 
 class Filling {
@@ -53,7 +53,7 @@ class Filling {
   }
 
  private:
-  /// Runs the instructions of stage `s` until one needs what no other stage has done yet.
+  /// Runs the instructions of stage `s` until one depends on an instruction of another stage that has not run yet.
   void advance(std::size_t s) {
     StageState& stage = stages_[s];
     while (stage.i < problem_.micro_batches) {
@@ -87,7 +87,7 @@ class Filling {
     return stage.idle + gap > policy_.idle_at_the_end + stage.allowance;
   }
 
-  /// What the stage holds, with one more forward.
+  /// The activations that the stage holds after one more forward.
   double held_with_next(const StageState& stage) const {
     return stage.f + 1 - stage.i + problem_.cap.weight_share * (stage.i - stage.w);
   }

@@ -10,17 +10,17 @@ namespace penstock {
 namespace {
 
 constexpr double forever = std::numeric_limits<double>::infinity();
-constexpr double noise = 1e-9;  // what sums of times may be off
+constexpr double noise = 1e-9;  // the rounding error of sums of times
 
-/// How the warm-up grows with the way to the last stage and back.
+/// How the warm-up grows with the distance from the last stage.
 enum class Growth { to_fill_memory, until_gradient, by_1, by_1_5, by_2, by_1_75, by_1_25 };
 
 struct Ending {
-  double factor;  // of the gap that the warm-up leaves: the allowance
+  double factor;  // the allowance as a multiple of the gap that the warm-up leaves
   int punctual;
 };
 
-// The grid; each list begins with what wins most often, and a coarse grid takes no more than that.
+// The grid. Each list begins with the values that give the best schedule most often; a coarse grid uses only these.
 constexpr Growth growths[] = {Growth::to_fill_memory, Growth::until_gradient, Growth::by_1,   Growth::by_1_5,
                               Growth::by_2,           Growth::by_1_75,        Growth::by_1_25};
 constexpr double round_ups[] = {0.5, 0, 1 - noise};
@@ -80,7 +80,7 @@ class Grid {
     return warm_up;
   }
 
-  /// How many forwards stage `s` runs for its warm-up, but for the one that every stage needs.
+  /// The number of forwards in the warm-up of stage `s`, without the one that every stage needs.
   double growth_at(std::size_t s, Growth growth) const {
     const auto stages = static_cast<double>(problem_.stages.size());
     const double below = stages - 1 - static_cast<double>(s);
@@ -99,7 +99,7 @@ class Grid {
     return below;
   }
 
-  /// The idle time that cannot be helped on the worst stage, before its first I.
+  /// The idle time of the worst stage before its first I, which no order of W's avoids.
   double gap_after(const std::vector<int>& warm_up) const {
     double busiest = 0;
     for (const StageCosts& costs : problem_.stages) busiest = std::max(busiest, costs.busy());
@@ -113,7 +113,7 @@ class Grid {
   }
 
   const GapProblem& problem_;
-  std::vector<double> wait_;  // per stage: how long after the first F the first gradient comes
+  std::vector<double> wait_;  // per stage: the time from the end of its first F to the arrival of its first gradient
   bool is_coarse_ = false;
 };
 

@@ -6,9 +6,9 @@
 //   rank 0 | 0F0  0F1  0F2  3F0  3I0  3W0  3F1  0F3+ 3B1  3F2+ 0B0  3B2  3F3+ 0B1  3B3  0I2  0W2  0I3  0W3
 //   rank 1 |  .   1F0  2F0  1F1  2F1  1F2  2B0  2F2+ 1B0  1F3+ 2B1  2F3+ 1B1  2B2  1B2  2I3  1I3  2W3  1W3
 //
-// With F&B for the time of a pair and B = I + W, all of one chunk, the idle time is at most (p-1)(F&B + B - 3W) where
-// F <= 2I, W <= 2I, W <= F + I and m >= 2p; a pair that hides nothing takes F&B = F + B, as simulate() counts it. A
-// rank holds 2p + 1 chunks' micro-batches. With m < 2p the order is that of 2p with the other micro-batches left out.
+// Let F&B be the time of a pair and B = I + W, all for one chunk. The idle time is at most (p-1)(F&B + B - 3W) if
+// F <= 2I, W <= 2I, W <= F + I and m >= 2p. simulate() counts F&B = F + B, as if pairs did not overlap. A rank holds
+// 2p + 1 live micro-batches, counted per chunk. For m < 2p the order is that of 2p without the other micro-batches.
 #include <algorithm>
 #include <deque>
 
@@ -18,10 +18,10 @@ namespace penstock {
 
 namespace {
 
-/// The eight steps of the source, in their order.
+/// The eight steps of the source, in the same order.
 Order dualpipe_v_order(const ScheduleShape& shape, Rank rank) {
   VOrder order(shape, rank);
-  std::deque<Leg> waiting;  // for their W's
+  std::deque<Leg> waiting;  // the legs of pending W's
   const auto input_grad = [&](Leg leg) {
     order.input_grad(leg);
     waiting.push_back(leg);
@@ -35,19 +35,19 @@ Order dualpipe_v_order(const ScheduleShape& shape, Rank rank) {
   const int from_top = rank.value() + 1;
   const int all = std::max(shape.micro_batches, 2 * shape.ranks);
 
-  // 1 and 2, warm-up: forwards, until the first micro-batch returns on its way up, then on both legs.
+  // 1 and 2, warm-up: forwards on the leg down until the first micro-batch returns on the leg up, then on both legs.
   for (int k = 0; k < 2 * below; ++k) order.forward(Leg::down);
   for (int k = 0; k < from_top; ++k) {
     order.forward(Leg::down);
     order.forward(Leg::up);
   }
-  // 3: the gradient is here, and as there is nothing to pair it with, its I does not wait for a W.
+  // 3: the gradient has arrived. There is no forward to pair it with, so its I runs before its W.
   for (int k = 0; k < below; ++k) {
     input_grad(Leg::up);
     weight_grad();
     order.forward(Leg::up);
   }
-  // 4, steady: pairs. Only the first backward of all, which every rank waits for, goes by itself.
+  // 4, steady: pairs. Only the very first backward, for which every rank waits, is not in a pair.
   for (int k = 0; k < all - 2 * shape.ranks + from_top; ++k) {
     if (k == 0 && below == 0) {
       order.forward(Leg::down);
@@ -62,12 +62,12 @@ Order dualpipe_v_order(const ScheduleShape& shape, Rank rank) {
     order.backward(Leg::up);
     order.forward_backward(Leg::up, Leg::down);
   }
-  // 6, cool-down: backwards of both legs; from the middle on, W's are put off.
+  // 6, cool-down: backwards of both legs; W's are delayed in the second half.
   for (int k = 0; k < 2 * from_top; ++k) {
     const Leg leg = k % 2 == 0 ? Leg::up : Leg::down;
     k < from_top ? order.backward(leg) : input_grad(leg);
   }
-  // 7 and 8: W's fill the gaps between the last input gradients, and the end.
+  // 7 and 8: W's fill the gaps between the last input gradients; the remaining ones come last.
   for (int k = 0; k < below; ++k) {
     weight_grad();
     input_grad(Leg::down);

@@ -1,11 +1,11 @@
-// Inference and evaluation: every micro-batch goes forward, nothing comes back (m = 4, p = 2):
+// Inference and evaluation: forward passes only (m = 4, p = 2):
 //
 //   rank 0 | 0F0 0F1 0F2 0F3  .
 //   rank 1 |  .  1F0 1F1 1F2 1F3
 //
-// Makespan (m + p - 1) F; nothing is kept, so one micro-batch is alive per rank. With several stages per rank the
-// micro-batches go round in groups of p, so that few boundary values wait for their next round; the last group takes
-// what is left along, so that it is no smaller (m = 5, p = 2, v = 2):
+// The makespan is (m + p - 1) F. No activations are saved, so one micro-batch is live per rank. With several stages per
+// rank, groups of p micro-batches pass through all stages one after the other, so that few boundary values are waiting
+// at a time. The last group also contains the rest of the division, so that no group is smaller (m = 5, p = 2, v = 2):
 //
 //   rank 0 | 0F0 0F1 2F0 2F1 0F2 0F3 0F4 2F2 2F3 2F4  .
 //   rank 1 |  .  1F0 1F1 3F0 3F1 1F2 1F3 1F4 3F2 3F3 3F4
@@ -16,7 +16,7 @@ namespace penstock {
 namespace {
 
 Schedule forward_only(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_in_turns(forward_only_generator.name, shape);
+  Schedule schedule = placed_round_robin(forward_only_generator.name, shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     Order& order = schedule.orders[static_cast<std::size_t>(rank)];
     order.reserve(static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));

@@ -4,8 +4,8 @@
 //   rank 0 | 0F0 0F1 0F2 0F3  .   .  0B0 0B1 0B2 0B3
 //   rank 1 |  .  1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3  .
 //
-// The paper runs the backwards in descending order; here they ascend, as every parameter accumulates its gradient in
-// ascending order whatever the schedule. Makespan (m + p - 1)(F + B); m live micro-batches per rank.
+// The paper runs the backwards in descending order. Here they ascend, because every parameter accumulates its gradient
+// in ascending order in every schedule. The makespan is (m + p - 1)(F + B); a rank holds m live micro-batches.
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {
@@ -13,7 +13,7 @@ namespace penstock {
 namespace {
 
 Schedule gpipe(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_in_turns(gpipe_generator.name, shape);
+  Schedule schedule = placed_round_robin(gpipe_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
     order.reserve(2 * static_cast<std::size_t>(shape.micro_batches));

@@ -1,25 +1,26 @@
-// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2): v stages per rank in turns. Micro-batches go
-// through in groups of p, a group through all chunks before the next one starts, in 1F1B's three phases
+// Interleaved 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2): v stages per rank, placed round robin. A group of
+// p micro-batches passes through all chunks before the next group starts. The order has the three phases of 1F1B
 // (m = 4, p = 2, v = 2):
 //
 //   rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1  .  2B2  .  2B3 0B2 0B3
 //   rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .
 //
-// The bubble is 1F1B's divided by v. Rank r runs 2(p - r - 1) + (v - 1)p forwards before its first pair, and so holds
-// at most one chunk's micro-batch more than that.
+// The bubble is that of 1F1B divided by v. Rank r runs 2(p - r - 1) + (v - 1)p forwards before its first pair of F and
+// B, and so holds at most one live micro-batch of a chunk more than that.
 //
-// The paper asks for m divisible by p. Where it is not, the groups differ in size, and fixed phases would either stall
-// in a group smaller than p, where every chunk waits for its first micro-batch to come round, or hold more for a larger
-// one. So the phases are let go: every rank runs whichever of its next forward and its next backward is ready first,
-// within the memory of the paper's first rank, pv + p - 1 micro-batches of chunks. Of four ways to size the groups the
-// first is taken whose bubble is no longer than the paper's (m = 3, p = 2, v = 2: one group of 3):
+// The paper requires that p divides m. If it does not, the groups differ in size. With fixed phases, a group smaller
+// than p would stall, because every chunk waits until its first micro-batch has passed all other ranks, and a larger
+// group would need more memory. Such a schedule therefore has no phases: every rank runs its next forward or its next
+// backward, whichever is ready first, within the memory of the paper's first rank, pv + p - 1 live micro-batches of
+// chunks. Four ways to size the groups are tried until the bubble is no longer than the paper's (m = 3, p = 2, v = 2:
+// one group of 3):
 //
 //   rank 0 | 0F0 0F1 0F2 2F0 2F1  .  2B0 2F2 2B1  .  2B2 0B0 0B1 0B2
 //   rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .
 //
-// or else the one with the least bubble: with v <= 3 that is one chunk's F longer at p = 2, v = 3 and odd m >= 2p, and
-// some instructions longer at v = 3 and p < m < 2p, where pv + p - 1 is less than what it would take. With m < p there is one
-// group of m, and waiting cannot be helped.
+// If none is as short, the one with the least bubble is used. For v <= 3, its bubble is longer by the F of one chunk at
+// p = 2, v = 3 and odd m >= 2p, and by some instructions at v = 3 and p < m < 2p, where pv + p - 1 micro-batches are
+// too few. For m < p there is one group of m, and stalls are inevitable.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -33,7 +34,7 @@ namespace penstock {
 
 namespace {
 
-/// `count` groups of nearly one size, larger ones first.
+/// `count` groups whose sizes differ by at most 1, larger ones first.
 Groups even(int micro_batches, int count) {
   Groups sizes;
   for (int k = 0; k < count; ++k)
@@ -41,7 +42,7 @@ Groups even(int micro_batches, int count) {
   return sizes;
 }
 
-/// True where all groups are of one size: p, or m where that is less.
+/// True if all groups have the same size: p, or m if that is less.
 bool has_even_groups(const ScheduleShape& shape) {
   return shape.micro_batches < shape.ranks || shape.micro_batches % shape.ranks == 0;
 }
@@ -52,29 +53,29 @@ int warm_up(const ScheduleShape& shape, int rank) {
 }
 
 Schedule in_phases(const ScheduleShape& shape) {
-  Schedule schedule = placed_in_turns(interleaved_generator.name, shape);
-  const std::vector<Turn> turns =
-      turns_of(shape, even(shape.micro_batches, std::max(1, shape.micro_batches / shape.ranks)));
+  Schedule schedule = placed_round_robin(interleaved_generator.name, shape);
+  const std::vector<Pass> passes =
+      passes_of(shape, even(shape.micro_batches, std::max(1, shape.micro_batches / shape.ranks)));
   for (Rank rank(0); rank.value() < shape.ranks; rank = rank.next()) {
     Order& order = schedule.orders[rank.index()];
-    order.reserve(2 * turns.size());
+    order.reserve(2 * passes.size());
     const auto warm = static_cast<std::size_t>(warm_up(shape, rank.value()));
 
-    // Warm-up: the first gradient comes back when so many forwards have gone ahead.
-    for (std::size_t k = 0; k < warm; ++k) order.push_back(forward_of(shape, rank, turns[k]));
+    // Warm-up: so many forwards fit in before the first gradient arrives.
+    for (std::size_t k = 0; k < warm; ++k) order.push_back(forward_of(shape, rank, passes[k]));
     // Steady: one forward, one backward.
-    for (std::size_t k = warm; k < turns.size(); ++k) {
-      order.push_back(forward_of(shape, rank, turns[k]));
-      order.push_back(backward_of(shape, rank, turns[k - warm]));
+    for (std::size_t k = warm; k < passes.size(); ++k) {
+      order.push_back(forward_of(shape, rank, passes[k]));
+      order.push_back(backward_of(shape, rank, passes[k - warm]));
     }
     // Cool-down.
-    for (std::size_t k = turns.size() - warm; k < turns.size(); ++k)
-      order.push_back(backward_of(shape, rank, turns[k]));
+    for (std::size_t k = passes.size() - warm; k < passes.size(); ++k)
+      order.push_back(backward_of(shape, rank, passes[k]));
   }
   return schedule;
 }
 
-/// Ways to size the groups, the one that serves most often first.
+/// Ways to size the groups; the one that is best most often comes first.
 std::array<Groups, 4> groupings(const ScheduleShape& shape) {
   const int p = shape.ranks;
   const int full = shape.micro_batches / p;
@@ -95,7 +96,8 @@ Schedule without_phases(const ScheduleShape& shape) {
   std::optional<Schedule> best;
   double least = 0;
   for (const Groups& groups : groupings(shape)) {
-    auto schedule = race(shape, groups, {.name = interleaved_generator.name, .most = memory_of_first_rank(shape)});
+    auto schedule =
+        interleave_greedily(shape, groups, {.name = interleaved_generator.name, .most = memory_of_first_rank(shape)});
     if (!schedule) continue;
     const Simulation run = simulate(*schedule, costs);
     const double idle = run.span - *std::max_element(run.busy.begin(), run.busy.end());

@@ -1,12 +1,13 @@
-// Breadth-first pipeline (Lamy-Poirier, arXiv 2211.05953, section 4): v stages per rank in turns, and GPipe's order
-// over all of them: every micro-batch through chunk 0, then every one through chunk 1, ...; backwards from the last
-// chunk to the first (m = 4, p = 2, v = 2):
+// Breadth-first pipeline (Lamy-Poirier, arXiv 2211.05953, section 4): v stages per rank, placed round robin, in GPipe's
+// order: all micro-batches pass through chunk 0, then all of them through chunk 1, ...; backwards from the last chunk
+// to the first (m = 4, p = 2, v = 2):
 //
 //   rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3  .   .  2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
 //   rank 1 |  .  1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3  .
 //
-// As in gpipe, backwards ascend. The bubble is GPipe's divided by v; all m micro-batches of every chunk are alive at
-// once. With m < p a chunk waits for its first micro-batch to come round: p - m instructions per chunk.
+// As in gpipe, backwards ascend. The bubble is that of GPipe divided by v; all m micro-batches of every chunk are live
+// at the same time. For m < p every chunk waits until its first micro-batch has passed all other ranks, for
+// p - m instructions.
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {
@@ -14,7 +15,7 @@ namespace penstock {
 namespace {
 
 Schedule looped_bfs(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_in_turns(looped_bfs_generator.name, shape);
+  Schedule schedule = placed_round_robin(looped_bfs_generator.name, shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     Order& order = schedule.orders[static_cast<std::size_t>(rank)];
     order.reserve(2 * static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.micro_batches));

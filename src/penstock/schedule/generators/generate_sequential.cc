@@ -1,10 +1,10 @@
-// The naive baseline: model parallelism without a pipeline. One micro-batch goes down all stages and comes back
-// before the next one starts, so one rank works at a time (m = 2, p = 2):
+// The naive baseline: model parallelism without a pipeline. A micro-batch passes all stages forward and backward before
+// the next one starts, so one rank works at a time (m = 2, p = 2):
 //
 //   rank 0 | 0F0  .   .  0B0 0F1  .   .  0B1
 //   rank 1 |  .  1F0 1B0  .   .  1F1 1B1  .
 //
-// Makespan m * p * (F + B); one live micro-batch per rank.
+// The makespan is m * p * (F + B); a rank holds one live micro-batch.
 #include "penstock/schedule/generators/placement.h"
 
 namespace penstock {
@@ -12,11 +12,11 @@ namespace penstock {
 namespace {
 
 Schedule sequential(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_in_turns(sequential_generator.name, shape);
+  Schedule schedule = placed_round_robin(sequential_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     Order& order = schedule.orders[s.index()];
     order.reserve(2 * static_cast<std::size_t>(shape.micro_batches));
-    // Stage 0 cannot begin F(i+1) before its own Bi, the last instruction of micro-batch i: nothing overlaps.
+    // In this order stage 0 begins F(i+1) after its own Bi, which is the last instruction of micro-batch i.
     for (MicroBatch i(0); i.value() < shape.micro_batches; i = i.next()) {
       order.push_back(forward(s, i));
       order.push_back(backward(s, i));

@@ -1,13 +1,13 @@
 // V-Half (Pipeline Parallelism with Controllable Memory: Qi et al., arXiv 2405.15362): half of 1F1B's activations. Two
-// chunks per rank in a V: the rank that holds a micro-batch's first chunk longest holds its second one shortest. A
-// micro-batch moves on by two units per rank on the way down, forward and back, and by one on the way up, and all ranks
-// hold the same (m = 4, p = 2):
+// chunks per rank, placed in a V: the rank that holds the activations of a micro-batch's first chunk longest holds
+// those of its second chunk shortest. On the leg down, a micro-batch takes two units per rank, forward and backward,
+// and on the leg up one, so that all ranks hold the same amount (m = 4, p = 2):
 //
 //   rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 0F3 3I2 0I1 0W1 3W2 3F3 3I3 0I2 0W2 0I3 3W3 0W3  .
 //   rank 1 |  .  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 1F3 2F3 2I2 1I2 2I3 1I3 2W2 1W2 2W3 1W3
 //
-// The idle time at F = I = W is half of 1F1B's or less for m >= 2p. Where the costs differ it is more, but it does not
-// grow with m as long as W + 2I >= 2F and W + 2F >= 2I.
+// At F = I = W and m >= 2p the idle time is at most half of 1F1B's. For other costs it is longer, but it does not grow
+// with m if W + 2I >= 2F and W + 2F >= 2I.
 #include <algorithm>
 
 #include "penstock/schedule/generators/v_block.h"
@@ -16,12 +16,12 @@ namespace penstock {
 
 namespace {
 
-/// (p+2)/2 micro-batches of a whole rank, in chunks.
+/// (p+2)/2 micro-batches of a whole rank, as a number of live micro-batches of chunks.
 int memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 2) / 2); }
 
 Schedule v_half(const ScheduleShape& shape, const Tuning&) {
   const int p = shape.ranks;
-  const int pause = p % 2 == 0 ? 3 : 0;  // before the way back, so that no two instructions meet
+  const int pause = p % 2 == 0 ? 3 : 0;  // before the backward pass, so that no two instructions coincide
   VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::down};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = 2 * r,

@@ -1,12 +1,12 @@
 // V-Min (Pipeline Parallelism with Controllable Memory: Qi et al., arXiv 2405.15362): a third of 1F1B's activations.
-// Two chunks per rank in a V, and the shortest block there is: a micro-batch moves on by one unit per rank on all its
-// way (m = 4, p = 2):
+// Two chunks per rank, placed in a V, and the shortest possible block: a micro-batch takes one unit per rank everywhere
+// (m = 4, p = 2):
 //
 //   rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 0I0 0W0 3I1 3W1 0F3 0I1 0W1 3F2 3I2 3W2  .  0I2 0W2 3F3 3I3 3W3  .  0I3 0W3
 //   rank 1 |  .  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 1F3 2I2 1I2 2F3 2W2 1W2  .  2I3 1I3 2W3 1W3
 //
-// The idle time at F = I = W is two thirds of 1F1B's or less, whatever m. The block has no slack: where the costs
-// differ, every micro-batch adds to it.
+// At F = I = W the idle time is at most two thirds of 1F1B's, for any m. The block has no slack: for other costs, every
+// micro-batch adds to the idle time.
 #include <algorithm>
 
 #include "penstock/schedule/generators/v_block.h"
@@ -15,12 +15,12 @@ namespace penstock {
 
 namespace {
 
-/// (p+4)/3 micro-batches of a whole rank, in chunks.
+/// (p+4)/3 micro-batches of a whole rank, as a number of live micro-batches of chunks.
 int memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 4) / 3); }
 
 Schedule v_min(const ScheduleShape& shape, const Tuning&) {
   const int p = shape.ranks;
-  const int pause = p % 3 == 0 ? 2 : 0;  // before the way back, so that no two instructions meet
+  const int pause = p % 3 == 0 ? 2 : 0;  // before the backward pass, so that no two instructions coincide
   VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::up};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = r,

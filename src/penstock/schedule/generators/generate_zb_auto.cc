@@ -1,19 +1,20 @@
-// ZB-1p, ZB-2p and what lies between (Zero Bubble Pipeline Parallelism: Qi et al., arXiv 2401.10241, section 3.1): the
-// schedule that fits the costs of the stages and a limit on memory. Limit 1 is 1F1B's memory, 2 twice as much. With
-// costs that are all the same and limit 2 (m = 4, p = 2):
+// ZB-1p, ZB-2p and schedules between them (Zero Bubble Pipeline Parallelism: Qi et al., arXiv 2401.10241, section 3.1).
+// The schedule adapts to the costs of the stages and to a memory limit. Limit 1 is 1F1B's memory, limit 2 twice as
+// much. With equal costs and limit 2 (m = 4, p = 2):
 //
 //   rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
 //   rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
 //
-// It is the best of many schedules: the one with the shortest span, then makespan, then the least memory. Each is made
-// by running all stages against the clock (fill_gaps.h): some forwards for the warm-up, then I and F in turns, W where
-// a rank would idle, where memory is short, and at the end. What is tried stands in gap_policies.h. 1f1b-early, zb-h1
-// and zb-h2 compete too, where the limit admits them, so that none of these is better. At limit 1 it is just as fast as
-// ZB-H1 in all cases of the paper, and of the same order for m >= p where all instructions cost the same.
+// The result is the best of many schedules: the one with the shortest span, then the shortest makespan, then the least
+// memory. Each is made by a simulation of all stages (fill_gaps.h): the forwards of the warm-up, then I and F
+// alternately, and W where a rank would idle, where memory is short, and at the end. gap_policies.h lists the variants.
+// 1f1b-early, zb-h1 and zb-h2 are candidates too if the limit permits them, so that none of them is better than the
+// result. At limit 1 the result is as fast as ZB-H1 in all cases of the paper, and has the same order for m >= p and
+// equal costs.
 //
-// Memory: a micro-batch counts 1 until its I and Costs::weight_share from there to its W. Counted in full, no schedule
-// would reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one and its last gradient takes
-// (p - 1)(I + C) to come back, so that with n micro-batches alive some rank idles for at least
+// Memory: a micro-batch counts 1 until its I, and Costs::weight_share from there to its W. If it counted 1 until its W,
+// no schedule could reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one, and its last
+// gradient takes (p - 1)(I + C) to return, so that with n live micro-batches some rank idles for at least
 // (p - 1)(F + I + 2C) - (n - 1)W.
 #include <algorithm>
 #include <cmath>
@@ -28,7 +29,7 @@ namespace penstock {
 
 namespace {
 
-constexpr double noise = 1e-9;  // what sums of times and shares may be off
+constexpr double noise = 1e-9;  // the rounding error of sums of times and shares
 
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
   return {.limit = std::max(1.0, tuning.memory_limit * std::min(shape.micro_batches, shape.ranks)),
@@ -49,10 +50,10 @@ GapProblem problem_of(const ScheduleShape& shape, const Tuning& tuning) {
   return problem;
 }
 
-/// Orders that are there without a search, as far as the cap admits them. The first one always fits.
+/// The schedules that need no search, if the cap permits them. The first one always fits.
 std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tuning) {
   const double limit = cap_of(shape, tuning).limit + noise;
-  Schedule early = placed_in_turns(zb_auto_generator.name, shape);
+  Schedule early = placed_round_robin(zb_auto_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), std::floor(limit)));
     early.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
@@ -74,7 +75,7 @@ bool is_better(const GapOutcome& a, const GapOutcome& b) {
 Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
   std::vector<Schedule> others = ready_made(shape, tuning);
   std::vector<Simulation> runs;
-  for (const Schedule& other : others) runs.push_back(simulate(other, tuning.costs));  // refuses costs that are none
+  for (const Schedule& other : others) runs.push_back(simulate(other, tuning.costs));  // throws for invalid costs
 
   const GapProblem problem = problem_of(shape, tuning);
   const std::vector<GapPolicy> policies = gap_policies(problem);
@@ -87,7 +88,7 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
     winner = &policy;
   }
 
-  Schedule schedule = placed_in_turns(zb_auto_generator.name, shape);
+  Schedule schedule = placed_round_robin(zb_auto_generator.name, shape);
   fill_gaps(problem, *winner, &schedule.orders);
   for (std::size_t other = 0; other < others.size(); ++other) {
     const GapOutcome outcome{.span = runs[other].span, .makespan = runs[other].makespan, .held = best.held};
@@ -98,7 +99,7 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
   return schedule;
 }
 
-/// A rank that holds the most has just run F: one micro-batch at least counts in full.
+/// A rank is at its peak right after an F, so at least one of its micro-batches counts in full.
 std::vector<int> hold_what_the_limit_admits(const ScheduleShape& shape, const Tuning& tuning) {
   const ActivationCap cap = cap_of(shape, tuning);
   const int m = shape.micro_batches;

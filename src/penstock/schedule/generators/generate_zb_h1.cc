@@ -1,15 +1,15 @@
-// ZB-H1 (Zero Bubble Pipeline Parallelism: Qi et al., arXiv 2401.10241, section 2.1): 1F1B's order and 1F1B's peak
-// memory, with W put off by one micro-batch more on each stage further down, where 1F1B leaves memory unused. The
-// weight gradients that were put off fill the end of the step (m = 4, p = 3):
+// ZB-H1 (Zero Bubble Pipeline Parallelism: Qi et al., arXiv 2401.10241, section 2.1): the order and the peak memory of
+// 1F1B. W is delayed by s micro-batches on stage s, where 1F1B leaves memory unused. The delayed weight gradients fill
+// the end of the step (m = 4, p = 3):
 //
 //   rank 0 | 0F0 0F1 0F2  .   .  0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3
 //   rank 1 |  .  1F0 1F1  .  1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3
 //   rank 2 |  .   .  2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2W2 2W3
 //
-// Idle time on the span: (p - 1)(F + I - W), a third of 1F1B's where all three cost the same. That is for C = 0,
-// m >= 2p and W <= F; a longer W stands in the way of the forwards, and (p - 1)I is left. Every stage holds min(m, p)
-// micro-batches: up to p - s between F and I, the others between I and W. With m < p the W's of the lower stages all
-// stand at the end.
+// The idle time on the span is (p - 1)(F + I - W), a third of 1F1B's if the three costs are equal. This holds for
+// C = 0, m >= 2p and W <= F; a longer W delays the forwards, and the idle time is (p - 1)I. Every stage holds min(m, p)
+// micro-batches: up to p - s between F and I, the others between I and W. For m < p all W's of the last stages are at
+// the end.
 #include <algorithm>
 
 #include "penstock/schedule/generators/alternating_order.h"
@@ -20,7 +20,7 @@ namespace penstock {
 namespace {
 
 Schedule zb_h1(const ScheduleShape& shape, const Tuning&) {
-  Schedule schedule = placed_in_turns(zb_h1_generator.name, shape);
+  Schedule schedule = placed_round_robin(zb_h1_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next())
     schedule.orders[s.index()] =
         alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = shape.ranks - s.value(), .lag = s.value()});

@@ -1,5 +1,5 @@
-// The generators, one file each: what it does, how it is drawn and what it promises stand together in
-// generate_<name>.cc. Inside this module only.
+// The generators. The file generate_<name>.cc of each describes its order, with a drawing, and its properties. Inside
+// this module only.
 #pragma once
 
 #include "penstock/schedule/generator.h"

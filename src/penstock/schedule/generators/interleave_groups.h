@@ -1,4 +1,5 @@
-// Several stages per rank, group after group of micro-batches: what interleaved 1F1B is made of. Inside this module only.
+// The building blocks of interleaved 1F1B: groups of micro-batches that pass through several stages per rank. Inside
+// this module only.
 #pragma once
 
 #include <optional>
@@ -9,27 +10,29 @@
 
 namespace penstock {
 
-/// Micro-batches per group, in their order. A group goes through all chunks before the next one starts.
+/// The sizes of the groups, in micro-batches. A group passes through all chunks before the next one starts.
 using Groups = std::vector<int>;
 
-/// Which chunk of which micro-batch, in the order of the forwards. For backwards the chunks count from the last.
-struct Turn {
+/// One micro-batch in one chunk. For forwards, chunks count from the first; for backwards from the last.
+struct Pass {
   int chunk;
   MicroBatch micro_batch;
 };
 
-std::vector<Turn> turns_of(const ScheduleShape& shape, const Groups& groups);
-Instruction forward_of(const ScheduleShape& shape, Rank rank, const Turn& turn);
-Instruction backward_of(const ScheduleShape& shape, Rank rank, const Turn& turn);
+/// The passes of every rank, in the order of its forwards, which is also that of its backwards.
+std::vector<Pass> passes_of(const ScheduleShape& shape, const Groups& groups);
+Instruction forward_of(const ScheduleShape& shape, Rank rank, const Pass& pass);
+Instruction backward_of(const ScheduleShape& shape, Rank rank, const Pass& pass);
 
-struct RaceOptions {
+struct GreedyOptions {
   std::string_view name;  // of the schedule
-  int most = 1;           // live micro-batches of chunks on a rank
+  int most = 1;           // the upper bound of live micro-batches of chunks on a rank
 };
 
-/// All ranks against the clock, at F = 1 and B = 2: each keeps the order of its forwards and that of its backwards,
-/// runs whichever is ready first and takes turns where both are; no forward beyond the memory. None where that ends
-/// before all is done. In time instructions x log(ranks).
-std::optional<Schedule> race(const ScheduleShape& shape, const Groups& groups, const RaceOptions& options);
+/// Simulates all ranks at F = 1 and B = 2. A rank keeps the order of its forwards and that of its backwards, and runs
+/// whichever of the two next ones is ready first; if both are, it alternates. A forward waits while the rank holds
+/// `most` micro-batches. None if the ranks block each other. The time is proportional to instructions x log(ranks).
+std::optional<Schedule> interleave_greedily(const ScheduleShape& shape, const Groups& groups,
+                                            const GreedyOptions& options);
 
 }  // namespace penstock

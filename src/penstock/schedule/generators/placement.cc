@@ -4,7 +4,7 @@
 
 namespace penstock {
 
-Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape) {
+Schedule placed_round_robin(std::string_view name, const ScheduleShape& shape) {
   Schedule schedule{std::string(name), shape.micro_batches, {}, {}};
   for (int stage = 0; stage < shape.ranks * shape.chunks; ++stage)
     schedule.rank_of_stage.push_back(Rank(stage % shape.ranks));

@@ -1,4 +1,5 @@
-// Where generators start from and what several of them promise: stages on ranks, the letters of the papers, bounds. Inside this module only.
+// The functions that several generators share: placements of stages on ranks, short names for instructions, bounds of
+// activations and formulas of bubbles. Inside this module only.
 #pragma once
 
 #include <string_view>
@@ -8,12 +9,12 @@
 
 namespace penstock {
 
-/// An empty schedule with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
-Schedule placed_in_turns(std::string_view name, const ScheduleShape& shape);
-/// An empty schedule of two chunks per rank, down the ranks and up again: rank r has the stages r and 2p-1-r.
+/// A schedule without instructions, with stage s on rank s mod p: chunk c of rank r is stage c*p + r.
+Schedule placed_round_robin(std::string_view name, const ScheduleShape& shape);
+/// A schedule without instructions, with two chunks per rank placed in a V: rank r has the stages r and 2p-1-r.
 Schedule placed_in_v(std::string_view name, const ScheduleShape& shape);
 
-/// The two chunks of a rank of a V: the one on the way down the ranks and the one on the way up.
+/// The two chunks of a rank in a V placement. The stages 0..p-1 lead down the ranks, the others up again.
 enum class Leg { down, up };
 
 constexpr StageId stage_in_v(const ScheduleShape& shape, Rank rank, Leg leg) {
@@ -27,13 +28,11 @@ constexpr Instruction weight_grad(StageId stage, MicroBatch i) {
   return Instruction::compute(Op::weight_grad, stage, i);
 }
 
-// What several of them promise.
-
-/// The same bound for every rank.
+/// `bound` for every rank.
 std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
-/// min(m, p - s) on rank s: 1F1B's bound.
+/// The bound of 1F1B: min(m, p - s) on rank s.
 std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning& tuning);
-/// (p - 1)(F + I + W): the bubble of GPipe and 1F1B, and with a stage's costs that of their looped forms.
+/// (p - 1)(F + I + W): the bubble of GPipe and 1F1B and, with the costs of one chunk, of their looped forms.
 double fill_and_drain(const ScheduleShape& shape, const Costs& costs);
 
 }  // namespace penstock

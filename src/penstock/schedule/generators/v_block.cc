@@ -27,10 +27,10 @@ constexpr std::array<Op, kinds> op_of{Op::forward,    Op::forward,     Op::input
                                       Op::input_grad, Op::weight_grad, Op::weight_grad};
 constexpr std::array<Leg, kinds> leg_of{Leg::down, Leg::up, Leg::up, Leg::down, Leg::up, Leg::down};
 
-/// How many activations more a rank holds after an instruction of this kind.
+/// The change of the number of live micro-batches by an instruction of this kind.
 constexpr int growth(Kind kind) { return op_of[kind] == Op::forward ? 1 : op_of[kind] == Op::weight_grad ? -1 : 0; }
 
-/// One rank: its plan, the blocks in a row, and how far it has got with each kind of instruction.
+/// One rank: its plan, which is the repeated block, and its progress in each kind of instruction.
 class BlockRank {
  public:
   BlockRank(const VBlock& block, int micro_batches) : micro_batches_(micro_batches) {
@@ -41,11 +41,12 @@ class BlockRank {
 
   bool is_done() const { return first_left_ == plan_.size(); }
   bool has_left(Kind kind) const { return next_[kind] < micro_batches_; }
-  /// The next micro-batch of `kind`, and where the plan has it.
+  /// The next micro-batch of `kind`, and its position in the plan.
   int next(Kind kind) const { return next_[kind]; }
   std::size_t position(Kind kind) const { return positions_[kind][static_cast<std::size_t>(next_[kind])]; }
 
-  /// True if the next instruction of `kind`, a forward, may run now and then the rest as planned.
+  /// True if the rank can run the next instruction of `kind`, a forward, now and the instructions planned before it
+  /// afterwards without exceeding `memory`.
   bool fits(Kind kind, int memory) const {
     int live = live_ + growth(kind);
     for (std::size_t k = first_left_; k < position(kind) && live <= memory; ++k)
@@ -72,7 +73,7 @@ class BlockRank {
     plan_.push_back(step);
   }
 
-  /// The four of every block in time and W's, the oldest first, where time is left.
+  /// Plans the four instructions of every block at their times and W's, the oldest first, in the remaining units.
   void repeat(const VBlock& block) {
     const std::array<int, 4> first{block.forward_down, block.forward_up, block.input_grad_up, block.input_grad_down};
     std::deque<Step> weights;
@@ -96,12 +97,12 @@ class BlockRank {
   std::vector<Step> plan_;
   std::array<std::vector<std::size_t>, kinds> positions_;  // in plan_, by micro-batch
   std::array<int, kinds> next_{};
-  std::size_t first_left_ = 0;  // the first of plan_ that has not run
+  std::size_t first_left_ = 0;  // the first instruction of plan_ that has not run
   int live_ = 0;
 };
 
-/// Runs all ranks unit by unit; in each, a rank takes the first instruction of its plan that can run. Of all instructions that are
-/// left the one that was planned first always can, so this comes to an end.
+/// Runs all ranks unit by unit. In each unit, a rank runs the first instruction of its plan that is ready. The
+/// remaining instruction that was planned earliest is always ready, so the loop ends.
 class ListScheduling {
  public:
   ListScheduling(const ScheduleShape& shape, const VPattern& pattern)
@@ -115,7 +116,7 @@ class ListScheduling {
   void run(Schedule& schedule) {
     std::vector<std::optional<Kind>> choice(ranks_.size());
     while (!std::all_of(ranks_.begin(), ranks_.end(), [](const BlockRank& rank) { return rank.is_done(); })) {
-      // First all choose, then all run: what one gives in this unit is there for the others in the next.
+      // First all choose, then all run: the result of an instruction is available to other ranks in the next unit.
       for (std::size_t r = 0; r < ranks_.size(); ++r) choice[r] = choose(Rank(static_cast<std::int32_t>(r)));
       for (std::size_t r = 0; r < ranks_.size(); ++r)
         if (choice[r]) schedule.orders[r].push_back(take(Rank(static_cast<std::int32_t>(r)), *choice[r]));
@@ -126,13 +127,13 @@ class ListScheduling {
   std::optional<Kind> choose(Rank rank) const {
     const BlockRank& state = ranks_[rank.index()];
     const bool weights_wait = !state.has_left(pattern_.weights_wait_after == Leg::down ? forward_down : forward_up);
-    const auto turn = [&](Kind kind) {
+    const auto precedence = [&](Kind kind) {
       return std::pair(weights_wait && op_of[kind] == Op::weight_grad, state.position(kind));
     };
     std::optional<Kind> first;
     for (std::size_t k = 0; k < kinds; ++k) {
       const auto kind = static_cast<Kind>(k);
-      if (!state.has_left(kind) || !is_ready(rank, kind) || (first && turn(*first) < turn(kind))) continue;
+      if (!state.has_left(kind) || !is_ready(rank, kind) || (first && precedence(*first) < precedence(kind))) continue;
       if (op_of[kind] == Op::forward && !state.fits(kind, pattern_.memory)) continue;
       first = kind;
     }
@@ -160,7 +161,7 @@ class ListScheduling {
   ScheduleShape shape_;
   const VPattern& pattern_;
   std::vector<BlockRank> ranks_;
-  std::vector<int> forwards_, input_grads_;  // by stage: how many are done
+  std::vector<int> forwards_, input_grads_;  // by stage: the number of those that have run
 };
 
 }  // namespace

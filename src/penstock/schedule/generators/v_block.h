@@ -9,9 +9,10 @@
 
 namespace penstock {
 
-/// When one rank runs the instructions of micro-batch 0, in units of one instruction; micro-batch i follows 6i later. No two of the
-/// four agree mod 6: of each six units two are left for the W's. How long a micro-batch stays on a rank, from its F to
-/// its W, decides how many are there at once, whatever their number.
+/// The times at which one rank runs the instructions of micro-batch 0, in units of one instruction; those of
+/// micro-batch i follow 6i units later. The four times differ mod 6, so that two of every six units remain for the W's.
+/// The time of a micro-batch on a rank, from its F to its W, determines the number of live micro-batches, which does
+/// not depend on m.
 struct VBlock {
   int forward_down = 0;
   int forward_up = 0;
@@ -21,15 +22,15 @@ struct VBlock {
 
 struct VPattern {
   std::vector<VBlock> block_of_rank;
-  /// The most activations of a chunk that a rank holds; the blocks keep to it by themselves.
+  /// The upper bound of live micro-batches of chunks on a rank. The repeated blocks alone do not exceed it.
   int memory = 0;
-  /// W's, which make space for forwards, keep their place until the last forward on this leg; then they let the other
-  /// instructions go first.
+  /// W's, which free memory for forwards, keep their position until the last forward on this leg; after that, all other
+  /// instructions precede them.
   Leg weights_wait_after = Leg::down;
 };
 
-/// The block of each rank, m times over, then squeezed: every instruction moves up into idle time before it, where what it
-/// needs is there and the rank still holds no more than `memory` to the end.
+/// Repeats the block of each rank m times and then compacts the order by list scheduling: every instruction moves into
+/// idle time before it if its dependencies are met and the rank stays within `memory`.
 Schedule repeat_block(std::string_view name, const ScheduleShape& shape, const VPattern& pattern);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// One rank's instructions on a V placement, put down phase by phase by generators that count them. Inside this module only.
+// Builds the order of one rank in a V placement, for generators that define it by phases. Inside this module only.
 #pragma once
 
 #include <array>
@@ -9,9 +9,10 @@
 
 namespace penstock {
 
-/// Appends instructions to one rank's order; on each leg, each kind of instruction takes the micro-batches in ascending order.
-/// The instructions of micro-batches m, m+1, ... are counted and left out: phases that need many micro-batches to get going
-/// so give an order for a few as well. What is left of a working schedule works, and holds no more.
+/// Appends instructions to the order of one rank. On each leg, each kind of instruction takes the micro-batches in
+/// ascending order. Instructions of the micro-batches m, m+1, ... are counted, but not appended. Phases that need many
+/// micro-batches therefore also give an order for few: a valid schedule stays valid when micro-batches are removed, and
+/// its activations do not grow.
 class VOrder {
  public:
   VOrder(const ScheduleShape& shape, Rank rank) : shape_(shape), rank_(rank) {}
@@ -20,11 +21,11 @@ class VOrder {
   void backward(Leg leg) { put(next_backward(leg)); }
   void input_grad(Leg leg) { put(penstock::input_grad(stage(leg), next(input_grads_, leg))); }
   void weight_grad(Leg leg) { put(penstock::weight_grad(stage(leg), next(weight_grads_, leg))); }
-  /// The two as one overlapped pair.
+  /// Both as one overlap pair.
   void forward_backward(Leg forward_leg, Leg backward_leg) {
     const Instruction f = next_forward(forward_leg);
     const Instruction b = next_backward(backward_leg);
-    put(is_kept(b) ? f.overlapping_next() : f);
+    put(is_in_step(b) ? f.overlapping_next() : f);
     put(b);
   }
 
@@ -44,17 +45,17 @@ class VOrder {
     return penstock::backward(stage(leg), next(input_grads_, leg));
   }
 
-  bool is_kept(const Instruction& instruction) const {
+  bool is_in_step(const Instruction& instruction) const {
     return instruction.micro_batch().value() < shape_.micro_batches;
   }
   void put(const Instruction& instruction) {
-    if (is_kept(instruction)) order_.push_back(instruction);
+    if (is_in_step(instruction)) order_.push_back(instruction);
   }
 
   ScheduleShape shape_;
   Rank rank_;
   Order order_;
-  PerLeg forwards_, input_grads_, weight_grads_;  // the next of each
+  PerLeg forwards_, input_grads_, weight_grads_;  // the next micro-batch of each
 };
 
 }  // namespace penstock

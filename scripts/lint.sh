@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Holds the tree to its layout (.clang-format), to its architecture (docs/architecture.md) and the planning library to
+# .clang-tidy. Installs clang-format and clang-tidy; if that is not possible, it reports what it leaves out.
+#
+#   scripts/lint.sh [--fix]    --fix: formats instead of complaining
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/bootstrap.sh --planning --lint || echo "lint: the tools cannot be installed"
+
+failed=no
+mapfile -t sources < <(git ls-files -- '*.h' '*.cc' | grep -v '^tests/fuzz/corpus/')
+if ! command -v clang-format > /dev/null; then
+  echo "lint: clang-format is not here (apt-get install clang-format): the layout is not checked"
+elif [[ ${1:-} == --fix ]]; then
+  clang-format -i "${sources[@]}"
+else
+  clang-format --dry-run -Werror "${sources[@]}" || failed=yes
+fi
+
+python3 tools/check_includes.py . || failed=yes
+
+if ! command -v clang-tidy > /dev/null; then
+  echo "lint: clang-tidy is not here (apt-get install clang-tidy): its checks are left out"
+else
+  # Without a compilation database: that of gcc names its precompiled headers, which clang cannot read.
+  printf '%s\n' src/penstock/{base,schedule,schedule/generators,plan,trace}/*.cc |
+    xargs -P "$(nproc)" -n 6 sh -c 'clang-tidy --quiet "$@" -- -std=c++20 -Isrc 2> /dev/null' _ || failed=yes
+fi
+
+[[ $failed == no ]] || { echo "lint: failed" >&2; exit 1; }
+echo "lint: passed"
