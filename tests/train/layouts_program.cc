@@ -29,8 +29,9 @@ class SeenRows : public Hook {
  public:
   WantsOutputs wants_outputs() const override { return WantsOutputs::of_tests; }
   void after_test_batch(const TestStepReport& report, const BatchOutputs& batch) override {
-    require<Failure>(batch.outputs.at(0).size(1) == batch.rows.size() && batch.targets.at(0).size(1) == batch.rows.size(),
-                     "a hook received rows that do not exist");
+    require<Failure>(
+        batch.outputs.at(0).size(1) == batch.rows.size() && batch.targets.at(0).size(1) == batch.rows.size(),
+        "a hook received rows that do not exist");
     std::cout << say("saw ", report.step, " ", batch.rows.begin, " ", batch.rows.end, "\n") << std::flush;
   }
 };

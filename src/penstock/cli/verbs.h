@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-/// `launched`: the arguments after "--", if any. The callback sets `exit_code` to that of the job. Both must outlive the
-/// parsing.
+/// `launched`: the arguments after "--", if any. The callback sets `exit_code` to that of the job. Both must outlive
+/// the parsing.
 void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& launched, int& exit_code);
 void add_plan_verb(CLI::App& program);
 void add_schedule_verb(CLI::App& program);

@@ -252,8 +252,7 @@ ByteImage apply_operation(const ByteImage& image, ImageOperation operation, doub
 
 ByteImage turn_hue(ByteImage image, double part) {
   if (image.channels != 3) return image;
-  const auto turn =
-      static_cast<std::uint8_t>(static_cast<int>(part * 255));  // a byte wraps around as the hue circle does
+  const auto turn = static_cast<std::uint8_t>(static_cast<int>(part * 255));  // wraps around, as hues do
   for (std::int64_t i = 0; i < image.plane(); ++i) {
     Hsv colour = to_hsv(image.channel(0)[i], image.channel(1)[i], image.channel(2)[i]);
     colour.hue = static_cast<std::uint8_t>(colour.hue + turn);

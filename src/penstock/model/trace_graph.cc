@@ -160,7 +160,7 @@ void GraphTracer::find_uncalled() {
   for (const auto& [layer, found] : contents_.layers)
     if (!used.contains(layer)) graph_.uncalled.push_back(found.path);
   std::sort(graph_.uncalled.begin(),
-            graph_.uncalled.end());  // for a deterministic order: the map is ordered by address
+            graph_.uncalled.end());  // the map is ordered by address
 }
 
 void GraphTracer::spread_parameters() {

@@ -108,7 +108,7 @@ void TracedShapes::run(const Node& node, Outputs& outputs) {
       }
       const Tensors results = call(arguments);
       if (static_cast<int>(results.size()) != node.outputs) {
-        outputs.failure = say("'", node.name, "' gives another number of values than it says");
+        outputs.failure = say("'", node.name, "' returns another number of values than it declares");
         return;
       }
       for (std::size_t i = 0; i < results.size(); ++i) outputs.values[i][k] = results[i];

@@ -54,7 +54,7 @@ Values apply(const std::string& name, const TensorFunction& function, const Valu
   Values results;
   for (torch::Tensor& result : function(tensors)) results.emplace_back(std::move(result));
   require<ScheduleError>(static_cast<int>(results.size()) == outputs, "'", name, "' returned ", results.size(),
-                         " values, but says that it returns ", outputs);
+                         " values, but is declared to return ", outputs);
   return results;
 }
 

@@ -242,7 +242,7 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
     }
     ++position.step;
     Submitted next{pipeline_.evaluate(inputs, targets, metrics, {.keep_outputs = keeps}),
-               pipeline_.samples(inputs, targets)};
+                   pipeline_.samples(inputs, targets)};
     if (pending) add(*pending);
     pending.emplace(std::move(next));
   }
