@@ -34,7 +34,7 @@ for preset in "${presets[@]}"; do
   targets=(all) which=()
   if [[ $preset == tsan ]]; then targets=(threaded_tests) which=(-L threads); fi
   part "$preset: build" scripts/build.sh "$preset" "${targets[@]}"
-  part "$preset: tests" "${runner[@]}" ctest --preset "$preset" "${which[@]}"
+  part "$preset: tests" "${runner[@]}" ctest --preset "$preset" --parallel "$(nproc)" "${which[@]}"
 done
 
 printf 'test: %s\n' "${times[@]}"
