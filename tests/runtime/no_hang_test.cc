@@ -4,9 +4,9 @@
 #include <atomic>
 #include <thread>
 
-#include "penstock/transport/fault_injection.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
+#include "tests/support/fault_injection.h"
 
 namespace penstock::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "penstock/transport/fault_injection.h"
+#include "tests/support/fault_injection.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "penstock/transport/fault_injection.h"
+#include "tests/support/fault_injection.h"
 #include "tests/transport/run_world.h"
 #include "tests/transport/world_under_test.h"
 

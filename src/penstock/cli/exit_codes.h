@@ -7,18 +7,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include "penstock/base/command_line.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/command_line_check.h"
 
 namespace penstock {
 
 enum class ExitCode : int { done = 0, failed = 1, misuse = 2 };
-
-/// The arguments of main().
-struct CommandLine {
-  int count = 0;
-  char** arguments = nullptr;
-};
 
 /// Writes "penstock: MESSAGE" to stderr, after flushing stdout. Returns `code` as an exit code.
 inline int print_error(ExitCode code, const std::string& message) {

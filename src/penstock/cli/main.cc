@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "penstock/cli/exit_codes.h"
-#include "penstock/cli/keep_rank.h"
+#include "penstock/launch/keep_rank.h"
 #include "penstock/cli/known_verbs.h"
 #include "penstock/cli/rank_error.h"
 #include "penstock/cli/runtime_program.h"

@@ -8,11 +8,11 @@
 #include <optional>
 
 #include "penstock/base/log.h"
-#include "penstock/cli/job_logs.h"
-#include "penstock/cli/job_screen.h"
-#include "penstock/cli/keep_rank.h"
-#include "penstock/cli/launcher_arguments.h"
-#include "penstock/cli/process_group.h"
+#include "penstock/launch/job_logs.h"
+#include "penstock/launch/job_screen.h"
+#include "penstock/launch/keep_rank.h"
+#include "penstock/launch/launcher_arguments.h"
+#include "penstock/launch/process_group.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/transport/launch_environment.h"
 

@@ -1,4 +1,4 @@
-#include "penstock/cli/keep_rank.h"
+#include "penstock/launch/keep_rank.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,8 +15,8 @@
 #include <cstring>
 #include <utility>
 
-#include "penstock/cli/follow_log.h"
-#include "penstock/cli/process_group.h"
+#include "penstock/launch/follow_log.h"
+#include "penstock/launch/process_group.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {

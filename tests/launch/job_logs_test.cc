@@ -1,4 +1,4 @@
-#include "penstock/cli/job_logs.h"
+#include "penstock/launch/job_logs.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
-#include "penstock/cli/follow_log.h"
-#include "penstock/cli/job_logs.h"
+#include "penstock/launch/follow_log.h"
+#include "penstock/launch/job_logs.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "penstock/cli/follow_log.h"
+#include "penstock/launch/follow_log.h"
 
 #include <fcntl.h>
 #include <unistd.h>

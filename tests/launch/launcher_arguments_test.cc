@@ -1,4 +1,4 @@
-#include "penstock/cli/launcher_arguments.h"
+#include "penstock/launch/launcher_arguments.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "penstock/cli/process_group.h"
+#include "penstock/launch/process_group.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

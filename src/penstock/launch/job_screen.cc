@@ -1,4 +1,4 @@
-#include "penstock/cli/job_screen.h"
+#include "penstock/launch/job_screen.h"
 
 #include <unistd.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "penstock/cli/exit_codes.h"
-#include "penstock/cli/job_logs.h"
+#include "penstock/base/command_line.h"
+#include "penstock/launch/job_logs.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "penstock/cli/process_group.h"
+#include "penstock/launch/process_group.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
