@@ -81,10 +81,10 @@ def steps(program, flags):
         print(f"| {name} | {median['fp32']:.0f} | {median['bf16']:.0f} | {ratios[name]:.2f} |", flush=True)
     if WIDE in ratios:
         if processor()[1]["amx_bf16"]:
-            verdict = "met" if ratios[WIDE] >= GOAL else "missed"
+            outcome = "met" if ratios[WIDE] >= GOAL else "missed"
         else:
-            verdict = "does not apply: this processor has no AMX"
-        print(f"\n{GOAL} times as fast for {WIDE}: {verdict}")
+            outcome = "does not apply: this processor has no AMX"
+        print(f"\n{GOAL} times as fast for {WIDE}: {outcome}")
 
 
 def convergence(program, flags):

@@ -65,7 +65,7 @@ Workload workload_called(const std::string& name) {
           1e-3};
 }
 
-/// A plan, a pipeline that obeys it, and what was found out about both, round by round.
+/// A plan, a pipeline that executes it, and what was found out about both, round by round.
 struct Point {
   ps::Candidate candidate;
   ps::Plan plan;

@@ -162,6 +162,21 @@ TEST_F(LoadSchedule, detects_the_format) {
   EXPECT_EQ(notes.size(), 1u);
 }
 
+TEST_F(LoadSchedule, a_name_of_a_generator_is_not_a_file) {
+  EXPECT_FALSE(is_schedule_file("1f1b"));
+  EXPECT_FALSE(is_schedule_file("1f2b"));  // neither: the message about unknown schedules lists the names
+  EXPECT_TRUE(is_schedule_file("my.sched"));
+  EXPECT_TRUE(is_schedule_file("plans/mine"));
+  write(example);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(path_.parent_path());
+  const std::filesystem::path without_dot = path_.stem();
+  std::filesystem::copy_file(path_, without_dot);
+  EXPECT_TRUE(is_schedule_file(without_dot.string()));
+  std::filesystem::remove(without_dot);
+  std::filesystem::current_path(before);
+}
+
 TEST_F(LoadSchedule, errors_name_the_file) {
   const auto error_of = [](const std::string& path) -> std::string {
     try {

@@ -57,7 +57,7 @@ std::string graph_text(const Pipeline& pipeline) {
     text += say(node.name, ": ", kind_of(node), ", stage ", stage.value(), ", rank ",
                 pipeline.schedule().rank_of(stage).value());
     if (!node.inputs.empty()) text += ", takes " + joined(names_of(staged.graph, node.inputs));
-    for (const auto& [parameter, home] : node.ties) text += say(", ", parameter, " is ", home.full_name());
+    for (const auto& [parameter, owner] : node.ties) text += say(", ", parameter, " is ", owner.full_name());
     text += "\n";
   }
   return text + "gives " + joined(names_of(staged.graph, staged.graph.outputs)) + "\n";
@@ -68,13 +68,13 @@ std::string parameters_text(const Pipeline& pipeline, const std::map<std::string
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(pipeline.schedule().rank_count()), 0);
   std::int64_t all = 0;
   for (const auto& [name, tensor] : state) {
-    std::optional<StageId> home;  // the owner: the lowest stage that runs the layer
+    std::optional<StageId> owner;  // the owner: the lowest stage that runs the layer
     for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
       if (staged.graph.nodes[n].is_layer() && name.starts_with(staged.graph.nodes[n].layer_path + ".") &&
-          (!home || staged.stage_of_node[n] < *home))
-        home = staged.stage_of_node[n];
+          (!owner || staged.stage_of_node[n] < *owner))
+        owner = staged.stage_of_node[n];
     all += tensor.numel();
-    if (home) numbers[pipeline.schedule().rank_of(*home).index()] += tensor.numel();
+    if (owner) numbers[pipeline.schedule().rank_of(*owner).index()] += tensor.numel();
   }
   std::string text;
   for (std::size_t rank = 0; rank < numbers.size(); ++rank)

@@ -3,22 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "penstock/base/error.h"
 
 namespace penstock {
 namespace {
-
-bool is_generator(const std::string& source) {
-  const auto known = generators();
-  return std::any_of(known.begin(), known.end(), [&](const Generator& one) { return one.name == source; });
-}
-
-bool is_file(const std::string& source) {
-  std::error_code ignored;
-  return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
-}
 
 void require_same(const std::string& path, const char* what, int held, const char* flag, std::optional<int> given) {
   require<ConfigError>(!given || *given == held, path, " has ", held, " ", what, ", but ", flag, " says ",
@@ -66,7 +55,7 @@ NamedSchedule ScheduleArgument::get(const Costs& costs) const {
   require<ConfigError>(!source_.empty(), "which schedule? Give --schedule NAME or FILE");
   require<ConfigError>(!memory_limit_ || (std::isfinite(*memory_limit_) && *memory_limit_ > 0), "--memory-limit ",
                        memory_limit_.value_or(0), ": it is a positive multiple of 1F1B's activations");
-  NamedSchedule named = !is_generator(source_) && is_file(source_) ? from_file(costs) : from_generator(costs);
+  NamedSchedule named = is_schedule_file(source_) ? from_file(costs) : from_generator(costs);
   if (!fuse_w_.empty()) {
     named.schedule = fused(named.schedule, fuse_options(named.schedule));
     named.activation_bound.reset();  // the generator's bound does not hold for the fused schedule

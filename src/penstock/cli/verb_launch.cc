@@ -8,12 +8,12 @@
 #include <optional>
 
 #include "penstock/base/log.h"
+#include "penstock/cli/verbs.h"
 #include "penstock/launch/job_logs.h"
 #include "penstock/launch/job_screen.h"
 #include "penstock/launch/keep_rank.h"
 #include "penstock/launch/launcher_arguments.h"
 #include "penstock/launch/process_group.h"
-#include "penstock/cli/verbs.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {
@@ -128,9 +128,9 @@ int report_failure(const GroupEnd& end, const JobLogs& logs, int ranks) {
 std::vector<std::string> job_arguments(const Launch& wanted, const LaunchingMachine& machine, const JobLogs& logs,
                                        const Program& program) {
   std::vector<std::string> arguments = launcher_arguments(wanted.settings, machine);
-  const std::vector<std::string> kept =
+  const std::vector<std::string> supervised =
       supervisor_arguments(own_path(), logs, wanted.tee == "first", program.arguments);
-  arguments.insert(arguments.end(), kept.begin(), kept.end());
+  arguments.insert(arguments.end(), supervised.begin(), supervised.end());
   return arguments;
 }
 

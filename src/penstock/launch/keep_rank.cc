@@ -163,9 +163,9 @@ std::vector<std::string> supervisor_arguments(const std::string& self, const Job
 }
 
 void keep_rank(const CommandLine& line) {
-  const SupervisedRank kept = read_supervisor_arguments(line);
+  const SupervisedRank supervised = read_supervisor_arguments(line);
   const int rank = own_rank();
-  const RankLogs logs = kept.logs.of_rank(rank);
+  const RankLogs logs = supervised.logs.of_rank(rank);
   std::error_code problem;
   fs::create_directories(logs.out.parent_path(), problem);
   require<Failure>(!problem, logs.out.parent_path().string(), ": cannot be made: ", problem.message());
@@ -184,15 +184,15 @@ void keep_rank(const CommandLine& line) {
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
   require<Failure>(child >= 0, "no process for rank ", rank, ": ", std::strerror(errno));
-  if (child == 0) become_rank(kept.program, before, self, out, err);
+  if (child == 0) become_rank(supervised.program, before, self, out, err);
   std::vector<LogFollower> followers;
-  if (kept.show_first && rank == 0) followers = follow(logs);
-  SignalRecorder recorder(kept.logs, rank, signals);
+  if (supervised.show_first && rank == 0) followers = follow(logs);
+  SignalRecorder recorder(supervised.logs, rank, signals);
   const int status = await(child, recorder, followers);
   const Ending ending{.rank = rank,
                       .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
-  kept.logs.note(ending);
+  supervised.logs.note(ending);
   end_as(ending);
 }
 

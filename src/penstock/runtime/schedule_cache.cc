@@ -33,8 +33,6 @@ Schedule forward_part(const Schedule& schedule) {
   return part;
 }
 
-bool names_a_file(const std::string& schedule) { return schedule.find_first_of("./") != std::string::npos; }
-
 }  // namespace
 
 CompiledSchedule::CompiledSchedule(Schedule lowered, Links links)
@@ -53,7 +51,7 @@ ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request)
   if (options.custom) {
     source_ = options.custom->name.empty() ? "custom" : options.custom->name;
     take(*options.custom, say("the schedule '", source_, "'"));
-  } else if (names_a_file(options.schedule)) {
+  } else if (is_schedule_file(options.schedule)) {
     source_ = options.schedule;
     take(load_schedule(source_), say("schedule file '", source_, "'"));
   } else {

@@ -1,12 +1,21 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "penstock/base/error.h"
+#include "penstock/schedule/generate.h"
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/torch_csv.h"
 
 namespace penstock {
+
+bool is_schedule_file(const std::string& source) {
+  const auto known = generators();
+  if (std::any_of(known.begin(), known.end(), [&](const Generator& one) { return one.name == source; })) return false;
+  std::error_code ignored;  // a path that cannot be examined is not there
+  return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
+}
 
 Schedule load_schedule(const std::string& path, std::vector<std::string>* notes) {
   std::ifstream file(path, std::ios::binary);

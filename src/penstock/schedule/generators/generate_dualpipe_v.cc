@@ -1,4 +1,4 @@
-// DualPipeV ("partition in half", Qi et al., Sea AI Lab, https://huggingface.co/blog/ufotalent/cut-in-half; DeepSeek's
+// DualPipeV ("cut in half", Qi et al., Sea AI Lab, https://huggingface.co/blog/ufotalent/cut-in-half; DeepSeek's
 // repository DualPipe, dualpipev.py): half of DualPipe (DeepSeek-V3, arXiv 2412.19437, section 3.2.1). Two chunks per
 // rank in a V, and in the steady phase every forward of one chunk runs as a pair with a backward of the other, each
 // hiding the other's communication (m = 4, p = 2; 0F3+ is the first half of a pair):
