@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "penstock/base/error.h"
 #include "penstock/launch/follow_log.h"
 #include "penstock/launch/process_group.h"
 #include "penstock/transport/launch_environment.h"
