@@ -236,7 +236,7 @@ class RuntimeVerbs(ProgramRuns):
         stages = json.loads(self.read("x.plan"))["stages"]
         for number, stage in enumerate(stages):
             self.assertRegex(err, rf"stage {number}: .*".replace(".*", ".*" + ".*".join(stage)))
-        self.assertIn("2 ranks = 2 stages", err)
+        self.assertIn("2 ranks = 2 pipeline ranks", err)
 
     def test_kernels_of_a_plan_are_used(self):
         self.write_plan(kernels=["tuned", "linear 20 20 bias_apart"])

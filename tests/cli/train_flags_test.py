@@ -177,7 +177,7 @@ class Lines(ProgramRuns):
         job = ["train", "--data", self.small_set, "--hidden", "20x4", *STEPS]
         code, out, err = self.run_program(*job, "--stages", "2", "--chunks", "3", "--partition", "uniform")
         self.assertEqual(code, 0, err)
-        self.assertEqual([len(line.split(": ")[-1].split()) for line in err.splitlines() if "stage" in line][1:],
+        self.assertEqual([len(line.split(": ")[-1].split()) for line in err.splitlines() if ": stage " in line],
                          [1, 1, 2, 2, 2, 2])
         self.assertEqual(out, self.output_of(*job))
 

@@ -201,7 +201,7 @@ TEST(Chrome, names_the_changed_place) {
             "the trace's event 0 is not what Penstock writes there: "
             "{\"args\":{\"name\":\"rank 0 (stage 0, replica 0)\"},\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0}");
   EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 0; }),
-            "the trace has 0 replicas: 1 to 1000000 go");
+            "the trace has 0 replicas: 1 to 1000000 are possible");
   EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["replicas"] = 999'999; }),
             "the trace has 64 events for 1999998 ranks");
   EXPECT_EQ(complaint_after([](json& d) { d["penstock"]["note"] = "mine"; }),
