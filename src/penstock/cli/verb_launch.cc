@@ -7,7 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/cli/exit_codes.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/launch/job_logs.h"
 #include "penstock/launch/job_screen.h"
