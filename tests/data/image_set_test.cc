@@ -75,7 +75,8 @@ TEST_F(MnistFolder, reports_the_missing_files) {
             "no MNIST in '" + folder_.string() +
                 "' or its folder mnist: 't10k-images-idx3-ubyte' and "
                 "'t10k-labels-idx1-ubyte' are expected, plain or with .gz (the whole set is train-images-idx3-ubyte, "
-                "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte)");
+                "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte); PENSTOCK_DATA can name "
+                "the folder that has them");
 }
 
 TEST_F(MnistFolder, refuses_files_that_do_not_belong_together) {

@@ -48,7 +48,7 @@ Paths find_mnist(const std::string& directory, const Names& names) {
   }
   throw DataError(say("no MNIST in '", directory, "' or its folder mnist: '", names.images, "' and '", names.labels,
                       "' are expected, plain or with .gz (the whole set is ", kTrain.images, ", ", kTrain.labels, ", ",
-                      kTest.images, ", ", kTest.labels, ")"));
+                      kTest.images, ", ", kTest.labels, "); PENSTOCK_DATA can name the folder that has them"));
 }
 
 IdxArray read_with_rank(const std::string& path, std::size_t rank) {
