@@ -7,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/runtime/infer.h"
+#include "penstock/runtime/infer_state.h"
 #include "penstock/runtime/rank_runner.h"
+#include "penstock/runtime/session_state.h"
 #include "penstock/world/world.h"
 
 namespace penstock {
