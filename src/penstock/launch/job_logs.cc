@@ -11,7 +11,9 @@
 #include <optional>
 
 // gcc 12 with sanitizers warns wrongly about uninitialised variables in <regex>.
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <regex>
 
 #include "penstock/base/error.h"
