@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "penstock/cli/exit_codes.h"
-#include "penstock/launch/keep_rank.h"
 #include "penstock/cli/known_verbs.h"
 #include "penstock/cli/rank_error.h"
 #include "penstock/cli/runtime_program.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/launch/keep_rank.h"
 
 namespace penstock {
 namespace {
