@@ -84,25 +84,25 @@ def unit(file):
     return file.rpartition(".")[0]
 
 
+def reached_from(name, direct):
+    """All units that `name` includes, through however many others."""
+    below, todo = set(), [name]
+    while todo:
+        for other in direct[todo.pop()] - below:
+            below.add(other)
+            todo.append(other)
+    return below
+
+
 def check_cycles(includes):
     """One finding for each set of units that reach each other."""
-    reached = {unit(file): set() for file in includes}
+    direct = {unit(file): set() for file in includes}
     for file, found in includes.items():
-        reached[unit(file)] |= {unit(ours(name)) for _, name in found if ours(name) in includes} - {unit(file)}
-    direct = {name: set(others) for name, others in reached.items()}
-    seen = set()
-    for name in sorted(direct):
-        below, todo = set(), [name]
-        while todo:
-            for other in direct[todo.pop()] - below:
-                below.add(other)
-                todo.append(other)
-        reached[name] = below
-    for name in sorted(reached):
-        circle = sorted(other for other in reached[name] if name in reached[other])
-        if circle and name not in seen:
-            seen.update(circle)
-            yield "units include each other in a circle: " + ", ".join(circle)
+        direct[unit(file)] |= {unit(ours(name)) for _, name in found if ours(name) in includes} - {unit(file)}
+    reached = {name: reached_from(name, direct) for name in direct}
+    circles = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in reached}
+    for circle in sorted(circles - {()}):
+        yield "units include each other in a circle: " + ", ".join(circle)
 
 
 def way_to_torch(file, includes):
