@@ -54,7 +54,7 @@ class TimedConvolution {
     double least = std::numeric_limits<double>::infinity();
     for (const auto kernel :
          {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
-      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // not implemented
+      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // it has no such product
       double own = milliseconds([&] { run(product, kernel); });
       for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
         own = std::min(own, milliseconds([&] { run(product, kernel); }));

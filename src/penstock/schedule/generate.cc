@@ -49,13 +49,16 @@ std::span<const Generator> generators() {
   return table;
 }
 
-const Generator& find_generator(std::string_view name) {
+const Generator* known_generator(std::string_view name) {
   const auto table = generators();
-  const auto found =
-      std::find_if(table.begin(), table.end(), [&](const Generator& generator) { return generator.name == name; });
-  if (found != table.end()) return *found;
+  const auto found = std::ranges::find(table, name, &Generator::name);
+  return found == table.end() ? nullptr : &*found;
+}
+
+const Generator& find_generator(std::string_view name) {
+  if (const Generator* known = known_generator(name)) return *known;
   std::string known;
-  for (const Generator& generator : table) known += (known.empty() ? "" : ", ") + std::string(generator.name);
+  for (const Generator& generator : generators()) known += (known.empty() ? "" : ", ") + std::string(generator.name);
   throw ConfigError(say("no schedule is called '", name, "': there are ", known));
 }
 

@@ -14,6 +14,8 @@ namespace penstock {
 std::string_view default_schedule(int chunks);
 /// All generators, in the order in which --help lists them. The table lives as long as the program.
 std::span<const Generator> generators();
+/// The generator called `name`, or null if there is none.
+const Generator* known_generator(std::string_view name);
 /// The generator called `name`. Throws ConfigError, which lists the known names, if there is none.
 const Generator& find_generator(std::string_view name);
 /// The schedule that the generator `name` makes: compute instructions only, not lowered. Throws ConfigError for an

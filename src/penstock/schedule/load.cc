@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,8 +10,7 @@
 namespace penstock {
 
 bool is_schedule_file(const std::string& source) {
-  const auto known = generators();
-  if (std::any_of(known.begin(), known.end(), [&](const Generator& one) { return one.name == source; })) return false;
+  if (known_generator(source)) return false;
   std::error_code ignored;  // a path that cannot be examined is not there
   return source.find_first_of("/.") != std::string::npos || std::filesystem::exists(source, ignored);
 }
