@@ -2,6 +2,8 @@
 // executes it.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +29,12 @@ struct Prediction {
   double bubble_span = 0;
   std::vector<double> peak_activations;  // per rank, as Simulation::peak_activations
   std::vector<double> memory_bytes;      // per rank: parameters and the peak of activations
+
+  /// The rank that needs the most memory, the first of several. REQUIRES: memory_bytes is not empty.
+  std::size_t fullest_rank() const {
+    return static_cast<std::size_t>(std::ranges::max_element(memory_bytes) - memory_bytes.begin());
+  }
+  double most_bytes() const { return memory_bytes[fullest_rank()]; }
 
   friend bool operator==(const Prediction&, const Prediction&) = default;
 };

@@ -22,17 +22,8 @@ std::string in_bytes(double bytes) {
 
 std::string in_percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-std::size_t fullest_rank(const Prediction& prediction) {
-  const std::vector<double>& bytes = prediction.memory_bytes;
-  return static_cast<std::size_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
-}
-
-double most_bytes(const Candidate& candidate) {
-  return candidate.prediction.memory_bytes[fullest_rank(candidate.prediction)];
-}
-
 std::string result_of(const Candidate& candidate, const Candidate& chosen) {
-  if (!candidate.fits) return say("needs ", std::llround(most_bytes(candidate)), " bytes");
+  if (!candidate.fits) return say("needs ", std::llround(candidate.prediction.most_bytes()), " bytes");
   if (&candidate == &chosen) return "chosen";
   const double slower = candidate.prediction.makespan / chosen.prediction.makespan - 1;
   return slower >= visible ? in_percent(slower) + " slower" : "as fast";
@@ -61,7 +52,7 @@ std::string to_table(const Planned& planned, std::size_t most_rows) {
                     (candidate.is_exact ? "" : "~") + std::string(to_string(candidate.partition)),
                     candidate.fits ? fixed(candidate.prediction.makespan, 3) : "-",
                     candidate.fits ? in_percent(candidate.prediction.bubble_makespan) : "-",
-                    in_bytes(most_bytes(candidate)), result_of(candidate, chosen)});
+                    in_bytes(candidate.prediction.most_bytes()), result_of(candidate, chosen)});
   }
   const std::size_t hidden = planned.candidates.size() + 1 - rows.size();
   // Only candidates of generators that adapt to a memory limit have one: without them, the column is empty.
@@ -87,7 +78,7 @@ std::string explanation(const Planned& planned) {
                     ? say("takes ", in_percent(rival->prediction.makespan / prediction.makespan - 1), " longer")
                     : say("is as fast"),
                 " and idles ", in_percent(rival->prediction.bubble_makespan), ".");
-  const std::size_t fullest = fullest_rank(prediction);
+  const std::size_t fullest = prediction.fullest_rank();
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",
               fixed(prediction.peak_activations[fullest], 2), " micro-batches alive.");
   const auto refused = std::count_if(planned.candidates.begin(), planned.candidates.end(),

@@ -39,11 +39,6 @@ struct Outcome {
   Costs costs;  // of the stages
 };
 
-double most_bytes(const Candidate& candidate) {
-  const std::vector<double>& bytes = candidate.prediction.memory_bytes;
-  return *std::max_element(bytes.begin(), bytes.end());
-}
-
 /// Sorts by time, then by memory; candidates that do not fit come last, by memory. Sums of the same costs in another
 /// order differ in their last digits, so steps whose times round to the same multiple of the shortest count as equal.
 void put_in_order(std::vector<Outcome>& outcomes) {
@@ -55,7 +50,7 @@ void put_in_order(std::vector<Outcome>& outcomes) {
     const Candidate& candidate = outcome.candidate;
     const double time = candidate.fits ? candidate.prediction.makespan : 0;
     return std::tuple(!candidate.fits, shortest > 0 ? std::round(time / shortest * digits) : time,
-                      most_bytes(candidate));
+                      candidate.prediction.most_bytes());
   };
   std::stable_sort(outcomes.begin(), outcomes.end(),
                    [&](const Outcome& a, const Outcome& b) { return place_of(a) < place_of(b); });
@@ -137,7 +132,7 @@ class Candidates {
     Candidate& candidate = outcome.candidate;
     const Schedule schedule = schedule_of(outcome);
     candidate.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
-    candidate.fits = most_bytes(candidate) <= cap();
+    candidate.fits = candidate.prediction.most_bytes() <= cap();
     if (!candidate.fits) return;
     report_time(simulate(schedule, outcome.costs, varying(costs_)), candidate.prediction);
   }
@@ -281,9 +276,9 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints) {
   const Outcome& best = outcomes.front();
   require<ScheduleError>(
       best.candidate.fits, "no schedule fits into ", std::llround(costs.memory_cap_bytes.value_or(0)),
-      " bytes per rank: the smallest cap that would do is ", std::llround(most_bytes(best.candidate)), " bytes, with '",
-      best.candidate.schedule, "', ", best.candidate.chunks, " chunk(s) per rank and ", best.candidate.micro_batches,
-      " micro-batches");
+      " bytes per rank: the smallest cap that would do is ", std::llround(best.candidate.prediction.most_bytes()),
+      " bytes, with '", best.candidate.schedule, "', ", best.candidate.chunks, " chunk(s) per rank and ",
+      best.candidate.micro_batches, " micro-batches");
   planned.plan = plan_of(costs, best);
   planned.plan.costs = costs_fingerprint;
   planned.slowdown_under_load = costs.slowdown_under_load;
