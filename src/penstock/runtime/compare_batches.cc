@@ -6,7 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "penstock/transport/text_message.h"
+#include "penstock/transport/records.h"
 
 namespace penstock {
 namespace {
@@ -123,13 +123,13 @@ void compare_batches(const RankContext& context, const GivenBatch& given) {
   if (context.rank == WorldRank(0)) {
     std::vector<std::vector<std::string>> all{own};
     for (int r = 1; r < context.world_size(); ++r)
-      all.push_back(lines_in(text_of(endpoint.receive(WorldRank(r), tag_of(given, false), "a hash of its batch"))));
+      all.push_back(lines_in(text_in(endpoint.receive(WorldRank(r), tag_of(given, false), "a hash of its batch"))));
     error_text = difference(context, given.training_step, all);
     for (int r = 1; r < context.world_size(); ++r)
-      endpoint.send(WorldRank(r), tag_of(given, true), text_message(error_text));
+      endpoint.send(WorldRank(r), tag_of(given, true), message_of(error_text));
   } else {
-    endpoint.send(WorldRank(0), tag_of(given, false), text_message(joined(own)));
-    error_text = text_of(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
+    endpoint.send(WorldRank(0), tag_of(given, false), message_of(joined(own)));
+    error_text = text_in(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
   }
   if (!error_text.empty()) throw BatchesDiffer(error_text);
 }

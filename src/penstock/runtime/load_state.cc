@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/text_message.h"
+#include "penstock/transport/records.h"
 
 namespace penstock {
 namespace {
@@ -52,12 +52,12 @@ std::string load_values(const RankContext& context, const GatherTag& tag, const 
   std::string result = findings(own, state);
   if (context.rank == WorldRank(0)) {
     for (int r = 1; r < context.world_size(); ++r)
-      result += text_of(endpoint.receive(WorldRank(r), ask, "what fits of a state"));
+      result += text_in(endpoint.receive(WorldRank(r), ask, "what fits of a state"));
     result = validation_of(result, state);
-    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
+    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, message_of(result));
   } else {
-    endpoint.send(WorldRank(0), ask, text_message(result));
-    result = text_of(endpoint.receive(WorldRank(0), answer, "whether a state fits"));
+    endpoint.send(WorldRank(0), ask, message_of(result));
+    result = text_in(endpoint.receive(WorldRank(0), answer, "whether a state fits"));
   }
   if (!result.empty()) return result;
   const torch::NoGradGuard no_grad;

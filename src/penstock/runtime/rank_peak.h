@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "penstock/base/ids.h"
 
 namespace penstock {
 
 struct RankPeak {
+  static constexpr std::string_view record_name = "RankPeak";  // sent to other ranks (transport/records.h)
+
   WorldRank rank;
   int measured = 0;   // largest number of live micro-batches since the pipeline was made
   int predicted = 0;  // the same as counted by validate() for the executed schedules

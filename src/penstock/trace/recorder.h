@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
@@ -27,6 +28,8 @@ enum class Activity : std::uint8_t {
 };
 
 struct Span {
+  static constexpr std::string_view record_name = "Span";  // spans are sent to other ranks (transport/records.h)
+
   Instruction instruction;
   Activity activity = Activity::compute;
   std::int64_t begin_ns = 0;

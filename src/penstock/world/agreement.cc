@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/text_message.h"
+#include "penstock/transport/records.h"
 
 namespace penstock {
 void report_progress_of(const RankContext& context, const std::string& what) {
@@ -21,9 +21,9 @@ std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic 
     std::string decision;
     if (context.rank == WorldRank(0)) {
       decision = decide(context);
-      for (int r = 1; r < context.world_size(); ++r) context.endpoint->send(WorldRank(r), tag, text_message(decision));
+      for (int r = 1; r < context.world_size(); ++r) context.endpoint->send(WorldRank(r), tag, message_of(decision));
     } else {
-      decision = text_of(context.endpoint->receive(WorldRank(0), tag, "what rank 0 measures"));
+      decision = text_in(context.endpoint->receive(WorldRank(0), tag, "what rank 0 measures"));
     }
     if (context.collects) agreed = decision;
   });

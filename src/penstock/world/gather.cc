@@ -1,48 +1,43 @@
 #include "penstock/world/gather.h"
 
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
+#include <string_view>
 
-#include "penstock/transport/text_message.h"
 #include "penstock/world/host_clock.h"
 
 namespace penstock {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<Span>, "spans travel as bytes between processes of one build");
-
+/// A step without its spans.
 struct StepHeader {
-  std::uint64_t step;
-  std::int64_t begin_ns, end_ns;
-  std::uint64_t spans;
+  static constexpr std::string_view record_name = "StepHeader";
+  std::uint64_t step = 0;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::uint64_t spans = 0;
 };
 
-template <class T>
-void append(std::string& bytes, const T* values, std::size_t count) {
-  bytes.append(reinterpret_cast<const char*>(values), count * sizeof(T));
-}
-
-std::string pack(const std::vector<RankStep>& steps) {
-  std::string bytes;
+/// The headers of all steps, then the spans of all steps.
+Message message_of_steps(const std::vector<RankStep>& steps) {
+  std::vector<StepHeader> headers;
+  std::vector<Span> spans;
   for (const RankStep& step : steps) {
-    const StepHeader header{step.step, step.begin_ns, step.end_ns, step.spans.size()};
-    append(bytes, &header, 1);
-    append(bytes, step.spans.data(), step.spans.size());
+    headers.push_back({step.step, step.begin_ns, step.end_ns, step.spans.size()});
+    spans.insert(spans.end(), step.spans.begin(), step.spans.end());
   }
-  return bytes;
+  return message_of(headers, spans);
 }
 
-std::vector<RankStep> unpack(const std::string& bytes) {
+std::vector<RankStep> steps_in(const Message& message) {
+  const auto spans = records_in<Span>(message, 1);
+  auto next = spans.begin();
   std::vector<RankStep> steps;
-  for (std::size_t at = 0; at < bytes.size();) {
-    StepHeader header;
-    std::memcpy(&header, bytes.data() + at, sizeof(header));
-    at += sizeof(header);
-    RankStep& step = steps.emplace_back(RankStep{header.step, header.begin_ns, header.end_ns, {}});
-    step.spans.resize(header.spans);
-    std::memcpy(static_cast<void*>(step.spans.data()), bytes.data() + at, header.spans * sizeof(Span));
-    at += header.spans * sizeof(Span);
+  for (const StepHeader& header : records_in<StepHeader>(message)) {
+    require<InternalError>(header.spans <= static_cast<std::size_t>(spans.end() - next), "step ", header.step, " has ",
+                           header.spans, " spans, of which ", spans.end() - next, " came");
+    const auto end = next + static_cast<std::ptrdiff_t>(header.spans);
+    steps.push_back({header.step, header.begin_ns, header.end_ns, {next, end}});
+    next = end;
   }
   return steps;
 }
@@ -60,16 +55,29 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
   Transport& endpoint = *context.endpoint;
   if (context.rank != WorldRank(0)) {
     if (!endpoint.shares_host(WorldRank(0))) measure_clock_offset(context, tag, context.rank);
-    endpoint.send(WorldRank(0), tag_of(tag), text_message(pack(own)));
+    endpoint.send(WorldRank(0), tag_of(tag), message_of_steps(own));
     return {};
   }
   std::vector<std::vector<RankStep>> all{own};
   for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank rank(r);
     const std::int64_t offset = endpoint.shares_host(rank) ? 0 : measure_clock_offset(context, tag, rank);
-    all.push_back(unpack(text_of(endpoint.receive(rank, tag_of(tag), "the trace"))));
+    all.push_back(steps_in(endpoint.receive(rank, tag_of(tag), "the trace")));
     to_own_clock(offset, all.back());
   }
+  return all;
+}
+
+std::vector<Message> gather(const RankContext& context, const GatherTag& tag, Message own,
+                            const std::string& waiting_for) {
+  Transport& endpoint = *context.endpoint;
+  if (context.rank != WorldRank(0)) {
+    endpoint.send(WorldRank(0), tag_of(tag), std::move(own));
+    return {};
+  }
+  std::vector<Message> all{std::move(own)};
+  for (int r = 1; r < context.world_size(); ++r)
+    all.push_back(endpoint.receive(WorldRank(r), tag_of(tag), waiting_for));
   return all;
 }
 
@@ -86,15 +94,13 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   constexpr std::size_t ahead = 2;
   std::map<std::string, torch::Tensor> all;
   if (context.rank != WorldRank(0)) {
-    std::vector<std::int64_t> lengths;
+    std::vector<std::uint64_t> lengths;
     std::string names;
     for (const auto& [name, tensor] : own) {
       names += name;
-      lengths.push_back(static_cast<std::int64_t>(name.size()));
+      lengths.push_back(name.size());
     }
-    Message index = text_message(names);
-    index.payloads.push_back({torch::tensor(lengths, torch::kInt64), false});
-    endpoint.send(WorldRank(0), tag_of(tag), std::move(index));
+    endpoint.send(WorldRank(0), tag_of(tag), message_of(names, lengths));
     for (std::size_t i = 0; i < own.size(); ++i) {
       endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
       endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second), false}}, 0, 0});
@@ -105,16 +111,15 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank from(r);
     const Message index = endpoint.receive(from, tag_of(tag), "the names of the parameters");
-    const std::string names = text_of(index);
-    const torch::Tensor& lengths = index.payloads[1].tensor;
-    const auto count = static_cast<std::size_t>(lengths.numel());
+    const std::string names = text_in(index);
+    const auto lengths = records_in<std::uint64_t>(index, 1);
+    const std::size_t count = lengths.size();
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) endpoint.send(from, numbered(asked, i), {});
     std::size_t at = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto length = static_cast<std::size_t>(lengths[static_cast<std::int64_t>(i)].item<std::int64_t>());
       const Message message = endpoint.receive(from, numbered(answered, i), "the parameters");
-      all[names.substr(at, length)] = message.payloads.front().tensor.clone();
-      at += length;
+      all[names.substr(at, lengths[i])] = message.payloads.front().tensor.clone();
+      at += lengths[i];
       if (i + ahead < count) endpoint.send(from, numbered(asked, i + ahead), {});
     }
   }

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include <torch/torch.h>
+#include "penstock/transport/records.h"
 
 namespace penstock {
 namespace {
 
 constexpr int questions = 8;
-
-Message message_of(std::int64_t ns) { return {{{torch::tensor({ns}, torch::kInt64), false}}, 0, 0}; }
 
 }  // namespace
 
@@ -44,9 +42,9 @@ std::int64_t measure_clock_offset(const RankContext& context, const GatherTag& t
       continue;
     }
     const std::int64_t asked = now_ns();
-    endpoint.send(other, tag_of(i, false), message_of(0));
+    endpoint.send(other, tag_of(i, false), {});
     const Message answer = endpoint.receive(other, tag_of(i, true), "the clock of another host");
-    readings.push_back({asked, answer.payloads.front().tensor.item<std::int64_t>(), now_ns()});
+    readings.push_back({asked, record_in<std::int64_t>(answer), now_ns()});
   }
   return readings.empty() ? 0 : clock_offset_ns(readings);
 }

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/text_message.h"
+#include "penstock/transport/records.h"
 
 namespace penstock {
 namespace {
@@ -52,7 +52,7 @@ std::vector<bool> compare_ranks(const RankContext& context, const Preflight& pre
   if (context.rank == WorldRank(0)) {
     std::string differs;
     for (int r = 1; r < context.world_size(); ++r) {
-      const std::string theirs = text_of(endpoint.receive(WorldRank(r), ask, "the fingerprint"));
+      const std::string theirs = text_in(endpoint.receive(WorldRank(r), ask, "the fingerprint"));
       const std::size_t split_at = theirs.rfind('\n', theirs.size() - 1) + 1;
       if (differs.empty()) differs = difference(lines, theirs.substr(0, split_at), WorldRank(r));
       const std::string their_marks = theirs.substr(split_at);
@@ -61,10 +61,10 @@ std::vector<bool> compare_ranks(const RankContext& context, const Preflight& pre
           if (their_marks[n] == '1') marks[n] = '1';
     }
     result = differs + "\n" + marks;
-    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, text_message(result));
+    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, message_of(result));
   } else {
-    endpoint.send(WorldRank(0), ask, text_message(lines + marks));
-    result = text_of(endpoint.receive(WorldRank(0), answer, "the comparison of fingerprints"));
+    endpoint.send(WorldRank(0), ask, message_of(lines + marks));
+    result = text_in(endpoint.receive(WorldRank(0), answer, "the comparison of fingerprints"));
   }
   const std::size_t end_of_line = result.find('\n');
   if (end_of_line > 0) throw ConfigError(result.substr(0, end_of_line));
