@@ -90,7 +90,7 @@ double as_pipeline(ps::World& world, const std::string& schedule, const Job& job
   const ps::Trace trace = pipeline.trace();
   if (world.is_main() && !job.folder.empty()) {
     const std::string name = job.folder + "/" + schedule + "_" + std::to_string(job.micro_batches);
-    write(name + "_planned.svg", ps::schedule_svg(pipeline.schedule(), ps::Costs::unit()));
+    write(name + "_planned.svg", ps::schedule_svg(pipeline.schedule(), ps::StageCosts::unit()));
     write(name + "_measured.svg", ps::step_svg(trace));
   }
   return seconds;

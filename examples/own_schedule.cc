@@ -27,7 +27,7 @@ struct Network : ps::Cell {
 };
 
 void show(const ps::Schedule& schedule) {
-  const ps::Simulation simulation = ps::simulate(schedule, ps::Costs::unit());
+  const ps::Simulation simulation = ps::simulate(schedule, ps::StageCosts::unit());
   std::cout << schedule.name << ": makespan " << simulation.makespan << ", bubble " << std::fixed
             << std::setprecision(1) << 100 * simulation.bubble_makespan << " %, micro-batches that each rank holds ";
   for (const int peak : simulation.peak_contexts) std::cout << peak << " ";

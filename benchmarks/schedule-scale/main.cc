@@ -35,7 +35,7 @@ Figures plan(const ps::ScheduleShape& shape) {
   figures.generate = seconds_of([&] { schedule = ps::generate("interleaved", shape); });
   figures.lower = seconds_of([&] { schedule = ps::lower(schedule); });
   figures.validate = seconds_of([&] { ps::validate(schedule).require_ok(schedule); });
-  figures.simulate = seconds_of([&] { ps::simulate(schedule, ps::Costs::unit()); });
+  figures.simulate = seconds_of([&] { ps::simulate(schedule, ps::StageCosts::unit()); });
   figures.instructions = schedule.instruction_count();
   return figures;
 }

@@ -23,7 +23,9 @@ Recommendation recommendation(const Advice& advice, RecommendationKind kind) {
   return {kind, advice.step_ms, 0, "none"};
 }
 
-double makespan(const Schedule& instructions, const Costs& costs) { return simulate(instructions, costs).makespan; }
+double makespan(const Schedule& instructions, const StageCosts& costs) {
+  return simulate(instructions, costs).makespan;
+}
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
@@ -51,7 +53,7 @@ TEST(Advice, recommends_a_better_schedule) {
   const Advice advice = advise(made_trace({.schedule = "sequential"}));
   EXPECT_DOUBLE_EQ(advice.step_ms, 24);
   const Recommendation best = recommendation(advice, RecommendationKind::schedule);
-  EXPECT_DOUBLE_EQ(best.step_ms, makespan(generate("1f1b", {.ranks = 2, .micro_batches = 4}), Costs::unit()));
+  EXPECT_DOUBLE_EQ(best.step_ms, makespan(generate("1f1b", {.ranks = 2, .micro_batches = 4}), StageCosts::unit()));
   EXPECT_NEAR(best.saved, 1 - 15.0 / 24, tiny);
   EXPECT_EQ(advice.sentence,
             "What would help most: schedule '1f1b' in place of 'sequential' would save 37.5 % of a step: 15.00 ms "
@@ -61,7 +63,7 @@ TEST(Advice, recommends_a_better_schedule) {
 // Without layer costs, the times of I and W are unknown. With them, schedules that split B are simulated too.
 TEST(Advice, layer_costs_permit_schedules_that_split_b) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 4};
-  const Costs costs{.forward = {2}, .input_grad = {3}, .weight_grad = {1}};
+  const StageCosts costs{.forward = {2}, .input_grad = {3}, .weight_grad = {1}};
   Trace trace = made_trace({.shape = shape, .costs = costs});
   EXPECT_LT(recommendation(advise(trace), RecommendationKind::schedule).saved, tiny);
 
@@ -96,7 +98,7 @@ TEST(Advice, recommends_fused_weight_gradients) {
   EXPECT_EQ(recommendation(advise(trace), RecommendationKind::fused).sentence, "none");
   report_layers(trace, layers, {1});
   const Advice advice = advise(trace);
-  const Costs costs{.forward = {1}, .input_grad = {1}, .weight_grad = {1}, .weight_grad_fused = {0.25}};
+  const StageCosts costs{.forward = {1}, .input_grad = {1}, .weight_grad = {1}, .weight_grad_fused = {0.25}};
   const double fused = makespan(fuse_w(generate("1f1b", shape)), costs);
   EXPECT_NEAR(recommendation(advice, RecommendationKind::fused).step_ms, fused, tiny);
   EXPECT_TRUE(test::says(advice.sentence,
@@ -111,7 +113,7 @@ TEST(Advice, recommends_fused_weight_gradients) {
 
 TEST(Advice, a_better_partition_names_the_layer) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 32};
-  const Costs uneven{.forward = {5, 3}, .input_grad = {5, 3}, .weight_grad = {5, 3}};
+  const StageCosts uneven{.forward = {5, 3}, .input_grad = {5, 3}, .weight_grad = {5, 3}};
   Trace trace = made_trace({.schedule = "zb-h1", .shape = shape, .costs = uneven});
   report_layers(trace, even_layers(), {5});
   const Advice advice = advise(trace);
@@ -128,7 +130,7 @@ TEST(Advice, a_better_partition_names_the_layer) {
 
 TEST(Advice, recommends_an_even_partition_without_layer_costs) {
   const ScheduleShape shape{.ranks = 2, .micro_batches = 16};
-  const Costs uneven{.forward = {3, 5}, .input_grad = {3, 5}, .weight_grad = {3, 5}};
+  const StageCosts uneven{.forward = {3, 5}, .input_grad = {3, 5}, .weight_grad = {3, 5}};
   const Advice advice = advise(made_trace({.shape = shape, .costs = uneven}));
   const double even = makespan(generate("1f1b", shape), {.forward = {4}, .input_grad = {4}, .weight_grad = {4}});
   const double now = makespan(generate("1f1b", shape), uneven);
@@ -139,7 +141,7 @@ TEST(Advice, recommends_an_even_partition_without_layer_costs) {
 }
 
 TEST(Advice, recommends_faster_messages) {
-  const Costs costs{.message = 5};
+  const StageCosts costs{.message = 5};
   const Advice advice = advise(made_trace({.costs = costs}));
   const double now = makespan(generate("1f1b", {.ranks = 2, .micro_batches = 4}), costs);
   EXPECT_DOUBLE_EQ(advice.step_ms, now);

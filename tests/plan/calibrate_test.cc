@@ -34,7 +34,7 @@ TEST(Calibrate, the_partition_of_the_run_has_the_measured_costs) {
       for (int s = 0; s < costs.ranks; ++s) list.push_back(*rc::gen::inRange(0, 40) / 4.0);
       return list;
     };
-    Costs measured;
+    StageCosts measured;
     measured.forward = some();
     measured.input_grad = some();
     measured.weight_grad = is_split ? some() : std::vector<double>(stages.size(), 0);
@@ -42,7 +42,7 @@ TEST(Calibrate, the_partition_of_the_run_has_the_measured_costs) {
     measured.message = costs.ranks > 1 ? *rc::gen::inRange(0, 9) / 4.0 : 0;
 
     const LayerCosts fitted = calibrated(costs, {instructions, stages, measured});
-    const Costs found = stage_costs(LayerSums(fitted, m), instructions.rank_of_stage, stages);
+    const StageCosts found = stage_costs(LayerSums(fitted, m), instructions.rank_of_stage, stages);
     expect_near(found.forward, measured.forward);
     RC_ASSERT(std::abs(found.message - measured.message) < 1e-9);
     expect_near(simulate(instructions, found).busy, simulate(instructions, measured).busy);
@@ -56,7 +56,7 @@ TEST(Calibrate, the_unit_and_the_micro_batch_size_of_the_costs_do_not_matter) {
   costs.layers[3].backward = 1.5;
   const Schedule instructions = generate("1f1b", {.ranks = 2, .micro_batches = 4});
   const Stages stages{{0, 3}, {3, 8}};
-  const Costs measured{
+  const StageCosts measured{
       .forward = {30, 40}, .input_grad = {50, 60}, .weight_grad = {0, 0}, .update = {7, 8}, .message = 2};
   LayerCosts other = costs;
   other.time_unit = "us";

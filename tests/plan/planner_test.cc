@@ -41,7 +41,7 @@ Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_bat
   std::vector<LayerSize> layers(costs.layers.size());
   const Stages stages = stages_of(partition_uniformly(layers, shape.ranks * shape.chunks));
   const std::vector<Rank> placement = generate(generator.name, shape).rank_of_stage;
-  const Costs of_stages = stage_costs(sums, placement, stages);
+  const StageCosts of_stages = stage_costs(sums, placement, stages);
   const Schedule schedule = generate(generator.name, shape, {.costs = of_stages, .memory_limit = 1});
   return {simulate(schedule, of_stages).makespan, most(memory_bytes(sums, schedule, stages))};
 }

@@ -21,7 +21,7 @@ std::vector<int> simulated_peaks(const DeepCase& one) {
   for (const int micro_batches : {one.micro_batches, std::min(one.micro_batches, 6)}) {
     Schedule schedule = generate(one.schedule, {one.stages, micro_batches, one.chunks});
     if (one.weight_gradients == WeightGradients::fused) schedule = fuse_w(schedule);
-    const std::vector<int> peaks = simulate(lower(schedule), Costs::unit()).peak_contexts;
+    const std::vector<int> peaks = simulate(lower(schedule), StageCosts::unit()).peak_contexts;
     for (std::size_t rank = 0; rank < most.size(); ++rank) most[rank] = std::max(most[rank], peaks[rank]);
   }
   return most;

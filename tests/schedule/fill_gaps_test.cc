@@ -13,16 +13,21 @@
 namespace penstock {
 namespace {
 
+/// A schedule without instructions, with one stage per rank.
+Schedule placed(int stages, MicroBatch end) {
+  Schedule schedule{"filled", end.value(), {}, std::vector<Order>(static_cast<std::size_t>(stages))};
+  for (int s = 0; s < stages; ++s) schedule.rank_of_stage.push_back(Rank(s));
+  return schedule;
+}
+
 Schedule filled(const GapProblem& problem, const GapPolicy& policy) {
-  Schedule schedule{"filled", problem.micro_batches, {}, std::vector<Order>(problem.stages.size())};
-  for (std::size_t s = 0; s < problem.stages.size(); ++s)
-    schedule.rank_of_stage.push_back(Rank(static_cast<std::int32_t>(s)));
+  Schedule schedule = placed(static_cast<int>(problem.times.stages()), MicroBatch(problem.times.micro_batches()));
   fill_gaps(problem, policy, &schedule.orders);
   return schedule;
 }
 
-GapProblem two_stages() {
-  return {.stages = {{1, 1, 1}, {1, 1, 1}}, .message = 0, .micro_batches = 3, .cap = {.limit = 3, .weight_share = 1}};
+GapProblem two_stages(const StageCosts& costs = StageCosts::unit()) {
+  return {InstructionTimes(costs, placed(2, MicroBatch(3))), {.limit = 3, .weight_share = 1}};
 }
 
 TEST(FillGaps, a_gap_as_long_as_w_is_filled) {
@@ -41,8 +46,7 @@ TEST(FillGaps, a_forward_without_memory_waits_for_a_w) {
 
 /// Without a W before its last I, stage 0 idles for half of a W there.
 TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_exhausted) {
-  GapProblem problem = two_stages();
-  problem.stages[1].forward = 0.5;
+  const GapProblem problem = two_stages({.forward = {1, 0.5}});
   const auto instructions = [&](const GapPolicy& policy) {
     const Schedule schedule = filled(problem, policy);
     std::string text;
@@ -60,22 +64,23 @@ TEST(FillGaps, a_shorter_gap_is_filled_when_the_allowance_is_exhausted) {
 TEST(FillGaps, agrees_with_simulate_and_respects_the_cap) {
   EXPECT_TRUE(rc::check("any costs, any policy", [] {
     const auto quarters = [](int from) { return *rc::gen::inRange(from, 9) / 4.0; };
-    GapProblem problem{.stages = {}, .message = quarters(0), .micro_batches = *rc::gen::inRange(1, 12), .cap = {}};
     GapPolicy policy{.warm_up = {},
                      .idle_on_the_way = quarters(0),
                      .idle_at_the_end = quarters(0),
                      .punctual = *rc::gen::inRange(0, 12)};
-    Costs costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = problem.message};
-    for (int s = *rc::gen::inRange(1, 6); s > 0; --s) {
-      problem.stages.push_back({.forward = quarters(0), .input_grad = quarters(0), .weight_grad = quarters(0)});
-      costs.forward.push_back(problem.stages.back().forward);
-      costs.input_grad.push_back(problem.stages.back().input_grad);
-      costs.weight_grad.push_back(problem.stages.back().weight_grad);
+    StageCosts costs{.forward = {}, .input_grad = {}, .weight_grad = {}, .update = {0}, .message = quarters(0)};
+    const int stages = *rc::gen::inRange(1, 6);
+    for (int s = 0; s < stages; ++s) {
+      costs.forward.push_back(quarters(0));
+      costs.input_grad.push_back(quarters(0));
+      costs.weight_grad.push_back(quarters(0));
       policy.warm_up.push_back(*rc::gen::inRange(1, 8));
     }
     std::sort(policy.warm_up.begin(), policy.warm_up.end(), std::greater<>());
-    problem.cap = {.limit = policy.warm_up.front() + quarters(0), .weight_share = *rc::gen::inRange(0, 5) / 4.0};
-    costs.weight_share = problem.cap.weight_share;
+    costs.weight_share = *rc::gen::inRange(0, 5) / 4.0;
+    costs.overhead = quarters(0);
+    const GapProblem problem{InstructionTimes(costs, placed(stages, MicroBatch(*rc::gen::inRange(1, 12)))),
+                             {.limit = policy.warm_up.front() + quarters(0), .weight_share = costs.weight_share}};
     const Schedule schedule = filled(problem, policy);
     const GapOutcome outcome = fill_gaps(problem, policy);
     const Simulation run = simulate(schedule, costs);

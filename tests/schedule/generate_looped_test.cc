@@ -56,7 +56,7 @@ TEST(Generate, looped_bfs_has_the_forwards_of_torch_and_ascending_backwards) {
 }
 
 TEST(Generate, closed_forms_of_looped_schedules) {
-  const Costs costs{.forward = {3}, .input_grad = {2}, .weight_grad = {5}};
+  const StageCosts costs{.forward = {3}, .input_grad = {2}, .weight_grad = {5}};
   for (int p = 1; p <= 6; ++p)
     for (int m = 1; m <= 9; ++m)
       for (int v = 2; v <= 4; ++v) {
@@ -77,8 +77,8 @@ TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
       for (int v = 2; v <= 4; ++v) {
         if (v > 2 && m > p && m % p != 0) continue;  // the memory limit makes it slower there
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
-        EXPECT_LE(simulate(generate("interleaved", shape), Costs::unit()).makespan,
-                  simulate(generate("looped-bfs", shape), Costs::unit()).makespan)
+        EXPECT_LE(simulate(generate("interleaved", shape), StageCosts::unit()).makespan,
+                  simulate(generate("looped-bfs", shape), StageCosts::unit()).makespan)
             << p << " " << m << " " << v;
       }
 }
@@ -107,11 +107,11 @@ TEST(Generate, interleaved_matches_the_zero_bubble_papers_bubble_rates) {
     std::vector<double> row;
     for (std::string value; std::getline(cells, value, ',');) row.push_back(std::stod(value));
     const int chunks = model == "1.5B" ? 3 : 4;
-    const Costs costs{.forward = {row[2] / chunks},
-                      .input_grad = {row[3] / chunks},
-                      .weight_grad = {row[4] / chunks},
-                      .update = {0},
-                      .message = row[5]};
+    const StageCosts costs{.forward = {row[2] / chunks},
+                           .input_grad = {row[3] / chunks},
+                           .weight_grad = {row[4] / chunks},
+                           .update = {0},
+                           .message = row[5]};
     const ScheduleShape shape{
         .ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1]), .chunks = chunks};
     EXPECT_NEAR(simulate(lower(generate("interleaved", shape)), costs).bubble_span, row[7], 0.004) << line;

@@ -55,7 +55,7 @@ void expect_valid_within_its_bound(const Generator& generator, const ScheduleSha
     if (generator.name == "interleaved" && shape.micro_batches % shape.ranks != 0) continue;
     EXPECT_EQ(result.peak_activations, *bound.activation_bound);
   }
-  EXPECT_GT(simulate(schedule, Costs::unit()).makespan, 0);
+  EXPECT_GT(simulate(schedule, StageCosts::unit()).makespan, 0);
   EXPECT_EQ(schedule.name, generator.name);
 }
 
@@ -68,7 +68,7 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
 }
 
 /// Expects that at C = 0 no rank idles on the span for longer than the formula of the generator's source.
-void expect_bubble_within_its_formula(const Generator& generator, const ScheduleShape& shape, const Costs& costs) {
+void expect_bubble_within_its_formula(const Generator& generator, const ScheduleShape& shape, const StageCosts& costs) {
   const Simulation run = simulate(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}), costs);
   const double busy = *std::max_element(run.busy.begin(), run.busy.end());
   // The only exception: for these shapes, interleaved cannot reach the formula within its memory.
@@ -80,7 +80,7 @@ void expect_bubble_within_its_formula(const Generator& generator, const Schedule
 }
 
 TEST(Generate, no_bubble_is_longer_than_its_formula) {
-  const Costs equal = Costs::unit();
+  const StageCosts equal = StageCosts::unit();
   for (const Generator& generator : generators())
     for (int v = generator.min_chunks; generator.bubble_time && v <= std::min(generator.max_chunks, 3); ++v)
       for (int p = 1; p <= 16; ++p)
@@ -89,7 +89,7 @@ TEST(Generate, no_bubble_is_longer_than_its_formula) {
 }
 
 TEST(Generate, sequential_has_one_busy_rank_at_a_time) {
-  const Simulation run = simulate(lower(generate("sequential", {.ranks = 3, .micro_batches = 4})), Costs::unit(),
+  const Simulation run = simulate(lower(generate("sequential", {.ranks = 3, .micro_batches = 4})), StageCosts::unit(),
                                   {.links = {}, .keep_slots = true});
   double busy = 0;
   for (const double rank : run.busy) busy += rank;
@@ -121,7 +121,9 @@ std::string refusal(std::string_view name, const ScheduleShape& shape) {
 TEST(Generate, refuses_invalid_costs) {
   for (const Generator& generator : generators()) {
     const ScheduleShape shape{.ranks = 2, .micro_batches = 4, .chunks = generator.default_chunks};
-    const auto with = [&](const Costs& costs) { generate(generator.name, shape, {.costs = costs, .memory_limit = 1}); };
+    const auto with = [&](const StageCosts& costs) {
+      generate(generator.name, shape, {.costs = costs, .memory_limit = 1});
+    };
     EXPECT_NO_THROW(with({.forward = std::vector<double>(2 * static_cast<std::size_t>(shape.chunks), 1)}));
     EXPECT_THROW(with({.forward = {1, 1, 1}}), ConfigError) << generator.name;
     EXPECT_THROW(with({.weight_share = 2}), ConfigError) << generator.name;

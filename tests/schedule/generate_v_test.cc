@@ -27,10 +27,12 @@ ScheduleShape shape_of(int ranks, int micro_batches) {
   return {.ranks = ranks, .micro_batches = micro_batches, .chunks = 2};
 }
 
-Costs equal_stages(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
+StageCosts equal_stages(double f, double i, double w) {
+  return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}};
+}
 
 /// The idle time of the rank with the longest span.
-double bubble(std::string_view name, const ScheduleShape& shape, const Costs& costs = Costs::unit()) {
+double bubble(std::string_view name, const ScheduleShape& shape, const StageCosts& costs = StageCosts::unit()) {
   const double work = costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front();
   return simulate(generate(name, shape), costs).span - 2 * shape.micro_batches * work;
 }
@@ -90,7 +92,7 @@ TEST(GenerateV, memory_stays_within_the_sources_caps) {
           const Validation result = validate(form, {.links = {}, .activation_bound = bound});
           ASSERT_TRUE(result.ok) << name << " p " << p << " m " << m << ": " << result.reason;
         }
-        const Simulation run = simulate(schedule, Costs::unit());
+        const Simulation run = simulate(schedule, StageCosts::unit());
         for (const double peak : run.peak_activations) {
           ASSERT_LE(peak, memory_cap(name, p)) << name << " p " << p << " m " << m;
           if (m < 2 * p) continue;
@@ -103,7 +105,7 @@ TEST(GenerateV, bubbles_match_the_formulas_of_the_sources) {
   for (const std::string_view name : all_names)
     for (int p = 1; p <= 16; ++p)
       for (int m = 2 * p; m <= 64; ++m)
-        ASSERT_LE(bubble(name, shape_of(p, m)), find_generator(name).bubble_time(shape_of(p, m), Costs::unit()))
+        ASSERT_LE(bubble(name, shape_of(p, m)), find_generator(name).bubble_time(shape_of(p, m), StageCosts::unit()))
             << name << " p " << p << " m " << m;
 }
 
@@ -112,7 +114,7 @@ TEST(GenerateV, bubbles_match_the_formulas_for_unequal_costs) {
     const int p = *rc::gen::inRange(1, 10);
     const ScheduleShape shape = shape_of(p, 2 * p + *rc::gen::inRange(0, 20));
     const auto f = *rc::gen::inRange(1, 100), i = *rc::gen::inRange(1, 100), w = *rc::gen::inRange(1, 100);
-    const Costs costs = equal_stages(f, i, w);
+    const StageCosts costs = equal_stages(f, i, w);
     RC_ASSERT(bubble("zb-v", shape, costs) <= find_generator("zb-v").bubble_time(shape, costs));
     if (f <= 2 * i && w <= 2 * i && w <= f + i)
       RC_ASSERT(bubble("dualpipe-v", shape, costs) <= find_generator("dualpipe-v").bubble_time(shape, costs));
@@ -123,11 +125,11 @@ TEST(GenerateV, the_steady_phase_of_v_half_has_no_bubble) {
   EXPECT_TRUE(rc::check("if W + 2I >= 2F and W + 2F >= 2I, more micro-batches cost no idle time", [] {
     const int p = *rc::gen::inRange(1, 10);
     const auto f = *rc::gen::inRange(1, 100), i = *rc::gen::inRange(1, 100);
-    const Costs costs = equal_stages(f, i, 2 * std::abs(f - i) + *rc::gen::inRange(0, 20));
+    const StageCosts costs = equal_stages(f, i, 2 * std::abs(f - i) + *rc::gen::inRange(0, 20));
     RC_ASSERT(bubble("v-half", shape_of(p, 8 * p), costs) <= bubble("v-half", shape_of(p, 4 * p), costs));
   }));
   // The block of V-Min has no slack, so its bubble grows.
-  const Costs costs = equal_stages(2, 2, 1);
+  const StageCosts costs = equal_stages(2, 2, 1);
   EXPECT_GT(bubble("v-min", shape_of(4, 32), costs), bubble("v-min", shape_of(4, 16), costs));
 }
 
@@ -154,10 +156,10 @@ Schedule gpipe_in_a_v(const ScheduleShape& shape) {
 TEST(GenerateV, no_shape_is_slower_than_gpipe_in_a_v) {
   for (int p = 1; p <= 12; ++p)
     for (int m = 1; m <= 24; ++m) {
-      const double gpipe = simulate(gpipe_in_a_v(shape_of(p, m)), Costs::unit()).makespan;
+      const double gpipe = simulate(gpipe_in_a_v(shape_of(p, m)), StageCosts::unit()).makespan;
       ASSERT_EQ(gpipe, 6 * (m + p - 1));  // no stalls
       for (const std::string_view name : all_names)
-        EXPECT_LE(simulate(generate(name, shape_of(p, m)), Costs::unit()).makespan, gpipe)
+        EXPECT_LE(simulate(generate(name, shape_of(p, m)), StageCosts::unit()).makespan, gpipe)
             << name << " p " << p << " m " << m;
     }
 }

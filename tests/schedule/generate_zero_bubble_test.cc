@@ -16,10 +16,10 @@
 namespace penstock {
 namespace {
 
-Costs costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
+StageCosts costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
 /// The idle time of the slowest rank on its span, for equal stages.
-double idle_time(const Schedule& schedule, const Costs& costs) {
+double idle_time(const Schedule& schedule, const StageCosts& costs) {
   return simulate(schedule, costs).span -
          schedule.micro_batches * (costs.forward[0] + costs.input_grad[0] + costs.weight_grad[0]);
 }
@@ -70,7 +70,7 @@ TEST(GenerateZeroBubble, idle_time_is_within_the_formula) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m};
         const Schedule schedule = generate(name, shape);
         for (int mix = 0; mix < 27; ++mix) {
-          const Costs costs = costs_of(1 + mix % 3, 1 + mix / 3 % 3, 1 + mix / 9);
+          const StageCosts costs = costs_of(1 + mix % 3, 1 + mix / 3 % 3, 1 + mix / 9);
           if (costs.weight_grad > costs.forward) continue;
           EXPECT_LE(idle_time(schedule, costs), generator.bubble_time(shape, costs))
               << name << " p " << p << " m " << m << " F " << costs.forward[0] << " I " << costs.input_grad[0] << " W "
@@ -101,8 +101,8 @@ TEST(GenerateZeroBubble, is_never_slower_than_gpipe_for_equal_costs) {
     for (int p = 1; p <= 12; ++p)
       for (int m = 1; m <= 24; ++m) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m};
-        EXPECT_LE(simulate(generate(name, shape), Costs::unit()).makespan,
-                  simulate(generate("gpipe", shape), Costs::unit()).makespan)
+        EXPECT_LE(simulate(generate(name, shape), StageCosts::unit()).makespan,
+                  simulate(generate("gpipe", shape), StageCosts::unit()).makespan)
             << name << " p " << p << " m " << m;
       }
 }
@@ -112,7 +112,7 @@ TEST(GenerateZeroBubble, is_never_slower_than_gpipe_for_equal_costs) {
 struct Cell {
   std::string model;
   ScheduleShape shape;
-  Costs costs;
+  StageCosts costs;
   std::string schedule;
   double bubble = 0;
 
@@ -140,7 +140,7 @@ std::vector<Cell> published(const std::vector<std::string>& columns) {
     const std::vector<std::string> row = split_at_commas(line);
     for (std::size_t column = 7; column < row.size(); ++column) {
       if (std::find(columns.begin(), columns.end(), head.at(column)) == columns.end()) continue;
-      Costs costs = costs_of(std::stod(row[3]), std::stod(row[4]), std::stod(row[5]));
+      StageCosts costs = costs_of(std::stod(row[3]), std::stod(row[4]), std::stod(row[5]));
       costs.message = std::stod(row[6]);
       cells.push_back({row[0],
                        {.ranks = std::stoi(row[1]), .micro_batches = std::stoi(row[2])},
@@ -179,7 +179,7 @@ TEST(GenerateZeroBubble, early_gradients_lower_the_published_bubble_of_1f1b) {
 
 /// The peak of a rank's activations if a micro-batch counts 1 from F to I and `weight_share` from there to W.
 double most_held(const Schedule& schedule, double weight_share) {
-  Costs costs;
+  StageCosts costs;
   costs.weight_share = weight_share;
   const std::vector<double> peaks = simulate(schedule, costs).peak_activations;
   return *std::max_element(peaks.begin(), peaks.end());
@@ -211,7 +211,7 @@ TEST_P(PublishedZb2p, is_reached_within_twice_the_memory_of_1f1b) {
 
 INSTANTIATE_TEST_SUITE_P(GenerateZeroBubble, PublishedZb2p, testing::ValuesIn(published({"zb-2p"})));
 
-Costs counted_in_full(Costs costs) {
+StageCosts counted_in_full(StageCosts costs) {
   costs.weight_share = 1;
   return costs;
 }
@@ -236,7 +236,7 @@ std::vector<Cell> many_cases() {
     for (const int m : {1, p, p + 1, 2 * p - 1, 3 * p})
       for (const double w : {0.5, 1.7})
         for (const double message : {0.0, 0.3}) {
-          Costs costs = costs_of(1, 0.8 + w / 4, w);
+          StageCosts costs = costs_of(1, 0.8 + w / 4, w);
           costs.message = message;
           costs.overhead = message / 3;
           cases.push_back({"even", {.ranks = p, .micro_batches = m}, costs, "zb-auto", 0});
@@ -284,7 +284,7 @@ TEST(GenerateZeroBubble, zb_auto_refuses_invalid_limits_and_costs) {
   EXPECT_THROW(generate("zb-auto", shape, {.costs = {.weight_grad = {-1}}}), ConfigError);
   EXPECT_THROW(generate("zb-auto", shape, {.costs = {}, .memory_limit = 0}), ConfigError);
   for (const double share : {1.5, -0.5}) {
-    Costs costs;
+    StageCosts costs;
     costs.weight_share = share;
     EXPECT_THROW(generate("zb-auto", shape, {.costs = costs}), ConfigError) << share;
   }
@@ -292,7 +292,7 @@ TEST(GenerateZeroBubble, zb_auto_refuses_invalid_limits_and_costs) {
 
 TEST(GenerateZeroBubble, zb_auto_is_as_good_for_large_shapes_with_fewer_candidates) {
   const ScheduleShape shape{.ranks = 16, .micro_batches = 3000};  // more than 2^17 instructions
-  const Costs costs = costs_of(1, 1.25, 0.75);
+  const StageCosts costs = costs_of(1, 1.25, 0.75);
   const auto span = [&](const Schedule& schedule) { return simulate(schedule, costs).span; };
   EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs})), span(generate("zb-h1", shape)));
   EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs, .memory_limit = 2})), span(generate("zb-h2", shape)));

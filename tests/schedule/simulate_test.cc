@@ -16,11 +16,11 @@
 namespace penstock {
 namespace {
 
-Costs costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
+StageCosts costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
 
 TEST(Simulate, closed_forms_without_communication) {
   const double f = 3, b = 2 + 5;
-  const Costs costs = costs_of(f, 2, 5);
+  const StageCosts costs = costs_of(f, 2, 5);
   for (int p = 1; p <= 6; ++p)
     for (int m = 1; m <= 9; ++m) {
       const ScheduleShape shape{.ranks = p, .micro_batches = m};
@@ -53,7 +53,7 @@ TEST(Simulate, matches_the_zero_bubble_papers_bubble_rates_of_1f1b) {
     std::istringstream cells(line.substr(line.find(',') + 1));
     std::vector<double> row;
     for (std::string value; std::getline(cells, value, ',');) row.push_back(std::stod(value));
-    Costs costs = costs_of(row[2], row[3], row[4]);
+    StageCosts costs = costs_of(row[2], row[3], row[4]);
     costs.message = row[5];
     const ScheduleShape shape{.ranks = static_cast<int>(row[0]), .micro_batches = static_cast<int>(row[1])};
     EXPECT_NEAR(simulate(lower(generate("1f1b", shape)), costs).bubble_span, row[6], 0.00005) << line;
@@ -68,7 +68,7 @@ Schedule split() {
 }
 
 TEST(Simulate, instructions_start_when_their_dependencies_are_met) {
-  Costs costs{.forward = {1, 2}, .input_grad = {3}, .weight_grad = {4, 5}, .update = {6}, .message = 0.5};
+  StageCosts costs{.forward = {1, 2}, .input_grad = {3}, .weight_grad = {4, 5}, .update = {6}, .message = 0.5};
   const Simulation run = simulate(lower(split()), costs, {.links = {}, .keep_slots = true});
   std::string times;
   for (const auto& rank : run.slots) {
@@ -88,7 +88,7 @@ TEST(Simulate, instructions_start_when_their_dependencies_are_met) {
 // of a single rank takes the sum of the mean times.
 TEST(Simulate, time_variation_makes_steps_longer) {
   const auto with = [](const Schedule& schedule, double time_variation) {
-    return simulate(schedule, Costs::unit(), {.links = {}, .keep_slots = true, .time_variation = time_variation});
+    return simulate(schedule, StageCosts::unit(), {.links = {}, .keep_slots = true, .time_variation = time_variation});
   };
   const Schedule alone = generate("1f1b", {.ranks = 1, .micro_batches = 64});
   EXPECT_NEAR(with(alone, 0.2).makespan, with(alone, 0).makespan, 0.02 * with(alone, 0).makespan);
@@ -115,40 +115,40 @@ Schedule alone(const std::string& instructions) {
 // A single W takes 5 and one over all four micro-batches 4 * 2 = 8, which is 4 and 1 per micro-batch. A W over two
 // micro-batches therefore takes 6, and one over three takes 7.
 TEST(Simulate, the_cost_of_a_grouped_w_is_interpolated) {
-  const Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .weight_grad_fused = {2}};
+  const StageCosts costs{.forward = {0}, .input_grad = {0}, .weight_grad = {5}, .weight_grad_fused = {2}};
   const std::string before = "0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 ";
   EXPECT_EQ(simulate(alone(before + "0W0 0W1 0W2 0W3"), costs).makespan, 20);
   EXPECT_EQ(simulate(alone(before + "0W0-3"), costs).makespan, 8);
   EXPECT_DOUBLE_EQ(simulate(alone(before + "0W0-1 0W2-3"), costs).makespan, 6 + 6);
   EXPECT_DOUBLE_EQ(simulate(alone(before + "0W0-2 0W3"), costs).makespan, 7 + 5);
-  Costs with_overhead = costs;
+  StageCosts with_overhead = costs;
   with_overhead.overhead = 0.5;
   EXPECT_EQ(simulate(alone(before + "0W0-3"), with_overhead).makespan, 8 + 9 * 0.5);
 }
 
 // Parameters stay in the cache from an F, I or B to an F or I, gradients from a W or B to a W. A B uses both.
 TEST(Simulate, caching_saves_time_after_an_instruction_of_the_same_stage) {
-  const Costs costs{.forward = {10},
-                    .input_grad = {20},
-                    .weight_grad = {30},
-                    .weight_grad_fused = {30},
-                    .backward = {60},
-                    .forward_cache_saving = {1},
-                    .input_grad_cache_saving = {2},
-                    .weight_grad_cache_saving = {4}};
+  const StageCosts costs{.forward = {10},
+                         .input_grad = {20},
+                         .weight_grad = {30},
+                         .weight_grad_fused = {30},
+                         .backward = {60},
+                         .forward_cache_saving = {1},
+                         .input_grad_cache_saving = {2},
+                         .weight_grad_cache_saving = {4}};
   const auto takes = [&](const std::string& instructions) { return simulate(alone(instructions), costs).makespan; };
   EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), 40 - 3 * 1 + 240 - 4 * 2 - 3 * 4);
   EXPECT_EQ(takes("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3"), 40 - 3 * 1 + 240 - 4 * 2);
   EXPECT_EQ(takes("0F0 0F1 0F2 0F3 0I0 0I1 0I2 0I3 0W0 0W1 0W2-3"), 40 - 3 * 1 + 80 - 4 * 2 + 120 - 2 * 4);
   EXPECT_EQ(takes("0F0 0I0 0W0 0F1 0I1 0W1 0F2 0I2 0W2 0F3 0I3 0W3"), 40 + 80 - 4 * 2 + 120);
-  Costs much = costs;
+  StageCosts much = costs;
   much.weight_grad_cache_saving = {1000};
   EXPECT_EQ(simulate(alone("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"), much).makespan, 40 - 3 * 1 + 60 - 2)
       << "no instruction takes less than nothing";
 }
 
 TEST(Simulate, a_fused_w_has_a_cost_per_stage) {
-  Costs costs{.forward = {0}, .input_grad = {0}, .weight_grad = {4, 5}, .weight_grad_fused = {3, 1}};
+  StageCosts costs{.forward = {0}, .input_grad = {0}, .weight_grad = {4, 5}, .weight_grad_fused = {3, 1}};
   const Schedule fused = fuse_w(split());
   EXPECT_EQ(simulate(fused, costs).busy, (std::vector<double>{2 * 3, 2 * 1}));
   EXPECT_EQ(simulate(split(), costs).busy, (std::vector<double>{2 * 3, 2 * 5}));
@@ -157,14 +157,14 @@ TEST(Simulate, a_fused_w_has_a_cost_per_stage) {
 }
 
 TEST(Simulate, an_unsplit_b_has_its_own_cost) {
-  const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {2}, .backward = {3, 3.5}};
+  const StageCosts costs{.forward = {1}, .input_grad = {2}, .weight_grad = {2}, .backward = {3, 3.5}};
   const ScheduleShape shape{.ranks = 2, .micro_batches = 3};
   EXPECT_EQ(simulate(generate("1f1b", shape), costs).busy, (std::vector<double>{3 * 4, 3 * 4.5}));
   EXPECT_EQ(simulate(generate("1f1b-early", shape), costs).busy, (std::vector<double>{3 * 5, 3 * 5}));
 }
 
 TEST(Simulate, updates_are_the_same_for_lowered_and_other_schedules) {
-  const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 7}};
+  const StageCosts costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 7}};
   const Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   // Rank 1 begins at 1, ends its last B at 7 and its update at 14; rank 0 ends its last B at 9 and its update at 10.
   for (const Schedule& one : {schedule, lower(schedule)}) {
@@ -180,7 +180,7 @@ TEST(Simulate, updates_are_the_same_for_lowered_and_other_schedules) {
 //   rank 0 | 0F0 .   .   3F0 3B0-----   3STEP   0B0-----  0STEP
 //   rank 1 |     1F0 2F0            2B0----- 1B0-----
 TEST(Simulate, an_update_overlaps_with_the_work_of_other_ranks) {
-  const Costs costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 0, 0, 4}};
+  const StageCosts costs{.forward = {1}, .input_grad = {2}, .weight_grad = {0}, .update = {1, 0, 0, 4}};
   const Schedule schedule = read_schedule(
       "penstock schedule 1\nname v\nranks 2\nstages 4\nmicro_batches 1\n"
       "rank_of_stage 0 1 1 0\nrank 0: 0F0 3F0 3B0 0B0\nrank 1: 1F0 2F0 2B0 1B0\n");
@@ -189,7 +189,7 @@ TEST(Simulate, an_update_overlaps_with_the_work_of_other_ranks) {
 
 // From its I to its W, a micro-batch counts as the weight share in peak_activations, and as 1 in peak_contexts.
 TEST(Simulate, counts_activations_and_contexts) {
-  Costs costs;
+  StageCosts costs;
   const std::vector<std::pair<double, std::vector<double>>> cases{{0.5, {2, 1.5}}, {1, {2, 2}}, {0, {2, 1}}};
   for (const auto& [share, held] : cases) {
     costs.weight_share = share;
@@ -202,7 +202,7 @@ TEST(Simulate, counts_activations_and_contexts) {
 }
 
 TEST(Simulate, the_span_begins_with_the_first_instruction_of_the_rank) {
-  const Simulation run = simulate(generate("forward-only", {.ranks = 2, .micro_batches = 4}), Costs::unit());
+  const Simulation run = simulate(generate("forward-only", {.ranks = 2, .micro_batches = 4}), StageCosts::unit());
   EXPECT_EQ(run.makespan, 5);
   EXPECT_EQ(run.span, 4);
   EXPECT_EQ(run.bubble_span, 0);
@@ -214,15 +214,15 @@ TEST(Simulate, a_send_starts_at_its_position) {
   const std::string sender = "rank 0: 0F0 0SEND_F0 0RECV_B0 0B0\n";
   const Schedule early = read_schedule(head + sender + "rank 1: 1RECV_F0 1F0 1I0 1SEND_B0 1W0\n");
   const Schedule late = read_schedule(head + sender + "rank 1: 1RECV_F0 1F0 1I0 1W0 1SEND_B0\n");
-  EXPECT_EQ(simulate(early, Costs::unit()).makespan, 5);
-  EXPECT_EQ(simulate(late, Costs::unit()).makespan, 6);
+  EXPECT_EQ(simulate(early, StageCosts::unit()).makespan, 5);
+  EXPECT_EQ(simulate(late, StageCosts::unit()).makespan, 6);
 }
 
 TEST(Simulate, a_chunk_counts_as_a_share_of_a_micro_batch) {
   const Schedule v = read_schedule(
       "penstock schedule 1\nname\nranks 1\nstages 2\nmicro_batches 2\nrank_of_stage 0 0\n"
       "rank 0: 0F0 1F0 0F1 1B0 1F1 1B1 0B0 0B1\n");
-  EXPECT_EQ(simulate(v, Costs::unit()).peak_activations, std::vector<double>{1.5});
+  EXPECT_EQ(simulate(v, StageCosts::unit()).peak_activations, std::vector<double>{1.5});
 }
 
 TEST(Simulate, without_costs_there_is_no_bubble) {
@@ -244,11 +244,11 @@ TEST(Simulate, refuses_invalid_costs) {
 TEST(Simulate, refuses_schedules_that_cannot_run) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 2});
   std::swap(schedule.orders[1].front(), schedule.orders[1].back());
-  EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
+  EXPECT_THROW(simulate(schedule, StageCosts::unit()), ScheduleError);
   schedule.orders[1].pop_back();
-  EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
+  EXPECT_THROW(simulate(schedule, StageCosts::unit()), ScheduleError);
   schedule.micro_batches = 2000000000;
-  EXPECT_THROW(simulate(schedule, Costs::unit()), ScheduleError);
+  EXPECT_THROW(simulate(schedule, StageCosts::unit()), ScheduleError);
 }
 
 TEST(Simulate, lowering_changes_no_result) {
@@ -260,7 +260,7 @@ TEST(Simulate, lowering_changes_no_result) {
       const auto quarters = rc::gen::map(rc::gen::inRange(0, 40), [](int n) { return n / 4.0; });
       return *rc::gen::container<std::vector<double>>(static_cast<std::size_t>(stages), quarters);
     };
-    Costs all{costs(), costs(), costs(), costs(), *rc::gen::inRange(0, 9) / 4.0};
+    StageCosts all{costs(), costs(), costs(), costs(), *rc::gen::inRange(0, 9) / 4.0};
     if (*rc::gen::arbitrary<bool>()) all.weight_grad_fused = costs();
     if (*rc::gen::arbitrary<bool>()) all.backward = costs();
     const SimulateOptions options{.links = links, .keep_slots = false};

@@ -33,13 +33,13 @@ TEST_P(TorchFile, is_valid) {
   const CsvSchedule csv = read();
   const Validation result = validate(csv.schedule);
   EXPECT_EQ(result.reason, "");
-  const Simulation run = simulate(csv.schedule, Costs::unit());
+  const Simulation run = simulate(csv.schedule, StageCosts::unit());
   EXPECT_GT(run.makespan, 0);
   EXPECT_LT(run.bubble_span, 0.16);
   // Our own lowering of the compute instructions is not slower than torch's.
   const Schedule again = lower(strip(csv.schedule));
   EXPECT_EQ(validate(again).reason, "");
-  EXPECT_LE(simulate(again, Costs::unit()).makespan, run.makespan);
+  EXPECT_LE(simulate(again, StageCosts::unit()).makespan, run.makespan);
 }
 
 TEST_P(TorchFile, reads_back_in_both_forms) {

@@ -89,7 +89,7 @@ TEST(Account, communication_has_its_own_part) {
 }
 
 TEST(Account, the_faster_rank_waits_in_the_steady_phase) {
-  const Costs costs{.forward = {2, 1}, .input_grad = {4, 2}, .weight_grad = {0}};
+  const StageCosts costs{.forward = {2, 1}, .input_grad = {4, 2}, .weight_grad = {0}};
   for (const char* name : {"1f1b", "gpipe"}) {
     const Account result =
         account(made_trace({.schedule = name, .shape = {.ranks = 2, .micro_batches = 8}, .costs = costs}));
@@ -276,8 +276,8 @@ RC_GTEST_PROP(Account, every_instant_is_in_one_part, ()) {
 }
 
 TEST(MeasuredCosts, are_the_times_of_the_run) {
-  const Costs made{{1.5, 2}, {2, 3}, {0.5, 1}, {0.25, 0.75}, 0.125};
-  const Costs found = measured_costs(made_trace({.costs = made, .steps = 3}));
+  const StageCosts made{{1.5, 2}, {2, 3}, {0.5, 1}, {0.25, 0.75}, 0.125};
+  const StageCosts found = measured_costs(made_trace({.costs = made, .steps = 3}));
   EXPECT_EQ(found.forward, made.forward);
   EXPECT_EQ(found.input_grad, (std::vector<double>{2.5, 4})) << "B as a whole";
   EXPECT_EQ(found.weight_grad, (std::vector<double>{0, 0}));
@@ -294,14 +294,14 @@ TEST(MeasuredCosts, are_medians_without_the_first_step) {
 
 TEST(MeasuredCosts, are_means_within_a_step) {
   Trace trace = made_trace({.steps = 4});
-  const Costs even = measured_costs(trace);
+  const StageCosts even = measured_costs(trace);
   for (auto& steps : trace.ranks)
     for (RankStep& step : steps)
       for (Span& span : step.spans)
         if (span.activity == Activity::compute && span.instruction.op() == Op::forward &&
             span.instruction.first() == MicroBatch(0))
           span.end_ns += 8'000'000;
-  const Costs one_is_slow = measured_costs(trace);
+  const StageCosts one_is_slow = measured_costs(trace);
   EXPECT_NEAR(one_is_slow.forward.front(), even.forward.front() + 8.0 / trace.schedule.micro_batches, 1e-9);
 }
 
@@ -326,7 +326,7 @@ TEST(MeasuredCosts, include_split_and_fused_weight_gradients) {
         {instruction, is_compute(instruction.op()) ? Activity::compute : Activity::update, begin, step.end_ns, 0});
   }
   trace.ranks = {{step}};
-  const Costs found = measured_costs(trace);
+  const StageCosts found = measured_costs(trace);
   EXPECT_EQ(found.input_grad.front(), 1);
   EXPECT_EQ(found.weight_grad.front(), 1.5) << "per micro-batch";
   EXPECT_EQ(found.update.front(), 2) << "NORM and STEP together";

@@ -11,7 +11,7 @@ namespace penstock {
 struct MadeRun {
   std::string schedule = "1f1b";
   ScheduleShape shape{.ranks = 2, .micro_batches = 4};
-  Costs costs{};  // milliseconds
+  StageCosts costs{};  // milliseconds
   int replicas = 1;
   int steps = 1;
   double slowdown = 0;  // step i takes (1 + slowdown * i) times as long

@@ -24,14 +24,14 @@ json data_of(const std::string& page, const std::string& id) {
 
 TEST(ScheduleHtml, contains_the_schedule_json) {
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
-  const std::string page = schedule_html(schedule, Costs::unit());
-  EXPECT_EQ(data_of(page, "schedule"), json::parse(schedule_json(schedule, Costs::unit())));
+  const std::string page = schedule_html(schedule, StageCosts::unit());
+  EXPECT_EQ(data_of(page, "schedule"), json::parse(schedule_json(schedule, StageCosts::unit())));
 }
 
 // Regression test: after a renaming, the script read a member that slots do not have, and tooltips were "undefined".
 TEST(ScheduleHtml, the_script_reads_only_members_that_slots_have) {
   const Schedule with_pairs = generate("dualpipe-v", {.ranks = 2, .micro_batches = 4, .chunks = 2});
-  const std::string page = schedule_html(with_pairs, Costs::unit());
+  const std::string page = schedule_html(with_pairs, StageCosts::unit());
   const json form = data_of(page, "schedule");
   json all_members = json::object();
   for (const json& slot : form["slots"]) all_members.update(slot);
@@ -49,7 +49,7 @@ TEST(ScheduleHtml, the_script_reads_only_members_that_slots_have) {
 }
 
 TEST(ScheduleHtml, is_self_contained) {
-  const std::string page = schedule_html(generate("1f1b", {.ranks = 2, .micro_batches = 4}), Costs::unit());
+  const std::string page = schedule_html(generate("1f1b", {.ranks = 2, .micro_batches = 4}), StageCosts::unit());
   for (const char* from_elsewhere : {"http:", "https:", "src=", "href=", "@import", "url("})
     EXPECT_EQ(occurrences(page, from_elsewhere), 0) << from_elsewhere;
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
@@ -65,10 +65,10 @@ micro_batches 1
 rank_of_stage 0 0
 rank 0: 0F0 1F0 1I0 1W0 0I0 0W0
 )");
-  const json look = data_of(schedule_html(schedule, Costs::unit()), "look");
+  const json look = data_of(schedule_html(schedule, StageCosts::unit()), "look");
   EXPECT_EQ(look["title"], "v: p = 1, v = 2, m = 1");
   EXPECT_EQ(look["rows"], (json::array({{{"name", "rank 0"}, {"place", "stages 0,1"}}})));
-  const std::string svg = schedule_svg(schedule, Costs::unit());
+  const std::string svg = schedule_svg(schedule, StageCosts::unit());
   for (const char* op : {"F", "I", "W"})
     for (const json& colour : look["kinds"][op]["colour_of_stage"])
       EXPECT_EQ(occurrences(svg, "fill=\"" + colour.get<std::string>() + "\""), 2) << op << ": a box and the legend";
@@ -77,15 +77,16 @@ rank 0: 0F0 1F0 1I0 1W0 0I0 0W0
 TEST(ScheduleHtml, a_name_cannot_break_the_page) {
   Schedule schedule = generate("gpipe", {.ranks = 1, .micro_batches = 1});
   schedule.name = "</script><!-- @SCHEDULE@ \xff";
-  const std::string page = schedule_html(schedule, Costs::unit());
+  const std::string page = schedule_html(schedule, StageCosts::unit());
   EXPECT_EQ(occurrences(page, "</script>"), 3);
   EXPECT_EQ(occurrences(page, "<!--"), 0);
   EXPECT_EQ(data_of(page, "schedule")["name"], "</script><!-- @SCHEDULE@ \xef\xbf\xbd");
 }
 
 TEST(ScheduleHtml, accepts_many_boxes_and_refuses_too_many) {
-  EXPECT_GT(schedule_html(generate("gpipe", {.ranks = 10, .micro_batches = 2500}), Costs::unit()).size(), 50'000u);
-  EXPECT_THROW(schedule_html(generate("gpipe", {.ranks = 100, .micro_batches = 1501}), Costs::unit()), ConfigError);
+  EXPECT_GT(schedule_html(generate("gpipe", {.ranks = 10, .micro_batches = 2500}), StageCosts::unit()).size(), 50'000u);
+  EXPECT_THROW(schedule_html(generate("gpipe", {.ranks = 100, .micro_batches = 1501}), StageCosts::unit()),
+               ConfigError);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-json document(const Schedule& schedule, const Costs& costs = Costs::unit()) {
+json document(const Schedule& schedule, const StageCosts& costs = StageCosts::unit()) {
   return json::parse(schedule_json(schedule, costs));
 }
 
@@ -27,13 +27,13 @@ json slot(const json& made, const std::string& instruction) {
 }
 
 TEST(ScheduleJson, begins_with_its_version) {
-  const std::string text = schedule_json(generate("gpipe", {.ranks = 1, .micro_batches = 1}), Costs::unit());
+  const std::string text = schedule_json(generate("gpipe", {.ranks = 1, .micro_batches = 1}), StageCosts::unit());
   EXPECT_EQ(text.substr(0, 47), "{\n\"format\": \"penstock schedule\",\n\"version\": 1,\n");
 }
 
 TEST(ScheduleJson, contains_shape_costs_and_results) {
   const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 4}));
-  const Costs costs{.forward = {1, 2}, .message = 0.5, .weight_share = 0.25, .overhead = 0.125};
+  const StageCosts costs{.forward = {1, 2}, .message = 0.5, .weight_share = 0.25, .overhead = 0.125};
   const Simulation expected = simulate(schedule, costs);
   const json made = document(schedule, costs);
   EXPECT_EQ(made["name"], "1f1b");

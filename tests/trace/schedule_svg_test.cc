@@ -19,7 +19,7 @@ rank_of_stage 0 0
 rank 0: 0F0 1F0 (0F1;1I0)OVERLAP_F_B 1F1 1I1 1W0-1 0I0 0I1 0W0-1
 )";
 
-std::string drawn(const Schedule& schedule, const Costs& costs = Costs::unit()) {
+std::string drawn(const Schedule& schedule, const StageCosts& costs = StageCosts::unit()) {
   return schedule_svg(lower(schedule), costs);
 }
 
@@ -85,7 +85,7 @@ TEST(ScheduleSvg, a_name_cannot_break_the_picture) {
 TEST(ScheduleSvg, refuses_too_many_boxes) {
   const Schedule schedule = generate("gpipe", {.ranks = 10, .micro_batches = 1001});
   try {
-    schedule_svg(schedule, Costs::unit());
+    schedule_svg(schedule, StageCosts::unit());
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
@@ -98,7 +98,7 @@ TEST(ScheduleSvg, refuses_invalid_costs_and_schedules) {
   Schedule schedule = generate("gpipe", {.ranks = 2, .micro_batches = 1});
   EXPECT_THROW(schedule_svg(schedule, {.forward = {1, 2, 3}}), ConfigError);
   std::swap(schedule.orders[1][0], schedule.orders[1][1]);
-  EXPECT_THROW(schedule_svg(schedule, Costs::unit()), ScheduleError);
+  EXPECT_THROW(schedule_svg(schedule, StageCosts::unit()), ScheduleError);
 }
 
 }  // namespace

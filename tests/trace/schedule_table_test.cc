@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 TEST(ScheduleTable, matches_the_figures_of_1f1b) {
-  const StepFigures figures = simulated_figures(generate("1f1b", {.ranks = 4, .micro_batches = 8}), Costs::unit());
+  const StepFigures figures = simulated_figures(generate("1f1b", {.ranks = 4, .micro_batches = 8}), StageCosts::unit());
   EXPECT_DOUBLE_EQ(figures.bubble_span, 3.0 / 11);
   EXPECT_DOUBLE_EQ(figures.bubble_makespan, 3.0 / 11);
   EXPECT_EQ(figures.live, 4);

@@ -35,9 +35,9 @@ Runs merged(const std::vector<Runs>& passes) {
 }
 
 /// The sum of F and B (or I) over all layers.
-double work(const TimedSteps& steps) {
+double work(const LayerCosts& costs) {
   double sum = 0;
-  for (const LayerTimes& layer : steps.layers) sum += layer.forward + layer.backward;
+  for (const LayerCost& layer : costs.layers) sum += layer.forward + layer.input_grad;
   return sum;
 }
 
@@ -140,44 +140,36 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
       runs.size() == std::size(profiled_steps) && runs[fused_run] && runs[split_run] && runs[whole_run],
       "costs come from ", std::size(profiled_steps),
       " schedules: give at least the runs of the first three, and none for each of the others that is missing");
-  const TimedSteps &fused = runs[fused_run]->steps, &split = runs[split_run]->steps, &whole = runs[whole_run]->steps;
-  const Schedule& schedule = runs[fused_run]->plan.schedule;
-  const int micro_batches = schedule.micro_batches;
-  LayerCosts costs;
-  costs.time_unit = "ms";
-  costs.ranks = schedule.rank_count();
+  const LayerCosts &fused = runs[fused_run]->steps.costs, &split = runs[split_run]->steps.costs,
+                   &whole = runs[whole_run]->steps.costs;
+  LayerCosts costs = fused;
+  const int micro_batches = runs[fused_run]->plan.schedule.micro_batches;
   costs.samples = samples;
   costs.micro_batch_size = (samples + micro_batches - 1) / micro_batches;
   costs.micro_batches = {micro_batches};
-  costs.link.latency = std::max({fused.message, split.message, whole.message});
-  costs.cache_bytes = static_cast<double>(fused.cache_bytes);
+  costs.link.latency = std::max({fused.link.latency, split.link.latency, whole.link.latency});
   costs.instruction_overhead = (fused.instruction_overhead + split.instruction_overhead) / 2;
   // Times are those of the mean micro-batch; LayerCosts needs those of micro_batch_size samples.
   const double scale = static_cast<double>(costs.micro_batch_size) * micro_batches / static_cast<double>(samples);
-  for (std::size_t n = 0; n < fused.layers.size(); ++n) {
-    const LayerTimes &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
-    LayerCost layer;
-    layer.name = f.name;
+  for (std::size_t n = 0; n < costs.layers.size(); ++n) {
+    const LayerCost &f = fused.layers[n], &s = split.layers[n], &w = whole.layers[n];
+    LayerCost& layer = costs.layers[n];
     // LayerCosts has one time for F in all runs, and one for I in two. A run's difference to them goes to its W or B: a
     // W between two F's evicts their data from the cache, and a fused one does not.
-    const double forward = (f.forward + s.forward + w.forward) / 3, input_grad = (f.backward + s.backward) / 2;
+    const double forward = (f.forward + s.forward + w.forward) / 3, input_grad = (f.input_grad + s.input_grad) / 2;
     const auto with_rest = [&](double own, double rest) { return scale * std::max(0.0, own + rest); };
     layer.forward = scale * forward;
     layer.input_grad = scale * input_grad;
-    layer.weight_grad = with_rest(s.weight_grad, s.forward - forward + s.backward - input_grad);
-    layer.weight_grad_fused = with_rest(f.weight_grad, f.forward - forward + f.backward - input_grad);
-    layer.backward = with_rest(w.backward, w.forward - forward);
+    layer.weight_grad = with_rest(s.weight_grad, s.forward - forward + s.input_grad - input_grad);
+    layer.weight_grad_fused = with_rest(f.weight_grad, f.forward - forward + f.input_grad - input_grad);
+    layer.backward = with_rest(w.input_grad, w.forward - forward);
     if (runs[chunked_run]) {
-      layer.forward_cached = scale * runs[chunked_run]->steps.layers[n].forward;
-      layer.input_grad_cached = scale * runs[chunked_run]->steps.layers[n].backward;
+      layer.forward_cached = scale * runs[chunked_run]->steps.costs.layers[n].forward;
+      layer.input_grad_cached = scale * runs[chunked_run]->steps.costs.layers[n].input_grad;
     }
-    layer.update = fused.update_per_byte * static_cast<double>(f.parameter_bytes);
-    layer.parameter_bytes = static_cast<double>(2 * f.parameter_bytes);
-    layer.activation_bytes = layer.boundary_bytes = static_cast<double>(f.output_bytes);
-    costs.layers.push_back(std::move(layer));
   }
-  if (const auto& alone = runs[sequential_run]; alone && costs.ranks > 1 && work(whole) > 0 && work(alone->steps) > 0)
-    costs.slowdown_under_load = work(whole) / work(alone->steps);
+  const double together = work(whole), alone = runs[sequential_run] ? work(runs[sequential_run]->steps.costs) : 0;
+  if (costs.ranks > 1 && together > 0 && alone > 0) costs.slowdown_under_load = together / alone;
   std::vector<MeasuredStep> steps;  // of the runs that the costs come from
   for (const std::size_t run : {fused_run, split_run, whole_run})
     steps.push_back({runs[run]->plan, runs[run]->steps.step});

@@ -3,12 +3,12 @@
 #include "penstock/base/error.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/cost_list.h"
-#include "penstock/plan/stage_costs.h"
+#include "penstock/plan/stage_cost_file.h"
 
 namespace penstock {
 namespace {
 
-Costs costs_in(const std::string& path) {
+StageCosts costs_in(const std::string& path) {
   const std::string text = read_text(path);
   try {
     return read_stage_costs(text);
@@ -35,8 +35,8 @@ void CostFlags::add_to(CLI::App& verb) {
   add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");
 }
 
-Costs CostFlags::costs() const {
-  Costs costs = file_ ? costs_in(*file_) : Costs::unit();
+StageCosts CostFlags::costs() const {
+  StageCosts costs = file_ ? costs_in(*file_) : StageCosts::unit();
   const auto take = [](const char* flag, const std::optional<std::string>& text, std::vector<double>& into) {
     if (text) into = parse_cost_list(flag, *text);
   };

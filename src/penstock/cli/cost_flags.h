@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "penstock/schedule/costs.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 
@@ -16,9 +16,9 @@ class CostFlags {
   /// outlive the parsing.
   void add_to(CLI::App& verb);
 
-  /// The costs of the file, or Costs::unit() without one, overridden by the other flags. Throws ConfigError for invalid
-  /// flags, DataError for an invalid file.
-  Costs costs() const;
+  /// The costs of the file, or StageCosts::unit() without one, overridden by the other flags. Throws ConfigError for
+  /// invalid flags, DataError for an invalid file.
+  StageCosts costs() const;
 
  private:
   std::optional<std::string> forward_;

@@ -97,7 +97,7 @@ void dump(const Pipeline& pipeline, const std::string& directory) {
   write_text(directory + "/stages.txt", stages_text(pipeline));
   write_text(directory + "/schedule.sched", write_schedule(schedule));
   if (schedule.instruction_count() <= most_boxes_of_svg)
-    write_text(directory + "/schedule.svg", schedule_svg(schedule, Costs::unit()));
+    write_text(directory + "/schedule.svg", schedule_svg(schedule, StageCosts::unit()));
 }
 
 }  // namespace penstock

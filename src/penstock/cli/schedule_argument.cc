@@ -51,7 +51,7 @@ void ScheduleArgument::add_to(CLI::App& verb) {
                 "of GROUP micro-batches each");
 }
 
-NamedSchedule ScheduleArgument::get(const Costs& costs) const {
+NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
   require<ConfigError>(!source_.empty(), "which schedule? Give --schedule NAME or FILE");
   require<ConfigError>(!memory_limit_ || (std::isfinite(*memory_limit_) && *memory_limit_ > 0), "--memory-limit ",
                        memory_limit_.value_or(0), ": it is a positive multiple of 1F1B's activations");
@@ -82,7 +82,7 @@ FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule) const {
   return options;
 }
 
-NamedSchedule ScheduleArgument::from_file(const Costs& costs) const {
+NamedSchedule ScheduleArgument::from_file(const StageCosts& costs) const {
   NamedSchedule result;
   result.schedule = load_schedule(source_, &result.notes);
   const int ranks = result.schedule.rank_count();
@@ -96,7 +96,7 @@ NamedSchedule ScheduleArgument::from_file(const Costs& costs) const {
   return result;
 }
 
-NamedSchedule ScheduleArgument::from_generator(const Costs& costs) const {
+NamedSchedule ScheduleArgument::from_generator(const StageCosts& costs) const {
   const Generator& generator = find_generator(source_);
   require<ConfigError>(stages_ && micro_batches_, "schedule '", source_, "' needs --stages P and --micro-batches M: ",
                        stages_          ? "--micro-batches is"

@@ -29,11 +29,11 @@ class ScheduleArgument {
   /// `costs` are used by generators that optimise for them. Throws ConfigError for missing or contradicting flags and
   /// for costs that do not fit the stages, DataError for a file that is not a schedule, ScheduleError for a schedule
   /// that cannot be fused.
-  NamedSchedule get(const Costs& costs) const;
+  NamedSchedule get(const StageCosts& costs) const;
 
  private:
-  NamedSchedule from_file(const Costs& costs) const;
-  NamedSchedule from_generator(const Costs& costs) const;
+  NamedSchedule from_file(const StageCosts& costs) const;
+  NamedSchedule from_generator(const StageCosts& costs) const;
   FuseOptions fuse_options(const Schedule& schedule) const;
 
   std::string source_;

@@ -38,7 +38,7 @@ struct Drawing {
   }
 
   std::string text() const {
-    const Costs costs = cost_flags.costs();
+    const StageCosts costs = cost_flags.costs();
     const NamedSchedule named = schedule.get(costs);
     if (format == "svg") return schedule_svg(ready_to_run(named), costs);
     if (format == "html") return schedule_html(ready_to_run(named), costs);
@@ -68,7 +68,7 @@ struct Checking {
 
 /// Validates the schedule as it is, and again after lowering.
 void check(const Checking& wanted) {
-  const Costs costs = wanted.costs.costs();
+  const StageCosts costs = wanted.costs.costs();
   const NamedSchedule named = wanted.schedule.get(costs);
   const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound};
   Schedule validated = named.schedule;

@@ -53,7 +53,7 @@ std::string to_table(const Schedule& schedule, const Simulation& simulation) {
 }
 
 void simulate_as(const Simulate& wanted) {
-  const Costs costs = wanted.costs.costs();
+  const StageCosts costs = wanted.costs.costs();
   const Schedule schedule = ready_to_run(wanted.schedule.get(costs));
   const Simulation simulation = simulate(schedule, costs);
   // If JSON goes to standard output, text must not.

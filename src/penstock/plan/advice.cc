@@ -56,7 +56,7 @@ const std::string* setting(const Trace& trace, const char* name) {
   return found == trace.settings.end() ? nullptr : &found->second;
 }
 
-std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions, const Costs& measured,
+std::optional<Layers> layers_of(const Trace& trace, const Schedule& instructions, const StageCosts& measured,
                                 const std::optional<LayerCosts>& given) {
   const std::string* names = setting(trace, layers_setting);
   const std::string* carried = setting(trace, layer_costs_setting);
@@ -125,12 +125,12 @@ class Advisor {
     std::string ending = {};
   };
 
-  Costs costs_of(const Schedule& instructions, const Stages& stages) const {
+  StageCosts costs_of(const Schedule& instructions, const Stages& stages) const {
     return stage_costs(layers_->sums, instructions.rank_of_stage, stages);
   }
 
   /// Uses the links of the run, which belong to its stages, if the stages are the same.
-  Simulation run(const Schedule& instructions, const Costs& costs) const {
+  Simulation run(const Schedule& instructions, const StageCosts& costs) const {
     if (instructions.stage_count() != instructions_.stage_count()) return simulate(instructions, costs);
     return simulate(instructions, costs, {.links = links_, .keep_slots = false});
   }
@@ -180,7 +180,7 @@ class Advisor {
     const auto in_mode = [&](const Schedule& instructions) {
       return has_fused_w(instructions_) ? fuse_w(instructions) : instructions;
     };
-    Costs costs = costs_;
+    StageCosts costs = costs_;
     Attempt attempt{.instructions = in_mode(generate(generator.name, shape)),
                     .stages = layers_ ? layers_->stages : Stages{}};
     if (!has_own_partition) attempt = with_best_partition(std::move(attempt.instructions));
@@ -273,7 +273,7 @@ class Advisor {
 
   std::optional<Idea> even_partition() {
     if (instructions_.stage_count() == 1) return std::nullopt;
-    Costs even = costs_;
+    StageCosts even = costs_;
     for (std::vector<double>* list : {&even.forward, &even.input_grad, &even.weight_grad, &even.update})
       *list = {std::accumulate(list->begin(), list->end(), 0.0) / static_cast<double>(list->size())};
     return Idea{RecommendationKind::even_partition, run(instructions_, even).makespan + between_,
@@ -283,7 +283,7 @@ class Advisor {
 
   std::optional<Idea> instant_messages() {
     if (costs_.message <= 0) return std::nullopt;
-    Costs instant = costs_;
+    StageCosts instant = costs_;
     instant.message = 0;
     return Idea{RecommendationKind::messages, run(instructions_, instant).makespan + between_,
                 say("messages take ", ms(costs_.message), " each: faster ones would save up to")};
@@ -292,7 +292,7 @@ class Advisor {
   std::optional<Idea> instant_update() {
     const double most = *std::max_element(costs_.update.begin(), costs_.update.end());
     if (most <= 0) return std::nullopt;
-    Costs instant = costs_;
+    StageCosts instant = costs_;
     instant.update = {0};
     return Idea{RecommendationKind::update, run(instructions_, instant).makespan + between_,
                 say("the optimiser's step takes up to ", ms(most), ": a faster one would save up to")};
@@ -318,7 +318,7 @@ class Advisor {
   Account figures_;
   Schedule instructions_;
   Links links_;
-  Costs costs_;  // of the run's stages, in ms
+  StageCosts costs_;  // of the run's stages, in ms
   std::optional<Layers> layers_;
   std::optional<StagePartitioner> partitioner_;  // caches one search per placement
   double between_ = 0;

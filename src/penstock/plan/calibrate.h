@@ -11,7 +11,7 @@ namespace penstock {
 struct MeasuredRun {
   const Schedule& instructions;
   const Stages& stages;
-  const Costs& costs;  // measured_costs() of the trace, with one entry per stage; milliseconds
+  const StageCosts& costs;  // measured_costs() of the trace, with one entry per stage; milliseconds
 };
 
 /// `costs` scaled to the size of micro-batches and the speed of `run`. For each kind of instruction, the times of a

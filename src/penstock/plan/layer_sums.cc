@@ -95,14 +95,14 @@ GradientInstructions gradient_instructions(const Schedule& schedule) {
   return {unsplit > 0 ? unsplit / (unsplit + split) : 0, split > 0 ? 1 - singly / split : 0};
 }
 
-Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages) {
-  Costs costs{.forward = {},
-              .input_grad = {},
-              .weight_grad = {},
-              .update = {0},
-              .message = 0,
-              .weight_share = sums.weight_share(),
-              .overhead = sums.instruction_overhead()};
+StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages) {
+  StageCosts costs{.forward = {},
+                   .input_grad = {},
+                   .weight_grad = {},
+                   .update = {0},
+                   .message = 0,
+                   .weight_share = sums.weight_share(),
+                   .overhead = sums.instruction_overhead()};
   if (sums.has_update()) costs.update.clear();
   if (sums.has_cache()) {
     for (auto* saving : {&costs.forward_cache_saving, &costs.input_grad_cache_saving, &costs.weight_grad_cache_saving})

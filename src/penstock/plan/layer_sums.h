@@ -52,7 +52,7 @@ class LayerSums {
   double weight_share() const { return weight_share_; }
   double instruction_overhead() const { return instruction_overhead_; }
   bool has_cache() const { return cache_bytes_ > 0; }
-  /// Costs::forward_cache_saving and the like for a stage with the layers `range`; 0 without a cache.
+  /// StageCosts::forward_cache_saving and the like for a stage with the layers `range`; 0 without a cache.
   double forward_cache_saving(LayerRange range) const {
     return sum(forward_cache_saving_, range) * newly_cached_share(range);
   }
@@ -89,9 +89,9 @@ class LayerSums {
   bool has_backward_ = false;
 };
 
-/// The input of simulate() and the generators. Costs has one value for all messages: that of the most expensive link
-/// that crosses ranks.
-Costs stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
+/// The input of simulate() and the generators. StageCosts has one value for all messages: that of the most expensive
+/// link that crosses ranks.
+StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
 
 /// The live micro-batches of one rank's stages, in the order of the stages, at each point in time that can be the peak:
 /// no other point has at least as many in every stage. A micro-batch counts 1 from its F to its B or I, and the weight

@@ -10,5 +10,5 @@
 #include "penstock/plan/plan_file.h"
 #include "penstock/plan/plan_report.h"
 #include "penstock/plan/planner.h"
-#include "penstock/plan/stage_costs.h"
+#include "penstock/plan/stage_cost_file.h"
 #include "penstock/plan/stage_layers.h"

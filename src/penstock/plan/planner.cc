@@ -21,7 +21,7 @@ struct Attempt {
   double memory_limit = 1;
 
   /// The generator's schedule, without fused W's.
-  Schedule instructions(const Costs& costs) const {
+  Schedule instructions(const StageCosts& costs) const {
     return generate(generator->name, shape, {.costs = costs, .memory_limit = memory_limit});
   }
 };
@@ -36,7 +36,7 @@ struct Outcome {
   Candidate candidate;
   Attempt attempt;
   Stages stages;
-  Costs costs;  // of the stages
+  StageCosts costs;  // of the stages
 };
 
 /// Sorts by time, then by memory; candidates that do not fit come last, by memory. Sums of the same costs in another
@@ -217,7 +217,7 @@ std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shap
   std::vector<Base> bases;
   for (const double limit : memory_limits) {
     const Attempt attempt{&generator, shape, limit};
-    Schedule instructions = attempt.instructions(Costs::unit());
+    Schedule instructions = attempt.instructions(StageCosts::unit());
     if (std::none_of(bases.begin(), bases.end(), [&](const Base& other) { return other.instructions == instructions; }))
       bases.push_back({attempt, std::move(instructions)});
     if (!generator.fits_limit) break;

@@ -10,8 +10,8 @@
 #include "penstock/layers/precision.h"
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/loss.h"
-#include "penstock/schedule/costs.h"
 #include "penstock/schedule/order.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 
@@ -48,7 +48,7 @@ struct PipelineOptions {
   /// Largest number of live micro-batches on a rank, in units of 1F1B's min(m, p); none: the bound of the schedule.
   std::optional<double> memory_limit = std::nullopt;
   /// Costs per stage, for schedules that are generated from costs (zb-auto); none: all instructions cost the same.
-  std::optional<Costs> costs = std::nullopt;
+  std::optional<StageCosts> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
   /// How losses and gradients are combined over the replicas that have samples. mean: the number of replicas does not
   /// change the results (up to rounding, for equal shares); sum: results are multiplied by the number of replicas.

@@ -164,7 +164,8 @@ class Pipeline {
   /// The recorded spans of the newest steps of all ranks, on the main process; no ranks on the others. Collective.
   Trace trace();
   /// Runs steps + 2 training steps and returns the time of every layer in the last `steps`, the same on every process.
-  /// The measurement costs about a microsecond per layer. Collective; the steps update the parameters.
+  /// The measurement costs about a microsecond per layer. Collective; the steps update the parameters. Throws DataError
+  /// for names of layers that a cost file cannot hold (docs/cost_file.md).
   TimedSteps time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps);
   /// Discards the spans recorded on this process, for use after warm-up steps.
   void clear_trace();

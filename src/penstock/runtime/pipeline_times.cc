@@ -31,7 +31,8 @@ TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors&
   on_each_rank([](RankRunner& runner) { runner.set_timing(false); });
   return timed_steps_from(decided_on_rank_0(world(), tag.pipeline, Topic::layer_times, [&](const RankContext& context) {
     TimedSteps combined = put_together(stages(), timed, steps_taken);
-    if (options().device == "cpu") combined.cache_bytes = cache_share(ranks_on_host(*context.endpoint));
+    if (options().device == "cpu")
+      combined.costs.cache_bytes = static_cast<double>(cache_share(ranks_on_host(*context.endpoint)));
     return to_text(combined);
   }));
 }

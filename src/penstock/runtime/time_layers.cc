@@ -1,6 +1,8 @@
 #include "penstock/runtime/time_layers.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "penstock/trace/account.h"
 
@@ -8,42 +10,47 @@ namespace penstock {
 
 TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
                         const Trace& trace) {
-  TimedSteps steps;
-  const Costs costs = measured_costs(trace);
-  const auto stages = costs.forward.size();
-  std::vector<double> forward(stages, 0), backward(stages, 0);
+  const StageCosts measured = measured_costs(trace);
+  const std::size_t stages = measured.forward.size();
+  TimedSteps steps{.costs = {}, .step = account(trace).measured_ms};
+  LayerCosts& costs = steps.costs;
+  costs.time_unit = "ms";
+  costs.ranks = trace.schedule.rank_count();
+  costs.samples = trace.schedule.micro_batches;
+  costs.link.latency = measured.message;
+  std::vector<double> forward(stages, 0), input_grad(stages, 0);
   std::vector<std::vector<std::size_t>> layers_of(stages);
-  double update = 0;
-  std::int64_t bytes = 0;
+  double bytes = 0;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
-    LayerTimes layer;
+    LayerCost layer;
     layer.name = staged.graph.nodes[n].name;
     if (const auto found = timed_nodes.find(std::to_string(n)); found != timed_nodes.end()) {
       const auto times = found->second.accessor<double, 1>();
       layer.forward = times[0];
-      layer.backward = times[1];
+      layer.input_grad = times[1];
       layer.weight_grad = times[2];
-      layer.output_bytes = static_cast<std::int64_t>(times[3]);
-      layer.parameter_bytes = static_cast<std::int64_t>(times[4]);
-      forward[staged.stage_of_node[n].index()] += layer.forward;
-      backward[staged.stage_of_node[n].index()] += layer.backward;
+      layer.activation_bytes = layer.boundary_bytes = times[3];
+      layer.parameter_bytes = 2 * times[4];  // the parameters and their gradients
+      const std::size_t stage = staged.stage_of_node[n].index();
+      forward[stage] += layer.forward;
+      input_grad[stage] += layer.input_grad;
       bytes += layer.parameter_bytes;
-      layers_of[staged.stage_of_node[n].index()].push_back(n);
+      layers_of[stage].push_back(n);
     }
-    steps.layers.push_back(std::move(layer));
+    costs.layers.push_back(std::move(layer));
   }
+  double update = 0;
   for (std::size_t stage = 0; stage < stages; ++stage) {
     // The overhead of F lies between its layers and grows with their number; that of B lies around them.
-    const double between = std::max(0.0, costs.forward[stage] - forward[stage]);
+    const double between = std::max(0.0, measured.forward[stage] - forward[stage]);
     for (const std::size_t n : layers_of[stage])
-      steps.layers[n].forward += between / static_cast<double>(layers_of[stage].size());
-    steps.instruction_overhead += (costs.input_grad[stage] - backward[stage]) / static_cast<double>(stages);
-    update += costs.update[stage];
+      costs.layers[n].forward += between / static_cast<double>(layers_of[stage].size());
+    costs.instruction_overhead += (measured.input_grad[stage] - input_grad[stage]) / static_cast<double>(stages);
+    update += measured.update[stage];
   }
-  steps.instruction_overhead = std::max(0.0, steps.instruction_overhead);
-  steps.message = costs.message;
-  steps.update_per_byte = bytes > 0 ? update / static_cast<double>(bytes) : 0;
-  steps.step = account(trace).measured_ms;
+  costs.instruction_overhead = std::max(0.0, costs.instruction_overhead);
+  if (bytes > 0)
+    for (LayerCost& layer : costs.layers) layer.update = update / bytes * layer.parameter_bytes;
   return steps;
 }
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "penstock/schedule/costs.h"
 #include "penstock/schedule/order.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 
@@ -17,7 +17,7 @@ struct ScheduleShape {
 
 /// The input of generators that adapt to a machine. The other generators ignore it.
 struct Tuning {
-  Costs costs;  // per stage
+  StageCosts costs;  // per stage
   /// The upper bound of the live activations per rank, counted as in Simulation::peak_activations and divided by those
   /// of 1F1B, min(m, p). 1: as much as 1F1B; 2: twice as much.
   double memory_limit = 1;
@@ -37,7 +37,7 @@ struct Generator {
   int max_chunks = 1;
   /// The formula of the source for the idle time of a rank on the span, at C = 0, equal stages and m >= 2p; null if the
   /// source gives none. The costs are those of one stage.
-  double (*bubble_time)(const ScheduleShape&, const Costs&) = nullptr;
+  double (*bubble_time)(const ScheduleShape&, const StageCosts&) = nullptr;
   /// The formulas as text, for tables: per rank, in the symbols p, v, m, F, I, W. Here F, I and W are those of a whole
   /// rank, the sums over its chunks.
   std::string_view bubble_formula = "";

@@ -10,7 +10,6 @@
 // thread may call them.
 #pragma once
 
-#include "penstock/schedule/costs.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
@@ -19,6 +18,7 @@
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/simulate.h"
+#include "penstock/schedule/stage_costs.h"
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/torch_csv.h"

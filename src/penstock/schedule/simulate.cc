@@ -9,85 +9,12 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/splitmix.h"
+#include "penstock/schedule/instruction_times.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/violation.h"
 
 namespace penstock {
 namespace {
-
-/// A list with one entry per stage, from a list with one entry per stage or one for all.
-std::vector<double> per_stage(const std::vector<double>& given, int stages) {
-  return given.size() == 1 ? std::vector<double>(static_cast<std::size_t>(stages), given.front()) : given;
-}
-
-/// The times of instructions.
-class InstructionCosts {
- public:
-  InstructionCosts(const Costs& costs, const Schedule& schedule)
-      : InstructionCosts(costs, schedule.stage_count(), schedule.micro_batches) {}
-
-  /// The time of `instruction` after `before`, the last compute instruction of its rank.
-  double operator()(const Instruction& instruction, const std::optional<Instruction>& before) const {
-    const std::size_t stage = instruction.stage().index();
-    const auto with_overhead = [&](double cost) {
-      return overhead_ + std::max(0.0, cost - cache_saving(instruction, before));
-    };
-    switch (instruction.op()) {
-      case Op::forward: return with_overhead(forward_[stage]);
-      case Op::backward: return with_overhead(backward_[stage]);
-      case Op::input_grad: return with_overhead(input_grad_[stage]);
-      case Op::weight_grad: return with_overhead(weight_grad(stage, instruction.micro_batch_count()));
-      case Op::step: return update_[stage];
-      default: return 0;
-    }
-  }
-
-  double update(StageId stage) const { return update_[stage.index()]; }
-
- private:
-  InstructionCosts(const Costs& costs, int stages, int micro_batches)
-      : forward_(per_stage(costs.forward, stages)),
-        input_grad_(per_stage(costs.input_grad, stages)),
-        weight_grad_(per_stage(costs.weight_grad, stages)),
-        fused_(costs.weight_grad_fused.empty() ? weight_grad_ : per_stage(costs.weight_grad_fused, stages)),
-        update_(per_stage(costs.update, stages)),
-        forward_cache_saving_(per_stage(costs.forward_cache_saving, stages)),
-        input_grad_cache_saving_(per_stage(costs.input_grad_cache_saving, stages)),
-        weight_grad_cache_saving_(per_stage(costs.weight_grad_cache_saving, stages)),
-        overhead_(costs.overhead),
-        micro_batches_(micro_batches) {
-    if (!costs.backward.empty()) backward_ = per_stage(costs.backward, stages);
-    for (std::size_t s = backward_.size(); s < input_grad_.size(); ++s)
-      backward_.push_back(input_grad_[s] + weight_grad_[s]);
-  }
-
-  double cache_saving(const Instruction& instruction, const std::optional<Instruction>& before) const {
-    if (!before || before->stage() != instruction.stage()) return 0;
-    const std::size_t stage = instruction.stage().index();
-    const bool parameters = before->op() != Op::weight_grad;
-    const bool gradients = before->op() == Op::weight_grad || before->op() == Op::backward;
-    const double in_i = parameters ? input_grad_cache_saving_[stage] : 0,
-                 in_w = gradients ? weight_grad_cache_saving_[stage] : 0;
-    switch (instruction.op()) {
-      case Op::forward: return parameters ? forward_cache_saving_[stage] : 0;
-      case Op::backward: return in_i + in_w;
-      case Op::input_grad: return in_i;
-      case Op::weight_grad: return in_w;
-      default: return 0;
-    }
-  }
-
-  double weight_grad(std::size_t stage, int group) const {
-    if (group == 1 || fused_[stage] == weight_grad_[stage]) return weight_grad_[stage] * group;
-    const double missing = static_cast<double>(micro_batches_ - group) / (micro_batches_ - 1);
-    return fused_[stage] * group + (weight_grad_[stage] - fused_[stage]) * missing;
-  }
-
-  std::vector<double> forward_, input_grad_, weight_grad_, fused_, backward_, update_, forward_cache_saving_,
-      input_grad_cache_saving_, weight_grad_cache_saving_;
-  double overhead_;
-  int micro_batches_;
-};
 
 /// The clock and the counters of one rank.
 struct RankState {
@@ -216,13 +143,12 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 
 }  // namespace
 
-Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options) {
+Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options) {
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
-  require_costs_fit(costs, schedule.stage_count());
+  const InstructionTimes time_of(costs, schedule);
   require<ConfigError>(options.time_variation >= 0 && options.time_variation <= largest_time_variation,
                        "a time_variation of ", options.time_variation, ": 0 to ", largest_time_variation,
                        " is possible");
-  const InstructionCosts cost_of(costs, schedule);
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto violation = find_incomplete(schedule, dependencies))
     throw ScheduleError("this schedule cannot run: " + violation->reason);
@@ -236,10 +162,11 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
     if (is_send(instruction.op())) return begin;  // a message occupies no rank
-    const double duration = cost_of(instruction, state.last_instruction) * variation(rank, position, instruction);
+    const double duration = time_of(instruction, state.last_instruction) * variation(rank, position, instruction);
     if (is_compute(instruction.op())) state.last_instruction = instruction;
     const double end = state.work(begin, duration);
-    if (adds_updates && schedule.completes_gradients(instruction)) state.work(end, cost_of.update(instruction.stage()));
+    if (adds_updates && schedule.completes_gradients(instruction))
+      state.work(end, time_of.update(instruction.stage().index()));
     count_activations(state, instruction, counting);
     if (!slots.empty() && (is_compute(instruction.op()) || instruction.op() == Op::step))
       slots[rank.index()].push_back({instruction, begin, end});
@@ -247,7 +174,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs, const Simulate
   };
   const auto run_all = [&] {
     ranks.assign(schedule.orders.size(), {});
-    const Reach progress = replay(schedule, dependencies, costs.message, run);
+    const Reach progress = replay(schedule, dependencies, time_of.message(), run);
     require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() reports where");
     return summary(schedule, ranks);
   };

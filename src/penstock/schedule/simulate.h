@@ -1,21 +1,21 @@
 // Simulates a schedule with given costs: its time, its idle time and its live activations.
 //
 // The model: a compute instruction starts when its rank is free and its inputs have arrived. A message takes C and
-// occupies no rank. Passing a value between stages of one rank takes no time. B takes Costs::backward, or I + W if that
-// is empty.
+// occupies no rank. Passing a value between stages of one rank takes no time. B takes StageCosts::backward, or I + W if
+// that is empty.
 //
 // A W over g of m micro-batches is interpolated between g single W's (w each) and one W over all (u per micro-batch):
 // g * u + (w - u) * (m - g) / (m - 1). The first term grows with g; the second one is what every W pays once.
-// An instruction that directly follows another one of its stage on its rank takes less by Costs::forward_cache_saving
-// and the like, but never less than 0.
+// An instruction that directly follows another one of its stage on its rank takes less by
+// StageCosts::forward_cache_saving and the like, but never less than 0.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "penstock/schedule/costs.h"
 #include "penstock/schedule/dependencies.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 
@@ -50,7 +50,7 @@ struct Simulation {
   double bubble_span = 0;
   std::vector<double> busy;  // per rank: the sum of its compute and update times
   /// Per rank, the peak of live activations, in micro-batches of a whole rank (a chunk counts 1/v). A micro-batch
-  /// counts 1 from its F to its B or I, and Costs::weight_share from its I to its W.
+  /// counts 1 from its F to its B or I, and StageCosts::weight_share from its I to its W.
   std::vector<double> peak_activations;
   std::vector<int> peak_contexts;        // per rank, counted as Validation::peak_activations
   std::vector<std::vector<Slot>> slots;  // per rank: compute and STEP instructions; empty without keep_slots
@@ -61,6 +61,6 @@ struct Simulation {
 /// time is linear in the number of instructions.
 /// Throws ScheduleError if the schedule is incomplete or deadlocks (validate() reports the place) and ConfigError for
 /// costs that require_costs_fit() refuses and for a time variation out of range.
-Simulation simulate(const Schedule& schedule, const Costs& costs, const SimulateOptions& options = {});
+Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options = {});
 
 }  // namespace penstock

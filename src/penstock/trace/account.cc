@@ -195,7 +195,7 @@ struct StageSamples {
 
 }  // namespace
 
-Costs measured_costs(const Trace& trace) {
+StageCosts measured_costs(const Trace& trace) {
   const std::size_t stage_count = trace.schedule.rank_of_stage.size();
   std::vector<StageSamples> stages(stage_count);
   std::vector<double> transits;
@@ -217,7 +217,7 @@ Costs measured_costs(const Trace& trace) {
         if (is_updated[stage]) stages[stage].update.push_back(update[stage]);
     }
 
-  Costs costs{{}, {}, {}, {}, median(std::move(transits))};
+  StageCosts costs{{}, {}, {}, {}, median(std::move(transits))};
   for (const StageSamples& stage : stages) {
     const bool is_split = !stage.input_grad.empty();
     costs.forward.push_back(median_of_steps(stage.forward, steps.size()));

@@ -62,7 +62,7 @@ struct Account {
 /// the median over the steps that count; the median time of the update (REDUCE, NORM and STEP together) and of a
 /// message. A B that is not split counts as input_grad, with weight_grad 0; a fused W counts per micro-batch; messages
 /// whose transit time is unknown do not count. Throws DataError if no step counts.
-Costs measured_costs(const Trace& trace);
+StageCosts measured_costs(const Trace& trace);
 
 /// The account of the step of median makespan. The makespan is the time from the earliest begin of a compute
 /// instruction to the latest end of a compute or update instruction over all world ranks. The prediction is

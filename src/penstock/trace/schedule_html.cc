@@ -21,7 +21,7 @@ std::string inside_script(std::string json) {
 }
 
 /// Titles, rows and colours, which are the same as in the SVG.
-std::string look_of(const Simulated& simulated, const Costs& costs) {
+std::string look_of(const Simulated& simulated, const StageCosts& costs) {
   const Schedule& schedule = simulated.schedule;
   ordered_json look = {{"title", simulated.title()},
                        {"facts", {simulated.figures(), described(costs)}},
@@ -57,7 +57,7 @@ std::string page_of(const std::string& look, const std::string& schedule) {
 
 }  // namespace
 
-std::string schedule_html(const Schedule& schedule, const Costs& costs) {
+std::string schedule_html(const Schedule& schedule, const StageCosts& costs) {
   const Simulated simulated(schedule, costs);
   require<ConfigError>(simulated.slot_count() <= most_boxes_of_html, "a page of ", simulated.slot_count(),
                        " boxes: a browser takes ", most_boxes_of_html, "; show fewer micro-batches, or take JSON");

@@ -15,7 +15,7 @@ std::string dumped(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-ordered_json head(const Simulated& simulated, const Costs& costs) {
+ordered_json head(const Simulated& simulated, const StageCosts& costs) {
   const Schedule& schedule = simulated.schedule;
   const Simulation& figures = simulated.simulation;
   std::vector<std::int32_t> rank_of_stage;
@@ -58,7 +58,7 @@ ordered_json document(std::size_t rank, const Slot& slot, const std::vector<std:
 
 }  // namespace
 
-std::string schedule_json(const Schedule& schedule, const Costs& costs) {
+std::string schedule_json(const Schedule& schedule, const StageCosts& costs) {
   const Simulated simulated(schedule, costs);
   const auto needs = needs_of_slots(simulated);
   std::string text = "{\n";

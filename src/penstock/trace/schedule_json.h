@@ -11,6 +11,6 @@ namespace penstock {
 constexpr int schedule_json_version = 1;
 
 /// One JSON object, with every slot on its own line. Throws like simulate().
-std::string schedule_json(const Schedule& schedule, const Costs& costs);
+std::string schedule_json(const Schedule& schedule, const StageCosts& costs);
 
 }  // namespace penstock

@@ -22,14 +22,14 @@ inline constexpr const char* activation_unit = "micro-batches of a whole rank";
 /// "live activations at most 3 3 3 per rank, in micro-batches of a whole rank": Simulation::peak_activations, as the
 /// pictures show them. If W is separated from I, also the count without a weight share, to which the activation bound
 /// of a schedule refers. Throws like simulate().
-std::string live_activations(const Schedule& schedule, Costs costs);
+std::string live_activations(const Schedule& schedule, StageCosts costs);
 
 /// A picture as SVG text, for documents. Throws like simulate(), and ConfigError for a schedule of more than
 /// `most_boxes_of_svg` instructions.
-std::string schedule_svg(const Schedule& schedule, const Costs& costs);
+std::string schedule_svg(const Schedule& schedule, const StageCosts& costs);
 
 /// A self-contained HTML page with zoom and pan, which shows the dependencies of each box. Contains schedule_json()
 /// unchanged. Throws like schedule_svg(), for more than `most_boxes_of_html` instructions.
-std::string schedule_html(const Schedule& schedule, const Costs& costs);
+std::string schedule_html(const Schedule& schedule, const StageCosts& costs);
 
 }  // namespace penstock

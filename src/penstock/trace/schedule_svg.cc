@@ -40,7 +40,7 @@ Row row_of(const Simulated& simulated, Rank rank) {
 
 }  // namespace
 
-std::string schedule_svg(const Schedule& schedule, const Costs& costs) {
+std::string schedule_svg(const Schedule& schedule, const StageCosts& costs) {
   const Simulated simulated(schedule, costs);
   require<ConfigError>(simulated.slot_count() <= most_boxes_of_svg, "a picture of ", simulated.slot_count(),
                        " boxes: at most ", most_boxes_of_svg,

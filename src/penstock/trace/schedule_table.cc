@@ -46,7 +46,7 @@ std::vector<Cells> cells_of(std::span<const TableRow> rows) {
 
 }  // namespace
 
-StepFigures simulated_figures(const Schedule& schedule, const Costs& costs) {
+StepFigures simulated_figures(const Schedule& schedule, const StageCosts& costs) {
   const Schedule lowered = schedule.is_lowered() ? schedule : lower(schedule);
   const Simulation simulation = simulate(lowered, costs);
   StepFigures figures{.bubble_span = simulation.bubble_span, .bubble_makespan = simulation.bubble_makespan};
@@ -71,7 +71,7 @@ std::vector<TableRow> schedule_table(const TableShape& shape) {
                     .bubble_formula = std::string(generator.bubble_formula),
                     .memory_formula = std::string(generator.memory_formula),
                     .message_formula = std::string(generator.message_formula),
-                    .simulated = simulated_figures(generate(generator.name, own), Costs::unit()),
+                    .simulated = simulated_figures(generate(generator.name, own), StageCosts::unit()),
                     .measured = {}});
   }
   return rows;

@@ -30,7 +30,7 @@ struct TableRow {
 };
 
 /// The properties of `schedule`, from simulate() and from the messages of the lowered schedule.
-StepFigures simulated_figures(const Schedule& schedule, const Costs& costs);
+StepFigures simulated_figures(const Schedule& schedule, const StageCosts& costs);
 
 struct TableShape {
   int ranks = 1;

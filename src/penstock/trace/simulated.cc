@@ -44,7 +44,7 @@ std::string Simulated::figures() const {
              activation_unit);
 }
 
-std::string live_activations(const Schedule& schedule, Costs costs) {
+std::string live_activations(const Schedule& schedule, StageCosts costs) {
   const auto listed = [](const std::vector<double>& peaks) {
     std::string text;
     for (const double peak : peaks) text += ' ' + shortened(peak);
@@ -57,7 +57,7 @@ std::string live_activations(const Schedule& schedule, Costs costs) {
              until_w == peaks ? "" : "; counted in full until W:" + listed(until_w));
 }
 
-std::string described(const Costs& costs) {
+std::string described(const StageCosts& costs) {
   const auto range = [](const std::vector<double>& list) {
     const auto [least, most] = std::minmax_element(list.begin(), list.end());
     return *least == *most ? shortened(*least, 3) : say(shortened(*least, 3), " to ", shortened(*most, 3));
@@ -69,7 +69,7 @@ std::string described(const Costs& costs) {
   if (const std::string update = range(costs.update); update != "0") text += say(", update = ", update);
   if (costs.message > 0) text += say(", message = ", shortened(costs.message, 3));
   if (costs.overhead > 0) text += say(", overhead = ", shortened(costs.overhead, 3));
-  if (costs.weight_share != Costs::unit().weight_share)
+  if (costs.weight_share != StageCosts::unit().weight_share)
     text += say(", weight share = ", shortened(costs.weight_share, 3));
   return text;
 }

@@ -15,7 +15,7 @@ struct Simulated {
   const Schedule& schedule;  // must outlive this
   Simulation simulation;
 
-  Simulated(const Schedule& simulated, const Costs& costs)
+  Simulated(const Schedule& simulated, const StageCosts& costs)
       : schedule(simulated), simulation(simulate(simulated, costs, {.links = {}, .keep_slots = true})) {}
 
   std::size_t slot_count() const;
@@ -27,9 +27,9 @@ struct Simulated {
   std::string figures() const;
 };
 
-/// "F = 1, I = 1, W = 1", and all other costs that differ from Costs::unit(). Costs that differ by stage are shown
+/// "F = 1, I = 1, W = 1", and all other costs that differ from StageCosts::unit(). Costs that differ by stage are shown
 /// as a range.
-std::string described(const Costs& costs);
+std::string described(const StageCosts& costs);
 
 /// For each slot, the slots on which it depends, ascending. Slots are numbered over all ranks, rank after rank. The
 /// slot before it on its rank is included only if it depends on it.

@@ -13,7 +13,7 @@ int main() {
   validation.require_ok(early);
   std::cout << ps::timeline_grid(early);
   const double difference =
-      ps::simulate(gpipe, ps::Costs::unit()).makespan - ps::simulate(early, ps::Costs::unit()).makespan;
+      ps::simulate(gpipe, ps::StageCosts::unit()).makespan - ps::simulate(early, ps::StageCosts::unit()).makespan;
   const int held = validation.peak_activations.at(0);
   std::cout << "rank 0 holds " << held << " micro-batches, the step is " << difference << " shorter\n";
   return difference == 0 && held == 4 ? 0 : 1;

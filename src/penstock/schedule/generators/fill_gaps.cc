@@ -26,14 +26,14 @@ constexpr double rounding = 1e-9;
 class Filling {
  public:
   Filling(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders)
-      : problem_(problem), policy_(policy), orders_(orders), stages_(problem.stages.size()) {
-    const std::size_t instructions = stages_.size() * static_cast<std::size_t>(problem.micro_batches);
+      : problem_(problem), policy_(policy), orders_(orders), stages_(problem.times.stages()) {
+    const std::size_t instructions = stages_.size() * static_cast<std::size_t>(problem.times.micro_batches());
     forward_ends_.resize(instructions);
     input_grad_ends_.resize(instructions);
     double busiest = 0;
-    for (const StageCosts& costs : problem.stages) busiest = std::max(busiest, costs.busy());
+    for (std::size_t s = 0; s < stages_.size(); ++s) busiest = std::max(busiest, problem.times.micro_batch(s));
     for (std::size_t s = 0; s < stages_.size(); ++s)
-      stages_[s].allowance = problem.micro_batches * (busiest - problem.stages[s].busy());
+      stages_[s].allowance = problem.times.micro_batches() * (busiest - problem.times.micro_batch(s));
   }
 
   GapOutcome run() {
@@ -56,8 +56,8 @@ class Filling {
   /// Runs the instructions of stage `s` until one depends on an instruction of another stage that has not run yet.
   void advance(std::size_t s) {
     StageState& stage = stages_[s];
-    while (stage.i < problem_.micro_batches) {
-      const bool forward_next = stage.f < problem_.micro_batches && stage.f < stage.i + policy_.warm_up[s];
+    while (stage.i < problem_.times.micro_batches()) {
+      const bool forward_next = stage.f < problem_.times.micro_batches() && stage.f < stage.i + policy_.warm_up[s];
       if (!is_known(s, forward_next)) return;
       const double gap = ready(s, forward_next) - stage.clock;
       if (stage.f == 0) {
@@ -74,16 +74,16 @@ class Filling {
       else
         run_input_grad(s);
     }
-    while (stage.w < problem_.micro_batches) run_weight_grad(s);
+    while (stage.w < problem_.times.micro_batches()) run_weight_grad(s);
   }
 
   bool is_filled(std::size_t s, double gap) const {
     const StageState& stage = stages_[s];
-    const double w = problem_.stages[s].weight_grad;
+    const double w = problem_.times.weight_grad(s);
     if (gap <= rounding * w) return false;
     if (gap >= w * (1 - rounding)) return true;
-    if (stage.f < problem_.micro_batches) return stage.idle + gap > policy_.idle_on_the_way + stage.allowance;
-    if (stage.i < problem_.micro_batches - policy_.punctual) return true;
+    if (stage.f < problem_.times.micro_batches()) return stage.idle + gap > policy_.idle_on_the_way + stage.allowance;
+    if (stage.i < problem_.times.micro_batches() - policy_.punctual) return true;
     return stage.idle + gap > policy_.idle_at_the_end + stage.allowance;
   }
 
@@ -102,16 +102,16 @@ class Filling {
 
   double ready(std::size_t s, bool forward_next) const {
     const StageState& stage = stages_[s];
-    if (forward_next) return s == 0 ? 0 : forward_ends_[cell(s - 1, stage.f)] + problem_.message;
+    if (forward_next) return s == 0 ? 0 : forward_ends_[cell(s - 1, stage.f)] + problem_.times.message();
     if (s + 1 == stages_.size()) return forward_ends_[cell(s, stage.i)];
-    return input_grad_ends_[cell(s + 1, stage.i)] + problem_.message;
+    return input_grad_ends_[cell(s + 1, stage.i)] + problem_.times.message();
   }
 
   void run_forward(std::size_t s) {
     StageState& stage = stages_[s];
     write(s, Op::forward, stage.f);
     stage.held = std::max(stage.held, held_with_next(stage));
-    stage.clock += problem_.stages[s].forward;
+    stage.clock += problem_.times.forward(s);
     forward_ends_[cell(s, stage.f++)] = stage.clock;
     if (s + 1 < stages_.size()) runnable_.push_back(s + 1);
   }
@@ -119,7 +119,7 @@ class Filling {
   void run_input_grad(std::size_t s) {
     StageState& stage = stages_[s];
     write(s, Op::input_grad, stage.i);
-    stage.clock += problem_.stages[s].input_grad;
+    stage.clock += problem_.times.input_grad(s);
     input_grad_ends_[cell(s, stage.i++)] = stage.clock;
     if (s > 0) runnable_.push_back(s - 1);
   }
@@ -127,7 +127,7 @@ class Filling {
   void run_weight_grad(std::size_t s) {
     StageState& stage = stages_[s];
     write(s, Op::weight_grad, stage.w++);
-    stage.clock += problem_.stages[s].weight_grad;
+    stage.clock += problem_.times.weight_grad(s);
   }
 
   void write(std::size_t s, Op op, int micro_batch) {
@@ -136,7 +136,7 @@ class Filling {
   }
 
   std::size_t cell(std::size_t s, int micro_batch) const {
-    return s * static_cast<std::size_t>(problem_.micro_batches) + static_cast<std::size_t>(micro_batch);
+    return s * static_cast<std::size_t>(problem_.times.micro_batches()) + static_cast<std::size_t>(micro_batch);
   }
 
   const GapProblem& problem_;

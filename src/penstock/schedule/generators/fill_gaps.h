@@ -4,17 +4,10 @@
 
 #include <vector>
 
+#include "penstock/schedule/instruction_times.h"
 #include "penstock/schedule/order.h"
 
 namespace penstock {
-
-struct StageCosts {
-  double forward = 0;
-  double input_grad = 0;
-  double weight_grad = 0;
-
-  double busy() const { return forward + input_grad + weight_grad; }  // per micro-batch
-};
 
 /// The activations that a rank may hold: a micro-batch counts 1 from its F to its I, and `weight_share` from there to
 /// its W.
@@ -23,11 +16,9 @@ struct ActivationCap {
   double weight_share = 1;
 };
 
-/// The work of one step, one stage per rank.
+/// The work of one step, one stage per rank. The heuristic counts no time that caching saves.
 struct GapProblem {
-  std::vector<StageCosts> stages;
-  double message = 0;
-  int micro_batches = 1;
+  InstructionTimes times;
   ActivationCap cap;
 };
 

@@ -30,10 +30,10 @@ constexpr Ending endings[] = {{1, all}, {0, all}, {forever, 1}, {1.5, all}, {for
 
 class Grid {
  public:
-  explicit Grid(const GapProblem& problem) : problem_(problem), wait_(problem.stages.size(), 0.0) {
+  explicit Grid(const GapProblem& problem) : problem_(problem), wait_(problem.times.stages(), 0.0) {
     for (std::size_t s = wait_.size() - 1; s > 0; --s)
-      wait_[s - 1] = wait_[s] + problem.stages[s].forward + problem.stages[s].input_grad + 2 * problem.message;
-    const std::size_t instructions = 3 * problem.stages.size() * static_cast<std::size_t>(problem.micro_batches);
+      wait_[s - 1] = wait_[s] + problem.times.forward(s) + problem.times.input_grad(s) + 2 * problem.times.message();
+    const std::size_t instructions = 3 * wait_.size() * static_cast<std::size_t>(problem.times.micro_batches());
     is_coarse_ = instructions > (std::size_t{1} << 17);
   }
 
@@ -48,7 +48,7 @@ class Grid {
           policies.push_back({.warm_up = warm_up,
                               .idle_on_the_way = way * gap,
                               .idle_at_the_end = ending.factor < forever ? ending.factor * gap : forever,
-                              .punctual = std::min(ending.punctual, problem_.micro_batches)});
+                              .punctual = std::min(ending.punctual, problem_.times.micro_batches())});
         }
     }
     return policies;
@@ -71,8 +71,8 @@ class Grid {
   }
 
   std::vector<int> warm_up_of(Growth growth, double round_up) const {
-    const double most = std::min<double>(problem_.micro_batches, std::floor(problem_.cap.limit + noise));
-    std::vector<int> warm_up(problem_.stages.size(), 1);
+    const double most = std::min<double>(problem_.times.micro_batches(), std::floor(problem_.cap.limit + noise));
+    std::vector<int> warm_up(wait_.size(), 1);
     for (std::size_t s = warm_up.size() - 1; s > 0; --s) {
       const double forwards = std::min(most, 1 + std::floor(growth_at(s - 1, growth) + round_up + noise));
       warm_up[s - 1] = std::max(warm_up[s], static_cast<int>(forwards));
@@ -82,13 +82,13 @@ class Grid {
 
   /// The number of forwards in the warm-up of stage `s`, without the one that every stage needs.
   double growth_at(std::size_t s, Growth growth) const {
-    const auto stages = static_cast<double>(problem_.stages.size());
+    const auto stages = static_cast<double>(wait_.size());
     const double below = stages - 1 - static_cast<double>(s);
     switch (growth) {
       case Growth::to_fill_memory: return below * (std::floor(problem_.cap.limit + noise) - 1) / (stages - 1);
       case Growth::until_gradient: {
-        const double f = problem_.stages[s].forward;
-        return wait_[s] < f * problem_.micro_batches ? wait_[s] / f : problem_.micro_batches;
+        const double f = problem_.times.forward(s);
+        return wait_[s] < f * problem_.times.micro_batches() ? wait_[s] / f : problem_.times.micro_batches();
       }
       case Growth::by_1: return below;
       case Growth::by_1_25: return 1.25 * below;
@@ -102,13 +102,11 @@ class Grid {
   /// The idle time of the worst stage before its first I, which no order of W's avoids.
   double gap_after(const std::vector<int>& warm_up) const {
     double busiest = 0;
-    for (const StageCosts& costs : problem_.stages) busiest = std::max(busiest, costs.busy());
+    for (std::size_t s = 0; s < warm_up.size(); ++s) busiest = std::max(busiest, problem_.times.micro_batch(s));
     double gap = 0;
-    for (std::size_t s = 0; s < warm_up.size(); ++s) {
-      const StageCosts& costs = problem_.stages[s];
-      gap = std::max(gap,
-                     wait_[s] - (warm_up[s] - 1) * costs.forward - problem_.micro_batches * (busiest - costs.busy()));
-    }
+    for (std::size_t s = 0; s < warm_up.size(); ++s)
+      gap = std::max(gap, wait_[s] - (warm_up[s] - 1) * problem_.times.forward(s) -
+                              problem_.times.micro_batches() * (busiest - problem_.times.micro_batch(s)));
     return gap;
   }
 

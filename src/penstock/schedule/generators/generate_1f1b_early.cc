@@ -23,7 +23,7 @@ Schedule early_one_f_one_b(const ScheduleShape& shape, const Tuning&) {
   return schedule;
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front());
 }
 

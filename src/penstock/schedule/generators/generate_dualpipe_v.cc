@@ -90,7 +90,7 @@ std::vector<int> hold_one_more(const ScheduleShape& shape, const Tuning&) {
   return bound;
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double b = costs.input_grad.front() + costs.weight_grad.front();
   const double pair = costs.forward.front() + b;
   return (shape.ranks - 1) * (pair + b - 3 * costs.weight_grad.front());

@@ -32,7 +32,9 @@ Schedule forward_only(const ScheduleShape& shape, const Tuning&) {
 
 std::vector<int> hold_one(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) { return (shape.ranks - 1) * costs.forward.front(); }
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+  return (shape.ranks - 1) * costs.forward.front();
+}
 
 }  // namespace
 

@@ -92,7 +92,7 @@ std::array<Groups, 4> groupings(const ScheduleShape& shape) {
 int memory_of_first_rank(const ScheduleShape& shape) { return shape.ranks * shape.chunks + shape.ranks - 1; }
 
 Schedule without_phases(const ScheduleShape& shape) {
-  const Costs costs = Costs::unit();
+  const StageCosts costs = StageCosts::unit();
   std::optional<Schedule> best;
   double least = 0;
   for (const Groups& groups : groupings(shape)) {

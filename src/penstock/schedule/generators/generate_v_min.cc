@@ -34,7 +34,7 @@ std::vector<int> hold_third(const ScheduleShape& shape, const Tuning&) {
   return for_every_rank(shape, std::min(2 * shape.micro_batches, memory(shape)));
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   return 4.0 / 3 * (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
 }
 

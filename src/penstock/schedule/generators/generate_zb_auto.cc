@@ -12,9 +12,9 @@
 // result. At limit 1 the result is as fast as ZB-H1 in all cases of the paper, and has the same order for m >= p and
 // equal costs.
 //
-// Memory: a micro-batch counts 1 until its I, and Costs::weight_share from there to its W. If it counted 1 until its W,
-// no schedule could reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one, and its last
-// gradient takes (p - 1)(I + C) to return, so that with n live micro-batches some rank idles for at least
+// Memory: a micro-batch counts 1 until its I, and StageCosts::weight_share from there to its W. If it counted 1 until
+// its W, no schedule could reach the paper's ZB-2p: the last stage begins (p - 1)(F + C) after the first one, and its
+// last gradient takes (p - 1)(I + C) to return, so that with n live micro-batches some rank idles for at least
 // (p - 1)(F + I + 2C) - (n - 1)W.
 #include <algorithm>
 #include <cmath>
@@ -34,20 +34,6 @@ constexpr double noise = 1e-9;  // the rounding error of sums of times and share
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
   return {.limit = std::max(1.0, tuning.memory_limit * std::min(shape.micro_batches, shape.ranks)),
           .weight_share = tuning.costs.weight_share};
-}
-
-GapProblem problem_of(const ScheduleShape& shape, const Tuning& tuning) {
-  const Costs& costs = tuning.costs;
-  GapProblem problem{
-      .stages = {}, .message = costs.message, .micro_batches = shape.micro_batches, .cap = cap_of(shape, tuning)};
-  const auto at = [](const std::vector<double>& given, int s) {
-    return given[given.size() == 1 ? 0 : static_cast<std::size_t>(s)];
-  };
-  for (int s = 0; s < shape.ranks; ++s)
-    problem.stages.push_back({.forward = at(costs.forward, s) + costs.overhead,
-                              .input_grad = at(costs.input_grad, s) + costs.overhead,
-                              .weight_grad = at(costs.weight_grad, s) + costs.overhead});
-  return problem;
 }
 
 /// The schedules that need no search, if the cap permits them. The first one always fits.
@@ -77,7 +63,8 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
   std::vector<Simulation> runs;
   for (const Schedule& other : others) runs.push_back(simulate(other, tuning.costs));  // throws for invalid costs
 
-  const GapProblem problem = problem_of(shape, tuning);
+  Schedule schedule = placed_round_robin(zb_auto_generator.name, shape);
+  const GapProblem problem{InstructionTimes(tuning.costs, schedule), cap_of(shape, tuning)};
   const std::vector<GapPolicy> policies = gap_policies(problem);
   const GapPolicy* winner = &policies.front();
   GapOutcome best = fill_gaps(problem, *winner);
@@ -88,7 +75,6 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
     winner = &policy;
   }
 
-  Schedule schedule = placed_round_robin(zb_auto_generator.name, shape);
   fill_gaps(problem, *winner, &schedule.orders);
   for (std::size_t other = 0; other < others.size(); ++other) {
     const GapOutcome outcome{.span = runs[other].span, .makespan = runs[other].makespan, .held = best.held};

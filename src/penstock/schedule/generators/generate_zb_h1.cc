@@ -31,7 +31,7 @@ std::vector<int> hold_depth_of_pipeline(const ScheduleShape& shape, const Tuning
   return for_every_rank(shape, std::min(shape.micro_batches, shape.ranks));
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double per_stage = costs.forward.front() + costs.input_grad.front() - costs.weight_grad.front();
   return (shape.ranks - 1) * std::max(0.0, per_stage);
 }

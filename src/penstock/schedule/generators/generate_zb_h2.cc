@@ -30,7 +30,7 @@ std::vector<int> hold_twice_the_depth(const ScheduleShape& shape, const Tuning&)
   return for_every_rank(shape, std::min(shape.micro_batches, 2 * shape.ranks - 1));
 }
 
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double per_stage = costs.forward.front() + costs.input_grad.front() - 2 * costs.weight_grad.front();
   return (shape.ranks - 1) * std::max(0.0, per_stage);
 }

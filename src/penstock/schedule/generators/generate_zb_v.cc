@@ -75,7 +75,7 @@ std::vector<int> hold_as_1f1b(const ScheduleShape& shape, const Tuning&) {
 
 /// Zero for equal F, I and W, as in the paper. For other costs, which the paper does not cover: 2(p - 1) times the
 /// difference between the longest and the shortest of the three.
-double bubble_time(const ScheduleShape& shape, const Costs& costs) {
+double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const auto [least, most] = std::minmax({costs.forward.front(), costs.input_grad.front(), costs.weight_grad.front()});
   return 2 * (shape.ranks - 1) * (most - least);
 }

@@ -30,7 +30,7 @@ std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning&) {
   return bound;
 }
 
-double fill_and_drain(const ScheduleShape& shape, const Costs& costs) {
+double fill_and_drain(const ScheduleShape& shape, const StageCosts& costs) {
   return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
 }
 

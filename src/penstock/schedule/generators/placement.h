@@ -33,6 +33,6 @@ std::vector<int> for_every_rank(const ScheduleShape& shape, int bound);
 /// The bound of 1F1B: min(m, p - s) on rank s.
 std::vector<int> hold_depth(const ScheduleShape& shape, const Tuning& tuning);
 /// (p - 1)(F + I + W): the bubble of GPipe and 1F1B and, with the costs of one chunk, of their looped forms.
-double fill_and_drain(const ScheduleShape& shape, const Costs& costs);
+double fill_and_drain(const ScheduleShape& shape, const StageCosts& costs);
 
 }  // namespace penstock

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "penstock/schedule/costs.h"
+#include "penstock/schedule/stage_costs.h"
 
 namespace penstock {
 
@@ -13,7 +13,8 @@ constexpr int stage_costs_version = 1;
 /// Reads a text such as
 ///   {"penstock_costs": 1, "forward": [1, 2], "input_grad": [1, 2], "weight_grad": [1, 2], "update": [0]}
 /// `update`, `message`, `weight_share`, `weight_grad_fused` and `backward` may be left out; they have the defaults of
-/// Costs then. Throws DataError, which names the member and its possible values, for any deviation from the format.
-Costs read_stage_costs(std::string_view text);
+/// StageCosts then. Throws DataError, which names the member and its possible values, for any deviation from the
+/// format.
+StageCosts read_stage_costs(std::string_view text);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "penstock/plan/stage_costs.h"
+#include "penstock/plan/stage_cost_file.h"
 
 #include "penstock/base/error.h"
 #include "penstock/plan/strict_json.h"
@@ -20,7 +20,7 @@ std::vector<double> list_of(const StrictValue& root, const char* key) {
 
 }  // namespace
 
-Costs read_stage_costs(std::string_view text) {
+StageCosts read_stage_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
   require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", stage_costs_version,
@@ -28,7 +28,7 @@ Costs read_stage_costs(std::string_view text) {
   root[version_key].whole(stage_costs_version, stage_costs_version);
   root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
                         "weight_grad_fused", "backward"});
-  Costs costs;
+  StageCosts costs;
   costs.forward = list_of(root, "forward");
   costs.input_grad = list_of(root, "input_grad");
   costs.weight_grad = list_of(root, "weight_grad");

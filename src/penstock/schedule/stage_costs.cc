@@ -1,4 +1,4 @@
-#include "penstock/schedule/costs.h"
+#include "penstock/schedule/stage_costs.h"
 
 #include <string_view>
 
@@ -23,7 +23,7 @@ void require_cost_per_stage(std::string_view what, const std::vector<double>& gi
 
 }  // namespace
 
-void require_costs_fit(const Costs& costs, int stages) {
+void require_costs_fit(const StageCosts& costs, int stages) {
   require_cost_per_stage("F", costs.forward, stages);
   require_cost_per_stage("I", costs.input_grad, stages);
   require_cost_per_stage("W", costs.weight_grad, stages);

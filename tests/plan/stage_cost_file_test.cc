@@ -1,4 +1,4 @@
-#include "penstock/plan/stage_costs.h"
+#include "penstock/plan/stage_cost_file.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,8 @@ std::string complaint_about(const std::string& text) {
 }
 
 TEST(StageCosts, reads_all_members) {
-  const Costs costs = read_stage_costs(R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad":
+  const StageCosts costs =
+      read_stage_costs(R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad":
                                            [4.5, 0], "update": [5, 6], "message": 0.25, "weight_share": 0.4})");
   EXPECT_EQ(costs.forward, (std::vector<double>{1, 2}));
   EXPECT_EQ(costs.input_grad, (std::vector<double>{3}));
@@ -27,14 +28,14 @@ TEST(StageCosts, reads_costs_of_fused_w_and_b) {
   const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
   EXPECT_EQ(read_stage_costs(three + "}").weight_grad_fused, std::vector<double>{});
   EXPECT_EQ(read_stage_costs(three + "}").backward, std::vector<double>{});
-  const Costs costs = read_stage_costs(three + R"(, "weight_grad_fused": [0.5], "backward": [1.5, 2]})");
+  const StageCosts costs = read_stage_costs(three + R"(, "weight_grad_fused": [0.5], "backward": [1.5, 2]})");
   EXPECT_EQ(costs.weight_grad_fused, std::vector<double>{0.5});
   EXPECT_EQ(costs.backward, (std::vector<double>{1.5, 2}));
   EXPECT_TRUE(test::says(complaint_about(three + R"(, "backward": []})"), "the cost file has no costs for backward: "));
 }
 
 TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
-  const Costs costs =
+  const StageCosts costs =
       read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
   EXPECT_EQ(costs.update, (std::vector<double>{0}));
   EXPECT_EQ(costs.message, 0);

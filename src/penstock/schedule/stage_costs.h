@@ -1,4 +1,6 @@
-// The costs of instructions: the input of simulate(), of the planner and of generators that adapt to costs.
+// The costs of stages: the input of simulate() and of generators that adapt to costs. Costs have three forms, each
+// made from the one before: LayerCosts (plan/layer_costs.h), which do not depend on a partition; StageCosts, which do
+// not depend on a schedule (stage_costs() in plan/layer_sums.h, or measured_costs() of a trace); and InstructionTimes.
 #pragma once
 
 #include <vector>
@@ -7,7 +9,7 @@ namespace penstock {
 
 /// Times per stage, all in the same unit, which may be any unit of time. A list has one value for each stage, or one
 /// value that applies to all stages. `weight_grad_fused` and `backward` may be empty.
-struct Costs {
+struct StageCosts {
   std::vector<double> forward = {1};      // F
   std::vector<double> input_grad = {1};   // I
   std::vector<double> weight_grad = {1};  // W, per micro-batch
@@ -29,11 +31,11 @@ struct Costs {
   std::vector<double> weight_grad_cache_saving = {0};  // per W, over any number of micro-batches
 
   /// F = 1, I = 1, W = 1 and no other cost: the unit of the papers' figures.
-  static Costs unit() { return {}; }
+  static StageCosts unit() { return {}; }
 };
 
 /// Throws ConfigError for a list that has neither one cost nor `stages` costs, for a cost that is negative or above
 /// 1e15, and for a weight share outside of 0 to 1.
-void require_costs_fit(const Costs& costs, int stages);
+void require_costs_fit(const StageCosts& costs, int stages);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "penstock/schedule/costs.h"
+#include "penstock/schedule/stage_costs.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-std::string refusal(const Costs& costs) {
+std::string refusal(const StageCosts& costs) {
   try {
     require_costs_fit(costs, 3);
   } catch (const ConfigError& error) {
@@ -19,8 +19,8 @@ std::string refusal(const Costs& costs) {
   return "accepted";
 }
 
-TEST(Costs, have_one_value_or_one_per_stage) {
-  EXPECT_EQ(refusal(Costs::unit()), "accepted");
+TEST(StageCosts, have_one_value_or_one_per_stage) {
+  EXPECT_EQ(refusal(StageCosts::unit()), "accepted");
   EXPECT_EQ(refusal({.forward = {1, 2, 3},
                      .input_grad = {0, 0, 0},
                      .weight_grad = {4},
@@ -36,14 +36,14 @@ TEST(Costs, have_one_value_or_one_per_stage) {
   EXPECT_EQ(refusal({.update = {1, 2}}), "there are 2 costs for update and 3 stages: give one for all or one for each");
 }
 
-TEST(Costs, fused_w_and_b_may_be_empty) {
+TEST(StageCosts, fused_w_and_b_may_be_empty) {
   EXPECT_EQ(refusal({.weight_grad_fused = {1}, .backward = {1, 2, 3}}), "accepted");
   EXPECT_EQ(refusal({.weight_grad_fused = {1, 2}}),
             "there are 2 costs for a fused W and 3 stages: give one for all or one for each");
   EXPECT_EQ(refusal({.backward = {-1}}), "a cost for B is -1: costs go from 0 to 1e+15");
 }
 
-TEST(Costs, are_finite_and_not_negative) {
+TEST(StageCosts, are_finite_and_not_negative) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   EXPECT_EQ(refusal({.forward = {1, -1, 1}}), "a cost for F is -1: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.update = {infinite}}), "a cost for update is inf: costs go from 0 to 1e+15");
@@ -52,7 +52,7 @@ TEST(Costs, are_finite_and_not_negative) {
   EXPECT_NE(refusal({.weight_grad = {std::numeric_limits<double>::quiet_NaN()}}), "accepted");
 }
 
-TEST(Costs, weight_share_is_between_0_and_1) {
+TEST(StageCosts, weight_share_is_between_0_and_1) {
   EXPECT_EQ(refusal({.weight_share = 0}), "accepted");
   EXPECT_EQ(refusal({.weight_share = 1.5}),
             "the weight share is 1.5: it is a part of a micro-batch's activations, from 0 to 1");
