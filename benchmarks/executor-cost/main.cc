@@ -1,11 +1,11 @@
 // What does the executor take for an instruction, besides doing it? See README.md beside this.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include <penstock/base/clock.h>
 #include <penstock/runtime/executor.h>
 #include <penstock/runtime/position.h>
 #include <penstock/schedule/schedule.h>

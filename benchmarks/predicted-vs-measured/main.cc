@@ -1,6 +1,5 @@
 // Is the step that the planner foretells the step that one gets? See README.md beside this.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -8,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <penstock/autotune/autotune.h>
+#include <penstock/base/clock.h>
 #include <penstock/base/median.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
@@ -15,7 +15,6 @@
 namespace {
 
 namespace ps = penstock;
-using Clock = std::chrono::steady_clock;
 
 constexpr int ranks = 2;
 constexpr double median_bar = 0.05, worst_bar = 0.10, choice_bar = 0.03;
@@ -191,9 +190,9 @@ class Grid {
  private:
   double step_ms(Point& point) const {
     point.pipeline->train_step(workload_.inputs, workload_.targets).wait();  // after another's, caches are cold
-    const auto begin = Clock::now();
+    const std::int64_t begin = ps::now_ns();
     point.pipeline->train_step(workload_.inputs, workload_.targets).wait();
-    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    return ps::ms_since(begin);
   }
 
   std::unique_ptr<ps::Pipeline> make(const ps::PipelineOptions& options) {

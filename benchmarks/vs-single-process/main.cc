@@ -1,9 +1,9 @@
 // How much faster is a pipeline of two threads than the loop one writes without it? See README.md beside this.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <vector>
 
+#include <penstock/base/clock.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
 
@@ -12,12 +12,10 @@ namespace {
 constexpr std::int64_t batch = 128, micro_batches = 8, warm_up = 5, rounds = 5, steps_per_round = 10;
 const std::vector<std::int64_t> widths(8, 1024);
 
-using Clock = std::chrono::steady_clock;
-
 double milliseconds_of(const auto& step) {
-  const auto begin = Clock::now();
+  const std::int64_t begin = penstock::now_ns();
   step();
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  return penstock::ms_since(begin);
 }
 
 /// The loop without Penstock: one thread, gradients accumulated over the micro-batches, torch's own SGD.

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/base/clock.h>
 #include <penstock/base/median.h>
 #include <penstock/runtime/executor.h>
 #include <penstock/runtime/position.h>
@@ -143,7 +144,7 @@ void take_turn(Strategy& strategy, const ps::Schedule& schedule, const std::vect
       }
     });
   for (std::thread& thread : threads) thread.join();
-  strategy.steps.push_back(static_cast<double>(ps::now_ns() - begin) * 1e-6 / steps);
+  strategy.steps.push_back(ps::ms_since(begin) / steps);
   for (const Handler& own : handler)
     strategy.hand_overs.insert(strategy.hand_overs.end(), own.hand_overs.begin(), own.hand_overs.end());
   strategy.next_step += static_cast<std::uint64_t>(steps);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/base/clock.h"
 #include "penstock/runtime/position.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/transport/mailbox.h"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
 namespace penstock {

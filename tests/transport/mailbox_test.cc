@@ -290,7 +290,7 @@ TEST(Deadline, a_silent_rank_is_named_with_its_last_known_position) {
   world.ranks[1].wait_begins(WorldRank(0));
   world.ranks[0].report({"0F2", 7});
   world.on_ask = [&] {
-    if (world.contacts[0].unanswered_ns == 0) world.contacts[0].unanswered_ns = steady_now_ns();
+    if (world.contacts[0].unanswered_ns == 0) world.contacts[0].unanswered_ns = now_ns();
   };
   const std::string text = failure_of([&] { world.take(2, 1, tag_of(2), "2RECV_F2"); });
   EXPECT_NE(text.find(", waiting for rank 0, which has given no answer since 0.0 s, last at 0F2 in step 7 (no sign of "
@@ -308,7 +308,7 @@ TEST(Deadline, an_answer_restarts_it) {
     if (checks % 3 == 0)
       contact.unanswered_ns = 0;
     else if (contact.unanswered_ns == 0)
-      contact.unanswered_ns = steady_now_ns();
+      contact.unanswered_ns = now_ns();
     if (checks == 12) world.put(0, 1, tag_of(0), 42);
   };
   EXPECT_EQ(world.take(1, 0, tag_of(0)), 42);
@@ -376,7 +376,7 @@ TEST(Chain, describes_stale_and_missing_answers) {
     bool status_is_delayed() const override { return true; }
     std::optional<PeerStatus> status(WorldRank rank) const override {
       if (rank == WorldRank(0)) return std::nullopt;
-      const std::int64_t ago = steady_now_ns() - 5'000'000'000;
+      const std::int64_t ago = now_ns() - 5'000'000'000;
       return PeerStatus{{"1F3"}, ago, ago, ago, WorldRank(0)};
     }
   } watch;

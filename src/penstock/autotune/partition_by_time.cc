@@ -1,7 +1,6 @@
 #include "penstock/autotune/partition_by_time.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <numeric>
 
@@ -9,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include "penstock/autotune/sample_walk.h"
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/layers/split_layers.h"
 #include "penstock/plan/partition_search.h"
@@ -73,7 +73,6 @@ class Candidate {
 std::vector<double> measure(const Graph& graph, const Tensors& sample,
                             const std::shared_ptr<const KernelSelection>& kernels,
                             const std::function<void(const Node&)>& at) {
-  using Clock = std::chrono::steady_clock;
   const torch::AutoGradMode with_graph(true);
   std::vector<double> seconds;
   walk_sample(graph, sample, kernels->is_tuned() ? Kernels::tuned : Kernels::fixed, [&](const SampleCall& call) {
@@ -83,9 +82,9 @@ std::vector<double> measure(const Graph& graph, const Tensors& sample,
     double best = std::numeric_limits<double>::infinity();
     for (int run = 0; run <= timed_runs; ++run) {
       const Tensors own = copies_of(call.inputs, !call.reads_sample());
-      const auto begin = Clock::now();
+      const std::int64_t begin = now_ns();
       outputs = candidate.run(own);
-      if (run > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
+      if (run > 0) best = std::min(best, s_since(begin));
     }
     seconds.push_back(best);
     return outputs;

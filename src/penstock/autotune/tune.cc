@@ -1,7 +1,6 @@
 #include "penstock/autotune/tune.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <optional>
 #include <set>
@@ -10,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "penstock/autotune/sample_walk.h"
+#include "penstock/base/clock.h"
 #include "penstock/kernels/no_pack_linear.h"
 #include "penstock/layers/split_layers.h"
 
@@ -22,9 +22,9 @@ constexpr double enough_ms = 50;
 constexpr double hopeless = 2;  // a kernel this many times as slow as the best is not timed again
 
 double milliseconds(const std::function<void()>& run) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin = now_ns();
   run();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return ms_since(begin);
 }
 
 /// One convolution of the network, with the operands of its products.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -7,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/median.h"
 #include "penstock/checkpoint/checkpoint.h"
@@ -46,11 +46,11 @@ Steps time_steps(Pipeline& pipeline, const RandomBatch& batch, const BenchFlags&
   Steps steps;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
-    const auto begin = std::chrono::steady_clock::now();
+    const std::int64_t begin = now_ns();
     const StepResult result = pipeline.train_step(batch.inputs.narrow(0, 0, batch.inputs.size(0)), batch.targets);
     result.wait();
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-    if (step >= 0) steps.milliseconds.push_back(time.count());
+    const double time_ms = ms_since(begin);
+    if (step >= 0) steps.milliseconds.push_back(time_ms);
     steps.losses.push_back(result.loss());
   }
   return steps;

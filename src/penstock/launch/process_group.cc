@@ -14,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
 namespace penstock {
@@ -123,18 +124,18 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, int grace_s
 
   GroupEnd end;
   int status = 0;
-  std::time_t deadline = 0;
+  std::int64_t deadline_ns = 0;
   while (!has_ended(program, status)) {
     const int signal = signals.next();
     for (const int one : other_signals)
       if (signal == one) ::kill(program, signal);
     for (const int one : ending_signals)
       if (signal == one) {
-        if (end.received == 0) deadline = std::time(nullptr) + grace_s;
+        if (end.received == 0) deadline_ns = now_ns() + std::int64_t{grace_s} * 1'000'000'000;
         end.received = signal;
         ::kill(program, signal == SIGQUIT ? SIGTERM : signal);
       }
-    if (deadline != 0 && std::time(nullptr) > deadline) ::kill(-program, SIGKILL);
+    if (deadline_ns != 0 && now_ns() > deadline_ns) ::kill(-program, SIGKILL);
   }
   kill_leftovers();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);

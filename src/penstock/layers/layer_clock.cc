@@ -2,19 +2,13 @@
 
 #include <algorithm>
 
-#include "penstock/trace/recorder.h"
+#include "penstock/base/clock.h"
 
 namespace penstock {
-namespace {
-
-double milliseconds_since(std::int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) / 1e6; }
-
-}  // namespace
-
 void LayerClock::ran(std::size_t call, std::int64_t begin_ns, const std::vector<torch::Tensor>& outputs,
                      const std::vector<torch::Tensor>& inputs) {
   if (in_backward_) return;
-  samples_[call].forward.push_back(milliseconds_since(begin_ns));
+  samples_[call].forward.push_back(ms_since(begin_ns));
   samples_[call].output_bytes = 0;
   for (const torch::Tensor& output : outputs) {
     if (!output.defined()) continue;
@@ -42,7 +36,7 @@ void LayerClock::gradient_came(std::size_t call) {
 
 void LayerClock::close_interval() {
   const std::int64_t now = now_ns();
-  of_pass_[current_] += static_cast<double>(now - since_ns_) / 1e6;
+  of_pass_[current_] += to_ms(now - since_ns_);
   since_ns_ = now;
 }
 
@@ -54,7 +48,7 @@ void LayerClock::end_backward() {
 }
 
 void LayerClock::weights(std::size_t call, std::int64_t begin_ns, std::size_t micro_batches) {
-  samples_[call].weight_grad.push_back(milliseconds_since(begin_ns) / static_cast<double>(micro_batches));
+  samples_[call].weight_grad.push_back(ms_since(begin_ns) / static_cast<double>(micro_batches));
 }
 
 }  // namespace penstock

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/trace/recorder.h"

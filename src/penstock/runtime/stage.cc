@@ -5,6 +5,7 @@
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/layers/split_layers.h"

@@ -6,14 +6,13 @@
 #include <limits>
 #include <optional>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/median.h"
 #include "penstock/trace/complete_steps.h"
 
 namespace penstock {
 namespace {
-
-double to_ms(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 /// A time interval, in nanoseconds.
 struct Window {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
 namespace penstock {

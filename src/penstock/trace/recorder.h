@@ -1,8 +1,7 @@
 // Records the instructions of one rank while it executes them. Recording is always on: a span costs two clock readings
-// and a store.
+// and a store. Times are in nanoseconds of base/clock.h.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,12 +12,6 @@
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
-
-/// The time of the steady clock in nanoseconds. All processes of one host have the same clock.
-inline std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 enum class Activity : std::uint8_t {
   compute,      // F, B, I, W

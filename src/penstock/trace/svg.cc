@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/trace/account.h"
 #include "penstock/trace/complete_steps.h"
@@ -34,7 +35,7 @@ Band predicted(const Trace& trace, const Account& account) {
 Band measured(const Trace& trace, const Account& account) {
   const WorldStep step = median_step(trace);
   const auto ms_since_begin = [&](std::int64_t ns) {
-    return static_cast<double>(std::clamp(ns, step.begin_ns, step.end_ns) - step.begin_ns) / 1e6;
+    return to_ms(std::clamp(ns, step.begin_ns, step.end_ns) - step.begin_ns);
   };
   Band band{
       say("measured ", shortened(account.measured_ms), " ms, idle ", shortened(100 * account.bubble_measured, 1), " %"),

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <ostream>
 #include <string>
 
 #include <unistd.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/line_format.h"
 #include "penstock/transport/launch_environment.h"
@@ -13,10 +13,8 @@
 namespace penstock {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int bar_width = 30;
-constexpr std::chrono::milliseconds between_redraws{100};
+constexpr std::int64_t between_redraws_ns = 100'000'000;
 
 class ConsoleHook : public Hook {
  public:
@@ -48,7 +46,7 @@ class ConsoleHook : public Hook {
       ++timed_steps_;
     }
     const bool is_last = report.step + 1 == report.steps_in_epoch;
-    if (is_redrawn_ || Clock::now() - drawn_ >= between_redraws || is_last) draw(report);
+    if (is_redrawn_ || now_ns() - drawn_ns_ >= between_redraws_ns || is_last) draw(report);
     if (is_last) {
       clear();
       seconds_ = 0;
@@ -100,14 +98,14 @@ class ConsoleHook : public Hook {
     }
     out_ << line << std::flush;
     has_bar_ = true;
-    drawn_ = Clock::now();
+    drawn_ns_ = now_ns();
   }
 
   std::ostream& out_;
   ConsoleOptions options_;
   bool has_bar_ = false;
   bool is_redrawn_ = false;  // the bar was visible before the step
-  Clock::time_point drawn_;
+  std::int64_t drawn_ns_ = 0;
   double seconds_ = 0;
   std::int64_t samples_ = 0;
   std::int64_t timed_steps_ = 0;

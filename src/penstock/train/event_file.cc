@@ -2,13 +2,13 @@
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include <unistd.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
 namespace penstock {
@@ -57,8 +57,6 @@ std::string event_at(double wall_time_s) {
   return event;
 }
 
-double now_s() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "localhost";
@@ -102,7 +100,7 @@ std::string scalar_event(double wall_time_s, std::int64_t step, const std::vecto
 EventFile::EventFile(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  const double now = now_s();
+  const double now = calendar_s();
   // The naming scheme of TensorBoard's own writers: readers process the files of a directory in the order of their
   // names.
   path_ = say(directory, "/events.out.tfevents.", static_cast<std::int64_t>(now), ".", host_name(), ".", getpid());
@@ -116,7 +114,7 @@ EventFile::EventFile(const std::string& directory) {
 }
 
 void EventFile::add(std::int64_t step, const std::vector<Scalar>& scalars) {
-  write(scalar_event(now_s(), step, scalars));
+  write(scalar_event(calendar_s(), step, scalars));
 }
 
 void EventFile::write(std::string_view event) {

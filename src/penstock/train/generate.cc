@@ -1,10 +1,10 @@
 #include "penstock/train/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/split.h"
 
@@ -98,7 +98,7 @@ class GenerationBatch {
 
 Generated generate(Pipeline& pipeline, const std::vector<Tokens>& prompts, const GenerateOptions& options) {
   check(prompts, options);
-  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t begin = now_ns();
   const auto count = static_cast<std::int64_t>(prompts.size());
   const int sessions = static_cast<int>(std::min<std::int64_t>(count, pipeline.options().micro_batches));
   std::vector<GenerationBatch> batches;
@@ -122,7 +122,7 @@ Generated generate(Pipeline& pipeline, const std::vector<Tokens>& prompts, const
   Generated generated;
   for (GenerationBatch& batch : batches) batch.give(generated.sequences);
   generated.tokens = count * options.tokens;
-  generated.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  generated.seconds = s_since(begin);
   return generated;
 }
 

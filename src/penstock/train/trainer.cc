@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/world/resident_memory.h"
 
 namespace penstock {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 /// A step that was submitted but not reported.
 struct Trainer::Pending {
@@ -117,9 +112,9 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
   const std::function<double(const TrainingPosition&)> rate = learning_rate(limits);
   for (std::int64_t number = 0; completed_ < limits.steps && !stopped_; ++number) {
     Epoch epoch{number, std::min(limits.per_epoch, limits.steps - completed_), rate};
-    const Clock::time_point begin = last_report_ = Clock::now();
+    const std::int64_t begin = last_report_ns_ = now_ns();
     run_epoch(train, epoch);
-    epoch.report.seconds = seconds_since(begin);
+    epoch.report.seconds = s_since(begin);
     for (const auto& hook : hooks_) hook->after_epoch(epoch.report);
 
     const bool is_last = completed_ >= limits.steps || stopped_;
@@ -185,8 +180,8 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
     report.peak_activations = use.peak_activations;
     report.peak_resident_bytes = peak_resident_bytes();
   }
-  report.seconds = seconds_since(last_report_);
-  last_report_ = Clock::now();
+  report.seconds = s_since(last_report_ns_);
+  last_report_ns_ = now_ns();
   ++epoch.report.steps;
   epoch.report.samples += report.samples;
   epoch.report.targets += report.targets;
@@ -210,8 +205,8 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
   report.epoch = epoch;
   TrainingPosition position{epoch, 0, test.batches_per_epoch(), completed_};
   TestStepReport step{epoch, 0, position.steps_in_epoch, 0, 0};
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point last = begin;
+  const std::int64_t begin = now_ns();
+  std::int64_t last = begin;
 
   struct Submitted {
     StepResult result;
@@ -225,8 +220,8 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
     weight += submitted.result.weight();
     report.samples += submitted.samples;
     step.samples = submitted.samples;
-    step.seconds = seconds_since(last);
-    last = Clock::now();
+    step.seconds = s_since(last);
+    last = now_ns();
     if (keeps) report_outputs(submitted.result, step, &Hook::after_test_batch);
     for (const auto& hook : hooks_) hook->after_test_step(step);
     ++step.step;
@@ -256,9 +251,9 @@ EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
     report.metrics.push_back({metrics[i].name, sums[i], mean});
     if (metrics[i].name == correct.name) report.accuracy = mean;
   }
-  report.seconds = seconds_since(begin);
+  report.seconds = s_since(begin);
   for (const auto& hook : hooks_) hook->after_test(report);
-  last_report_ = Clock::now();
+  last_report_ns_ = now_ns();
   return report;
 }
 

@@ -1,7 +1,6 @@
 // The training loop around a pipeline: epochs, batches, evaluation and hooks.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -86,7 +85,6 @@ class Trainer {
   const TrainerOptions& options() const { return options_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Pending;
   struct Epoch;
   struct Limits {
@@ -112,7 +110,7 @@ class Trainer {
   std::vector<Metric> metrics_;
   std::optional<std::string> stopped_;
   std::int64_t completed_ = 0;  // training steps submitted in this fit()
-  Clock::time_point last_report_;
+  std::int64_t last_report_ns_ = 0;
 };
 
 /// Returns `options` with `share` and `inputs` set for this process of `pipeline`: its replica's share if there are

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/transport/mailbox.h"
 #include "penstock/transport/progress.h"
@@ -39,10 +40,10 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   void send(WorldRank to, const Tag& tag, Message message) override {
     if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank_.value(), " sends no more: ", *reason));
     check_rank(to);
-    const std::int64_t begin = steady_now_ns();
+    const std::int64_t begin = now_ns();
     Message sent = prepare_for_send(std::move(message));
     sent.sent_ns = begin;
-    sent.arrived_ns = steady_now_ns();
+    sent.arrived_ns = now_ns();
     world_->mailboxes[to.index()].put(rank_, tag, std::move(sent));
     own_progress().move();
   }

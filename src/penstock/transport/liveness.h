@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/ids.h"
 #include "penstock/transport/progress.h"
@@ -53,7 +54,7 @@ class WaitGuard {
         period_(policy.poll_every().count()),
         // An answer can be one period old: the limit counts from before the last question.
         late_(watch.status_is_delayed() ? period_ : 0),
-        begin_(steady_now_ns()),
+        begin_(now_ns()),
         floor_(begin_),
         check_at_(begin_ + std::min(period_, first_check_ns)) {}
 
@@ -63,7 +64,7 @@ class WaitGuard {
   /// Checks the peers and asks for their status. Throws TransportError when the wait has failed; `waiting_for` names
   /// the awaited message in the error.
   void check(std::string_view waiting_for) {
-    const std::int64_t now = steady_now_ns();
+    const std::int64_t now = now_ns();
     // Time in which this process itself was stopped (debugger, suspended job) does not count against peers.
     if (now - check_at_ > period_) floor_ = std::max(floor_, now - std::max<std::int64_t>(0, check_at_ - floor_));
     const WaitChain chain(watch_, from_);
@@ -74,7 +75,7 @@ class WaitGuard {
     const std::int64_t deadline = policy_.deadline.count();
     std::int64_t silent = 0;
     if (chain.longest_silent(now, floor_, silent) && silent >= deadline)
-      fail(" (no sign of life for ", seconds(deadline), " s)");
+      fail(" (no sign of life for ", to_s(deadline), " s)");
 
     const auto& peer = chain.links.front().status;
     // Messages that it sent before it left have arrived before this status, except for the end of a long one.
@@ -82,9 +83,9 @@ class WaitGuard {
       fail(", and sends nothing any more");
 
     const std::int64_t still = now - std::max(floor_, chain.moved_ns());
-    if (chain.circle && still >= deadline + late_) fail(" (no progress for ", seconds(deadline), " s)");
+    if (chain.circle && still >= deadline + late_) fail(" (no progress for ", to_s(deadline), " s)");
     if (policy_.stall_limit && still >= policy_.stall_limit->count() + late_)
-      fail(" (no progress for ", seconds(policy_.stall_limit->count()), " s, the stall limit)");
+      fail(" (no progress for ", to_s(policy_.stall_limit->count()), " s, the stall limit)");
 
     watch_.ask(from_);
     check_at_ = now + period_;
@@ -94,7 +95,6 @@ class WaitGuard {
  private:
   static constexpr std::int64_t first_check_ns = 250'000'000;
   static constexpr std::int64_t leaving_ns = 1'000'000'000;
-  static double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
   const WorldRank owner_, from_;
   const WaitPolicy& policy_;

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/ids.h"
 #include "penstock/transport/adaptive_spin.h"
@@ -66,7 +67,7 @@ class alignas(128) Mailbox {
     std::unique_lock lock(mutex_);
     if (auto message = pick_up(address, waiting_for)) return std::move(message.mapped());
     const Waiting waiting(*this, lock, address, watch);
-    if (const std::int64_t begin = steady_now_ns(), allowed = adaptive_spin_.allowed_ns(begin); allowed > 0) {
+    if (const std::int64_t begin = now_ns(), allowed = adaptive_spin_.allowed_ns(begin); allowed > 0) {
       lock.unlock();
       spin(begin, allowed, watch);
       lock.lock();
@@ -167,12 +168,12 @@ class alignas(128) Mailbox {
     bool goes_on = true;
     while (goes_on && !wake_.load(std::memory_order_acquire) && now - begin < allowed) {
       watch.poll();
-      const std::int64_t polled = steady_now_ns();  // the time of a poll that carries a message is not counted as late
+      const std::int64_t polled = now_ns();  // the time of a poll that carries a message is not counted as late
 #if defined(__x86_64__)
       for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 #endif
       std::this_thread::yield();  // the awaited rank may have been scheduled on this core
-      now = steady_now_ns();
+      now = now_ns();
       goes_on = adaptive_spin_.goes_on(now, now - polled);
     }
     adaptive_spin_.ended(now - begin, wake_.load(std::memory_order_acquire));
@@ -183,7 +184,7 @@ class alignas(128) Mailbox {
     WaitGuard guard(owner_, awaited_->from, policy_, watch);
     if (!wake_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!wake_.load(std::memory_order_relaxed)) {
-      arrived_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(guard.next_check_ns())),
+      arrived_.wait_until(lock, time_point_of(guard.next_check_ns()),
                           [&] { return wake_.load(std::memory_order_relaxed); });
       if (wake_.load(std::memory_order_relaxed)) return;
       lock.unlock();

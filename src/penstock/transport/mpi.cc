@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/transport/mailbox.h"
 #include "penstock/transport/mpi_progress_thread.h"
@@ -27,7 +28,7 @@ class MpiEndpoint final : public Transport {
     Message sent = prepare_for_send(std::move(message));
     for (Payload& payload : sent.payloads)
       if (payload.tensor.defined()) payload.tensor = payload.tensor.cpu();
-    sent.sent_ns = steady_now_ns();
+    sent.sent_ns = now_ns();
     if (to == rank()) {
       sent.arrived_ns = sent.sent_ns;
       progress_thread_.mailbox().put(to, tag, std::move(sent));

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/transport/control_messages.h"
@@ -228,7 +229,7 @@ void MpiProgressThread::wait_for_all(bool asks) {
   }
   // Every rank watches the next one, so that a rank in the barrier notices a stopped one.
   const WorldRank next((rank_.value() + 1) % size_);
-  std::int64_t begin = steady_now_ns();
+  std::int64_t begin = now_ns();
   std::int64_t asked = begin;
   while (!mailbox_->aborted()) {
     const Pace pace = pace_of_round();
@@ -238,7 +239,7 @@ void MpiProgressThread::wait_for_all(bool asks) {
       check_mpi(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) return;
     }
-    const std::int64_t now = steady_now_ns();
+    const std::int64_t now = now_ns();
     if (now - asked > policy_.poll_every().count()) {
       if (now - asked > 3 * policy_.poll_every().count()) begin = now;  // this process itself was stopped
       const std::int64_t unanswered = contact(next).unanswered_ns;
@@ -256,7 +257,7 @@ void MpiProgressThread::wait_for_all(bool asks) {
 }
 
 void MpiProgressThread::finish_sending(std::chrono::nanoseconds at_most) {
-  for (const std::int64_t end = steady_now_ns() + at_most.count(); steady_now_ns() < end;) {
+  for (const std::int64_t end = now_ns() + at_most.count(); now_ns() < end;) {
     const Pace pace = pace_of_round();
     {
       const std::lock_guard lock(calls_);
@@ -285,13 +286,13 @@ void MpiProgressThread::spread_abort() {
     }
   }
   // Transfers that began before the abort may complete meanwhile.
-  const std::int64_t end = steady_now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
+  const std::int64_t end = now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
   try {
     const auto is_sent = [&] {
       const std::lock_guard lock(calls_);
       return is_own && sending_.empty() && arriving_.empty();
     };
-    while (!is_sent() && steady_now_ns() < end) rest(pace_of_round());
+    while (!is_sent() && now_ns() < end) rest(pace_of_round());
   } catch (const std::exception&) {
     // The world has failed already; the first reason remains.
   }
@@ -394,7 +395,7 @@ void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
   switch (kind) {
     case kind_message: {
       EncodedMessage arrived = decode(std::move(buffer), &shapes_);
-      arrived.message.arrived_ns = steady_now_ns();
+      arrived.message.arrived_ns = now_ns();
       if (!shares_host(from)) arrived.message.sent_ns = 0;  // on the clock of another host
       heard_of(from, &arrived.tag);
       mailbox_->put(from, arrived.tag, std::move(arrived.message));
@@ -415,7 +416,7 @@ void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
 void MpiProgressThread::heard_of(WorldRank peer, const Tag* tag) {
   const std::lock_guard lock(mutex_);
   Contact& contact = contacts_[peer.index()];
-  contact.heard_ns = steady_now_ns();
+  contact.heard_ns = now_ns();
   if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
   if (const auto step = tag ? step_of(*tag) : std::nullopt)
     contact.step = std::max(contact.step, static_cast<std::int64_t>(step->step));
@@ -432,7 +433,7 @@ void MpiProgressThread::question(WorldRank peer) {
   if (peer != rank_) {
     const std::lock_guard lock(mutex_);
     Contact& contact = contacts_[peer.index()];
-    if (contact.unanswered_ns == 0) contact.unanswered_ns = steady_now_ns();
+    if (contact.unanswered_ns == 0) contact.unanswered_ns = now_ns();
   }
   if (peer != rank_) begin_send(peer, kind_question, buffer_of(Question{inquiry_}));
 }
@@ -450,7 +451,7 @@ void MpiProgressThread::answer(WorldRank to, const WireBuffer& asked) {
 
 void MpiProgressThread::answered(WorldRank from, const WireBuffer& buffer) {
   const auto reply = value_of<Answer>(buffer);
-  PeerStatus status{reply.position, 0, 0, steady_now_ns(), std::nullopt};
+  PeerStatus status{reply.position, 0, 0, now_ns(), std::nullopt};
   status.since_ns = status.heard_ns - reply.since_age_ns;
   status.moved_ns = status.heard_ns - reply.moved_age_ns;
   if (reply.waits_for >= 0) status.waits_for = WorldRank(reply.waits_for);
@@ -467,7 +468,7 @@ void MpiProgressThread::answered(WorldRank from, const WireBuffer& buffer) {
 }
 
 void MpiProgressThread::rest(Pace pace) {
-  const std::int64_t now = steady_now_ns();
+  const std::int64_t now = now_ns();
   if (pace == Pace::busy) {
     busy_ns_ = now;
     return;
@@ -479,7 +480,7 @@ void MpiProgressThread::rest(Pace pace) {
   const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
   std::unique_lock lock(mutex_);
   const auto has_work = [&] { return !queue_.empty() || !cancellations_.empty() || ask_ || wait_began_; };
-  if (wake_.wait_for(lock, pause, has_work)) busy_ns_ = steady_now_ns();
+  if (wake_.wait_for(lock, pause, has_work)) busy_ns_ = now_ns();
   wait_began_ = false;
 }
 

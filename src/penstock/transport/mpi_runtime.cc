@@ -8,12 +8,11 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
 namespace penstock {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Far longer than MPI_Finalize takes when all processes call it.
 constexpr std::chrono::seconds finalize_timeout{10};
@@ -45,7 +44,7 @@ MpiRuntime& MpiRuntime::instance() {
 MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
   require<ConfigError>(!is_broken_, "MPI did not start in this process, and cannot be started a second time");
   start_deadline_ = deadline;
-  const auto end = Clock::now() + deadline;
+  const std::int64_t end = now_ns() + std::chrono::nanoseconds(deadline).count();
   roll_call_.come(++rounds_);
   if (!started_) start(deadline);
 
@@ -56,12 +55,12 @@ MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
     const std::lock_guard lock(calls_);
     check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request), "MPI_Comm_idup");
   }
-  finish_start(request, std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()));
+  finish_start(request, std::chrono::nanoseconds(end - now_ns()));
   return comm;
 }
 
-void MpiRuntime::finish_start(MPI_Request& request, std::chrono::milliseconds deadline) {
-  const auto end = Clock::now() + deadline;
+void MpiRuntime::finish_start(MPI_Request& request, std::chrono::nanoseconds deadline) {
+  const std::int64_t end = now_ns() + deadline.count();
   for (std::chrono::microseconds pause(50);; pause = std::min(2 * pause, std::chrono::microseconds(1000))) {
     {
       const std::lock_guard lock(calls_);
@@ -69,7 +68,7 @@ void MpiRuntime::finish_start(MPI_Request& request, std::chrono::milliseconds de
       check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) return;
     }
-    if (Clock::now() > end) fail_start("the first agreement");
+    if (now_ns() > end) fail_start("the first agreement");
     std::this_thread::sleep_for(pause);
   }
 }

@@ -34,7 +34,7 @@ class MpiRuntime {
 
   /// Waits for `request`, a collective of all processes during the opening of a world, without holding calls(). Throws
   /// as open().
-  void finish_start(MPI_Request& request, std::chrono::milliseconds deadline);
+  void finish_start(MPI_Request& request, std::chrono::nanoseconds deadline);
 
   /// Must be held around every call of MPI.
   std::mutex& calls() { return calls_; }

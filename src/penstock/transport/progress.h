@@ -18,16 +18,11 @@
 #include <string>
 #include <vector>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/ids.h"
 #include "penstock/transport/tag.h"
 
 namespace penstock {
-
-/// Nanoseconds of the steady clock of this host.
-inline std::int64_t steady_now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// The latest known state of one rank. All times are on the steady clock of the rank that reads it.
 struct PeerStatus {
@@ -49,14 +44,14 @@ struct Contact {
 class alignas(128) Progress {
  public:
   Progress() {
-    moved_ns_.store(steady_now_ns(), std::memory_order_relaxed);
-    since_ns_.store(steady_now_ns(), std::memory_order_relaxed);
+    moved_ns_.store(now_ns(), std::memory_order_relaxed);
+    since_ns_.store(now_ns(), std::memory_order_relaxed);
     write(Position{});
   }
 
   /// Records that the rank begins an instruction. Costs about one reading of the clock.
   void report(const Position& position) noexcept {
-    const std::int64_t now = steady_now_ns();
+    const std::int64_t now = now_ns();
     const std::uint32_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);  // odd: being written
     write(position);
@@ -67,7 +62,7 @@ class alignas(128) Progress {
   }
 
   /// Records progress within the instruction: the rank sent or received.
-  void move() noexcept { moved_ns_.store(steady_now_ns(), std::memory_order_relaxed); }
+  void move() noexcept { moved_ns_.store(now_ns(), std::memory_order_relaxed); }
 
   void wait_begins(WorldRank peer) noexcept { waits_for_.store(peer.value(), std::memory_order_relaxed); }
   void wait_ends() noexcept { waits_for_.store(nobody, std::memory_order_relaxed); }
@@ -85,7 +80,7 @@ class alignas(128) Progress {
     } while (before % 2 != 0 || before != version_.load(std::memory_order_relaxed));
     std::memcpy(status.position.instruction, words.data(), sizeof(status.position.instruction));
     status.moved_ns = moved_ns_.load(std::memory_order_relaxed);
-    status.heard_ns = steady_now_ns();
+    status.heard_ns = now_ns();
     const std::int32_t peer = waits_for_.load(std::memory_order_relaxed);
     if (peer != nobody) status.waits_for = WorldRank(peer);
     return status;
@@ -186,7 +181,7 @@ struct WaitChain {
   std::string text(std::chrono::nanoseconds stale) const {
     std::ostringstream out;
     out << std::fixed << std::setprecision(1);
-    const std::int64_t now = steady_now_ns();
+    const std::int64_t now = now_ns();
     for (std::size_t i = 0; i < links.size(); ++i) {
       out << (i == 0 ? "rank " : ", waiting for rank ") << links[i].rank.value();
       describe(links[i], now, stale.count(), out);
@@ -202,7 +197,7 @@ struct WaitChain {
 
   static void describe(const Link& link, std::int64_t now, std::int64_t stale, std::ostream& out) {
     const auto& [rank, status, contact] = link;
-    const auto seconds_since = [&](std::int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
+    const auto seconds_since = [&](std::int64_t ns) { return to_s(now - ns); };
     const bool is_silent = contact.unanswered_ns > 0 && now - contact.unanswered_ns > stale;
     if (status && !is_silent && now - status->heard_ns <= stale) {
       if (is_end(status->position))

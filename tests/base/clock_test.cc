@@ -1,0 +1,25 @@
+#include "penstock/base/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+TEST(Clock, waits_of_the_standard_library_use_the_same_clock) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto now = time_point_of(now_ns());
+  const auto after = std::chrono::steady_clock::now();
+  EXPECT_LE(before, now);
+  EXPECT_LE(now, after);
+}
+
+TEST(Clock, units) {
+  EXPECT_EQ(to_ms(2'500'000), 2.5);
+  EXPECT_EQ(to_s(-2'500'000'000), -2.5);
+  const std::int64_t begin = now_ns() - 3'000'000'000;
+  EXPECT_GE(s_since(begin), 3);
+  EXPECT_GE(ms_since(begin), 3000);
+}
+
+}  // namespace
+}  // namespace penstock
