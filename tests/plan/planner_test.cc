@@ -11,6 +11,7 @@
 #include "penstock/plan/layer_sums.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/plan_report.h"
+#include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
@@ -256,6 +257,81 @@ TEST(Planner, the_smallest_sufficient_cap_is_named) {
             "1 chunk(s) per rank and 4 micro-batches");
   costs.memory_cap_bytes = 440;
   EXPECT_EQ(make_plan(costs, constraints).plan.schedule.name, "sequential");
+}
+
+TEST(Planner, given_chunks_stay) {
+  const Planned planned = make_plan(even_layers(), {.chunks = 2});
+  for (const Candidate& candidate : planned.candidates) EXPECT_EQ(candidate.chunks, 2) << candidate.schedule;
+  EXPECT_EQ(planned.plan.schedule.stage_count(), 4);
+  EXPECT_EQ(make_plan(even_layers(), {.chunks = 1}).plan.schedule.stage_count(), 2);
+  LayerCosts costs = even_layers();
+  costs.ranks = 1;
+  EXPECT_EQ(make_plan(costs, {.chunks = 8}).plan.schedule.stage_count(), 8) << "more than the planner tries by itself";
+  EXPECT_TRUE(test::says(test::error_text<ScheduleError>([] { make_plan(even_layers(), {.chunks = 5}); }),
+                         "8 layers do not make a stage for each of 2 ranks and their 5 chunks"));
+  EXPECT_THROW(make_plan(even_layers(), {.chunks = 0}), ConfigError);
+}
+
+TEST(Planner, given_stages_stay) {
+  const StageLayers two{{"layer0"}, {"layer1", "layer2", "layer3", "layer4", "layer5", "layer6", "layer7"}};
+  for (const Candidate& candidate : make_plan(even_layers(), {.stages = two}).candidates) {
+    EXPECT_EQ(candidate.chunks, 1);
+    EXPECT_STREQ(to_string(candidate.partition), "given");
+  }
+  const StageLayers four{{"layer0"}, {"layer1", "layer2"}, {"layer3", "layer4", "layer5", "layer6"}, {"layer7"}};
+  const Planned planned = make_plan(even_layers(), {.stages = four});
+  EXPECT_EQ(planned.plan.stages, four);
+  EXPECT_EQ(planned.plan.schedule.stage_count(), 4);
+  EXPECT_EQ(predict(planned.plan, even_layers()), planned.plan.prediction);
+
+  const auto complaint = [](const PlanConstraints& constraints) {
+    return test::error_text<ConfigError>([&] { make_plan(even_layers(), constraints); });
+  };
+  EXPECT_TRUE(test::says(complaint({.stages = {{"layer0"}, {"layer1"}}}), "the plan has 2 layers", "the costs have 8"));
+  EXPECT_TRUE(test::says(complaint({.chunks = 1, .stages = four}), "on 4 stages", "2 ranks with 1 chunks", "have 2"));
+  StageLayers three = two;
+  three[1].resize(3);
+  three.push_back({"layer4", "layer5", "layer6", "layer7"});
+  EXPECT_TRUE(test::says(complaint({.stages = three}), "3 stages", "2 ranks"));
+  three.emplace_back();
+  EXPECT_TRUE(test::says(complaint({.stages = three}), "stage 3 has no layers"));
+}
+
+TEST(Planner, stays_within_a_memory_limit) {
+  EXPECT_TRUE(rc::check("live micro-batches are at most as many as the limit", [] {
+    LayerCosts costs = any_costs(10);
+    costs.weight_share = 1;
+    const double limit = *rc::gen::element(0.5, 1.0, 1.3, 2.0, 4.0);
+    Planned planned;
+    try {
+      planned = make_plan(costs, {.memory_limit = limit, .finalists = 9});
+    } catch (const ScheduleError& error) {
+      RC_ASSERT(test::says(error.what(), "no schedule stays within a memory limit of"));
+      return;
+    }
+    for (const Finalist& finalist : planned.finalists) {
+      const Schedule& schedule = finalist.plan.schedule;
+      require_within_limit(schedule, limit, validate(schedule).peak_activations);
+    }
+  }));
+}
+
+TEST(Planner, a_memory_limit_leaves_out_what_exceeds_it) {
+  const PlanConstraints gpipe{.schedules = {"gpipe"}, .memory_limit = 1.5};
+  EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(even_layers(), gpipe); }),
+            "no schedule stays within a memory limit of 1.5 (times 1F1B's live micro-batches): the smallest limit that "
+            "would do is 2, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches");
+  EXPECT_EQ(make_plan(even_layers(), {.schedules = {"gpipe"}, .memory_limit = 2}).candidates.front().needed_limit, 2);
+  // One W for the step does not fit, groups do.
+  const PlanConstraints fused{.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused, .memory_limit = 1.5};
+  const Planned planned = make_plan(even_layers(), fused);
+  EXPECT_EQ(planned.plan.weight_gradients, WeightMode::grouped);
+  EXPECT_EQ(planned.candidates[1].needed_limit, 2);
+  EXPECT_TRUE(test::says(to_table(planned), "needs 560 bytes, limit 2"));
+  // zb-auto fits the limit instead of 1, 1.5 and 2.
+  const Planned adapted = make_plan(even_layers(), {.schedules = {"zb-auto"}, .memory_limit = 1.25});
+  for (const Candidate& candidate : adapted.candidates) EXPECT_LE(candidate.memory_limit, 1.25);
+  EXPECT_THROW(make_plan(even_layers(), {.memory_limit = 0}), ConfigError);
 }
 
 TEST(Planner, the_plan_is_the_best_candidate) {

@@ -25,6 +25,7 @@ nlohmann::ordered_json to_json(const Candidate& candidate) {
                                     {"fits", candidate.fits},
                                     {"memory_bytes", candidate.prediction.memory_bytes}};
   if (candidate.memory_limit) figures["memory_limit"] = *candidate.memory_limit;
+  if (candidate.needed_limit) figures["needed_limit"] = *candidate.needed_limit;
   if (!candidate.fits) return figures;
   figures["makespan"] = candidate.prediction.makespan;
   figures["bubble_makespan"] = candidate.prediction.bubble_makespan;

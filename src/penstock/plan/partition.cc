@@ -113,6 +113,7 @@ const char* to_string(PartitionKind kind) {
     case PartitionKind::uniform: return "uniform";
     case PartitionKind::parameters: return "parameters";
     case PartitionKind::memory: return "memory";
+    case PartitionKind::given: return "given";
   }
   return "";
 }

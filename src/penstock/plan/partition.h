@@ -42,9 +42,10 @@ enum class PartitionKind {
   uniform,     // equal numbers of layers
   parameters,  // minimises the parameter bytes of the largest stage
   memory,      // minimises the memory of the fullest rank; tried if none of the others fits
+  given,       // PlanConstraints::stages
 };
 
-/// "time", "uniform", "parameters", "memory".
+/// "time", "uniform", "parameters", "memory", "given".
 const char* to_string(PartitionKind kind);
 
 }  // namespace penstock

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "penstock/plan/advice.h"
+#include "penstock/plan/candidate.h"
 #include "penstock/plan/cost_list.h"
+#include "penstock/plan/finalists.h"
 #include "penstock/plan/fit_time_variation.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/partition.h"

@@ -23,7 +23,9 @@ std::string in_bytes(double bytes) {
 std::string in_percent(double share) { return fixed(100 * share, 1) + " %"; }
 
 std::string result_of(const Candidate& candidate, const Candidate& chosen) {
-  if (!candidate.fits) return say("needs ", std::llround(candidate.prediction.most_bytes()), " bytes");
+  if (!candidate.fits)
+    return say("needs ", std::llround(candidate.prediction.most_bytes()), " bytes",
+               candidate.needed_limit ? say(", limit ", *candidate.needed_limit) : "");
   if (&candidate == &chosen) return "chosen";
   const double slower = candidate.prediction.makespan / chosen.prediction.makespan - 1;
   return slower >= visible ? in_percent(slower) + " slower" : "as fast";

@@ -3,16 +3,59 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "penstock/base/error.h"
+#include "penstock/plan/finalists.h"
 #include "penstock/plan/stage_partitioner.h"
+#include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock {
 namespace {
 
-constexpr double memory_limits[] = {1, 1.5, 2};  // for generators that adapt, in units of 1F1B's activations
+/// For generators that adapt, in units of 1F1B's activations.
+std::vector<double> memory_limits(const PlanConstraints& constraints) {
+  std::vector<double> limits{1, 1.5, 2};
+  if (const auto most = constraints.memory_limit) {
+    std::erase_if(limits, [&](double limit) { return limit >= *most; });
+    limits.push_back(*most);
+  }
+  return limits;
+}
+
+/// The layers of each stage as ranges. Throws ConfigError unless they are those of `costs`, in this order.
+Stages ranges_of(const StageLayers& layers, const LayerCosts& costs) {
+  Stages stages;
+  int next = 0;
+  for (const std::vector<std::string>& stage : layers) {
+    const int begin = next;
+    for (const std::string& layer : stage) {
+      const auto index = static_cast<std::size_t>(next);
+      const std::string known = index < costs.layers.size() ? costs.layers[index].name : "";
+      require<ConfigError>(layer == known, "the plan has '", layer, "' as layer ", next, ", and the costs have ",
+                           known.empty() ? "no more layers" : "'" + known + "'", ": they are for different networks");
+      ++next;
+    }
+    stages.push_back({begin, next});
+  }
+  require<ConfigError>(next == std::ssize(costs.layers), "the plan has ", next, " layers, and the costs have ",
+                       costs.layers.size(), ": they are for different networks");
+  return stages;
+}
+
+/// Per rank, the peak of live micro-batches, counted as Validation::peak_activations.
+std::vector<int> peaks_of(const Schedule& schedule) {
+  std::vector<int> peaks;
+  for (const LiveContexts& moments : live_contexts(schedule, /*weight_share=*/1)) {
+    double most = 0;
+    for (const std::vector<double>& live : moments)
+      most = std::max(most, std::accumulate(live.begin(), live.end(), 0.0));
+    peaks.push_back(static_cast<int>(most));
+  }
+  return peaks;
+}
 
 /// A generator with its settings.
 struct Attempt {
@@ -92,8 +135,9 @@ void report_time(const Simulation& simulation, Prediction& prediction) {
 /// The candidates with one m.
 class Candidates {
  public:
-  Candidates(const LayerCosts& costs, int micro_batches)
-      : costs_(costs), sums_(costs, micro_batches), partitioner_(costs, sums_) {}
+  /// Both must outlive the candidates.
+  Candidates(const LayerCosts& costs, const PlanConstraints& constraints, int micro_batches)
+      : costs_(costs), constraints_(constraints), sums_(costs, micro_batches), partitioner_(costs, sums_) {}
 
   /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped one.
   /// `base` is the schedule of `attempt` with unit costs, which shows the placement and the live micro-batches.
@@ -115,8 +159,7 @@ class Candidates {
     const WeightMode mode = outcome.candidate.weight_gradients;
     const Schedule instructions = outcome.attempt.instructions(outcome.costs);
     if (mode == WeightMode::grouped)
-      return fuse_w(instructions,
-                    {.group = 0, .activation_limit = fitting_contexts(sums_, instructions, outcome.stages, cap())});
+      return fuse_w(instructions, {.group = 0, .activation_limit = fitting_in_both(instructions, outcome.stages)});
     return with_weights(instructions, mode);
   }
 
@@ -127,12 +170,26 @@ class Candidates {
 
   double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
 
-  /// Sets Candidate::prediction and Candidate::fits.
+  /// The number of live micro-batches per rank that the memory cap and the memory limit permit.
+  std::vector<int> fitting_in_both(const Schedule& instructions, const Stages& stages) const {
+    std::vector<int> fitting = fitting_contexts(sums_, instructions, stages, cap());
+    if (!constraints_.memory_limit) return fitting;
+    const std::vector<int> limit = activation_limit(instructions, *constraints_.memory_limit);
+    for (std::size_t rank = 0; rank < limit.size(); ++rank) fitting[rank] = std::min(fitting[rank], limit[rank]);
+    return fitting;
+  }
+
+  /// Sets Candidate::prediction, Candidate::fits and Candidate::needed_limit.
   void predict(Outcome& outcome) const {
     Candidate& candidate = outcome.candidate;
     const Schedule schedule = schedule_of(outcome);
     candidate.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
     candidate.fits = candidate.prediction.most_bytes() <= cap();
+    if (const auto limit = constraints_.memory_limit) {
+      const std::vector<int> peaks = peaks_of(schedule);
+      candidate.needed_limit = needed_memory_limit(schedule, peaks);
+      candidate.fits = candidate.fits && is_within_limit(schedule, *limit, peaks);
+    }
     if (!candidate.fits) return;
     report_time(simulate(schedule, outcome.costs, varying(costs_)), candidate.prediction);
   }
@@ -151,14 +208,20 @@ class Candidates {
                            .partition = partition.kind,
                            .is_exact = partition.is_exact,
                            .fits = false,
+                           .needed_limit = {},
                            .prediction = {}},
                           attempt,
                           partition.stages,
                           stage_costs(sums_, instructions.rank_of_stage, partition.stages)});
       predict(outcomes.back());
     };
-    for (const StagePartition& partition : partitioner_.partitions(instructions)) consider(partition);
-    if (std::none_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.candidate.fits; }))
+    const bool is_given = !constraints_.stages.empty();
+    if (is_given)
+      consider({PartitionKind::given, /*is_exact=*/true, ranges_of(constraints_.stages, costs_)});
+    else
+      for (const StagePartition& partition : partitioner_.partitions(instructions)) consider(partition);
+    if (!is_given &&
+        std::none_of(outcomes.begin(), outcomes.end(), [](const Outcome& outcome) { return outcome.candidate.fits; }))
       consider(partitioner_.smallest(instructions));
     put_in_order(outcomes);
     return std::move(outcomes.front());
@@ -169,7 +232,7 @@ class Candidates {
   std::optional<Outcome> grouped_within_cap(Outcome outcome) const {
     if (!outcome.candidate.fits) return std::nullopt;
     const Schedule instructions = schedule_of(outcome);
-    const std::vector<int> limit = fitting_contexts(sums_, instructions, outcome.stages, cap());
+    const std::vector<int> limit = fitting_in_both(instructions, outcome.stages);
     const std::vector<int> least = smallest_fuse_limit(instructions);
     for (std::size_t rank = 0; rank < limit.size(); ++rank)
       if (limit[rank] < least[rank]) return std::nullopt;
@@ -179,6 +242,7 @@ class Candidates {
   }
 
   const LayerCosts& costs_;
+  const PlanConstraints& constraints_;
   LayerSums sums_;
   StagePartitioner partitioner_;
 };
@@ -200,10 +264,45 @@ std::vector<const Generator*> generators_of(const PlanConstraints& constraints) 
   return chosen;
 }
 
-/// The upper bound of chunks per rank: a stage has at least one layer.
-int most_chunks_for(const Generator& generator, const LayerCosts& costs) {
+/// The numbers of chunks per rank to try, `least` to `most`; none if `least` is larger.
+struct ChunkRange {
+  int least = 1;
+  int most = 1;
+};
+
+/// A stage has at least one layer.
+ChunkRange chunks_to_try(const Generator& generator, const LayerCosts& costs, const PlanConstraints& constraints) {
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
-  return static_cast<int>(std::min<std::int64_t>({most_chunks, generator.max_chunks, layers / costs.ranks}));
+  const auto most_of = [&](int most) {
+    return static_cast<int>(std::min<std::int64_t>({most, generator.max_chunks, layers / costs.ranks}));
+  };
+  if (const auto given = constraints.chunks) return {std::max(*given, generator.min_chunks), most_of(*given)};
+  return {generator.min_chunks, most_of(most_chunks)};
+}
+
+/// Throws ConfigError unless the constraints agree with each other and with the costs. Returns them with the chunks that
+/// follow from the stages.
+PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) {
+  require<ConfigError>(constraints.weight_gradients != WeightMode::grouped,
+                       "grouped weight gradients replace fused ones where memory is short: ask for fused");
+  require<ConfigError>(constraints.chunks.value_or(1) >= 1, "a plan with ", constraints.chunks.value_or(1),
+                       " chunks per rank: at least 1 is needed");
+  const auto limit = constraints.memory_limit;
+  require<ConfigError>(!limit || (std::isfinite(*limit) && *limit > 0), "memory limit ", limit.value_or(0),
+                       ": it is a positive multiple of 1F1B's activations");
+  if (constraints.stages.empty()) return constraints;
+  const int stages = static_cast<int>(constraints.stages.size());
+  for (int s = 0; s < stages; ++s)
+    require<ConfigError>(!constraints.stages[static_cast<std::size_t>(s)].empty(), "stage ", s,
+                         " has no layers, but a plan needs one on every stage: leave the stage out");
+  ranges_of(constraints.stages, costs);
+  require<ConfigError>(stages % costs.ranks == 0, "the layers are on ", stages, " stages, which ", costs.ranks,
+                       " ranks cannot share equally: use a multiple of ", costs.ranks);
+  const int chunks = constraints.chunks.value_or(stages / costs.ranks);
+  require<ConfigError>(chunks * costs.ranks == stages, "the layers are on ", stages, " stages, but ", costs.ranks,
+                       " ranks with ", chunks, " chunks each have ", chunks * costs.ranks, ": leave the chunks out");
+  constraints.chunks = stages / costs.ranks;
+  return constraints;
 }
 
 /// An attempt with its schedule for unit costs.
@@ -213,9 +312,9 @@ struct Base {
 };
 
 /// The attempts with a generator: one for each memory limit that gives a different schedule.
-std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape) {
+std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape, const PlanConstraints& constraints) {
   std::vector<Base> bases;
-  for (const double limit : memory_limits) {
+  for (const double limit : memory_limits(constraints)) {
     const Attempt attempt{&generator, shape, limit};
     Schedule instructions = attempt.instructions(StageCosts::unit());
     if (std::none_of(bases.begin(), bases.end(), [&](const Base& other) { return other.instructions == instructions; }))
@@ -225,14 +324,14 @@ std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shap
   return bases;
 }
 
-Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
-  Plan plan{.costs = {},
+Plan plan_of(const LayerCosts& costs, const PlanConstraints& constraints, const Outcome& outcome) {
+  Plan plan{.costs = fingerprint(costs),
             .time_unit = costs.time_unit,
             .weight_gradients = outcome.candidate.weight_gradients,
             .kernels = costs.kernels,
             .stages = {},
             .prediction = outcome.candidate.prediction,
-            .schedule = Candidates(costs, outcome.candidate.micro_batches).schedule_of(outcome)};
+            .schedule = Candidates(costs, constraints, outcome.candidate.micro_batches).schedule_of(outcome)};
   for (const LayerRange& stage : outcome.stages) {
     plan.stages.emplace_back();
     for (int layer = stage.begin; layer < stage.end; ++layer)
@@ -241,67 +340,74 @@ Plan plan_of(const LayerCosts& costs, const Outcome& outcome) {
   return plan;
 }
 
+/// Throws the error of a planner none of whose candidates fits. `outcomes` are sorted.
+void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints,
+                     const std::vector<Outcome>& outcomes) {
+  if (outcomes.front().candidate.fits) return;
+  const auto with = [](const Candidate& candidate) {
+    return say("with '", candidate.schedule, "', ", candidate.chunks, " chunk(s) per rank and ",
+               candidate.micro_batches, " micro-batches");
+  };
+  const Candidate& smallest = outcomes.front().candidate;
+  const auto cap = costs.memory_cap_bytes;
+  require<ScheduleError>(!cap || smallest.prediction.most_bytes() <= *cap, "no schedule fits into ",
+                         std::llround(cap.value_or(0)), " bytes per rank: the smallest cap that would do is ",
+                         std::llround(smallest.prediction.most_bytes()), " bytes, ", with(smallest));
+  const Candidate* least = nullptr;
+  for (const Outcome& outcome : outcomes)
+    if ((!cap || outcome.candidate.prediction.most_bytes() <= *cap) &&
+        (!least || outcome.candidate.needed_limit < least->needed_limit))
+      least = &outcome.candidate;
+  throw ScheduleError(say("no schedule stays within a memory limit of ", constraints.memory_limit.value_or(0),
+                          " (times 1F1B's live micro-batches): the smallest limit that would do is ",
+                          least->needed_limit.value_or(0), ", ", with(*least)));
+}
+
 }  // namespace
 
-Planned make_plan(const LayerCosts& costs, const PlanConstraints& constraints) {
-  const std::string costs_fingerprint = fingerprint(costs);  // throws for costs out of range
+Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
+  fingerprint(costs);  // throws for costs out of range
+  const PlanConstraints constraints = completed(wanted, costs);
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
   std::vector<WeightMode> modes = {WeightMode::stream, WeightMode::fused};
   if (constraints.weight_gradients) modes = {*constraints.weight_gradients};
-  require<ConfigError>(constraints.weight_gradients != WeightMode::grouped,
-                       "grouped weight gradients replace fused ones where memory is short: ask for fused");
 
   Planned planned;
   std::vector<Outcome> outcomes;
   const std::vector<const Generator*> chosen = generators_of(constraints);
   for (const Generator* generator : chosen) {
-    const int most = most_chunks_for(*generator, costs);
-    if (most < std::min(generator->max_chunks, most_chunks))
+    const int most = chunks_to_try(*generator, costs, constraints).most;
+    if (most < std::min(generator->max_chunks, constraints.chunks.value_or(most_chunks)))
       planned.left_out.push_back(say(generator->name, " with ", std::max(most + 1, generator->min_chunks),
                                      " or more chunks per rank: ", layers, " layers are too few"));
   }
   for (const int m : candidate_micro_batches(costs)) {
-    Candidates candidates(costs, m);
-    for (const Generator* generator : chosen)
-      for (int v = generator->min_chunks; v <= most_chunks_for(*generator, costs); ++v) {
+    Candidates candidates(costs, constraints, m);
+    for (const Generator* generator : chosen) {
+      const ChunkRange chunks = chunks_to_try(*generator, costs, constraints);
+      for (int v = chunks.least; v <= chunks.most; ++v) {
         const ScheduleShape shape{.ranks = costs.ranks, .micro_batches = m, .chunks = v};
-        for (const auto& [attempt, instructions] : bases_of(*generator, shape))
+        for (const auto& [attempt, instructions] : bases_of(*generator, shape, constraints))
           candidates.run(attempt, instructions, modes, outcomes);
       }
+    }
   }
   require<ScheduleError>(!outcomes.empty(), "nothing can be tried: ", layers,
-                         " layers do not make a stage for each of ", costs.ranks,
-                         " ranks and their chunks; use fewer ranks");
+                         " layers do not make a stage for each of ", costs.ranks, " ranks and their ",
+                         constraints.chunks ? say(*constraints.chunks, " chunks; use fewer ranks or other chunks")
+                                            : "chunks; use fewer ranks");
   put_in_order(outcomes);
-  const Outcome& best = outcomes.front();
-  require<ScheduleError>(
-      best.candidate.fits, "no schedule fits into ", std::llround(costs.memory_cap_bytes.value_or(0)),
-      " bytes per rank: the smallest cap that would do is ", std::llround(best.candidate.prediction.most_bytes()),
-      " bytes, with '", best.candidate.schedule, "', ", best.candidate.chunks, " chunk(s) per rank and ",
-      best.candidate.micro_batches, " micro-batches");
-  planned.plan = plan_of(costs, best);
-  planned.plan.costs = costs_fingerprint;
+  require_fitting(costs, constraints, outcomes);
   planned.slowdown_under_load = costs.slowdown_under_load;
-  for (Outcome& outcome : outcomes) planned.candidates.push_back(std::move(outcome.candidate));
+  for (const Outcome& outcome : outcomes) planned.candidates.push_back(outcome.candidate);
+  const auto plan_number = [&](std::size_t index) { return plan_of(costs, constraints, outcomes[index]); };
+  planned.plan = plan_number(0);
+  planned.finalists = finalists_of(planned.candidates, constraints.finalists, plan_number);
   return planned;
 }
 
 Prediction predict(const Plan& plan, const LayerCosts& costs) {
-  Stages stages;
-  int next = 0;
-  for (const std::vector<std::string>& stage : plan.stages) {
-    const int begin = next;
-    for (const std::string& layer : stage) {
-      const auto index = static_cast<std::size_t>(next);
-      const std::string known = index < costs.layers.size() ? costs.layers[index].name : "";
-      require<ConfigError>(layer == known, "the plan has '", layer, "' as layer ", next, ", and the costs have ",
-                           known.empty() ? "no more layers" : "'" + known + "'", ": they are for different networks");
-      ++next;
-    }
-    stages.push_back({begin, next});
-  }
-  require<ConfigError>(next == std::ssize(costs.layers), "the plan has ", next, " layers, and the costs have ",
-                       costs.layers.size(), ": they are for different networks");
+  const Stages stages = ranges_of(plan.stages, costs);
   const LayerSums sums(costs, plan.schedule.micro_batches);
   Prediction prediction;
   report_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages), varying(costs)),

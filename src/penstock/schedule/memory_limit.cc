@@ -17,6 +17,22 @@ std::vector<int> chunks_of(const Schedule& schedule) {
 
 int of_1f1b(const Schedule& schedule) { return std::min(schedule.micro_batches, schedule.rank_count()); }
 
+/// The rank that needs the largest limit.
+struct FullestRank {
+  std::size_t rank = 0;
+  double limit = 0;
+};
+
+FullestRank fullest_rank(const Schedule& schedule, const std::vector<int>& held) {
+  const std::vector<int> chunks = chunks_of(schedule);
+  FullestRank fullest;
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    const double units = static_cast<double>(held[rank]) / (std::max(1, chunks[rank]) * of_1f1b(schedule));
+    if (units > fullest.limit) fullest = {rank, units};
+  }
+  return fullest;
+}
+
 }  // namespace
 
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit) {
@@ -31,24 +47,25 @@ std::vector<int> activation_limit(const Schedule& schedule, double memory_limit)
   return limit;
 }
 
-void require_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held) {
-  const std::vector<int> allowed = activation_limit(schedule, memory_limit);
-  const std::vector<int> chunks = chunks_of(schedule);
-  std::size_t worst = 0;
-  double needed = 0;
-  for (std::size_t rank = 0; rank < held.size(); ++rank) {
-    const double units = static_cast<double>(held[rank]) / (std::max(1, chunks[rank]) * of_1f1b(schedule));
-    if (units <= needed) continue;
-    needed = units;
-    worst = rank;
-  }
-  // Rounded up, so that the printed limit is sufficient.
+bool is_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held) {
+  const std::size_t fullest = fullest_rank(schedule, held).rank;
+  return held.empty() || held[fullest] <= activation_limit(schedule, memory_limit)[fullest];
+}
+
+double needed_memory_limit(const Schedule& schedule, const std::vector<int>& held) {
   constexpr double digits = 1000;
-  require<ConfigError>(held.empty() || held[worst] <= allowed[worst], "a memory limit of ", memory_limit,
-                       " (times 1F1B's ", of_1f1b(schedule), " micro-batches) lets rank ", worst, " hold ",
-                       allowed[worst], " live micro-batches", chunks[worst] > 1 ? " of its chunks" : "",
-                       ", but schedule '", schedule.name, "' holds ", held[worst], " there: give a limit of ",
-                       std::ceil(needed * digits - 1e-6) / digits, " or more, or take another schedule");
+  return std::ceil(fullest_rank(schedule, held).limit * digits - 1e-6) / digits;
+}
+
+void require_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held) {
+  if (is_within_limit(schedule, memory_limit, held)) return;
+  const std::size_t fullest = fullest_rank(schedule, held).rank;
+  throw ConfigError(say("a memory limit of ", memory_limit, " (times 1F1B's ", of_1f1b(schedule),
+                        " micro-batches) lets rank ", fullest, " hold ",
+                        activation_limit(schedule, memory_limit)[fullest], " live micro-batches",
+                        chunks_of(schedule)[fullest] > 1 ? " of its chunks" : "", ", but schedule '", schedule.name,
+                        "' holds ", held[fullest], " there: give a limit of ", needed_memory_limit(schedule, held),
+                        " or more, or take another schedule"));
 }
 
 }  // namespace penstock

@@ -11,8 +11,14 @@ namespace penstock {
 /// ranks of `schedule` may have different numbers of chunks.
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit);
 
-/// Throws ConfigError, which names the smallest sufficient limit, unless `held`, the live micro-batches per rank
-/// (Validation::peak_activations), stay within activation_limit(schedule, memory_limit).
+/// Whether `held`, the live micro-batches per rank (Validation::peak_activations), stay within
+/// activation_limit(schedule, memory_limit).
+bool is_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held);
+
+/// The smallest memory limit within which `held` stay, rounded up to three decimals.
+double needed_memory_limit(const Schedule& schedule, const std::vector<int>& held);
+
+/// Throws ConfigError, which names the smallest sufficient limit, unless is_within_limit().
 void require_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held);
 
 }  // namespace penstock

@@ -1,0 +1,34 @@
+// What the planner tries: candidates, and those of them that are worth measuring.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "penstock/plan/partition.h"
+#include "penstock/plan/plan_file.h"
+
+namespace penstock {
+
+/// One schedule with the best partition for it.
+struct Candidate {
+  std::string schedule;
+  int chunks = 1;                           // v
+  int micro_batches = 1;                    // m
+  std::optional<double> memory_limit = {};  // Tuning::memory_limit, for generators that adapt to it
+  WeightMode weight_gradients = WeightMode::stream;
+  PartitionKind partition = PartitionKind::time;
+  bool is_exact = true;  // false: the search for the partition was incomplete (FoundPartition::exact)
+  bool fits = true;      // into the memory cap and the memory limit
+  /// With PlanConstraints::memory_limit: the smallest limit into which the candidate fits.
+  std::optional<double> needed_limit = {};
+  /// If the candidate does not fit, only memory_bytes is set, for the partition that needs the least memory.
+  Prediction prediction;
+};
+
+/// A candidate with its plan.
+struct Finalist {
+  Candidate candidate;
+  Plan plan;
+};
+
+}  // namespace penstock

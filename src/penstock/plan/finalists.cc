@@ -1,0 +1,47 @@
+#include "penstock/plan/finalists.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+constexpr double accuracy_of_predictions = 1.1;
+constexpr double accuracy_of_weight_gradients = 1.5;
+
+bool streams(const Candidate& candidate) { return candidate.weight_gradients == WeightMode::stream; }
+
+/// Whether both run the same step.
+bool are_twins(const Plan& a, const Plan& b) {
+  return a.schedule.micro_batches == b.schedule.micro_batches && a.schedule.rank_of_stage == b.schedule.rank_of_stage &&
+         a.schedule.orders == b.schedule.orders && a.stages == b.stages;
+}
+
+}  // namespace
+
+std::vector<Finalist> finalists_of(std::span<const Candidate> candidates, int most,
+                                   const std::function<Plan(std::size_t)>& plan_of) {
+  std::vector<Finalist> chosen;
+  const auto take = [&](std::size_t index) {
+    Plan plan = plan_of(index);
+    if (std::any_of(chosen.begin(), chosen.end(), [&](const Finalist& other) { return are_twins(other.plan, plan); }))
+      return;
+    chosen.push_back({candidates[index], std::move(plan)});
+  };
+  const auto is_within = [&](const Candidate& candidate, double factor) {
+    return candidate.fits && candidate.prediction.makespan <= factor * candidates.front().prediction.makespan;
+  };
+  if (most < 1 || candidates.empty() || !candidates.front().fits) return chosen;
+  take(0);
+  const auto other_mode = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return streams(candidate) != streams(candidates.front());
+  });
+  if (most > 1 && other_mode != candidates.end() && is_within(*other_mode, accuracy_of_weight_gradients))
+    take(static_cast<std::size_t>(other_mode - candidates.begin()));
+  for (std::size_t i = 1; i < candidates.size() && chosen.size() < static_cast<std::size_t>(most); ++i) {
+    if (!is_within(candidates[i], accuracy_of_predictions)) break;
+    take(i);
+  }
+  return chosen;
+}
+
+}  // namespace penstock

@@ -1,0 +1,21 @@
+// The candidates between which predictions are too inaccurate to decide: their steps are to be measured.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "penstock/plan/candidate.h"
+
+namespace penstock {
+
+/// Up to `most` of `candidates`, which are sorted as Planned::candidates are, whose plans differ in their instructions
+/// or their partition: the first; the best one with streamed, and the best one with fused or grouped weight gradients,
+/// unless it is predicted to take 50 % longer; then those that are predicted to take at most 10 % longer, the shortest
+/// first. Predictions are accurate to 10 %; the times of weight gradients are the least certain of their parts.
+/// `plan_of(i)` makes the plan of candidate i; it is called for few of them.
+std::vector<Finalist> finalists_of(std::span<const Candidate> candidates, int most,
+                                   const std::function<Plan(std::size_t)>& plan_of);
+
+}  // namespace penstock

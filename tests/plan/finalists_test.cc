@@ -1,0 +1,71 @@
+#include "penstock/plan/finalists.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/plan/planner.h"
+#include "tests/plan/small_costs.h"
+
+namespace penstock {
+namespace {
+
+Candidate candidate_of(const char* schedule, WeightMode mode, double makespan) {
+  Candidate candidate;
+  candidate.schedule = schedule;
+  candidate.weight_gradients = mode;
+  candidate.prediction.makespan = makespan;
+  return candidate;
+}
+
+/// The schedules of the finalists. Each candidate has a plan of its own, but "twin" has that of the first.
+std::vector<std::string> chosen(const std::vector<Candidate>& candidates, int most) {
+  std::vector<std::string> names;
+  for (const Finalist& finalist : finalists_of(candidates, most, [&](std::size_t index) {
+         const Candidate& own = candidates[index].schedule == "twin" ? candidates[0] : candidates[index];
+         Plan plan;
+         plan.stages = {{own.schedule}};
+         return plan;
+       }))
+    names.push_back(finalist.candidate.schedule);
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Finalists, are_the_best_of_both_modes_and_those_that_are_nearly_as_short) {
+  const std::vector<Candidate> candidates{
+      candidate_of("a", WeightMode::stream, 100), candidate_of("b", WeightMode::stream, 103),
+      candidate_of("c", WeightMode::stream, 109), candidate_of("d", WeightMode::stream, 111),
+      candidate_of("e", WeightMode::fused, 140),  candidate_of("f", WeightMode::fused, 141)};
+  EXPECT_EQ(chosen(candidates, 9), (Names{"a", "e", "b", "c"}));
+  EXPECT_EQ(chosen(candidates, 3), (Names{"a", "e", "b"}));
+  EXPECT_EQ(chosen(candidates, 1), Names{"a"});
+  EXPECT_EQ(chosen(candidates, 0), Names{});
+}
+
+TEST(Finalists, leave_out_what_is_much_longer_or_does_not_fit) {
+  std::vector<Candidate> candidates{candidate_of("a", WeightMode::fused, 100),
+                                    candidate_of("b", WeightMode::stream, 151),
+                                    candidate_of("c", WeightMode::fused, 0)};
+  candidates.back().fits = false;
+  EXPECT_EQ(chosen(candidates, 9), Names{"a"});
+  candidates.front().fits = false;
+  EXPECT_EQ(chosen(candidates, 9), Names{});
+}
+
+TEST(Finalists, differ_in_what_they_run) {
+  const std::vector<Candidate> candidates{candidate_of("a", WeightMode::fused, 100),
+                                          candidate_of("twin", WeightMode::fused, 100),
+                                          candidate_of("b", WeightMode::fused, 101)};
+  EXPECT_EQ(chosen(candidates, 9), (Names{"a", "b"}));
+}
+
+TEST(Finalists, of_the_planner_begin_with_its_plan) {
+  EXPECT_TRUE(make_plan(even_layers()).finalists.empty());
+  const Planned planned = make_plan(even_layers(), {.finalists = 3});
+  ASSERT_EQ(planned.finalists.size(), 3U);
+  EXPECT_EQ(planned.finalists.front().plan, planned.plan);
+  for (const Finalist& finalist : planned.finalists) EXPECT_EQ(finalist.plan.prediction, finalist.candidate.prediction);
+}
+
+}  // namespace
+}  // namespace penstock
