@@ -404,6 +404,19 @@ TEST(PlanReport, reports_a_slowdown_under_load) {
                  "already."));
 }
 
+TEST(PlanReport, reports_measured_steps) {
+  Planned planned = make_plan(even_layers(), {.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightMode::stream});
+  planned.compared = {{planned.candidates[0], 61.25}, {planned.candidates[1], 62}};
+  const std::string text = explanation(planned);
+  EXPECT_TRUE(test::says(text,
+                         "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), one of the best of 2 tried: "
+                         "60.000 ms predicted, of which"));
+  EXPECT_TRUE(test::says(text,
+                         " Steps measured in turns: 61.250 ms; of 'gpipe' (v = 1, m = 4, weight gradients "
+                         "stream) 62.000 ms. Rank 0 holds"))
+      << text;
+}
+
 // zb-auto has candidates with several memory limits, whose rows once differed in their times only.
 TEST(PlanReport, rows_differ_in_a_visible_column) {
   const Planned planned = make_plan(even_layers(), {.schedules = {"zb-auto", "1f1b"}, .weight_gradients = {}});

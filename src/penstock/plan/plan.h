@@ -14,3 +14,4 @@
 #include "penstock/plan/planner.h"
 #include "penstock/plan/stage_cost_file.h"
 #include "penstock/plan/stage_layers.h"
+#include "penstock/plan/tuning_record.h"

@@ -35,13 +35,37 @@ std::string shown_limit(const Candidate& candidate) {
   return candidate.memory_limit ? fixed(*candidate.memory_limit, 1) : "-";
 }
 
-std::string described(const Candidate& candidate) {
+/// The sentence about the best candidate with another schedule; empty if there is none.
+std::string rival_of(const Planned& planned) {
+  const Candidate& chosen = planned.candidates.front();
+  const double shortest = chosen.prediction.makespan;
+  const auto rival =
+      std::find_if(planned.candidates.begin(), planned.candidates.end(),
+                   [&](const Candidate& candidate) { return candidate.fits && candidate.schedule != chosen.schedule; });
+  if (rival == planned.candidates.end()) return "";
+  const double makespan = rival->prediction.makespan;
+  return say(" The best of another kind, ", describe(*rival), ", ",
+             makespan >= shortest * (1 + visible) ? say("takes ", in_percent(makespan / shortest - 1), " longer")
+                                                  : say("is as fast"),
+             " and idles ", in_percent(rival->prediction.bubble_makespan), ".");
+}
+
+/// The sentence about the steps of the finalists.
+std::string compared_in(const Planned& planned) {
+  std::string text = say(" Steps measured in turns: ", fixed(planned.compared.front().step_ms, 3), " ms");
+  for (std::size_t i = 1; i < planned.compared.size(); ++i)
+    text += say(i == 1 ? "; of " : ", of ", describe(planned.compared[i].candidate), " ",
+                fixed(planned.compared[i].step_ms, 3), " ms");
+  return text + ".";
+}
+
+}  // namespace
+
+std::string describe(const Candidate& candidate) {
   return say("'", candidate.schedule, "' (v = ", candidate.chunks, ", m = ", candidate.micro_batches,
              candidate.memory_limit ? say(", memory limit ", shown_limit(candidate)) : "", ", weight gradients ",
              to_string(candidate.weight_gradients), ")");
 }
-
-}  // namespace
 
 std::string to_table(const Planned& planned, std::size_t most_rows) {
   std::vector<std::vector<std::string>> rows{
@@ -68,18 +92,12 @@ std::string to_table(const Planned& planned, std::size_t most_rows) {
 std::string explanation(const Planned& planned) {
   const Candidate& chosen = planned.candidates.front();
   const Prediction& prediction = chosen.prediction;
-  std::string text = say("Chosen: ", described(chosen), ", the shortest step of ", planned.candidates.size(),
-                         " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
-                         ", of which ranks idle ", in_percent(prediction.bubble_makespan), ".");
-  const auto rival =
-      std::find_if(planned.candidates.begin(), planned.candidates.end(),
-                   [&](const Candidate& candidate) { return candidate.fits && candidate.schedule != chosen.schedule; });
-  if (rival != planned.candidates.end())
-    text += say(" The best of another kind, ", described(*rival), ", ",
-                rival->prediction.makespan >= prediction.makespan * (1 + visible)
-                    ? say("takes ", in_percent(rival->prediction.makespan / prediction.makespan - 1), " longer")
-                    : say("is as fast"),
-                " and idles ", in_percent(rival->prediction.bubble_makespan), ".");
+  const bool is_measured = !planned.compared.empty();
+  std::string text =
+      say("Chosen: ", describe(chosen), is_measured ? ", one of the best of " : ", the shortest step of ",
+          planned.candidates.size(), " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
+          is_measured ? " predicted" : "", ", of which ranks idle ", in_percent(prediction.bubble_makespan), ".");
+  text += is_measured ? compared_in(planned) : rival_of(planned);
   const std::size_t fullest = prediction.fullest_rank();
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",
               fixed(prediction.peak_activations[fullest], 2), " micro-batches alive.");

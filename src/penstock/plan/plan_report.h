@@ -16,7 +16,11 @@ namespace penstock {
 /// It has at most `most_rows` candidates; 0: all. A "~" marks partitions whose search was incomplete.
 std::string to_table(const Planned& planned, std::size_t most_rows = 0);
 
-/// One paragraph: the chosen candidate, the best candidate with another schedule, idle time and memory.
+/// "'1f1b' (v = 1, m = 8, weight gradients fused)".
+std::string describe(const Candidate& candidate);
+
+/// One paragraph: the chosen candidate; the best candidate with another schedule, or the measured steps of the
+/// finalists; idle time and memory.
 std::string explanation(const Planned& planned);
 
 }  // namespace penstock

@@ -27,10 +27,21 @@ struct PlanConstraints {
   int finalists = 0;  // at most so many Planned::finalists
 };
 
+/// A candidate whose step was measured.
+struct ComparedCandidate {
+  Candidate candidate;
+  double step_ms = 0;
+};
+
 struct Planned {
   Plan plan;
-  std::vector<Candidate> candidates;  // those that fit, the shortest step first; then the others, the smallest first
-  std::vector<Finalist> finalists;    // the plan and its rivals (plan/finalists.h), as many as were asked for
+  /// Those that fit, the shortest step first; then the others, the smallest first. After a comparison of measured steps
+  /// the plan's comes first.
+  std::vector<Candidate> candidates;
+  std::vector<Finalist> finalists;  // the plan and its rivals (plan/finalists.h), as many as were asked for
+  /// The finalists whose steps were measured, if the plan was chosen by that: the first is the plan's. The planner leaves
+  /// it empty.
+  std::vector<ComparedCandidate> compared;
   std::vector<std::string> left_out;  // for people: schedules that could not be tried, and the reasons
   double slowdown_under_load = 1;     // LayerCosts::slowdown_under_load
 };

@@ -1,0 +1,70 @@
+#include "penstock/plan/tuning_record.h"
+
+#include "penstock/base/error.h"
+#include "penstock/plan/strict_json.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::string_view what = "the tuning file";
+constexpr const char* version_key = "penstock_tuning";
+constexpr int version = 1;
+constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
+
+MeasuredCandidate read_step(const StrictValue& step) {
+  step.require_members({"candidate", "ms"});
+  return {step["candidate"].text(), step["ms"].amount()};
+}
+
+}  // namespace
+
+TuningRecord read_tuning_record(std::string_view text) {
+  const nlohmann::json document = parse_strictly(text, what);
+  const StrictValue root(document, what);
+  require<DataError>(root.has(version_key), "the tuning file must say \"", version_key, "\": ", version,
+                     " in its one object");
+  root[version_key].whole(version, version);
+  root.require_members(
+      {version_key, "key", "measured_at", "micro_batches", "partition", "kernels", "steps", "plan", "costs"});
+  TuningRecord record;
+  record.key = root["key"].lines();
+  record.measured_at = root["measured_at"].text();
+  record.micro_batches = static_cast<int>(root["micro_batches"].whole(1, most_micro_batches));
+  record.partition = root["partition"].text();
+  if (root.has("kernels")) record.kernels = root["kernels"].lines();
+  if (root.has("steps"))
+    for (const StrictValue& step : root["steps"].list()) record.steps.push_back(read_step(step));
+  if (root.has("plan")) record.plan = read_plan(document.at("plan").dump());
+  if (root.has("costs")) record.costs = read_layer_costs(document.at("costs").dump());
+  require<DataError>(record.plan.has_value() == record.costs.has_value(),
+                     "the tuning file has a plan or costs, but not both: a plan is made from costs");
+  return record;
+}
+
+std::string write_tuning_record(const TuningRecord& record) {
+  ordered_json document = {{version_key, version},
+                           {"key", lines_of(record.key)},
+                           {"measured_at", record.measured_at},
+                           {"micro_batches", record.micro_batches},
+                           {"partition", record.partition}};
+  if (!record.kernels.empty()) document["kernels"] = lines_of(record.kernels);
+  if (!record.steps.empty()) document["steps"] = ordered_json::array();
+  for (const MeasuredCandidate& step : record.steps)
+    document["steps"].push_back({{"candidate", step.candidate}, {"ms", step.step_ms}});
+  // Members of an object, so that people see one document.
+  if (record.plan) document["plan"] = ordered_json::parse(write_plan(*record.plan));
+  if (record.costs) document["costs"] = ordered_json::parse(write_layer_costs(*record.costs));
+  std::string text;
+  try {
+    text = document.dump(1) + "\n";
+  } catch (const nlohmann::json::exception&) {
+    throw DataError("this tuning record cannot be written: a name in it is not UTF-8 text");
+  }
+  require<DataError>(read_tuning_record(text) == record,
+                     "this tuning record has values that a tuning file cannot represent");
+  return text;
+}
+
+}  // namespace penstock
