@@ -10,7 +10,7 @@
 #include "tests/autotune/slow_chain.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::partition_by_time_test {
 namespace {
 
 const std::vector<Rank> two_ranks{Rank(0), Rank(1)};
@@ -79,4 +79,4 @@ TEST(PartitionByTime, needs_a_sample_unless_layers_are_annotated) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::partition_by_time_test

@@ -9,7 +9,7 @@
 #include "tests/autotune/slow_chain.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::profile_test {
 namespace {
 
 PipelineOptions options_with_sample(int micro_batches) {
@@ -148,4 +148,4 @@ TEST(ScheduleAuto, rejects_options_that_it_cannot_choose) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::profile_test

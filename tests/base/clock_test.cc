@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::clock_test {
 namespace {
 
 TEST(Clock, waits_of_the_standard_library_use_the_same_clock) {
@@ -22,4 +22,4 @@ TEST(Clock, units) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::clock_test

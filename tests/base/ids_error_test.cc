@@ -9,7 +9,7 @@
 #include "penstock/base/ids.h"
 #include "tests/base/error_text.h"
 
-namespace penstock {
+namespace penstock::ids_error_test {
 namespace {
 
 template <class A, class B>
@@ -62,4 +62,4 @@ TEST(Errors, require_throws_the_given_error) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::ids_error_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::median_test {
 namespace {
 
 TEST(Median, is_the_middle_value) {
@@ -21,4 +21,4 @@ TEST(MedianOfSteps, is_the_median_of_the_means) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::median_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::nearest_test {
 namespace {
 
 TEST(EditDistance, counts_edits) {
@@ -22,4 +22,4 @@ TEST(Nearest, returns_the_first_of_the_closest_names) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::nearest_test

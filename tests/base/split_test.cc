@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-namespace penstock {
+namespace penstock::split_test {
 namespace {
 
 std::vector<std::int64_t> sizes(std::int64_t n, std::int64_t parts) {
@@ -50,4 +50,4 @@ RC_GTEST_PROP(Split, covers_every_row_once_in_order_and_evenly, ()) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::split_test

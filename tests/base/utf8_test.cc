@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::utf8_test {
 namespace {
 
 TEST(Utf8, prefix_ends_at_the_first_invalid_byte) {
@@ -29,4 +29,4 @@ TEST(Utf8, control_characters_are_escaped) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::utf8_test

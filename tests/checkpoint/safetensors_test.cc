@@ -11,7 +11,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::safetensors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -139,4 +139,4 @@ TEST_F(Safetensors, keeps_the_old_file_if_writing_fails) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::safetensors_test

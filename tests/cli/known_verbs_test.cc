@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace penstock {
+namespace penstock::known_verbs_test {
 namespace {
 
 /// The error for a line of a program with the verbs `train`, `trace report` and `trace svg`.
@@ -45,4 +45,4 @@ TEST(KnownVerbs, lists_verbs_when_one_is_missing) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::known_verbs_test

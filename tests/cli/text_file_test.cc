@@ -9,7 +9,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::text_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,4 +82,4 @@ TEST_F(TextFile, refuses_paths_that_cannot_be_written) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::text_file_test

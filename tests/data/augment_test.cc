@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock::test {
+namespace penstock::test::augment_test {
 namespace {
 
 /// The images written by image_operations.py, by the line before each image without its size.
@@ -234,4 +234,4 @@ TEST(ColorJitter, factors_are_drawn_independently) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::augment_test

@@ -10,7 +10,7 @@
 #include "tests/base/error_text.h"
 #include "tests/data/real_data.h"
 
-namespace penstock::test {
+namespace penstock::test::cifar10_test {
 namespace {
 
 /// A record whose pixels are all `pixel` in red, `pixel` + 1 in green and `pixel` + 2 in blue.
@@ -100,4 +100,4 @@ TEST(Cifar10, the_real_images) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::cifar10_test

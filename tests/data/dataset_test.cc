@@ -10,7 +10,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::dataset_test {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
@@ -207,4 +207,4 @@ TEST(Dataset, refuses_invalid_arguments) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::dataset_test

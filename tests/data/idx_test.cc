@@ -13,7 +13,7 @@
 #include "tests/data/allocations.h"
 #include "tests/fuzz/idx_input.h"
 
-namespace penstock {
+namespace penstock::idx_test {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -194,4 +194,4 @@ RC_GTEST_PROP(Idx, WhatIsWrittenIsReadAndAnyOtherLengthRefused, ()) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::idx_test

@@ -10,7 +10,7 @@
 #include "penstock/data/data.h"
 #include "tests/data/real_data.h"
 
-namespace penstock {
+namespace penstock::image_set_test {
 namespace {
 
 /// A temporary folder for the test.
@@ -94,4 +94,4 @@ TEST_F(MnistFolder, refuses_files_that_do_not_belong_together) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::image_set_test

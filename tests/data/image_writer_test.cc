@@ -12,7 +12,7 @@
 #include "penstock/data/augment.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::image_writer_test {
 namespace {
 
 using Numbers = std::vector<float>;
@@ -163,4 +163,4 @@ TEST(ImageWriter, refuses_invalid_arguments) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::image_writer_test

@@ -13,7 +13,7 @@
 #include "penstock/data/permutation.h"
 #include "tests/data/real_data.h"
 
-namespace penstock {
+namespace penstock::loader_test {
 namespace {
 
 /// `count` images of 2 x 3 pixels; all pixels and the label are the sample's number.
@@ -256,4 +256,4 @@ TEST(Loader, refuses_invalid_sets) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::loader_test

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-namespace penstock {
+namespace penstock::permutation_test {
 namespace {
 
 using Order = std::vector<std::int64_t>;
@@ -53,4 +53,4 @@ TEST(Permutation, all_orders_are_equally_likely) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::permutation_test

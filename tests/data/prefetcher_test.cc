@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::prefetcher_test {
 namespace {
 
 /// 0, 1, ... count-1.
@@ -100,4 +100,4 @@ TEST(Prefetcher, uses_no_thread_without_prefetching) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::prefetcher_test

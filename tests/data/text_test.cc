@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::text_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -113,4 +113,4 @@ TEST(TextWindows, refuse_invalid_arguments) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::text_test

@@ -8,7 +8,7 @@
 #include "penstock/kernels/kernel_selection.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::gemm_convolution_test {
 namespace {
 
 struct Case {
@@ -92,4 +92,4 @@ TEST(KernelSelection, round_trips_through_its_text) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::gemm_convolution_test

@@ -10,7 +10,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::kernels_test {
 namespace {
 
 auto convolution(std::int64_t in, std::int64_t out, std::int64_t side, std::int64_t stride) {
@@ -211,4 +211,4 @@ TEST(Gelu, equals_torch_and_its_derivative) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::kernels_test

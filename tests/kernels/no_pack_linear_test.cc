@@ -6,7 +6,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock::test {
+namespace penstock::test::no_pack_linear_test {
 namespace {
 
 TEST(NoPackLinear, equals_torch) {
@@ -45,4 +45,4 @@ TEST(FeatureByFeature, copies_only_tensors_of_another_layout) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::no_pack_linear_test

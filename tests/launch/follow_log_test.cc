@@ -8,7 +8,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::follow_log_test {
 namespace {
 
 class FollowLog : public testing::Test {
@@ -63,4 +63,4 @@ TEST_F(FollowLog, marked_lines_are_copied_whole) {
 TEST_F(FollowLog, throws_for_a_missing_file) { EXPECT_THROW(LogFollower("/no/such/file", screen_[1], ""), Failure); }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::follow_log_test

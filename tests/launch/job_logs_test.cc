@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::job_logs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -130,4 +130,4 @@ TEST(JobLogs, records_signals_and_finds_vanished_ranks) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::job_logs_test

@@ -4,7 +4,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::launcher_arguments_test {
 namespace {
 
 LaunchingMachine machine_of(int cores) {
@@ -81,4 +81,4 @@ TEST(LauncherArguments, quotes_for_a_shell) {
 TEST(LauncherArguments, this_machine_has_a_core) { EXPECT_GE(this_machine().cores, 1); }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::launcher_arguments_test

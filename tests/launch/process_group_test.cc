@@ -9,7 +9,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::process_group_test {
 namespace {
 
 constexpr int grace_s = 100;  // longer than any test
@@ -79,4 +79,4 @@ TEST(ProcessGroup, finds_programs_as_a_shell_does) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::process_group_test

@@ -7,7 +7,7 @@
 #include "penstock/model/dropout.h"
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::recompute_test {
 namespace {
 
 /// Reads its buffer in training and changes it: the second run must read the value that the first one read.
@@ -503,4 +503,4 @@ TEST(Recompute, rejects_gradients_that_depend_on_data) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::recompute_test

@@ -6,7 +6,7 @@
 #include "penstock/penstock.h"
 #include "tests/runtime/split_1f1b.h"
 
-namespace penstock::test {
+namespace penstock::test::split_backward_test {
 namespace {
 
 /// Attention with two heads as one opaque module, whose products are not layers.
@@ -270,4 +270,4 @@ TEST(SplitBackward, works_with_frozen_weights) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::split_backward_test

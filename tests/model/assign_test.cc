@@ -8,7 +8,7 @@
 #include "tests/base/error_text.h"
 #include "tests/model/hand_made_graph.h"
 
-namespace penstock::test {
+namespace penstock::test::assign_test {
 namespace {
 
 using Numbers = std::vector<int>;
@@ -110,4 +110,4 @@ TEST(AssignStages, refuses_zero_stages) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::assign_test

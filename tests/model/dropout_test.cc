@@ -6,7 +6,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/random_place.h"
 
-namespace penstock {
+namespace penstock::dropout_test {
 namespace {
 
 torch::Tensor dropped(double p, const RandomPlace& place, const torch::Tensor& input) {
@@ -53,4 +53,4 @@ TEST(Dropout, refuses_an_invalid_probability) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::dropout_test

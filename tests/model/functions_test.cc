@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/model/model.h"
 
-namespace penstock::test {
+namespace penstock::test::functions_test {
 namespace {
 
 struct Function {
@@ -136,4 +136,4 @@ TEST(Functions, split_gives_several_values) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::functions_test

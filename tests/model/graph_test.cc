@@ -6,7 +6,7 @@
 #include "penstock/model/model.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::graph_test {
 namespace {
 
 LayerFactory linear(std::int64_t in, std::int64_t out) {
@@ -311,4 +311,4 @@ TEST(Apply, checks_the_number_of_results) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::graph_test

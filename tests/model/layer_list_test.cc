@@ -10,7 +10,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::layer_list_test {
 namespace {
 
 /// A module class that is not torch's.
@@ -322,4 +322,4 @@ TEST(LayerListOfFactories, refuses_names_without_a_factory) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::layer_list_test

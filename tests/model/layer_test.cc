@@ -12,7 +12,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::layer_test {
 namespace {
 
 LayerFactory linear(std::int64_t in, std::int64_t out) {
@@ -262,4 +262,4 @@ TEST(Modules, report_a_wrong_number_of_inputs) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::layer_test

@@ -8,7 +8,7 @@
 #include "penstock/model/mean_loss.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::loss_test {
 namespace {
 
 namespace F = torch::nn::functional;
@@ -135,4 +135,4 @@ TEST(Losses, have_names) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::loss_test

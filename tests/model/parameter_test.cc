@@ -9,7 +9,7 @@
 #include "penstock/model/ties.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::parameter_test {
 namespace {
 
 struct Embedding : Cell {
@@ -109,4 +109,4 @@ TEST(Ties, of_two_parameters_of_one_layer_are_refused) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::parameter_test

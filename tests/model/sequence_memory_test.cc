@@ -6,7 +6,7 @@
 #include "penstock/model/random_place.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::sequence_memory_test {
 namespace {
 
 TEST(SequenceMemory, is_null_unless_it_is_set) {
@@ -44,4 +44,4 @@ TEST(SequenceMemory, is_available_only_in_calls_of_a_pipeline) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::sequence_memory_test

@@ -5,7 +5,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::sequential_test {
 namespace {
 
 std::vector<std::string> names(Cell& network) {
@@ -91,4 +91,4 @@ TEST(FromSequential, refuses_an_empty_sequential) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::sequential_test

@@ -6,7 +6,7 @@
 #include "tests/base/error_text.h"
 #include "tests/model/hand_made_graph.h"
 
-namespace penstock::test {
+namespace penstock::test::stages_test {
 namespace {
 
 StagedGraph partition(const Graph& graph, const std::vector<int>& stage_of_node, int stages) {
@@ -176,4 +176,4 @@ TEST(PartitionGraph, refuses_an_invalid_partition) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::stages_test

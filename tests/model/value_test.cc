@@ -6,7 +6,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::value_test {
 namespace {
 
 /// Multi-head attention as written for tensors: it reads sizes, splits heads and makes a mask from sizes.
@@ -138,4 +138,4 @@ TEST(Value, samples_along_another_dimension_and_none) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::value_test

@@ -11,7 +11,7 @@
 #include "tests/plan/small_costs.h"
 #include "tests/trace/made_trace.h"
 
-namespace penstock {
+namespace penstock::advice_test {
 namespace {
 
 constexpr double tiny = 1e-9;
@@ -213,4 +213,4 @@ TEST(Advice, refuses_costs_of_another_network) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::advice_test

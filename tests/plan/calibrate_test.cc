@@ -8,7 +8,7 @@
 #include "penstock/plan/layer_sums.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::calibrate_test {
 namespace {
 
 void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
@@ -84,4 +84,4 @@ TEST(Calibrate, the_unit_and_the_micro_batch_size_of_the_costs_do_not_matter) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::calibrate_test

@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/plan_input.h"
 
-namespace penstock {
+namespace penstock::corpus_test {
 namespace {
 
 template <class Try>
@@ -22,9 +22,9 @@ int replay_all(const char* folder, Try&& attempt) {
   return files;
 }
 
-TEST(Corpus, cost_files) { EXPECT_GT(replay_all(FIXTURES "/layer_costs", try_layer_costs), 5); }
+TEST(Corpus, cost_files) { EXPECT_GT(replay_all(FUZZ_CORPUS "/layer_costs", try_layer_costs), 5); }
 
-TEST(Corpus, plan_files) { EXPECT_GT(replay_all(FIXTURES "/plan", try_plan), 4); }
+TEST(Corpus, plan_files) { EXPECT_GT(replay_all(FUZZ_CORPUS "/plan", try_plan), 4); }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::corpus_test

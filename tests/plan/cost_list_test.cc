@@ -4,7 +4,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::cost_list_test {
 namespace {
 
 TEST(CostList, accepts_one_or_several_costs) {
@@ -34,4 +34,4 @@ TEST(CostList, refuses_blanks_and_empty_items) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::cost_list_test

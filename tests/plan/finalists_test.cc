@@ -5,7 +5,7 @@
 #include "penstock/plan/planner.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::finalists_test {
 namespace {
 
 Candidate candidate_of(const char* schedule, WeightMode mode, double makespan) {
@@ -68,4 +68,4 @@ TEST(Finalists, of_the_planner_begin_with_its_plan) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::finalists_test

@@ -7,7 +7,7 @@
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::fit_time_variation_test {
 namespace {
 
 Plan plan_of(const LayerCosts& costs, const char* schedule) { return make_plan(costs, {{schedule}, {}}).plan; }
@@ -58,4 +58,4 @@ TEST(FittedTimeVariation, is_recovered_from_simulated_steps) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::fit_time_variation_test

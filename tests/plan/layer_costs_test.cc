@@ -9,7 +9,7 @@
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::layer_costs_test {
 namespace {
 
 constexpr const char* smallest = R"({
@@ -155,4 +155,4 @@ TEST(LayerCosts, the_fingerprint_depends_on_the_values) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::layer_costs_test

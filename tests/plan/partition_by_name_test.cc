@@ -3,7 +3,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/partition.h"
 
-namespace penstock {
+namespace penstock::partition_by_name_test {
 namespace {
 
 const std::vector<LayerSize> layers{{"layer1", 8}, {"relu1", 0}, {"layer2", 2}, {"relu2", 0}, {"layer3", 2}};
@@ -66,4 +66,4 @@ TEST(PartitionLayers, errors_list_the_layers) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::partition_by_name_test

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-namespace penstock {
+namespace penstock::partition_search_test {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -189,4 +189,4 @@ TEST(FoundPartition, fewer_layers_than_stages) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::partition_search_test

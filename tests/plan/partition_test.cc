@@ -9,7 +9,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::partition_test {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
@@ -147,4 +147,4 @@ TEST(Partitions, partition_resnet_50) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::partition_test

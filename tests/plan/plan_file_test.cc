@@ -8,7 +8,7 @@
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::plan_file_test {
 namespace {
 
 Plan small_plan() {
@@ -123,4 +123,4 @@ TEST(PlanFile, refuses_to_write_unreadable_plans) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::plan_file_test

@@ -16,7 +16,7 @@
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::planner_test {
 namespace {
 
 double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
@@ -456,4 +456,4 @@ TEST(PlanReport, a_table_and_a_paragraph) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::planner_test

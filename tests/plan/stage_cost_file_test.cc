@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock {
+namespace penstock::stage_costs_test {
 namespace {
 
 std::string complaint_about(const std::string& text) {
@@ -77,4 +77,4 @@ TEST(StageCosts, refuses_values_out_of_range) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::stage_costs_test

@@ -6,7 +6,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock {
+namespace penstock::stage_layers_test {
 namespace {
 
 TEST(StageLayers, are_one_line) {
@@ -37,4 +37,4 @@ TEST(StageLayers, errors_name_the_position) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::stage_layers_test

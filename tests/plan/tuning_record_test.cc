@@ -8,7 +8,7 @@
 #include "tests/base/error_text.h"
 #include "tests/plan/small_costs.h"
 
-namespace penstock {
+namespace penstock::tuning_record_test {
 namespace {
 
 TuningRecord record_of(const LayerCosts& costs) {
@@ -59,4 +59,4 @@ TEST(TuningRecord, anything_else_is_refused) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::tuning_record_test

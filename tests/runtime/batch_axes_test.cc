@@ -5,7 +5,7 @@
 #include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
 
-namespace penstock::test {
+namespace penstock::test::batch_axes_test {
 namespace {
 
 using Named = std::map<std::string, torch::Tensor>;
@@ -253,4 +253,4 @@ TEST(BatchFunction, takes_the_first_tensor_or_all) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::batch_axes_test

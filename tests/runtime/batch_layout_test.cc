@@ -6,7 +6,7 @@
 #include "tests/runtime/small_job.h"
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::batch_layout_test {
 namespace {
 
 struct ReducedCase {
@@ -166,4 +166,4 @@ TEST(RowsOfBatch, are_copied_where_they_outlive_the_result) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::batch_layout_test

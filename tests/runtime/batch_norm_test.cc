@@ -2,7 +2,7 @@
 // running statistics are updated once per micro-batch, in order.
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::batch_norm_test {
 namespace {
 
 struct Normed : Cell {
@@ -168,4 +168,4 @@ TEST(BatchNorm, one_sample_is_an_error_that_names_layer_stage_and_micro_batch) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::batch_norm_test

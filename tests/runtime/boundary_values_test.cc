@@ -2,7 +2,7 @@
 // backward, between stages of one rank and of several.
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::boundary_values_test {
 namespace {
 
 struct Kinds : Cell {
@@ -110,4 +110,4 @@ TEST(BoundaryValues, to_many_stages_add_their_gradients_in_one_order) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::boundary_values_test

@@ -6,7 +6,7 @@
 
 #include "tests/runtime/deep_job.h"
 
-namespace penstock::test {
+namespace penstock::test::clip_norm_test {
 namespace {
 
 struct Clipped {
@@ -164,4 +164,4 @@ TEST(ClipNorm, is_not_computed_unless_requested) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::clip_norm_test

@@ -6,7 +6,7 @@
 #include "penstock/penstock.h"
 #include "penstock/runtime/loss_scaler.h"
 
-namespace penstock::test {
+namespace penstock::test::compare_batches_test {
 namespace {
 
 TEST(BatchDigest, is_equal_for_equal_contents_in_any_memory_order) {
@@ -74,4 +74,4 @@ TEST(LossScaler, stays_within_the_range_of_fp32) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::compare_batches_test

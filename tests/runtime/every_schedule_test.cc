@@ -10,7 +10,7 @@
 #include "tests/runtime/run_integers.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::every_schedule_test {
 namespace {
 
 std::string trace_of(const Generator& generator, const ScheduleShape& shape) {
@@ -128,4 +128,4 @@ TEST(EverySchedule, random_schedules_that_validate_accepts_run) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::every_schedule_test

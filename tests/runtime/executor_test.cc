@@ -8,7 +8,7 @@
 #include "penstock/runtime/activation_store.h"
 #include "tests/runtime/run_integers.h"
 
-namespace penstock {
+namespace penstock::executor_test {
 namespace {
 
 TEST(Program, every_receive_belongs_to_the_instruction_that_needs_it) {
@@ -82,4 +82,4 @@ TEST(Execute, early_receives_do_not_block) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::executor_test

@@ -12,7 +12,7 @@
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 
-namespace penstock::test {
+namespace penstock::test::failures_test {
 namespace {
 
 constexpr int stages = 3, micro_batches = 4;
@@ -236,4 +236,4 @@ TEST(Failures, a_child_after_fork_gets_an_error) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::failures_test

@@ -2,7 +2,7 @@
 // later.
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::freeze_test {
 namespace {
 
 struct Three : Cell {
@@ -148,4 +148,4 @@ TEST(FrozenParameters, need_their_full_names) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::freeze_test

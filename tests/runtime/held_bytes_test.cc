@@ -4,7 +4,7 @@
 
 #include "penstock/penstock.h"
 
-namespace penstock::test {
+namespace penstock::test::held_bytes_test {
 namespace {
 
 struct BytesCase {
@@ -209,4 +209,4 @@ TEST(HeldBytes, are_not_counted_unless_requested) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::held_bytes_test

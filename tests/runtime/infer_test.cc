@@ -7,7 +7,7 @@
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 
-namespace penstock::test {
+namespace penstock::test::infer_test {
 namespace {
 
 torch::Tensor rows(std::int64_t count) {
@@ -259,4 +259,4 @@ TEST(Infer, reports_a_failure_to_every_process) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::infer_test

@@ -5,7 +5,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::inputs_and_losses_test {
 namespace {
 
 /// Inputs: an image and a class number, which only a late layer reads. Outputs: logits and a reconstruction.
@@ -147,4 +147,4 @@ TEST(Losses, that_are_not_scalars_are_an_error) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::inputs_and_losses_test

@@ -6,7 +6,7 @@
 #include "tests/base/error_text.h"
 #include "tests/runtime/small_job.h"
 
-namespace penstock::test {
+namespace penstock::test::load_state_test {
 namespace {
 
 using State = std::map<std::string, torch::Tensor>;
@@ -78,4 +78,4 @@ TEST(LoadState, changes_all_or_nothing) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::load_state_test

@@ -4,7 +4,7 @@
 
 #include "tests/runtime/deep_job.h"
 
-namespace penstock::test {
+namespace penstock::test::matrix_test {
 namespace {
 
 std::string difference(const DeepOutcome& expected, const DeepOutcome& got) {
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, Matrix, testing::Values(WeightGradients::stream,
                          [](const auto& one) { return one.param == WeightGradients::stream ? "stream" : "fused"; });
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::matrix_test

@@ -8,7 +8,7 @@
 #include "tests/runtime/small_job.h"
 #include "tests/support/fault_injection.h"
 
-namespace penstock::test {
+namespace penstock::test::no_hang_test {
 namespace {
 
 /// Trains until a step fails, and returns the error text.
@@ -92,4 +92,4 @@ TEST(NoHang, delayed_messages_change_nothing) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::no_hang_test

@@ -3,7 +3,7 @@
 
 #include "tests/runtime/deep_job.h"
 
-namespace penstock::test {
+namespace penstock::test::parts_test {
 namespace {
 
 struct PartsCase {
@@ -138,4 +138,4 @@ TEST(BoundaryShape, is_compared_with_every_boundary_value) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::parts_test

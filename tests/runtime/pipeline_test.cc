@@ -7,7 +7,7 @@
 
 #include "tests/runtime/small_job.h"
 
-namespace penstock::test {
+namespace penstock::test::pipeline_test {
 namespace {
 
 torch::Tensor inputs_of(std::int64_t samples) {
@@ -325,4 +325,4 @@ TEST(Traces, contain_every_instruction_of_every_rank) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::pipeline_test

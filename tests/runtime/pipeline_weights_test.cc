@@ -10,7 +10,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::pipeline_weights_test {
 namespace {
 
 using State = std::map<std::string, torch::Tensor>;
@@ -416,4 +416,4 @@ TEST(Cell, annotated_for_stages_runs_on_one_device) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::pipeline_weights_test

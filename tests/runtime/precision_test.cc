@@ -5,7 +5,7 @@
 
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::precision_test {
 namespace {
 
 /// Records the type of its input.
@@ -237,4 +237,4 @@ TEST(Fp16, rejects_a_scale_that_is_not_a_power_of_two) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::precision_test

@@ -9,7 +9,7 @@
 #include "penstock/model/random_place.h"
 #include "tests/runtime/trained.h"
 
-namespace penstock::test {
+namespace penstock::test::randomness_test {
 namespace {
 
 /// [n, 16] as a sequence of two, in the (sequence, batch, feature) order of torch's attention, and back.
@@ -375,4 +375,4 @@ TEST(Randomness, of_two_dropouts_in_one_module_differs) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::randomness_test

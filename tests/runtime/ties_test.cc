@@ -3,7 +3,7 @@
 
 #include "penstock/penstock.h"
 
-namespace penstock::test {
+namespace penstock::test::ties_test {
 namespace {
 
 constexpr std::int64_t vocabulary = 7, width = 6;
@@ -266,4 +266,4 @@ TEST(Ties, of_two_shapes_or_unknown_names_are_an_error) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::ties_test

@@ -5,7 +5,7 @@
 #include "tests/runtime/plain_loop.h"
 #include "tests/runtime/small_job.h"
 
-namespace penstock::test {
+namespace penstock::test::transparency_test {
 namespace {
 
 struct Case {
@@ -127,4 +127,4 @@ TEST(LiveActivations, predicted_equals_measured) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::transparency_test

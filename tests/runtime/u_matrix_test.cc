@@ -4,7 +4,7 @@
 
 #include "tests/runtime/u_job.h"
 
-namespace penstock::test {
+namespace penstock::test::u_matrix_test {
 namespace {
 
 std::string difference(const UOutcome& expected, const UOutcome& got) {
@@ -66,4 +66,4 @@ TEST(UMatrix, does_not_change_frozen_parameters) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::u_matrix_test

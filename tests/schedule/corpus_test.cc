@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/schedule_input.h"
 
-namespace penstock {
+namespace penstock::corpus_test {
 namespace {
 
 template <class Try>
@@ -22,9 +22,9 @@ int replay_all(const char* folder, Try&& attempt) {
   return files;
 }
 
-TEST(Corpus, schedule_texts) { EXPECT_GT(replay_all(FIXTURES "/schedule", try_schedule_text), 5); }
+TEST(Corpus, schedule_texts) { EXPECT_GT(replay_all(FUZZ_CORPUS "/schedule", try_schedule_text), 5); }
 
-TEST(Corpus, torch_csv_files) { EXPECT_GT(replay_all(FIXTURES "/torch_csv", try_torch_csv), 5); }
+TEST(Corpus, torch_csv_files) { EXPECT_GT(replay_all(FUZZ_CORPUS "/torch_csv", try_torch_csv), 5); }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::corpus_test

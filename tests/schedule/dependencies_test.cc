@@ -9,7 +9,7 @@
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
 
-namespace penstock {
+namespace penstock::dependencies_test {
 namespace {
 
 /// The events as text, e.g. "done_forward(1, 2) arrived_backward(1>2, 2)".
@@ -132,4 +132,4 @@ TEST(LinksOf, assumes_links_between_neighbours_without_messages) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::dependencies_test

@@ -10,7 +10,7 @@
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/validate.h"
 
-namespace penstock {
+namespace penstock::fill_gaps_test {
 namespace {
 
 /// A schedule without instructions, with one stage per rank.
@@ -93,4 +93,4 @@ TEST(FillGaps, agrees_with_simulate_and_respects_the_cap) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::fill_gaps_test

@@ -14,7 +14,7 @@
 #include "tests/base/error_text.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::fuse_test {
 namespace {
 
 FuseOptions within(std::vector<int> limit) { return {.group = 0, .activation_limit = std::move(limit)}; }
@@ -201,4 +201,4 @@ TEST(Fuse, a_valid_schedule_is_valid_after_fusing) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::fuse_test

@@ -8,28 +8,28 @@
 
 #include "penstock/schedule/schedule.h"
 
-namespace penstock {
+namespace penstock::generate_looped_test {
 namespace {
 
-TEST(Generate, interleaved) {
+TEST(GenerateLooped, interleaved) {
   EXPECT_EQ(timeline_grid(generate("interleaved", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
             "rank 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1  .  2B2  .  2B3 0B2 0B3\n"
             "rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3  .\n");
 }
 
-TEST(Generate, interleaved_has_no_phases_if_groups_are_uneven) {
+TEST(GenerateLooped, interleaved_has_no_phases_if_groups_are_uneven) {
   EXPECT_EQ(timeline_grid(generate("interleaved", {.ranks = 2, .micro_batches = 3, .chunks = 2})),
             "rank 0 | 0F0 0F1 0F2 2F0 2F1  .  2B0 2F2 2B1  .  2B2 0B0 0B1 0B2\n"
             "rank 1 |  .  1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1B0 1B1 1B2  .\n");
 }
 
-TEST(Generate, looped_bfs) {
+TEST(GenerateLooped, looped_bfs) {
   EXPECT_EQ(timeline_grid(generate("looped-bfs", {.ranks = 2, .micro_batches = 4, .chunks = 2})),
             "rank 0 | 0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3  .   .  2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3\n"
             "rank 1 |  .  1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3  .\n");
 }
 
-TEST(Generate, forward_only_over_several_chunks) {
+TEST(GenerateLooped, forward_only_over_several_chunks) {
   EXPECT_EQ(timeline_grid(generate("forward-only", {.ranks = 2, .micro_batches = 5, .chunks = 2})),
             "rank 0 | 0F0 0F1 2F0 2F1 0F2 0F3 0F4 2F2 2F3 2F4  .\n"
             "rank 1 |  .  1F0 1F1 3F0 3F1 1F2 1F3 1F4 3F2 3F3 3F4\n");
@@ -40,12 +40,12 @@ CsvSchedule torch_wrote(const char* name) {
   return read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}});
 }
 
-TEST(Generate, interleaved_equals_the_order_of_torch) {
+TEST(GenerateLooped, interleaved_equals_the_order_of_torch) {
   const Schedule ours = generate("interleaved", {.ranks = 4, .micro_batches = 8, .chunks = 2});
   EXPECT_EQ(ours.orders, torch_wrote("interleaved1f1b_p4_m8_v2_compute.csv").schedule.orders);
 }
 
-TEST(Generate, looped_bfs_has_the_forwards_of_torch_and_ascending_backwards) {
+TEST(GenerateLooped, looped_bfs_has_the_forwards_of_torch_and_ascending_backwards) {
   const auto forwards = [](Schedule schedule) {
     for (Order& order : schedule.orders)
       std::erase_if(order, [](const Instruction& instruction) { return instruction.op() != Op::forward; });
@@ -55,7 +55,7 @@ TEST(Generate, looped_bfs_has_the_forwards_of_torch_and_ascending_backwards) {
   EXPECT_EQ(forwards(ours), forwards(torch_wrote("loopedbfs_p2_m4_v2_compute.csv").schedule));
 }
 
-TEST(Generate, closed_forms_of_looped_schedules) {
+TEST(GenerateLooped, closed_forms_of_looped_schedules) {
   const StageCosts costs{.forward = {3}, .input_grad = {2}, .weight_grad = {5}};
   for (int p = 1; p <= 6; ++p)
     for (int m = 1; m <= 9; ++m)
@@ -71,7 +71,7 @@ TEST(Generate, closed_forms_of_looped_schedules) {
       }
 }
 
-TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
+TEST(GenerateLooped, interleaved_is_never_slower_than_gpipe_with_its_placement) {
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; m += m < 40 ? 1 : 5)
       for (int v = 2; v <= 4; ++v) {
@@ -83,7 +83,7 @@ TEST(Generate, interleaved_is_never_slower_than_gpipe_with_its_placement) {
       }
 }
 
-TEST(Generate, interleaved_holds_no_more_than_the_papers_first_rank) {
+TEST(GenerateLooped, interleaved_holds_no_more_than_the_papers_first_rank) {
   for (int p = 1; p <= 16; ++p)
     for (int m = 1; m <= 64; ++m)
       for (int v = 2; v <= 4; ++v) {
@@ -95,7 +95,7 @@ TEST(Generate, interleaved_holds_no_more_than_the_papers_first_rank) {
 
 /// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5. The paper ran one
 /// layer per chunk.
-TEST(Generate, interleaved_matches_the_zero_bubble_papers_bubble_rates) {
+TEST(GenerateLooped, interleaved_matches_the_zero_bubble_papers_bubble_rates) {
   std::ifstream file(FIXTURES "/zero_bubble_table.csv");
   std::string line;
   std::getline(file, line);
@@ -120,4 +120,4 @@ TEST(Generate, interleaved_matches_the_zero_bubble_papers_bubble_rates) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::generate_looped_test

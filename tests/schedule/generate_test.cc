@@ -10,7 +10,7 @@
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/validate.h"
 
-namespace penstock {
+namespace penstock::generate_test {
 namespace {
 
 TEST(Generate, sequential) {
@@ -154,4 +154,4 @@ TEST(Generate, refuses_invalid_shapes) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::generate_test

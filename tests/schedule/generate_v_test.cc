@@ -18,7 +18,7 @@
 #include "penstock/schedule/torch_csv.h"
 #include "penstock/schedule/validate.h"
 
-namespace penstock {
+namespace penstock::generate_v_test {
 namespace {
 
 constexpr std::string_view all_names[] = {"zb-v", "v-half", "v-min", "dualpipe-v"};
@@ -212,4 +212,4 @@ TEST(GenerateV, many_micro_batches_on_many_ranks) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::generate_v_test

@@ -13,7 +13,7 @@
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/validate.h"
 
-namespace penstock {
+namespace penstock::generate_zero_bubble_test {
 namespace {
 
 StageCosts costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
@@ -299,4 +299,4 @@ TEST(GenerateZeroBubble, zb_auto_is_as_good_for_large_shapes_with_fewer_candidat
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::generate_zero_bubble_test

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/text.h"
 
-namespace penstock {
+namespace penstock::instruction_test {
 namespace {
 
 TEST(Instruction, is_written_in_the_notation_of_the_papers) {
@@ -92,4 +92,4 @@ TEST(Instruction, the_longest_text_fits) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::instruction_test

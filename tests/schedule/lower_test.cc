@@ -8,7 +8,7 @@
 #include "penstock/schedule/validate.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::lower_test {
 namespace {
 
 /// The text form of `schedule` without its header.
@@ -116,4 +116,4 @@ TEST(Lower, strip_undoes_it_and_the_result_is_valid) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::lower_test

@@ -6,7 +6,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/validate.h"
 
-namespace penstock {
+namespace penstock::memory_limit_test {
 namespace {
 
 TEST(MemoryLimit, counts_micro_batches_of_each_ranks_chunks) {
@@ -54,4 +54,4 @@ TEST(MemoryLimit, the_named_limit_is_sufficient) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::memory_limit_test

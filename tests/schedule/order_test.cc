@@ -5,7 +5,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
 
-namespace penstock {
+namespace penstock::order_test {
 namespace {
 
 TEST(Schedule, counts_its_instructions) {
@@ -26,4 +26,4 @@ TEST(Schedule, reports_whether_it_is_forward_only) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::order_test

@@ -13,7 +13,7 @@
 #include "penstock/schedule/text.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::simulate_test {
 namespace {
 
 StageCosts costs_of(double f, double i, double w) { return {.forward = {f}, .input_grad = {i}, .weight_grad = {w}}; }
@@ -275,4 +275,4 @@ TEST(Simulate, lowering_changes_no_result) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::simulate_test

@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::costs_test {
 namespace {
 
 std::string refusal(const StageCosts& costs) {
@@ -60,4 +60,4 @@ TEST(StageCosts, weight_share_is_between_0_and_1) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::costs_test

@@ -12,7 +12,7 @@
 #include "penstock/schedule/lower.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::text_test {
 namespace {
 
 const std::string example =
@@ -194,4 +194,4 @@ TEST_F(LoadSchedule, errors_name_the_file) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::text_test

@@ -6,7 +6,7 @@
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
 
-namespace penstock {
+namespace penstock::timeline_grid_test {
 namespace {
 
 TEST(TimelineGrid, leaves_messages_out_and_draws_the_step) {
@@ -67,4 +67,4 @@ TEST(TimelineGrid, draws_invalid_schedules_in_order) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::timeline_grid_test

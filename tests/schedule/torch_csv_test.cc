@@ -12,7 +12,7 @@
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/validate.h"
 
-namespace penstock {
+namespace penstock::torch_csv_test {
 namespace {
 
 std::string lists(const Schedule& schedule) {
@@ -174,4 +174,4 @@ TEST(TorchCsv, errors_name_row_and_cell) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::torch_csv_test

@@ -17,7 +17,7 @@
 #include "tests/schedule/plain_interpreter.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::validate_proof_test {
 namespace {
 
 struct Working {
@@ -259,4 +259,4 @@ TEST(ValidateProof, agrees_with_the_interpreter_on_every_overlap_mark) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::validate_proof_test

@@ -7,7 +7,7 @@
 #include "tests/schedule/plain_interpreter.h"
 #include "tests/schedule/random_schedule.h"
 
-namespace penstock {
+namespace penstock::validate_property_test {
 namespace {
 
 std::size_t any_index(const Order& order) { return *rc::gen::inRange<std::size_t>(0, order.size()); }
@@ -32,7 +32,7 @@ void damage(Schedule& schedule) {
   }
 }
 
-TEST(Validator, agrees_with_the_interpreter_on_damaged_schedules) {
+TEST(ValidatorProperty, agrees_with_the_interpreter_on_damaged_schedules) {
   EXPECT_TRUE(rc::check("validate(x) == interpret(x)", [] {
     const int stages = *rc::gen::inRange(1, 6);
     const Links links = any_links(stages);
@@ -52,7 +52,7 @@ TEST(Validator, agrees_with_the_interpreter_on_damaged_schedules) {
   }));
 }
 
-TEST(Validator, accepts_any_list_of_instructions_as_input) {
+TEST(ValidatorProperty, accepts_any_list_of_instructions_as_input) {
   EXPECT_TRUE(rc::check("validate(any instructions) ends", [] {
     const Schedule schedule = any_instructions();
     const Validation result = validate(schedule);
@@ -62,4 +62,4 @@ TEST(Validator, accepts_any_list_of_instructions_as_input) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::validate_property_test

@@ -7,7 +7,7 @@
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/text.h"
 
-namespace penstock {
+namespace penstock::validate_test {
 namespace {
 
 /// A schedule of two stages on two ranks with two micro-batches.
@@ -207,4 +207,4 @@ TEST(Validation, shows_the_timeline_grid_with_the_offending_cell) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::validate_test

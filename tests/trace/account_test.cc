@@ -8,7 +8,7 @@
 #include "penstock/base/error.h"
 #include "tests/trace/made_trace.h"
 
-namespace penstock {
+namespace penstock::account_test {
 namespace {
 
 constexpr double tiny = 1e-9;
@@ -373,4 +373,4 @@ TEST(AccountTable, matches_the_expected_text) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::account_test

@@ -11,7 +11,7 @@
 #include "tests/trace/golden.h"
 #include "tests/trace/made_trace.h"
 
-namespace penstock {
+namespace penstock::chrome_test {
 namespace {
 
 using nlohmann::json;
@@ -216,4 +216,4 @@ TEST(Chrome, names_the_changed_place) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::chrome_test

@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "tests/trace/made_trace.h"
 
-namespace penstock {
+namespace penstock::complete_steps_test {
 namespace {
 
 std::vector<std::uint64_t> numbers(const Trace& trace) {
@@ -91,4 +91,4 @@ TEST(StagesOf, lists_stages_in_ascending_order) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::complete_steps_test

@@ -6,12 +6,12 @@
 #include "tests/fuzz/trace_input.h"
 #include "tests/trace/golden.h"
 
-namespace penstock {
+namespace penstock::corpus_test {
 namespace {
 
 TEST(Corpus, traces) {
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(FIXTURES "/trace")) {
+  for (const auto& entry : std::filesystem::directory_iterator(FUZZ_CORPUS "/trace")) {
     EXPECT_NO_THROW(try_trace(content(entry.path()))) << entry.path();
     ++files;
   }
@@ -19,4 +19,4 @@ TEST(Corpus, traces) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::corpus_test

@@ -5,7 +5,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::recorder_test {
 namespace {
 
 Span forward(int micro_batch) {
@@ -119,4 +119,4 @@ TEST(Recorder, only_the_busy_time_of_a_too_long_step_is_stored) {
 TEST(Recorder, refuses_to_store_0_steps) { EXPECT_THROW(Recorder(0), ConfigError); }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::recorder_test

@@ -10,7 +10,7 @@
 #include "penstock/trace/schedule_picture.h"
 #include "tests/trace/occurrences.h"
 
-namespace penstock {
+namespace penstock::schedule_html_test {
 namespace {
 
 using nlohmann::json;
@@ -90,4 +90,4 @@ TEST(ScheduleHtml, accepts_many_boxes_and_refuses_too_many) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::schedule_html_test

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/schedule.h"
 
-namespace penstock {
+namespace penstock::schedule_json_test {
 namespace {
 
 using nlohmann::json;
@@ -110,4 +110,4 @@ TEST(ScheduleJson, refuses_a_deadlock) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::schedule_json_test

@@ -6,7 +6,7 @@
 #include "tests/trace/golden.h"
 #include "tests/trace/occurrences.h"
 
-namespace penstock {
+namespace penstock::schedule_svg_test {
 namespace {
 
 /// A schedule with two chunks per rank, an overlap pair and a fused W.
@@ -102,4 +102,4 @@ TEST(ScheduleSvg, refuses_invalid_costs_and_schedules) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::schedule_svg_test

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/schedule.h"
 
-namespace penstock {
+namespace penstock::schedule_table_test {
 namespace {
 
 TEST(ScheduleTable, matches_the_figures_of_1f1b) {
@@ -70,4 +70,4 @@ TEST(ScheduleTable, refuses_invalid_shapes) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::schedule_table_test

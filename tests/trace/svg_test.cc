@@ -8,7 +8,7 @@
 #include "tests/trace/made_trace.h"
 #include "tests/trace/occurrences.h"
 
-namespace penstock {
+namespace penstock::svg_test {
 namespace {
 
 TEST(StepSvg, matches_the_golden_file) {
@@ -83,4 +83,4 @@ TEST(SvgCanvas, colours_are_lightened) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::svg_test

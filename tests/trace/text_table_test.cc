@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::text_table_test {
 namespace {
 
 TEST(TextTable, columns_are_as_wide_as_their_widest_cell) {
@@ -20,4 +20,4 @@ TEST(TextTable, numbers_have_fixed_decimals) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::text_table_test

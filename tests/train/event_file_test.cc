@@ -13,7 +13,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::event_file_test {
 namespace {
 
 TEST(EventFile, checksums_are_those_of_the_standard) {
@@ -58,4 +58,4 @@ TEST(EventFile, refuses_a_directory_that_cannot_be_written) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::event_file_test

@@ -6,7 +6,7 @@
 #include "penstock/zoo/gpt.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::generate_test {
 namespace {
 
 constexpr GptOptions small{.vocabulary = 11, .context = 12, .width = 12, .layers = 3, .heads = 2, .dropout = 0.3};
@@ -84,4 +84,4 @@ TEST(Generate, refuses_invalid_arguments) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::generate_test

@@ -13,7 +13,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::hooks_test {
 namespace {
 
 StepReport step_of(std::int64_t step, double loss) {
@@ -297,4 +297,4 @@ TEST(EarlyStopHook, refuses_invalid_options) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::hooks_test

@@ -7,7 +7,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::lr_schedule_test {
 namespace {
 
 std::vector<double> rates(std::string_view name, const LearningRateOptions& options) {
@@ -54,4 +54,4 @@ TEST(LearningRate, refuses_invalid_arguments) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::lr_schedule_test

@@ -7,7 +7,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::optimizers_test {
 namespace {
 
 using TensorList = std::vector<torch::Tensor>;
@@ -158,4 +158,4 @@ TEST(Optimizers, refuse_to_set_a_negative_learning_rate) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::optimizers_test

@@ -12,7 +12,7 @@
 #include "tests/base/error_text.h"
 #include "tests/model/auto_encoder.h"
 
-namespace penstock::test {
+namespace penstock::test::outputs_test {
 namespace {
 
 /// Token numbers [n, 5] and a mask of those that count.
@@ -120,7 +120,7 @@ TEST(Hooks, outputs_are_stored_only_for_hooks_that_want_them) {
   EXPECT_EQ(kept->outputs.at(0).sizes(), (torch::IntArrayRef{4, 3}));
 }
 
-TEST(Fit, needs_no_targets) {
+TEST(FitOutputs, needs_no_targets) {
   torch::manual_seed(8);
   const torch::Tensor x = torch::randn({21, 6});
   World world({.stages = 2});
@@ -169,4 +169,4 @@ TEST(TensorSource, selects_samples_along_any_dimension) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::outputs_test

@@ -11,7 +11,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::sampling_test {
 namespace {
 
 const std::vector<float> logits{0, 2, 1, 2, -30};
@@ -72,4 +72,4 @@ TEST(UniformNumber, is_a_function_of_its_key) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::sampling_test

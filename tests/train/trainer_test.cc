@@ -12,7 +12,7 @@
 #include "penstock/zoo/zoo.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::trainer_test {
 namespace {
 
 ImageSet random_images(std::int64_t count) {
@@ -464,4 +464,4 @@ TEST(ForThisProcess, threads_read_whole_batches) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::trainer_test

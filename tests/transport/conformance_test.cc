@@ -9,7 +9,7 @@
 #include "penstock/transport/wire.h"
 #include "tests/transport/world_under_test.h"
 
-namespace penstock::test {
+namespace penstock::test::conformance_test {
 namespace {
 
 /// The number of the running test, for tags: in a world of processes all tests share one transport.
@@ -177,4 +177,4 @@ INSTANTIATE_TEST_SUITE_P(World, Conformance, ::testing::ValuesIn(worlds_under_te
                          [](const auto& world) { return world.param.name; });
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::conformance_test

@@ -5,7 +5,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::fault_injection_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -85,4 +85,4 @@ TEST(FaultInjection, abort_passes_through) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::fault_injection_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::host_id_test {
 namespace {
 
 Environment on_host(const char* name) {
@@ -20,4 +20,4 @@ TEST(HostId, is_the_same_for_all_processes_of_a_host_and_can_be_overridden) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::host_id_test

@@ -5,7 +5,7 @@
 #include "penstock/transport/transport.h"
 #include "tests/transport/run_world.h"
 
-namespace penstock {
+namespace penstock::inproc_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -87,4 +87,4 @@ TEST(Threads, impossible_worlds_are_an_error) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::inproc_test

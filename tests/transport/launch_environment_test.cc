@@ -6,7 +6,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::launch_environment_test {
 namespace {
 
 LaunchedAs launched(const std::map<std::string, std::string>& variables) {
@@ -85,4 +85,4 @@ TEST(LaunchEnvironment, invalid_variables_are_named) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::launch_environment_test

@@ -13,7 +13,7 @@
 
 #include "tests/transport/run_world.h"
 
-namespace penstock {
+namespace penstock::mailbox_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -386,4 +386,4 @@ TEST(Chain, describes_stale_and_missing_answers) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::mailbox_test

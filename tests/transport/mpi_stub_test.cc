@@ -4,7 +4,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
+namespace penstock::mpi_stub_test {
 namespace {
 
 TEST(MpiStub, reports_that_this_build_has_no_mpi_and_what_to_do) {
@@ -20,4 +20,4 @@ TEST(MpiStub, reports_that_this_build_has_no_mpi_and_what_to_do) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::mpi_stub_test

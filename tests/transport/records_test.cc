@@ -9,7 +9,7 @@
 #include "penstock/base/error.h"
 #include "penstock/transport/wire.h"
 
-namespace penstock {
+namespace penstock::records_test {
 namespace {
 
 struct Pair {
@@ -69,4 +69,4 @@ TEST(Records, refuse_a_message_without_their_payload) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::records_test

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::wire_buffer_test {
 namespace {
 
 TEST(WireBuffer, has_aligned_units_with_zero_padding) {
@@ -66,4 +66,4 @@ TEST(WireBufferPool, serves_many_threads) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::wire_buffer_test

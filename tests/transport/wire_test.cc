@@ -9,7 +9,7 @@
 
 #include "penstock/base/error.h"
 
-namespace penstock {
+namespace penstock::wire_test {
 namespace {
 
 const Tag some_tag{1, Traffic::backward, 1ULL << 40, 2, -3, 4};
@@ -142,4 +142,4 @@ TEST(PrepareForSend, detaches_from_the_graph) {
 TEST(PrepareForSend, returns_undefined_tensors_unchanged) { EXPECT_FALSE(prepare_for_send(torch::Tensor()).defined()); }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::wire_test

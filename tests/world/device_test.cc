@@ -8,7 +8,7 @@
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::device_test {
 namespace {
 
 TEST(Device, cpu_is_the_device_of_every_rank) { EXPECT_EQ(device_of("cpu", 3), torch::Device(torch::kCPU)); }
@@ -78,4 +78,4 @@ TEST(Device, a_gpu_trains_as_the_cpu_does) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::device_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace penstock {
+namespace penstock::host_clock_test {
 namespace {
 
 TEST(HostClock, the_shortest_round_trip_gives_the_offset) {
@@ -22,4 +22,4 @@ TEST(HostClock, every_time_of_a_step_is_converted) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::host_clock_test

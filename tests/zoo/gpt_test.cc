@@ -9,7 +9,7 @@
 #include "penstock/train/train.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::gpt_test {
 namespace {
 
 constexpr GptOptions small{.vocabulary = 11, .context = 8, .width = 12, .layers = 2, .heads = 3, .dropout = 0};
@@ -177,4 +177,4 @@ TEST(CausalAttention, equals_attention_of_split_queries_keys_and_values) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::gpt_test

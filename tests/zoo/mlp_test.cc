@@ -6,7 +6,7 @@
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::mlp_test {
 namespace {
 
 using Widths = std::vector<std::int64_t>;
@@ -58,4 +58,4 @@ TEST(ParseWidths, names_the_invalid_item) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::mlp_test

@@ -11,7 +11,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::resnet_test {
 namespace {
 
 /// Small enough to be trained in a test.
@@ -160,4 +160,4 @@ TEST(Resnet, trains_bitwise_equal_with_annotated_parts) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::resnet_test

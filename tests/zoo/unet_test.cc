@@ -10,7 +10,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
-namespace penstock::test {
+namespace penstock::test::unet_test {
 namespace {
 
 constexpr UnetOptions small{.in_channels = 1, .out_channels = 2, .width = 2, .levels = 2};
@@ -85,4 +85,4 @@ TEST(Unet, trains_bitwise_equal_with_skips_over_stages) {
 }
 
 }  // namespace
-}  // namespace penstock::test
+}  // namespace penstock::test::unet_test
