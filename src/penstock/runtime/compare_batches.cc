@@ -6,7 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "penstock/transport/records.h"
+#include "penstock/world/collectives.h"
 
 namespace penstock {
 namespace {
@@ -39,10 +39,6 @@ torch::Tensor walkable(const torch::Tensor& tensor) {
   if (rows <= taken) return tensor.contiguous().cpu();
   const torch::Tensor index = torch::arange(taken, torch::kInt64) * ((rows - 1) / (taken - 1));
   return tensor.index_select(0, index.to(tensor.device())).contiguous().cpu();
-}
-
-Tag tag_of(const GivenBatch& given, bool is_complaint) {
-  return {given.pipeline, Traffic::control, given.step, -3, is_complaint ? 1 : 0, 0};
 }
 
 /// One line for all targets together, then one for each input.
@@ -117,20 +113,14 @@ bool is_compared(std::uint64_t training_step, int every) {
 }
 
 void compare_batches(const RankContext& context, const GivenBatch& given) {
-  Transport& endpoint = *context.endpoint;
-  const std::vector<std::string> own = lines_of(given);
-  std::string error_text;
-  if (context.rank == WorldRank(0)) {
-    std::vector<std::vector<std::string>> all{own};
-    for (int r = 1; r < context.world_size(); ++r)
-      all.push_back(lines_in(text_in(endpoint.receive(WorldRank(r), tag_of(given, false), "a hash of its batch"))));
-    error_text = difference(context, given.training_step, all);
-    for (int r = 1; r < context.world_size(); ++r)
-      endpoint.send(WorldRank(r), tag_of(given, true), message_of(error_text));
-  } else {
-    endpoint.send(WorldRank(0), tag_of(given, false), message_of(joined(own)));
-    error_text = text_in(endpoint.receive(WorldRank(0), tag_of(given, true), "the comparison of batches"));
-  }
+  const auto decide = [&](const std::vector<Message>& messages) {
+    std::vector<std::vector<std::string>> all;
+    for (const Message& message : messages) all.push_back(lines_in(text_in(message)));
+    return message_of(difference(context, given.training_step, all));
+  };
+  const std::string error_text = text_in(
+      agree(context, control_tag(given.pipeline, Topic::batches, given.step), message_of(joined(lines_of(given))),
+            decide, {.parts = "a hash of its batch", .decision = "the comparison of batches"}));
   if (!error_text.empty()) throw BatchesDiffer(error_text);
 }
 

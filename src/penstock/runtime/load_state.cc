@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/records.h"
+#include "penstock/world/collectives.h"
 
 namespace penstock {
 namespace {
@@ -46,19 +46,14 @@ std::string validation_of(const std::string& lines, const std::map<std::string, 
 
 std::string load_values(const RankContext& context, const GatherTag& tag, const std::vector<Stage::Held>& own,
                         const std::map<std::string, torch::Tensor>& state) {
-  Transport& endpoint = *context.endpoint;
-  const Tag ask{tag.pipeline, Traffic::control, tag.round, 3, 0, 0};
-  const Tag answer{tag.pipeline, Traffic::control, tag.round, 4, 0, 0};
-  std::string result = findings(own, state);
-  if (context.rank == WorldRank(0)) {
-    for (int r = 1; r < context.world_size(); ++r)
-      result += text_in(endpoint.receive(WorldRank(r), ask, "what fits of a state"));
-    result = validation_of(result, state);
-    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, message_of(result));
-  } else {
-    endpoint.send(WorldRank(0), ask, message_of(result));
-    result = text_in(endpoint.receive(WorldRank(0), answer, "whether a state fits"));
-  }
+  const auto decide = [&](const std::vector<Message>& all) {
+    std::string lines;
+    for (const Message& message : all) lines += text_in(message);
+    return message_of(validation_of(lines, state));
+  };
+  const std::string result =
+      text_in(agree(context, control_tag(tag.pipeline, Topic::state, tag.round), message_of(findings(own, state)),
+                    decide, {.parts = "what fits of a state", .decision = "whether a state fits"}));
   if (!result.empty()) return result;
   const torch::NoGradGuard no_grad;
   for (const Stage::Held& held : own) torch::Tensor(held.value).copy_(state.at(held.name));

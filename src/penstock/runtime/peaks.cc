@@ -1,5 +1,6 @@
 #include "penstock/runtime/peaks.h"
 
+#include "penstock/world/collectives.h"
 #include "penstock/world/resident_memory.h"
 
 namespace penstock {
@@ -20,7 +21,8 @@ RankPeak peak_of(WorldRank rank, const RankRunner& runner) {
 
 std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& tag, const RankPeak& own) {
   std::vector<RankPeak> peaks;
-  for (const auto& of_rank : gather_records<RankPeak>(context, tag, {own}, "its peak activations"))
+  for (const auto& of_rank : gather_records<RankPeak>(context, control_tag(tag.pipeline, Topic::gathering, tag.round),
+                                                      {own}, "its peak activations"))
     peaks.insert(peaks.end(), of_rank.begin(), of_rank.end());
   return peaks;
 }

@@ -59,8 +59,9 @@ Message message_of(const Contents&... contents) {
   return {{payload_of(contents)...}, 0, 0};
 }
 
-/// The text in payload number `index`. Throws InternalError where that holds no bytes.
-inline std::string text_in(const Message& message, std::size_t index = 0) {
+/// The bytes of payload number `index`, valid as long as the message. Throws InternalError where that holds no records or
+/// text.
+inline std::string_view bytes_in(const Message& message, std::size_t index) {
   require<InternalError>(index < message.payloads.size(), "a message of ", message.payloads.size(),
                          " payloads where payload ", index, " was expected: do all ranks run the same build?");
   const torch::Tensor& tensor = message.payloads[index].tensor;
@@ -69,11 +70,16 @@ inline std::string text_in(const Message& message, std::size_t index = 0) {
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
+/// The text in payload number `index`. Throws as bytes_in().
+inline std::string text_in(const Message& message, std::size_t index = 0) {
+  return std::string(bytes_in(message, index));
+}
+
 /// The records in payload number `index`. Throws InternalError, with the name of the record, where the payload is not a
-/// whole number of them.
+/// whole number of them, and as bytes_in().
 template <Record T>
 std::vector<T> records_in(const Message& message, std::size_t index = 0) {
-  const std::string bytes = text_in(message, index);
+  const std::string_view bytes = bytes_in(message, index);
   require<InternalError>(bytes.size() % sizeof(T) == 0, "records ", name_of_record<T>(), " of ", sizeof(T),
                          " bytes came as ", bytes.size(), " bytes: do all ranks run the same build?");
   std::vector<T> records(bytes.size() / sizeof(T));

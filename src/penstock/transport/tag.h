@@ -19,17 +19,48 @@ enum class Traffic : std::uint8_t {
   control    // everything else: fingerprints, gathered traces, ...
 };
 
-/// The identity of one message between two ranks.
+/// The identity of one message between two ranks: its only key, in the store of a rank's boundary messages, in the
+/// mailbox of its receiver (there with the sender) and between processes.
+///
+/// The last three fields are named after boundary messages. Other messages are not between stages and use the fields as
+/// their two sides agree; those of collective operations as control_tag() says.
 struct Tag {
-  std::uint32_t pipeline = 0;  // several pipelines may share a world
+  /// Several pipelines may share a world.
+  std::uint32_t pipeline = 0;
+  /// A value and its gradient have the same link, step and micro-batch.
   Traffic traffic = Traffic::control;
+  /// Messages of several steps may be in flight.
   std::uint64_t step = 0;
-  std::int32_t from_stage = 0;  // for traffic that is not between stages: any number the two sides agree on
+  /// A rank may hold several stages, and a stage may read from several others, so that ranks do not identify a link.
+  std::int32_t from_stage = 0;
   std::int32_t to_stage = 0;
+  /// The receiver may take micro-batches in another order than the sender computes them.
   std::int32_t micro_batch = 0;
 
   friend auto operator<=>(const Tag&, const Tag&) = default;
 };
+
+/// What a collective operation (world/collectives.h) is about.
+enum class Topic : std::int32_t {
+  settings,     // the comparison before the first step
+  batches,      // the comparison of the batches of a step
+  kernels,      // the kernels that rank 0 selects
+  partition,    // the partition that rank 0 chooses
+  layer_times,  // the times of layers that all ranks have measured
+  gathering,    // records, steps or tensors of all ranks
+  host_clock,   // the clocks of hosts
+  state,        // whether a state fits
+  finish        // the end of all work
+};
+
+/// The pipeline number in tags of messages that belong to no pipeline.
+inline constexpr std::uint32_t pipeline_of_world = 0xffffffff;
+
+/// The tag of operation number `round` among those of `topic` of a pipeline. Operations set Tag::to_stage to the phase
+/// of a message within the operation, and Tag::micro_batch to its number within the phase.
+constexpr Tag control_tag(std::uint32_t pipeline, Topic topic, std::uint64_t round = 0) {
+  return {pipeline, Traffic::control, round, static_cast<std::int32_t>(topic), 0, 0};
+}
 
 /// The instruction that a rank executes, reported to peers for their error messages.
 struct Position {

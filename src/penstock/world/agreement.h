@@ -11,8 +11,6 @@ namespace penstock {
 /// Reports `what` as this rank's position to its peers, because measuring takes a while.
 void report_progress_of(const RankContext& context, const std::string& what);
 
-enum class Topic : std::int32_t { kernels, partition, layer_times };
-
 /// Calls `decide` on world rank 0 and returns its result on every rank. Collective.
 std::string decided_on_rank_0(const World& world, std::uint32_t pipeline, Topic topic,
                               const std::function<std::string(const RankContext&)>& decide);

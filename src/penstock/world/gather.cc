@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "penstock/world/collectives.h"
 #include "penstock/world/host_clock.h"
 
 namespace penstock {
@@ -46,38 +47,19 @@ torch::Tensor copy_on_cpu(const torch::Tensor& tensor) {
   return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
-Tag tag_of(const GatherTag& tag) { return {tag.pipeline, Traffic::control, tag.round, 2, 0, 0}; }
+Tag tag_of(const GatherTag& tag) { return control_tag(tag.pipeline, Topic::gathering, tag.round); }
 
 }  // namespace
 
 std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const GatherTag& tag,
                                                 const std::vector<RankStep>& own) {
-  Transport& endpoint = *context.endpoint;
-  if (context.rank != WorldRank(0)) {
-    if (!endpoint.shares_host(WorldRank(0))) measure_clock_offset(context, tag, context.rank);
-    endpoint.send(WorldRank(0), tag_of(tag), message_of_steps(own));
-    return {};
+  const std::vector<std::int64_t> offsets = measure_clock_offsets(context, tag);
+  std::vector<std::vector<RankStep>> all;
+  for (Message& message : gather(context, tag_of(tag), message_of_steps(own), "the trace")) {
+    all.push_back(steps_in(message));
+    message = {};  // traces of many ranks are large
+    to_own_clock(offsets[all.size() - 1], all.back());
   }
-  std::vector<std::vector<RankStep>> all{own};
-  for (int r = 1; r < context.world_size(); ++r) {
-    const WorldRank rank(r);
-    const std::int64_t offset = endpoint.shares_host(rank) ? 0 : measure_clock_offset(context, tag, rank);
-    all.push_back(steps_in(endpoint.receive(rank, tag_of(tag), "the trace")));
-    to_own_clock(offset, all.back());
-  }
-  return all;
-}
-
-std::vector<Message> gather(const RankContext& context, const GatherTag& tag, Message own,
-                            const std::string& waiting_for) {
-  Transport& endpoint = *context.endpoint;
-  if (context.rank != WorldRank(0)) {
-    endpoint.send(WorldRank(0), tag_of(tag), std::move(own));
-    return {};
-  }
-  std::vector<Message> all{std::move(own)};
-  for (int r = 1; r < context.world_size(); ++r)
-    all.push_back(endpoint.receive(WorldRank(r), tag_of(tag), waiting_for));
   return all;
 }
 
@@ -87,20 +69,24 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;
   Transport& endpoint = *context.endpoint;
-  const auto numbered = [&](std::int32_t what, std::size_t number) {
-    return Tag{tag.pipeline, Traffic::control, tag.round, what, 0, static_cast<std::int32_t>(number)};
+  const auto numbered = [&](std::int32_t phase, std::size_t number) {
+    Tag of_message = tag_of(tag);
+    of_message.to_stage = phase;
+    of_message.micro_batch = static_cast<std::int32_t>(number);
+    return of_message;
   };
-  constexpr std::int32_t asked = 5, answered = 6;
+  constexpr std::int32_t asked = 2, answered = 3;  // phases after those of gather()
   constexpr std::size_t ahead = 2;
+  std::vector<std::uint64_t> lengths;
+  std::string names;
+  for (const auto& [name, tensor] : own) {
+    names += name;
+    lengths.push_back(name.size());
+  }
+  const std::vector<Message> indices =
+      gather(context, tag_of(tag), message_of(names, lengths), "the names of the parameters");
   std::map<std::string, torch::Tensor> all;
   if (context.rank != WorldRank(0)) {
-    std::vector<std::uint64_t> lengths;
-    std::string names;
-    for (const auto& [name, tensor] : own) {
-      names += name;
-      lengths.push_back(name.size());
-    }
-    endpoint.send(WorldRank(0), tag_of(tag), message_of(names, lengths));
     for (std::size_t i = 0; i < own.size(); ++i) {
       endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
       endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second), false}}, 0, 0});
@@ -110,9 +96,9 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   for (const auto& [name, tensor] : own) all[name] = copy_on_cpu(tensor);
   for (int r = 1; r < context.world_size(); ++r) {
     const WorldRank from(r);
-    const Message index = endpoint.receive(from, tag_of(tag), "the names of the parameters");
-    const std::string names = text_in(index);
-    const auto lengths = records_in<std::uint64_t>(index, 1);
+    const Message& index = indices[from.index()];
+    names = text_in(index);
+    lengths = records_in<std::uint64_t>(index, 1);
     const std::size_t count = lengths.size();
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) endpoint.send(from, numbered(asked, i), {});
     std::size_t at = 0;

@@ -30,24 +30,33 @@ void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps) {
   }
 }
 
-std::int64_t measure_clock_offset(const RankContext& context, const GatherTag& tag, WorldRank other) {
+std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const GatherTag& tag) {
   Transport& endpoint = *context.endpoint;
   const auto tag_of = [&](int question, bool is_answer) {
-    return Tag{tag.pipeline, Traffic::control, tag.round, 5, other.value(), 2 * question + (is_answer ? 1 : 0)};
+    Tag of_message = control_tag(tag.pipeline, Topic::host_clock, tag.round);
+    of_message.to_stage = is_answer ? 1 : 0;
+    of_message.micro_batch = question;
+    return of_message;
   };
-  std::vector<ClockReading> readings;
-  for (int i = 0; i < questions; ++i) {
-    if (context.rank == other) {
+  if (context.rank != WorldRank(0)) {
+    for (int i = 0; i < questions && !endpoint.shares_host(WorldRank(0)); ++i) {
       endpoint.receive(WorldRank(0), tag_of(i, false), "a question for this host's clock");
       endpoint.send(WorldRank(0), tag_of(i, true), message_of(now_ns()));
-      continue;
     }
-    const std::int64_t asked = now_ns();
-    endpoint.send(other, tag_of(i, false), {});
-    const Message answer = endpoint.receive(other, tag_of(i, true), "the clock of another host");
-    readings.push_back({asked, record_in<std::int64_t>(answer), now_ns()});
+    return {};
   }
-  return readings.empty() ? 0 : clock_offset_ns(readings);
+  std::vector<std::int64_t> offsets;
+  for (WorldRank other(0); other.value() < context.world_size(); other = other.next()) {
+    std::vector<ClockReading> readings;
+    for (int i = 0; i < questions && !endpoint.shares_host(other); ++i) {
+      const std::int64_t asked = now_ns();
+      endpoint.send(other, tag_of(i, false), {});
+      const Message answer = endpoint.receive(other, tag_of(i, true), "the clock of another host");
+      readings.push_back({asked, record_in<std::int64_t>(answer), now_ns()});
+    }
+    offsets.push_back(readings.empty() ? 0 : clock_offset_ns(readings));
+  }
+  return offsets;
 }
 
 }  // namespace penstock

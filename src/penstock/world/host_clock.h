@@ -25,8 +25,8 @@ std::int64_t clock_offset_ns(const std::vector<ClockReading>& readings);
 /// Subtracts `offset_ns` from every time of `steps`: converts from the other clock to this one.
 void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps);
 
-/// Called by world rank 0 and by `other` together, where these are on different hosts; exchanges a few messages.
-/// Returns the offset of the other rank's clock on rank 0, and 0 on the other rank.
-std::int64_t measure_clock_offset(const RankContext& context, const GatherTag& tag, WorldRank other);
+/// Called on every rank's thread. Returns on rank 0, by world rank, the clock of each rank's host minus that of its own,
+/// from a few messages to each rank of another host; an empty list on the others.
+std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const GatherTag& tag);
 
 }  // namespace penstock

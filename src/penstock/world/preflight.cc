@@ -3,14 +3,10 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/transport/records.h"
+#include "penstock/world/collectives.h"
 
 namespace penstock {
 namespace {
-
-enum Topic : std::int32_t { fingerprints, comparison };
-
-Tag tag_of(std::uint32_t pipeline, Topic topic) { return {pipeline, Traffic::control, 0, topic, 0, 0}; }
 
 // One line "name=value" per field.
 std::string lines_of(const Preflight& preflight) {
@@ -43,33 +39,24 @@ std::string marks_of(const Preflight& preflight) {
 }  // namespace
 
 std::vector<bool> compare_ranks(const RankContext& context, const Preflight& preflight) {
-  Transport& endpoint = *context.endpoint;
-  const Tag ask = tag_of(preflight.pipeline, fingerprints), answer = tag_of(preflight.pipeline, comparison);
   const std::string lines = lines_of(preflight);
-  std::string marks = marks_of(preflight);
-  // A line with the difference, empty when there is none; then a mark for each node.
-  std::string result;
-  if (context.rank == WorldRank(0)) {
-    std::string differs;
-    for (int r = 1; r < context.world_size(); ++r) {
-      const std::string theirs = text_in(endpoint.receive(WorldRank(r), ask, "the fingerprint"));
-      const std::size_t split_at = theirs.rfind('\n', theirs.size() - 1) + 1;
-      if (differs.empty()) differs = difference(lines, theirs.substr(0, split_at), WorldRank(r));
-      const std::string their_marks = theirs.substr(split_at);
-      if (differs.empty())
-        for (std::size_t n = 0; n < marks.size(); ++n)
-          if (their_marks[n] == '1') marks[n] = '1';
+  // The difference, empty when there is none, and a mark for each node.
+  const auto compare = [&](const std::vector<Message>& all) {
+    std::string differs, marks = marks_of(preflight);
+    for (std::size_t r = 1; r < all.size() && differs.empty(); ++r) {
+      differs = difference(lines, text_in(all[r], 0), WorldRank(static_cast<std::int32_t>(r)));
+      const std::string their_marks = text_in(all[r], 1);
+      for (std::size_t n = 0; n < marks.size() && differs.empty(); ++n)
+        if (their_marks[n] == '1') marks[n] = '1';
     }
-    result = differs + "\n" + marks;
-    for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), answer, message_of(result));
-  } else {
-    endpoint.send(WorldRank(0), ask, message_of(lines + marks));
-    result = text_in(endpoint.receive(WorldRank(0), answer, "the comparison of fingerprints"));
-  }
-  const std::size_t end_of_line = result.find('\n');
-  if (end_of_line > 0) throw ConfigError(result.substr(0, end_of_line));
+    return message_of(differs, marks);
+  };
+  const Message result =
+      agree(context, control_tag(preflight.pipeline, Topic::settings), message_of(lines, marks_of(preflight)), compare,
+            {.parts = "the fingerprint", .decision = "the comparison of fingerprints"});
+  if (const std::string differs = text_in(result, 0); !differs.empty()) throw ConfigError(differs);
   std::vector<bool> trains;
-  for (char mark : result.substr(1)) trains.push_back(mark == '1');
+  for (const char mark : text_in(result, 1)) trains.push_back(mark == '1');
   return trains;
 }
 

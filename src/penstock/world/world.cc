@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/transport/launch_environment.h"
+#include "penstock/world/collectives.h"
 #include "penstock/world/reason.h"
 #include "penstock/world/worker.h"
 
@@ -17,8 +18,6 @@ namespace {
 
 constexpr std::chrono::seconds grace_after_failure{2};
 constexpr std::int64_t most_threads = 1024;
-/// The pipeline number in tags of messages that belong to no pipeline.
-constexpr std::uint32_t pipeline_of_world = 0xffffffff;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
 std::string processes(int n) { return say(n, n == 1 ? " process" : " processes"); }
@@ -197,19 +196,10 @@ void World::finish() {
   if (state_->is_alone()) return;
   const std::uint64_t round = ++state_->finishes;
   run_on_local_ranks([&](const RankContext& context) {
-    const auto tag = [&](std::int32_t rank, bool back) {
-      return Tag{pipeline_of_world, Traffic::control, round, rank, back, 0};
-    };
-    Transport& endpoint = *context.endpoint;
-    endpoint.report_progress({"finish"});
-    if (context.rank == WorldRank(0)) {
-      for (std::int32_t other = 1; other < size(); ++other)
-        endpoint.receive(WorldRank(other), tag(other, false), "the end of its work");
-      for (std::int32_t other = 1; other < size(); ++other) endpoint.send(WorldRank(other), tag(other, true), {});
-    } else {
-      endpoint.send(WorldRank(0), tag(context.rank.value(), false), {});
-      endpoint.receive(WorldRank(0), tag(context.rank.value(), true), "the end of all work");
-    }
+    context.endpoint->report_progress({"finish"});
+    agree(context, control_tag(pipeline_of_world, Topic::finish, round), {},
+          [](const std::vector<Message>&) { return Message{}; },
+          {.parts = "the end of its work", .decision = "the end of all work"});
   });
 }
 
