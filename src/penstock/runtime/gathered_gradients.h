@@ -2,15 +2,9 @@
 #pragma once
 
 #include "penstock/base/error.h"
+#include "penstock/runtime/step_job.h"
 
 namespace penstock {
-
-/// The factors of the gradients of earlier calls and of those of the newest one.
-struct GradientShares {
-  bool continues = false;  // there are earlier calls
-  double earlier = 1;
-  double newest = 1;
-};
 
 /// Counts calls and computes the factors.
 class GatheredGradients {

@@ -9,6 +9,7 @@
 #include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
 #include "penstock/runtime/fingerprint.h"
+#include "penstock/runtime/gathered_gradients.h"
 #include "penstock/runtime/inferences.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/partition_network.h"

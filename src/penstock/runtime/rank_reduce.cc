@@ -6,13 +6,13 @@
 namespace penstock {
 
 TieRoute RankRunner::tie_route(std::uint64_t round) const {
-  return {endpoint(), setting_.pipeline, round,
-          [this](StageId stage) { return context().rank_of(placement_.rank_of(stage), replica_); }};
+  return {endpoint(), setting_.pipeline, round, [this](StageId stage) { return placement_.holder_of(stage); }};
 }
 
 ReplicaGroup RankRunner::replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const {
-  ReplicaGroup group{endpoint(), {setting_.pipeline, traffic, round, stage.id().value(), 0, -1}, replica_, {}};
-  for (int r = 0; r < context().replicas; ++r) group.ranks.push_back(context().rank_of(rank_, Replica(r)));
+  ReplicaGroup group{
+      endpoint(), {setting_.pipeline, traffic, round, stage.id().value(), 0, -1}, placement_.replica(), {}};
+  for (int r = 0; r < context().replicas; ++r) group.ranks.push_back(placement_.holder_of(stage.id(), Replica(r)));
   return group;
 }
 
@@ -76,7 +76,7 @@ void RankRunner::share_buffers() {
 void RankRunner::synchronise(std::uint64_t round) {
   const torch::NoGradGuard no_grad;
   const TieRoute route = tie_route(round);
-  if (replica_ == Replica(0)) {
+  if (placement_.replica() == Replica(0)) {
     for (const auto& stage : stages_) send_values(route, *stage);
     for (const auto& stage : stages_) receive_values(route, *stage);
   }

@@ -6,29 +6,23 @@
 
 #include "penstock/base/error.h"
 #include "penstock/layers/autocast.h"
-#include "penstock/model/loss_checks.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
 
 namespace penstock {
-namespace {
 
-Message message_of(std::vector<double> numbers) { return {{{torch::tensor(numbers, torch::kFloat64), false}}, 0, 0}; }
-
-}  // namespace
-
-RankRunner::RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting)
+RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, const RankSetting& setting)
     : staged_(staged),
-      placement_(placement),
       setting_(setting),
-      rank_(setting.context.pipeline_rank()),
-      replica_(setting.context.replica()),
+      placement_(setting.pipeline, setting.context, training.rank_of_stage),
+      micro_batches_(training.micro_batches),
+      rows_(placement_, setting_.axes, setting.device),
+      messages_(placement_, staged.graph, setting.boundary_shape),
+      results_(placement_, setting_),
       scaler_(setting.precision, setting.loss_scaling) {
-  if (setting.boundary_shape) endpoint().declare_shape(setting.pipeline, *setting.boundary_shape);
   if (setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
-  for (Order& order : placement_.orders) order.clear();
   for (const StagePart& part : staged_.parts)
-    if (is_local(part.id))
+    if (placement_.is_local(part.id))
       stages_.push_back(
           std::make_unique<Stage>(staged_, part, StageSetting{setting.seed, setting.device, setting.kernels}));
 }
@@ -79,10 +73,9 @@ void RankRunner::run(const StepJob& job) {
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
   activations_.clear();
-  inbox_.clear();
-  outbox_.clear();
-  outputs_.clear();
-  whole_.clear();
+  messages_.clear();
+  rows_.clear();
+  results_.clear();
   if (failure && bytes_) bytes_->clear();
   // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
@@ -91,16 +84,16 @@ void RankRunner::run(const StepJob& job) {
 }
 
 void RankRunner::run_or_throw(const StepJob& job) {
-  const CompiledSchedule& plan = *job.plans[replica_.index()];
+  const CompiledSchedule& plan = *job.plans[placement_.replica().index()];
+  const std::size_t rank = placement_.rank().index();
   job_ = &job;
   if (job.part == StepPart::reduce || job.part == StepPart::update) return run_later_part(plan);
+  rows_.begin(job);
   if (job.training && !context().is_alone && is_compared(job.training_step, setting_.compare_batches))
-    compare_batches();
-  loss_ = loss_sum_ = 0;
-  finished_forwards_ = 0;
+    rows_.compare(parts());
+  messages_.begin_step(job.step);
   forwards_left_ = stages_.size() * static_cast<std::size_t>(plan.schedule.micro_batches);
   gradient_norm_.reset();
-  metric_sums_.assign(job.metrics.size(), 0);
   share_buffers();
   for (const auto& stage : stages_) {
     stage->set_training(job.training);
@@ -108,26 +101,28 @@ void RankRunner::run_or_throw(const StepJob& job) {
   }
   if (job.learning_rate)
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
-  const bool has_last_stage = is_local(staged_.parts.back().id);
-  if (has_last_stage && !job.inference)
-    factors_ = loss_factors(setting_.loss, setting_.reductions, {job.targets, setting_.axes.targets}, job.layout,
-                            replica_, context().replicas);
-  activations_.set_bound(plan.peak_activations[rank_.index()]);
-  predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank_.index()]);
+  activations_.set_bound(plan.peak_activations[rank]);
+  predicted_activations_ = std::max(predicted_activations_, plan.peak_activations[rank]);
 
   const torch::AutoGradMode with_graph(job.training);
+  results_.begin(job);
   // Traces contain only steps of the full schedule, because others are not comparable with it.
-  Recorder& recorder = job.training && plan.schedule.micro_batches == placement_.micro_batches ? recorder_ : untraced_;
+  Recorder& recorder = job.training && plan.schedule.micro_batches == micro_batches_ ? recorder_ : untraced_;
   recorder.begin_step(job.step);
-  if (has_last_stage && plan.schedule.micro_batches == 0) report_result();
-  execute(plan.programs[rank_.index()], *this, recorder);
+  execute(plan.programs[rank], *this, recorder);
   recorder.end_step();
   if (job.training && job.part == StepPart::whole) end_update();
   if (const BusyTime& busy = recorder.newest_busy(); job.training)
     job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, activations_.peak()});
   if (HeldBytes* bytes = counted_bytes())
-    bytes->predict(plan.schedule.orders[rank_.index()], [this](MicroBatch i) { return rows_of(i).size(); });
-  if (!job.inference) collect_result();
+    bytes->predict(plan.schedule.orders[rank], [this](MicroBatch i) { return rows_.of(i).size(); });
+  results_.collect();
+}
+
+std::vector<const StagePart*> RankRunner::parts() const {
+  std::vector<const StagePart*> parts;
+  for (const auto& stage : stages_) parts.push_back(&stage->part());
+  return parts;
 }
 
 // The parts of a step after forward_backward. Traces contain only whole steps.
@@ -136,7 +131,7 @@ void RankRunner::run_later_part(const CompiledSchedule& plan) {
     for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job_->learning_rate);
   gradient_norm_.reset();
   untraced_.begin_step(job_->step);
-  execute(plan.programs[rank_.index()], *this, untraced_);
+  execute(plan.programs[placement_.rank().index()], *this, untraced_);
   if (job_->part != StepPart::reduce) return end_update();
   finish_ties();
   if (job_->gradient_divisor == 1) return;
@@ -165,14 +160,7 @@ void RankRunner::begin(const Instruction& instruction) {
   endpoint().report_progress(position);
 }
 
-Arrival RankRunner::receive(const Instruction& instruction) {
-  const MessageKey key = key_of(instruction);
-  const WorldRank from = context().rank_of(placement_.rank_of(instruction.peer()), replica_);
-  Message message = endpoint().receive(from, tag_of(key), to_string(instruction));
-  const Arrival arrival{message.arrived_ns, message.transit_ns()};
-  inbox_[key] = std::move(message);
-  return arrival;
-}
+Arrival RankRunner::receive(const Instruction& instruction) { return messages_.receive(instruction); }
 
 void RankRunner::perform(const Instruction& instruction) {
   switch (instruction.op()) {
@@ -184,13 +172,7 @@ void RankRunner::perform(const Instruction& instruction) {
     case Op::input_grad: return backward(stage(instruction.stage()), instruction);
     case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
     case Op::send_forward:
-    case Op::send_backward: {
-      const MessageKey key = key_of(instruction);
-      auto node = outbox_.extract(key);
-      require<InternalError>(!node.empty(), to_string(instruction), " has nothing to send");
-      const WorldRank to = context().rank_of(placement_.rank_of(instruction.peer()), replica_);
-      return endpoint().send(to, tag_of(key), std::move(node.mapped()));
-    }
+    case Op::send_backward: return messages_.send(instruction);
     case Op::reduce: return reduce(stage(instruction.stage()));
     case Op::step: return update(stage(instruction.stage()));
     case Op::norm: return measure_norm();
@@ -203,120 +185,68 @@ void RankRunner::perform(const Instruction& instruction) {
 Stage& RankRunner::stage(StageId id) {
   for (const auto& stage : stages_)
     if (stage->id() == id) return *stage;
-  throw InternalError(say("rank ", rank_.value(), " does not own stage ", id.value()));
-}
-
-RankRunner::MessageKey RankRunner::key_of(const Instruction& message) {
-  const bool is_forward = message.op() == Op::send_forward || message.op() == Op::recv_forward;
-  const bool by_producer = message.op() == Op::send_forward || message.op() == Op::recv_backward;
-  return {by_producer ? message.stage() : message.peer(), by_producer ? message.peer() : message.stage(),
-          message.micro_batch(), is_forward};
-}
-
-Tag RankRunner::tag_of(const MessageKey& key) const {
-  return {setting_.pipeline, key.forward ? Traffic::forward : Traffic::backward,
-          job_->step,        key.from.value(),
-          key.to.value(),    key.micro_batch.value()};
+  throw InternalError(say("rank ", placement_.rank().value(), " does not own stage ", id.value()));
 }
 
 void RankRunner::forward(Stage& stage, MicroBatch micro_batch) {
-  const RowRange rows = rows_of(micro_batch);
-  const RowRange input_rows{rows.begin - job_->first_input_row, rows.end - job_->first_input_row};
+  const RowRange rows = rows_.of(micro_batch);
   const HeldBytes::Watch watch(counted_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {setting_.seed, job_->training_step, rows.begin, {}, rows.size()};
   arrivals.micro_batch = micro_batch;
-  for (int input : stage.part().graph_inputs)
-    arrivals.inputs.push_back(rows_of_batch(BatchPart::inputs, static_cast<std::size_t>(input), input_rows));
-  for (const Port& port : stage.part().receives)
-    arrivals.received.push_back(take_message({port.peer, stage.id(), micro_batch, true}));
+  arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
+  arrivals.received = messages_.take_values(stage.part(), micro_batch);
 
   Stage::Forwarded done = run_layers(stage, arrivals, micro_batch);
   arrivals.inputs.clear();  // frees inputs that no layer has saved
   if (HeldBytes* bytes = counted_bytes())
     bytes->forward_done(context_of(stage.id(), micro_batch), done.activations, done.sends, comes_from_others(stage));
-  for (std::size_t p = 0; p < done.sends.size(); ++p) {
-    const Port& port = stage.part().sends[p];
-    if (setting_.boundary_shape) check_boundary(stage, port, done.sends[p]);
-    post_message({stage.id(), port.peer, micro_batch, true}, std::move(done.sends[p]));
-  }
+  messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
   if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
-  const bool is_last_stage = stage.id() == staged_.parts.back().id;
-  if (is_last_stage && ++finished_forwards_ == job_->layout.micro_batches(share_of_batch())) report_result();
+  if (stage.id() == placement_.last_stage()) results_.end_forward();
 }
 
 Stage::Forwarded RankRunner::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {
   const AutocastGuard autocast(autocast_for(setting_.precision, setting_.device.type()));
   const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
-  return stage.forward(arrivals, [&](const Tensors& outputs) {
-    if (!job_->inference) return finish_forward(outputs, micro_batch);
-    outputs_.push_back(outputs);
-    return torch::Tensor();
-  });
+  return stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
+}
+
+SequenceMemory* RankRunner::memory_of(const Stage& stage, MicroBatch micro_batch) {
+  if (!job_->inference || !job_->inference->session) return nullptr;
+  return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
+}
+
+void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {
+  try {
+    results_.channel().receive_outputs(step, replicas, state);
+  } catch (...) {
+    state.fail(failed(std::current_exception(), say("the outputs of step ", step)));
+  }
 }
 
 // The first training step is not counted, because only it copies values to detect in-place changes.
 HeldBytes* RankRunner::counted_bytes() { return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr; }
 
-RowRange RankRunner::rows_of(MicroBatch micro_batch) const { return job_->layout.rows(share_of_batch(), micro_batch); }
-
 HeldBytes::Context RankRunner::context_of(StageId stage, MicroBatch micro_batch) const {
-  return {stage, micro_batch, rows_of(micro_batch).size()};
+  return {stage, micro_batch, rows_.of(micro_batch).size()};
 }
 
 std::vector<bool> RankRunner::comes_from_others(const Stage& stage) const {
   std::vector<bool> from_others;
   for (const Port& port : stage.part().receives)
-    from_others.insert(from_others.end(), port.values.size(), !is_local(port.peer));
+    from_others.insert(from_others.end(), port.values.size(), !placement_.is_local(port.peer));
   return from_others;
-}
-
-void RankRunner::check_boundary(const Stage& stage, const Port& port, const Message& message) const {
-  const at::IntArrayRef wanted(*setting_.boundary_shape);
-  for (std::size_t i = 0; i < port.values.size(); ++i) {
-    const torch::Tensor& value = message.payloads[i].tensor;
-    require<ScheduleError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id().value(), " gives '",
-                           staged_.graph.name_of(port.values[i]), "' of shape ", value.sizes(), " to stage ",
-                           port.peer.value(), ", but the boundary shape is ", wanted,
-                           ": correct the shape, or leave it out where micro-batches differ");
-  }
-}
-
-torch::Tensor RankRunner::finish_forward(const Tensors& outputs, MicroBatch micro_batch) {
-  const RowRange rows = job_->layout.rows(replica_, micro_batch);
-  Tensors targets;
-  for (std::size_t i = 0; i < job_->targets.size(); ++i) targets.push_back(rows_of_batch(BatchPart::targets, i, rows));
-  const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
-  Tensors in_full = outputs;
-  for (torch::Tensor& output : in_full)
-    if (setting_.precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
-      output = output.to(torch::kFloat32);
-  torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
-  const double factor = factors_.reported[micro_batch.index()];
-  if (factor > 0) {
-    loss_ += factor * sum.item<double>();
-    loss_sum_ += sum.item<double>();
-  }
-  const torch::NoGradGuard no_grad;
-  if (job_->keeps_outputs) outputs_.push_back(in_full);
-  for (std::size_t i = 0; i < metric_sums_.size(); ++i) metric_sums_[i] += job_->metrics[i].count(in_full, targets);
-  return sum;
 }
 
 // B or I.
 void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   const MicroBatch micro_batch = instruction.micro_batch();
-  OutputGradients from;
-  for (const Port& port : stage.part().sends) {
-    const MessageKey key{stage.id(), port.peer, micro_batch, false};
-    // A link that carries no gradient has no backward message.
-    from.messages.push_back(inbox_.contains(key) ? take_message(key)
-                                                 : Message{std::vector<Payload>(port.values.size()), 0, 0});
-  }
+  OutputGradients from{messages_.take_gradients(stage.part(), micro_batch), {}};
   Activations& activations = activations_.at(stage.id(), micro_batch);
   if (activations.loss.defined())
     from.loss = torch::full_like(activations.loss,
-                                 factors_.gradient[micro_batch.index()] * job_->shares.newest * scaler_.scale());
+                                 results_.gradient_factor(micro_batch) * job_->shares.newest * scaler_.scale());
   const HeldBytes::Watch watch(counted_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {
@@ -328,8 +258,7 @@ void RankRunner::backward(Stage& stage, const Instruction& instruction) {
   }
   if (HeldBytes* bytes = counted_bytes())
     bytes->gradients_wait(context_of(stage.id(), micro_batch), stage.gradients().waiting_bytes());
-  for (std::size_t p = 0; p < sends.size(); ++p)
-    post_message({stage.part().receives[p].peer, stage.id(), micro_batch, false}, std::move(sends[p]));
+  messages_.put_gradients(stage.part(), micro_batch, std::move(sends));
 }
 
 void RankRunner::weight_grad(Stage& stage, const Instruction& instruction) {
@@ -341,50 +270,6 @@ void RankRunner::weight_grad(Stage& stage, const Instruction& instruction) {
   if (HeldBytes* bytes = counted_bytes())
     for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
       bytes->released(context_of(stage.id(), i));
-}
-
-void RankRunner::post_message(const MessageKey& key, Message message) {
-  const StageId consumer = key.forward ? key.to : key.from;
-  (is_local(consumer) ? inbox_ : outbox_)[key] = std::move(message);
-}
-
-Message RankRunner::take_message(const MessageKey& key) {
-  auto node = inbox_.extract(key);
-  require<InternalError>(!node.empty(), "the message of micro-batch ", key.micro_batch.value(), " from stage ",
-                         key.from.value(), " to stage ", key.to.value(), " is not there");
-  return std::move(node.mapped());
-}
-
-// The last stage's rank of every replica sends its part to the first rank of every process, right after its last F.
-void RankRunner::report_result() {
-  if (job_->inference) return report_outputs();
-  keep_outputs();
-  std::vector<double> numbers{loss_, factors_.total_weight, loss_sum_};
-  numbers.insert(numbers.end(), metric_sums_.begin(), metric_sums_.end());
-  const Tag tag{setting_.pipeline, Traffic::result, job_->step, replica_.value(), 0, 0};
-  if (context().is_alone) {
-    endpoint().send(WorldRank(0), tag, message_of(numbers));
-  } else {
-    for (int r = 0; r < context().world_size(); ++r) endpoint().send(WorldRank(r), tag, message_of(numbers));
-  }
-}
-
-void RankRunner::collect_result() {
-  if (!context().collects) return;
-  StepNumbers total;
-  total.metrics.assign(job_->metrics.size(), 0);
-  const Rank last = placement_.rank_of(staged_.parts.back().id);
-  for (int r = 0; r < context().replicas; ++r) {
-    const Tag tag{setting_.pipeline, Traffic::result, job_->step, r, 0, 0};
-    const Message message = endpoint().receive(context().rank_of(last, Replica(r)), tag, "the loss");
-    const auto numbers = message.payloads.front().tensor.accessor<double, 1>();
-    total.loss += numbers[0];
-    total.weight = numbers[1];
-    total.loss_sum += numbers[2];
-    for (std::size_t i = 0; i < total.metrics.size(); ++i)
-      total.metrics[i] += numbers[static_cast<std::int64_t>(i) + 3];
-  }
-  job_->state->set_numbers(std::move(total));
 }
 
 /// The gradients for the update: summed over uses and, after REDUCE, over ties and replicas.

@@ -11,70 +11,30 @@
 
 #include "penstock/model/sequence_memory.h"
 #include "penstock/runtime/activation_store.h"
-#include "penstock/runtime/batch_axes.h"
-#include "penstock/runtime/batch_layout.h"
-#include "penstock/runtime/gathered_gradients.h"
+#include "penstock/runtime/batch_rows.h"
+#include "penstock/runtime/boundary_messages.h"
 #include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/held_bytes.h"
-#include "penstock/runtime/infer_state.h"
+#include "penstock/runtime/job_results.h"
 #include "penstock/runtime/loss_scaler.h"
 #include "penstock/runtime/optimizer.h"
+#include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/reduce.h"
-#include "penstock/runtime/result.h"
-#include "penstock/runtime/schedule_cache.h"
 #include "penstock/runtime/stage.h"
-#include "penstock/runtime/step_state.h"
+#include "penstock/runtime/stage_placement.h"
+#include "penstock/runtime/step_job.h"
 #include "penstock/runtime/tied_gradients.h"
-#include "penstock/world/rank_context.h"
 
 namespace penstock {
-
-/// One step, evaluation or inference, shared by all local ranks. Immutable once posted.
-struct StepJob {
-  std::uint64_t step = 0;           // number among all submitted jobs, evaluations too; part of message tags
-  std::uint64_t training_step = 0;  // number of training steps before it
-  bool training = true;
-  StepPart part = StepPart::whole;
-  double gradient_divisor = 1;  // of the part `reduce`
-  BatchLayout layout;
-  std::vector<std::shared_ptr<const CompiledSchedule>> plans = {};  // the schedules, by replica
-  Tensors inputs = {};                                              // by graph input: rows from first_input_row on
-  std::int64_t first_input_row = 0;                                 // 0 for the whole batch
-  Tensors targets = {};                                             // of the whole batch
-  std::vector<Metric> metrics = {};
-  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: unchanged
-  std::shared_ptr<StepState> state = nullptr;
-  std::optional<Inference> inference = std::nullopt;  // set for an inference, which computes no loss
-  bool keeps_outputs = false;                         // StepOptions::keep_outputs
-  GradientShares shares = {};                         // under gradient accumulation
-};
-
-/// The settings of a pipeline that its ranks need.
-struct RankSetting {
-  std::uint32_t pipeline = 0;
-  RankContext context;
-  Loss loss;
-  LossReductions reductions;
-  std::optional<double> clip_norm;
-  std::optional<std::vector<std::int64_t>> boundary_shape;
-  std::uint64_t seed = 0;
-  Precision precision = Precision::fp32;
-  LossScaling loss_scaling = {};
-  int compare_batches = 0;  // PipelineOptions::compare_batches
-  c10::Device device = c10::kCPU;
-  std::shared_ptr<const KernelSelection> kernels = nullptr;
-  bool count_bytes = false;
-  BatchAxesOf axes = {};
-};
 
 /// Used on its rank's thread, except for the constructor and const functions while the rank is idle. A handler for the
 /// executor.
 class RankRunner {
  public:
-  /// `staged` must outlive it. Builds the stages that `placement` assigns to this rank.
-  RankRunner(const StagedGraph& staged, const Schedule& placement, const RankSetting& setting);
+  /// `staged` must outlive it. Builds the stages that `training`, the full schedule, assigns to this rank.
+  RankRunner(const StagedGraph& staged, const Schedule& training, const RankSetting& setting);
 
-  const RankContext& context() const { return setting_.context; }
+  const RankContext& context() const { return placement_.context(); }
   /// For each node of this rank's stages, whether it has parameters that train.
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   const std::vector<std::unique_ptr<Stage>>& stages() const { return stages_; }
@@ -128,25 +88,13 @@ class RankRunner {
   void perform(const Instruction& instruction);
 
  private:
-  enum class BatchPart { inputs, targets };
-  struct MessageKey {
-    StageId from;  // the producer of the link's values, also for their gradients
-    StageId to;    // the consumer
-    MicroBatch micro_batch;
-    bool forward = true;
-    friend auto operator<=>(const MessageKey&, const MessageKey&) = default;
-  };
-
-  Transport& endpoint() const { return *setting_.context.endpoint; }
+  Transport& endpoint() const { return placement_.endpoint(); }
   Stage& stage(StageId id);
-  bool is_local(StageId id) const { return placement_.rank_of(id) == rank_; }
-  static MessageKey key_of(const Instruction& message);
-  Tag tag_of(const MessageKey& key) const;
 
   void add_optimizers();
   void run_or_throw(const StepJob& job);
   void run_later_part(const CompiledSchedule& plan);
-  void compare_batches();
+  std::vector<const StagePart*> parts() const;
   /// Whether the update is skipped. REQUIRES: the norm has been computed.
   bool skips_update() const;
   /// To be called after the updates of a step: adapts the loss scale.
@@ -155,30 +103,17 @@ class RankRunner {
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   /// Null in steps whose bytes are not counted.
   HeldBytes* counted_bytes();
-  RowRange rows_of(MicroBatch micro_batch) const;
-  /// Rows of tensor `index` of the inputs or targets, on the device.
-  torch::Tensor rows_of_batch(BatchPart part, std::size_t index, RowRange rows);
   HeldBytes::Context context_of(StageId stage, MicroBatch micro_batch) const;
   /// By received value of `stage`: whether it comes from another rank.
   std::vector<bool> comes_from_others(const Stage& stage) const;
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
-  torch::Tensor finish_forward(const Tensors& outputs, MicroBatch micro_batch);
-  void post_message(const MessageKey& key, Message message);
-  Message take_message(const MessageKey& key);
-  /// The replica whose share of the batch this rank computes.
-  Replica share_of_batch() const;
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
   /// Cancels the step or aborts the world because of `error`, which occurred at `doing`. Returns the error for the
   /// job's state.
   std::exception_ptr failed(const std::exception_ptr& error, const std::string& doing);
   /// Whether no rank can have updated a parameter in the running step.
   bool is_harmless(const StepJob& job) const;
-  void report_outputs();
-  void keep_outputs();
-  void report_result();
-  void collect_result();
-  void check_boundary(const Stage& stage, const Port& port, const Message& message) const;
   void reduce(Stage& stage);
   TieRoute tie_route(std::uint64_t round) const;
   ReplicaGroup replica_group(const Stage& stage, Traffic traffic, std::uint64_t round) const;
@@ -195,10 +130,9 @@ class RankRunner {
   void update(Stage& stage);
 
   const StagedGraph& staged_;
-  Schedule placement_;  // only its ranks of stages are used
   RankSetting setting_;
-  Rank rank_;
-  Replica replica_;
+  StagePlacement placement_;
+  int micro_batches_;  // of the full schedule
   std::vector<std::unique_ptr<Stage>> stages_;
   OptimizerFactory make_optimizer_;
   std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several per stage after unfreezing parameters
@@ -217,21 +151,15 @@ class RankRunner {
   // The running step.
   const StepJob* job_ = nullptr;
   Instruction current_;
-  std::map<MessageKey, Message> inbox_;   // received, or from another stage of this rank
-  std::map<MessageKey, Message> outbox_;  // computed, not sent yet
+  BatchRows rows_;
+  BoundaryMessages messages_;
+  JobResults results_;
   std::map<StageId, Tensors> gradients_;  // by stage: per parameter, summed over uses and, after REDUCE, replicas
   bool ties_pending_ = false;             // REDUCE has sent uses of tied parameters; finish_ties() must receive totals
   std::optional<double> gradient_norm_;   // after the rank's first NORM; divided by the loss scale
   LossScaler scaler_;
-  std::exception_ptr permanent_error_;  // the error of every further job, once ranks were given different batches
-  bool buffers_differ_ = false;         // between replicas: a training step ran since they were shared
-  LossFactors factors_;
-  double loss_ = 0;      // the reported loss
-  double loss_sum_ = 0;  // without weights and reduction
-  std::vector<double> metric_sums_;
-  int finished_forwards_ = 0;
-  std::map<std::pair<BatchPart, std::size_t>, torch::Tensor> whole_;  // tensors that are Whole, on the device
-  std::vector<Tensors> outputs_;             // by micro-batch, of an inference or with keeps_outputs
+  std::exception_ptr permanent_error_;       // the error of every further job, once ranks were given different batches
+  bool buffers_differ_ = false;              // between replicas: a training step ran since they were shared
   std::size_t forwards_left_ = 0;            // of this rank, in this step
   std::map<StageId, std::int64_t> updates_;  // by stage: number of updates
   bool is_updating_ = false;                 // an optimiser's step is running, or has failed

@@ -37,11 +37,11 @@ void RankRunner::measure_norm() {
   const auto tag = [&](bool up, Rank rank) {
     return Tag{setting_.pipeline, Traffic::reduce, job_->step, stages, up ? 0 : 1, rank.value()};
   };
-  const auto at = [&](Rank rank) { return context().rank_of(rank, replica_); };
-  endpoint().send(at(Rank(0)), tag(true, rank_), message_with(squares));
-  if (rank_ == Rank(0)) {
+  const auto at = [&](Rank rank) { return context().rank_of(rank, placement_.replica()); };
+  endpoint().send(at(Rank(0)), tag(true, placement_.rank()), message_with(squares));
+  if (placement_.rank() == Rank(0)) {
     std::vector<std::array<double, 3>> received;
-    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next()) {
+    for (Rank rank(0); rank.value() < context().stages; rank = rank.next()) {
       const Message message = endpoint().receive(at(rank), tag(true, rank), "gradient norms");
       const auto numbers = message.payloads.front().tensor.accessor<double, 1>();
       for (std::int64_t i = 0; i < numbers.size(0); i += 3)
@@ -50,10 +50,10 @@ void RankRunner::measure_norm() {
     std::sort(received.begin(), received.end());
     double total = 0;
     for (const auto& entry : received) total += entry[2];
-    for (Rank rank(0); rank.value() < placement_.rank_count(); rank = rank.next())
+    for (Rank rank(0); rank.value() < context().stages; rank = rank.next())
       endpoint().send(at(rank), tag(false, rank), message_with({total}));
   }
-  const Message total = endpoint().receive(at(Rank(0)), tag(false, rank_), "the gradient norm");
+  const Message total = endpoint().receive(at(Rank(0)), tag(false, placement_.rank()), "the gradient norm");
   gradient_norm_ = std::sqrt(total.payloads.front().tensor.item<double>()) / scaler_.scale();
   job_->state->set_gradient_norm(*gradient_norm_);
 }

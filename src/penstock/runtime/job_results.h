@@ -1,0 +1,53 @@
+// The results of one job on a rank of the last stage: the loss and the metrics of a step, and the network's outputs.
+#pragma once
+
+#include <vector>
+
+#include "penstock/runtime/batch_rows.h"
+#include "penstock/runtime/rank_setting.h"
+#include "penstock/runtime/result_channel.h"
+#include "penstock/runtime/stage_placement.h"
+#include "penstock/runtime/step_job.h"
+
+namespace penstock {
+
+/// Accumulates over the micro-batches in the order in which the last stage computes them, which is ascending in every
+/// schedule. Used on its rank's thread.
+class JobResults {
+ public:
+  /// `placement` and `setting` must outlive it.
+  JobResults(const StagePlacement& placement, const RankSetting& setting)
+      : placement_(placement), setting_(setting), channel_(placement) {}
+
+  /// Starts the results of `job`, which must live until clear(). A replica without micro-batches sends its part at once.
+  void begin(const StepJob& job);
+  void clear();
+
+  /// Adds a micro-batch. Returns its loss for the backward pass, before the factor of gradient_factor(); an undefined
+  /// tensor for an inference. Called within F of the last stage.
+  torch::Tensor add(const Tensors& outputs, BatchRows& rows, MicroBatch micro_batch);
+  /// To be called after each F of the last stage. After the last one it sends this replica's results.
+  void end_forward();
+  /// The factor of a micro-batch's loss in the gradients of this job.
+  double gradient_factor(MicroBatch micro_batch) const { return factors_.gradient[micro_batch.index()]; }
+  /// On the rank that collects for its process: waits for the results of all replicas, and writes them to the job's
+  /// state. Does nothing on other ranks, and for an inference.
+  void collect() const;
+
+  const ResultChannel& channel() const { return channel_; }
+
+ private:
+  void send();
+  void keep_outputs();
+
+  const StagePlacement& placement_;
+  const RankSetting& setting_;
+  ResultChannel channel_;
+  const StepJob* job_ = nullptr;
+  LossFactors factors_;
+  StepNumbers numbers_;           // of this replica
+  std::vector<Tensors> outputs_;  // by micro-batch, of an inference or with keeps_outputs
+  int forwards_left_ = 0;         // of the last stage
+};
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// One job of a pipeline's ranks: a step or a part of one, an evaluation, or an inference.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "penstock/model/value.h"
+#include "penstock/runtime/batch_layout.h"
+#include "penstock/runtime/infer_state.h"
+#include "penstock/runtime/metric.h"
+#include "penstock/runtime/schedule_cache.h"
+#include "penstock/runtime/step_state.h"
+
+namespace penstock {
+
+/// The factors of the gradients of earlier calls of forward_backward and of those of the newest one.
+struct GradientShares {
+  bool continues = false;  // there are earlier calls
+  double earlier = 1;
+  double newest = 1;
+};
+
+/// Shared by all local ranks. Immutable once posted.
+struct StepJob {
+  std::uint64_t step = 0;           // number among all submitted jobs, evaluations too; part of message tags
+  std::uint64_t training_step = 0;  // number of training steps before it
+  bool training = true;
+  StepPart part = StepPart::whole;
+  double gradient_divisor = 1;  // of the part `reduce`
+  BatchLayout layout;
+  std::vector<std::shared_ptr<const CompiledSchedule>> plans = {};  // the schedules, by replica
+  Tensors inputs = {};                                              // by graph input: rows from first_input_row on
+  std::int64_t first_input_row = 0;                                 // 0 for the whole batch
+  Tensors targets = {};                                             // of the whole batch
+  std::vector<Metric> metrics = {};
+  std::optional<double> learning_rate = std::nullopt;  // from this step on; none: unchanged
+  std::shared_ptr<StepState> state = nullptr;
+  std::optional<Inference> inference = std::nullopt;  // set for an inference, which computes no loss
+  bool keeps_outputs = false;                         // StepOptions::keep_outputs
+  GradientShares shares = {};                         // under gradient accumulation
+};
+
+}  // namespace penstock
