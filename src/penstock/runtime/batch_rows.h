@@ -34,7 +34,7 @@ class BatchRows {
   Tensors inputs(const StagePart& stage, MicroBatch micro_batch);
   Tensors targets(MicroBatch micro_batch);
 
-  /// Compares the batch with those of the other ranks (compare_batches.h). `parts`: the stages of this rank. Collective;
+  /// Compares the batch with those of the other ranks (compare_batches.h). `parts`: those of this rank. Collective;
   /// throws BatchesDiffer on every rank.
   void compare(const std::vector<const StagePart*>& parts) const;
 

@@ -6,30 +6,32 @@
 
 namespace penstock {
 
-std::shared_ptr<SessionState> Inferences::open_session(const PostToRunners& post) {
+// Sessions and results may outlive the pipeline, and must not keep its runners alive.
+std::shared_ptr<SessionState> Inferences::open_session() {
   auto session = std::make_shared<SessionState>();
   session->id = next_session_++;
   session->pipeline = this;
-  session->forget = [post](std::uint64_t id) { post([id](RankRunner& runner) { runner.forget_session(id); }); };
+  session->forget = [weak = runners_->weak_from_this()](std::uint64_t id) {
+    if (const auto runners = weak.lock()) runners->post([id](RankRunner& runner) { runner.forget_session(id); });
+  };
   sessions_.push_back(session);
   return session;
 }
 
-StepJob Inferences::make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options,
-                             const PostToRunners& post) {
+StepJob Inferences::make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const {
   const std::int64_t rows = rows_of(inputs);
   const int wanted = options.micro_batches == 0 ? setting_.micro_batches : options.micro_batches;
   require<ConfigError>(wanted >= 1 && wanted <= setting_.micro_batches, "inference in ", options.micro_batches,
                        " micro-batches, but the pipeline was made for ", setting_.micro_batches, ": ask for 1 to ",
                        setting_.micro_batches);
   if (options.session) join_session(*options.session->state_, rows, options);
-  const int sharers = options.replicas == ReplicaInput::each ? 1 : world_.replicas();
+  const int sharers = options.replicas == ReplicaInput::each ? 1 : world().replicas();
   StepJob job{.step = step,
               .training = false,
               .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
               .inputs = inputs};
   job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
-                            std::make_shared<InferState>(expected_outputs(step, options, post))};
+                            std::make_shared<InferState>(expected_outputs(step, options))};
   if (options.session) job.inference->session = options.session->state_->id;
   return job;
 }
@@ -72,25 +74,25 @@ void Inferences::join_session(SessionState& session, std::int64_t rows, const In
                        ", now ", options.micro_batches, "): restart() it, or open another one");
 }
 
-InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options,
-                                                  const PostToRunners& post) const {
+InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options) const {
   InferState::Expected expected;
   expected.axes = setting_.axes.outputs;
-  const RankContext context = world_.context(world_.local_ranks().front());
+  const RankContext context = world().context(world().local_ranks().front());
   const bool holds_last = context.is_alone || context.pipeline_rank() == setting_.last;
   if (!holds_last && !options.broadcast) {
-    const int first = context.rank_of(setting_.last, Replica(0)).value(), count = world_.replicas();
+    const int first = context.rank_of(setting_.last, Replica(0)).value(), count = world().replicas();
     expected.not_here = say("the outputs are not on this process: the last stage is on rank ", first,
                             count > 1 ? say(" to ", first + count - 1) : std::string(), ", and this is rank ",
                             context.rank.value(), "; ask has_outputs(), or set InferOptions::broadcast");
     return expected;
   }
-  expected.parts = options.replicas == ReplicaInput::each ? 1 : world_.replicas();
+  expected.parts = options.replicas == ReplicaInput::each ? 1 : world().replicas();
   if (context.is_alone || (holds_last && expected.parts == 1)) return expected;
-  expected.fetch = [post, step, replicas = options.replicas](std::shared_ptr<InferState> state) {
-    const bool posted =
-        post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
-    if (!posted)
+  expected.fetch = [weak = runners_->weak_from_this(), step,
+                    replicas = options.replicas](std::shared_ptr<InferState> state) {
+    if (const auto runners = weak.lock())
+      runners->post([state, step, replicas](RankRunner& runner) { runner.fetch_outputs(step, replicas, *state); });
+    else
       state->fail(std::make_exception_ptr(
           ConfigError("the pipeline of this inference has been destroyed: read the outputs before that")));
   };
@@ -99,7 +101,7 @@ InferState::Expected Inferences::expected_outputs(std::uint64_t step, const Infe
 
 std::size_t Inferences::most_under_way() {
   std::erase_if(sessions_, [](const auto& session) { return session.expired(); });
-  return std::max(2 * static_cast<std::size_t>(world_.stages()), sessions_.size());
+  return std::max(2 * static_cast<std::size_t>(world().stages()), sessions_.size());
 }
 
 void Inferences::finish_oldest() {
@@ -110,8 +112,8 @@ void Inferences::finish_oldest() {
   try {
     outputs->outputs();
   } catch (const StepFailure&) {
-    if (world_.failures()->is_reported(std::current_exception())) return;
-    world_.failures()->mark_reported(std::current_exception());
+    if (world().failures()->is_reported(std::current_exception())) return;
+    world().failures()->mark_reported(std::current_exception());
     throw;
   }
 }

@@ -2,21 +2,17 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "penstock/runtime/infer.h"
 #include "penstock/runtime/infer_state.h"
-#include "penstock/runtime/rank_runner.h"
+#include "penstock/runtime/local_runners.h"
 #include "penstock/runtime/session_state.h"
-#include "penstock/world/world.h"
+#include "penstock/runtime/step_job.h"
 
 namespace penstock {
-
-/// Queues work for every local rank, behind earlier work. Returns false where the pipeline has been destroyed.
-using PostToRunners = std::function<bool(const std::function<void(RankRunner&)>&)>;
 
 class Inferences {
  public:
@@ -27,13 +23,13 @@ class Inferences {
     Rank last;              // the rank that holds the last stage
     BatchAxesOf axes = {};
   };
-  /// `world` must outlive it.
-  Inferences(const World& world, const Setting& setting) : world_(world), setting_(setting) {}
+  Inferences(std::shared_ptr<LocalRunners> runners, const Setting& setting)
+      : runners_(std::move(runners)), setting_(setting) {}
 
-  std::shared_ptr<SessionState> open_session(const PostToRunners& post);
+  std::shared_ptr<SessionState> open_session();
 
   /// The job of step `step`, without its plans and its state. Throws ConfigError for invalid inputs or options.
-  StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options, const PostToRunners& post);
+  StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const;
   /// The number of micro-batches that a replica computes of the job.
   int micro_batches(const StepJob& job, Replica replica) const;
   /// Records a job that is about to be posted. Waits first where too many are in flight.
@@ -46,12 +42,13 @@ class Inferences {
  private:
   std::int64_t rows_of(const Tensors& inputs) const;
   void join_session(SessionState& session, std::int64_t rows, const InferOptions& options) const;
-  InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options,
-                                        const PostToRunners& post) const;
+  InferState::Expected expected_outputs(std::uint64_t step, const InferOptions& options) const;
   std::size_t most_under_way();
   void finish_oldest();
 
-  const World& world_;
+  const World& world() const { return runners_->world(); }
+
+  std::shared_ptr<LocalRunners> runners_;
   Setting setting_;
   /// The jobs since the last finish(), with the state of the outputs where this process has to receive them.
   std::deque<std::pair<std::shared_ptr<StepState>, std::shared_ptr<InferState>>> under_way_;

@@ -19,7 +19,7 @@ class JobResults {
   JobResults(const StagePlacement& placement, const RankSetting& setting)
       : placement_(placement), setting_(setting), channel_(placement) {}
 
-  /// Starts the results of `job`, which must live until clear(). A replica without micro-batches sends its part at once.
+  /// Starts the results of `job`, which must live until clear(). A replica without micro-batches sends its part now.
   void begin(const StepJob& job);
   void clear();
 

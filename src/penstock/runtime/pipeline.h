@@ -10,8 +10,6 @@
 // partitions and transports at equal micro-batches, replicas and threads per rank.
 #pragma once
 
-#include <concepts>
-#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,9 +29,6 @@
 #include "penstock/world/world.h"
 
 namespace penstock {
-
-class RankRunner;
-struct GatherTag;
 
 /// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the
 /// same order. A call marked "collective" communicates: it returns only after every process has made it.
@@ -189,19 +184,9 @@ class Pipeline {
 
  private:
   void set_optimizer(const OptimizerFactory& factory);
-  /// Waits for all submitted steps, then runs `job` on every local rank's thread.
-  void on_each_rank(const std::function<void(RankRunner&)>& job);
-  GatherTag next_gathering();
-  /// Throws ConfigError while the average replaces the parameters (use_average).
-  void require_own_values() const;
-  /// Throws ConfigError, naming `what`, while gradients await their update.
-  void require_whole_steps(const char* what) const;
 
   class Impl;
-  std::shared_ptr<Impl> impl_;
-  bool keeps_average_ = false;
-  bool uses_average_ = false;
-  int exceptions_ = std::uncaught_exceptions();  // may be above 0 where a destructor makes the pipeline
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace penstock

@@ -1,21 +1,29 @@
 #include "penstock/runtime/result_channel.h"
 
+#include <string_view>
 #include <utility>
-#include <vector>
+
+#include "penstock/transport/records.h"
 
 namespace penstock {
 namespace {
 
+/// The numbers of StepNumbers that every step has; the metrics follow in a payload of their own.
+struct LossNumbers {
+  static constexpr std::string_view record_name = "LossNumbers";
+
+  double loss = 0;
+  double weight = 0;
+  double loss_sum = 0;
+};
+
 Message numbers_message(const StepNumbers& numbers) {
-  std::vector<double> values{numbers.loss, numbers.weight, numbers.loss_sum};
-  values.insert(values.end(), numbers.metrics.begin(), numbers.metrics.end());
-  return {{{torch::tensor(values, torch::kFloat64), false}}, 0, 0};
+  return message_of(LossNumbers{numbers.loss, numbers.weight, numbers.loss_sum}, numbers.metrics);
 }
 
 StepNumbers numbers_in(const Message& message) {
-  const torch::Tensor& values = message.payloads.front().tensor;
-  const double* first = values.const_data_ptr<double>();
-  return {first[0], first[1], first[2], std::vector<double>(first + 3, first + values.numel())};
+  const auto [loss, weight, loss_sum] = record_in<LossNumbers>(message);
+  return {loss, weight, loss_sum, records_in<double>(message, 1)};
 }
 
 Message outputs_message(const Tensors& outputs) {

@@ -22,7 +22,9 @@ struct SessionState {
   SessionState() = default;
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
-  ~SessionState();
+  ~SessionState() {
+    if (forget) forget(id);
+  }
 };
 
 }  // namespace penstock

@@ -1,0 +1,35 @@
+#include "penstock/runtime/local_runners.h"
+
+#include <utility>
+
+namespace penstock {
+
+LocalRunners::LocalRunners(World& world, std::uint32_t pipeline, StagedGraph staged)
+    : world_(world), pipeline_(pipeline), staged_(std::move(staged)), runners_(world.local_ranks().size()) {}
+
+std::size_t LocalRunners::index_of(WorldRank rank) const {
+  return static_cast<std::size_t>(rank.value() - world_.local_ranks().front().value());
+}
+
+void LocalRunners::make(const std::function<std::unique_ptr<RankRunner>(const RankContext&)>& make_runner) {
+  world_.run_on_local_ranks(
+      [&](const RankContext& context) { runners_[index_of(context.rank)] = make_runner(context); });
+}
+
+bool LocalRunners::read_inputs() const {
+  for (const auto& runner : runners_)
+    for (const auto& stage : runner->stages())
+      if (!stage->part().graph_inputs.empty()) return true;
+  return false;
+}
+
+void LocalRunners::post(const Work& work) {
+  for (const auto& runner : runners_)
+    world_.post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] { work(*to); });
+}
+
+void LocalRunners::run(const Work& work) const {
+  world_.run_on_local_ranks([&](const RankContext& context) { work(of(context.rank)); });
+}
+
+}  // namespace penstock

@@ -1,0 +1,58 @@
+// The runners of this process's ranks, in one pipeline.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/stages.h"
+#include "penstock/runtime/rank_runner.h"
+#include "penstock/world/gather_tag.h"
+#include "penstock/world/world.h"
+
+namespace penstock {
+
+/// Owns the runners and what they refer to. Shared by the pipeline and by the work that is posted here, because work
+/// that hangs after a failure may outlive the Pipeline. Used by the program's thread; each runner by its rank's thread.
+class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
+ public:
+  using Work = std::function<void(RankRunner&)>;
+
+  /// `world` must outlive it, `pipeline` is the number of the pipeline in the world.
+  LocalRunners(World& world, std::uint32_t pipeline, StagedGraph staged);
+
+  /// Makes every runner on its rank's thread. To be called once, before all functions below. Collective.
+  void make(const std::function<std::unique_ptr<RankRunner>(const RankContext&)>& make_runner);
+
+  World& world() const { return world_; }
+  const StagedGraph& staged() const { return staged_; }
+  /// By local rank.
+  const std::vector<std::unique_ptr<RankRunner>>& all() const { return runners_; }
+  RankRunner& of(WorldRank local) const { return *runners_[index_of(local)]; }
+  int count() const { return static_cast<int>(runners_.size()); }
+  /// Whether any of these ranks reads the network's inputs.
+  bool read_inputs() const;
+
+  /// Queues `work`, which must not throw, for every runner, behind earlier work, and returns.
+  void post(const Work& work);
+  /// Runs `work` on every runner and waits for all. Where one throws, aborts the world and rethrows.
+  void run(const Work& work) const;
+
+  /// Identifies the next gather operation of the pipeline: the same number on every process.
+  GatherTag next_gathering() { return {pipeline_, ++gatherings_}; }
+  /// The same for two operations in the world after a failure (World::contexts_after_failure).
+  GatherTag next_recovery() { return {pipeline_, recoveries_ += 2}; }
+
+ private:
+  std::size_t index_of(WorldRank rank) const;
+
+  World& world_;
+  std::uint32_t pipeline_;
+  StagedGraph staged_;
+  std::vector<std::unique_ptr<RankRunner>> runners_;
+  std::uint64_t gatherings_ = 0;
+  std::uint64_t recoveries_ = 0;
+};
+
+}  // namespace penstock

@@ -1,9 +1,0 @@
-#include "penstock/runtime/session_state.h"
-
-namespace penstock {
-
-SessionState::~SessionState() {
-  if (forget) forget(id);
-}
-
-}  // namespace penstock
