@@ -96,7 +96,7 @@ std::int64_t Gradients::waiting_bytes() const {
   return bytes;
 }
 
-Tensors Gradients::sum_uses() {
+Tensors Gradients::sum_uses() const {
   const torch::NoGradGuard no_grad;
   Tensors sums;
   for (const TrainedParameter& parameter : parameters_) {

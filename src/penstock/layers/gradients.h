@@ -60,7 +60,7 @@ class Gradients {
   torch::Tensor of_use(std::size_t use) const { return written_[use] ? buffers_[use] : torch::Tensor(); }
   /// By parameter: the sum over its uses, in graph order. Undefined where nothing was added, and for tied parameters,
   /// whose other uses are on other stages.
-  Tensors sum_uses();
+  Tensors sum_uses() const;
 
  private:
   std::vector<TrainedParameter> parameters_;

@@ -47,11 +47,11 @@ torch::Tensor BatchRows::usable(Kind kind, std::size_t index, RowRange rows) {
   return known->second;
 }
 
-void BatchRows::compare(const std::vector<const StagePart*>& parts) const {
+void BatchRows::compare(const RankStages& stages) const {
   GivenBatch given{placement_.pipeline(), job_->step, job_->training_step, job_->targets, {}};
   given.inputs.resize(job_->inputs.size());
-  for (const StagePart* part : parts)
-    for (const int input : part->graph_inputs) {
+  for (const auto& stage : stages)
+    for (const int input : stage->part().graph_inputs) {
       const auto i = static_cast<std::size_t>(input);
       given.inputs[i] = axes_.inputs.rows(job_->inputs[i], i, input_rows(job_->layout.share(share())));
     }

@@ -4,12 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "penstock/model/stages.h"
 #include "penstock/runtime/batch_axes.h"
+#include "penstock/runtime/stage.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 
@@ -34,9 +33,9 @@ class BatchRows {
   Tensors inputs(const StagePart& stage, MicroBatch micro_batch);
   Tensors targets(MicroBatch micro_batch);
 
-  /// Compares the batch with those of the other ranks (compare_batches.h). `parts`: those of this rank. Collective;
-  /// throws BatchesDiffer on every rank.
-  void compare(const std::vector<const StagePart*>& parts) const;
+  /// Compares the batch with those of the other ranks (compare_batches.h). Collective; throws BatchesDiffer on every
+  /// rank.
+  void compare(const RankStages& stages) const;
 
  private:
   enum class Kind { inputs, targets };

@@ -8,9 +8,9 @@ namespace penstock {
 RankPeak peak_of(WorldRank rank, const RankRunner& runner) {
   RankPeak peak;
   peak.rank = rank;
-  peak.measured = runner.peak_activations();
-  peak.predicted = runner.predicted_activations();
-  if (const HeldBytes* bytes = runner.held_bytes()) {
+  peak.measured = runner.executor().peak_activations();
+  peak.predicted = runner.executor().predicted_activations();
+  if (const HeldBytes* bytes = runner.executor().held_bytes()) {
     peak.measured_bytes = bytes->peak();
     peak.predicted_bytes = bytes->predicted_peak();
   }

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -26,6 +25,7 @@
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/cache_share.h"
+#include "penstock/world/collectives.h"
 #include "penstock/world/device.h"
 #include "penstock/world/gather.h"
 #include "penstock/world/preflight.h"
@@ -74,9 +74,6 @@ class Pipeline::Impl {
     drain();
     runners->run(work);
   }
-  /// drain(), then gathers what `own` returns on each rank: on the main process; empty on the others. Collective.
-  std::map<std::string, torch::Tensor> gather_named(
-      const std::function<std::vector<std::pair<std::string, torch::Tensor>>(RankRunner&)>& own);
   /// Throws ConfigError while the average replaces the parameters.
   void require_own_values() const;
 
@@ -164,18 +161,6 @@ void Pipeline::Impl::drain() {
   steps.finish();
 }
 
-std::map<std::string, torch::Tensor> Pipeline::Impl::gather_named(
-    const std::function<std::vector<std::pair<std::string, torch::Tensor>>(RankRunner&)>& own) {
-  std::map<std::string, torch::Tensor> all;
-  drain();
-  const GatherTag tag = runners->next_gathering();
-  runners->run([&](RankRunner& runner) {
-    auto gathered = gather_tensors(runner.context(), tag, own(runner));
-    if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
-  });
-  return all;
-}
-
 void Pipeline::Impl::require_own_values() const {
   require<ConfigError>(!uses_average, "training while the average replaces the weights: call use_average(false) first");
 }
@@ -224,7 +209,7 @@ Pipeline::~Pipeline() {
 // Training.
 
 void Pipeline::set_optimizer(const OptimizerFactory& factory) {
-  impl_->on_each_rank([&](RankRunner& runner) { runner.make_optimizers(factory); });
+  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().make_optimizers(factory); });
   impl_->has_optimizer = true;
 }
 
@@ -259,7 +244,7 @@ void Pipeline::update_every(int calls) { impl_->parts.update_every(calls); }
 
 void Pipeline::add_gradient_hook(const GradientHook& hook) {
   require<ConfigError>(hook != nullptr, "a gradient hook is empty: give a function of a name and a gradient");
-  impl_->on_each_rank([&](RankRunner& runner) { runner.add_gradient_hook(hook); });
+  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().add_hook(hook); });
 }
 
 std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
@@ -267,7 +252,7 @@ std::map<std::string, torch::Tensor> Pipeline::local_gradients() {
   impl_->drain();
   std::map<WorldRank, std::vector<std::pair<std::string, torch::Tensor>>> by_rank;
   for (const auto& runner : impl_->runners->all()) by_rank[runner->context().rank] = {};
-  impl_->runners->run([&](RankRunner& runner) { by_rank.at(runner.context().rank) = runner.gradients(); });
+  impl_->runners->run([&](RankRunner& runner) { by_rank.at(runner.context().rank) = runner.updater().gradients(); });
   std::map<std::string, torch::Tensor> all;
   for (const auto& [rank, gradients] : by_rank) all.insert(gradients.begin(), gradients.end());
   return all;
@@ -332,18 +317,26 @@ std::map<std::string, torch::Tensor> Pipeline::local_state() {
 void Pipeline::sync_ties() {
   impl_->drain();
   const std::uint64_t round = impl_->runners->next_gathering().round;
-  impl_->runners->run([&](RankRunner& runner) { runner.synchronise(round); });
+  impl_->runners->run([&](RankRunner& runner) { runner.copies().synchronise(round); });
 }
 
 std::map<std::string, torch::Tensor> Pipeline::state() {
   impl_->world().require_own_process();
   impl_->steps.settle();
-  const auto failure = impl_->world().failed();
-  if (!failure) return impl_->gather_named([](RankRunner& runner) { return state_of(runner.context(), runner); });
-  std::vector<RecoveryRank> ranks;
-  for (const RankContext& context : impl_->world().contexts_after_failure())
-    ranks.push_back({context, &impl_->runners->of(context.rank)});
-  return recovered_state(ranks, impl_->runners->next_recovery(), *failure);
+  if (const auto failure = impl_->world().failed()) {
+    std::vector<RecoveryRank> ranks;
+    for (const RankContext& context : impl_->world().contexts_after_failure())
+      ranks.push_back({context, &impl_->runners->of(context.rank)});
+    return recovered_state(ranks, impl_->runners->next_recovery(), *failure);
+  }
+  impl_->drain();
+  std::map<std::string, torch::Tensor> all;
+  const GatherTag tag = impl_->runners->next_gathering();
+  impl_->runners->run([&](RankRunner& runner) {
+    auto gathered = gather_tensors(runner.context(), tag, state_of(runner.context(), runner));
+    if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
+  });
+  return all;
 }
 
 void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
@@ -378,7 +371,7 @@ void Pipeline::keep_average(double decay) {
   require<ConfigError>(decay >= 0 && decay < 1, "an average of the weights with a decay of ", decay,
                        ": give a number from 0 on and below 1, such as 0.999");
   impl_->require_own_values();
-  impl_->on_each_rank([&](RankRunner& runner) { runner.keep_average(decay); });
+  impl_->on_each_rank([&](RankRunner& runner) { runner.updater().average().keep(decay); });
   impl_->keeps_average = true;
 }
 
@@ -387,7 +380,7 @@ void Pipeline::use_average(bool average) {
                        "use_average, but no average is kept: call keep_average(decay) before training");
   impl_->parts.require_whole_steps("use_average");
   if (average == impl_->uses_average) return;
-  impl_->on_each_rank([](RankRunner& runner) { runner.swap_averages(); });
+  impl_->on_each_rank([](RankRunner& runner) { runner.updater().average().swap(); });
   impl_->uses_average = average;
 }
 
@@ -418,7 +411,7 @@ Trace Pipeline::trace() {
 }
 
 void Pipeline::clear_trace() {
-  impl_->on_each_rank([](RankRunner& runner) { runner.clear_recorder(); });
+  impl_->on_each_rank([](RankRunner& runner) { runner.recorder().clear(); });
 }
 
 TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors& targets, int steps) {
@@ -429,17 +422,22 @@ TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors&
   run(untimed_steps - 1);
   clear_trace();
   run(1);
-  impl_->on_each_rank([](RankRunner& runner) { runner.set_timing(true); });
+  impl_->on_each_rank([](RankRunner& runner) { runner.clocks().set_running(true); });
   run(steps);
   const Trace steps_taken = trace();
-  const auto timed = impl_->gather_named([&](const RankRunner& runner) {
-    return runner.context().replica() == Replica(0) ? runner.timed_nodes(static_cast<std::size_t>(steps))
-                                                    : std::vector<std::pair<std::string, torch::Tensor>>();
+  const GatherTag gathering = impl_->runners->next_gathering();
+  std::vector<NodeTimes> nodes;  // of replica 0
+  impl_->on_each_rank([&](RankRunner& runner) {
+    const bool is_first = runner.context().replica() == Replica(0);
+    const auto own = is_first ? runner.clocks().times(static_cast<std::size_t>(steps)) : std::vector<NodeTimes>();
+    const Tag tag = control_tag(gathering.pipeline, Topic::gathering, gathering.round);
+    for (const auto& of_rank : gather_records(runner.context(), tag, own, "the times of its layers"))
+      nodes.insert(nodes.end(), of_rank.begin(), of_rank.end());
+    runner.clocks().set_running(false);
   });
-  impl_->on_each_rank([](RankRunner& runner) { runner.set_timing(false); });
   return timed_steps_from(
       decided_on_rank_0(world(), impl_->number, Topic::layer_times, [&](const RankContext& context) {
-        TimedSteps combined = put_together(stages(), timed, steps_taken);
+        TimedSteps combined = put_together(stages(), nodes, steps_taken);
         if (options().device == "cpu")
           combined.costs.cache_bytes = static_cast<double>(cache_share(ranks_on_host(*context.endpoint)));
         return to_text(combined);

@@ -48,7 +48,7 @@ std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryR
                                                      const std::string& failure) {
   // By world rank: the number of updates of its stages.
   const auto counts = gather_from(ranks, {tag.pipeline, tag.round}, [](const RecoveryRank& rank) {
-    const RankRunner::Updates updates = rank.runner->updates();
+    const ParameterUpdater::Updates updates = rank.runner->updater().updates();
     return std::vector<std::pair<std::string, torch::Tensor>>{
         {say(rank.context.rank.value()), torch::tensor({updates.fewest, updates.most, std::int64_t{updates.torn}})}};
   });

@@ -15,6 +15,14 @@ Tag tag_of(const ReplicaGroup& group, Phase phase) {
 
 }  // namespace
 
+ReplicaGroup replicas_of(const StagePlacement& placement, StageId stage, Traffic traffic, std::uint64_t round) {
+  ReplicaGroup group{
+      placement.endpoint(), {placement.pipeline(), traffic, round, stage.value(), 0, -1}, placement.replica(), {}};
+  for (Replica replica(0); replica.value() < placement.context().replicas; replica = replica.next())
+    group.ranks.push_back(placement.holder_of(stage, replica));
+  return group;
+}
+
 Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const Tensors& like) {
   const torch::NoGradGuard no_grad;
   const int replicas = static_cast<int>(group.ranks.size());

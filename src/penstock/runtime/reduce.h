@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "penstock/model/value.h"
-#include "penstock/transport/transport.h"
+#include "penstock/runtime/stage_placement.h"
 
 namespace penstock {
 
@@ -16,6 +16,9 @@ struct ReplicaGroup {
   Replica own;
   std::vector<WorldRank> ranks;  // by replica
 };
+
+/// The replicas of a stage of this rank. `round`: the step, or a counter of other operations.
+ReplicaGroup replicas_of(const StagePlacement& placement, StageId stage, Traffic traffic, std::uint64_t round);
 
 /// Returns the sums over the replicas of each tensor of `own`; undefined where it is undefined on all replicas. `like`
 /// has the tensors' shapes and types, because some of `own` may be undefined. Each replica sums an equal part of the

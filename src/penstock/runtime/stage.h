@@ -147,4 +147,7 @@ class Stage {
   LayerClock* clock_ = nullptr;
 };
 
+/// The stages of one rank, in ascending order.
+using RankStages = std::vector<std::unique_ptr<Stage>>;
+
 }  // namespace penstock

@@ -40,6 +40,9 @@ struct StepJob {
   std::optional<Inference> inference = std::nullopt;  // set for an inference, which computes no loss
   bool keeps_outputs = false;                         // StepOptions::keep_outputs
   GradientShares shares = {};                         // under gradient accumulation
+
+  /// Whether the job is a part of a step after its forward_backward.
+  bool is_later_part() const { return part == StepPart::reduce || part == StepPart::update; }
 };
 
 }  // namespace penstock

@@ -16,15 +16,15 @@ struct Way {
 };
 
 Tag tag_of(const TieRoute& route, const Way& way) {
-  return {route.pipeline, Traffic::ties, route.round, way.from.value(), way.to.value(), way.content};
+  return {route.placement.pipeline(), Traffic::ties, route.round, way.from.value(), way.to.value(), way.content};
 }
 
 void send(const TieRoute& route, const Way& way, Message message) {
-  route.endpoint.send(route.rank_of(way.to), tag_of(route, way), std::move(message));
+  route.placement.endpoint().send(route.placement.holder_of(way.to), tag_of(route, way), std::move(message));
 }
 
 Message receive(const TieRoute& route, const Way& way, const char* what) {
-  return route.endpoint.receive(route.rank_of(way.from), tag_of(route, way), what);
+  return route.placement.endpoint().receive(route.placement.holder_of(way.from), tag_of(route, way), what);
 }
 
 /// `arrived` on the device of `like`. Between processes tensors arrive on the CPU.
@@ -35,7 +35,8 @@ torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
 /// `sum` for the rank of `stage`: copied where that rank is in this process, because optimisers may change gradients in
 /// place; messages to other processes are copies anyway.
 torch::Tensor own_for(const TieRoute& route, StageId stage, const torch::Tensor& sum) {
-  const bool is_here = route.endpoint.name() == "threads" || route.rank_of(stage) == route.endpoint.rank();
+  const Transport& endpoint = route.placement.endpoint();
+  const bool is_here = endpoint.name() == "threads" || route.placement.holder_of(stage) == endpoint.rank();
   return is_here && sum.defined() ? sum.clone() : sum;
 }
 

@@ -3,20 +3,17 @@
 // order of the ranks' instructions can deadlock.
 #pragma once
 
-#include <functional>
-#include <vector>
+#include <cstdint>
 
 #include "penstock/runtime/stage.h"
-#include "penstock/transport/transport.h"
+#include "penstock/runtime/stage_placement.h"
 
 namespace penstock {
 
 /// Addresses the stages of one pipeline replica.
 struct TieRoute {
-  Transport& endpoint;
-  std::uint32_t pipeline = 0;
+  const StagePlacement& placement;
   std::uint64_t round = 0;  // the step, or a counter of the synchronisations of values
-  std::function<WorldRank(StageId)> rank_of;
 };
 
 /// Sends the gradient of every use of `stage` to the parameter's owner stage, where that is another stage.

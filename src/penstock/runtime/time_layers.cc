@@ -1,6 +1,7 @@
 #include "penstock/runtime/time_layers.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -8,8 +9,7 @@
 
 namespace penstock {
 
-TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
-                        const Trace& trace) {
+TimedSteps put_together(const StagedGraph& staged, const std::vector<NodeTimes>& nodes, const Trace& trace) {
   const StageCosts measured = measured_costs(trace);
   const std::size_t stages = measured.forward.size();
   TimedSteps steps{.costs = {}, .step = account(trace).measured_ms};
@@ -21,16 +21,18 @@ TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, t
   std::vector<double> forward(stages, 0), input_grad(stages, 0);
   std::vector<std::vector<std::size_t>> layers_of(stages);
   double bytes = 0;
+  std::map<std::size_t, NodeTimes> times_of;
+  for (const NodeTimes& times : nodes) times_of[static_cast<std::size_t>(times.node)] = times;
   for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n) {
     LayerCost layer;
     layer.name = staged.graph.nodes[n].name;
-    if (const auto found = timed_nodes.find(std::to_string(n)); found != timed_nodes.end()) {
-      const auto times = found->second.accessor<double, 1>();
-      layer.forward = times[0];
-      layer.input_grad = times[1];
-      layer.weight_grad = times[2];
-      layer.activation_bytes = layer.boundary_bytes = times[3];
-      layer.parameter_bytes = 2 * times[4];  // the parameters and their gradients
+    if (const auto found = times_of.find(n); found != times_of.end()) {
+      const NodeTimes& times = found->second;
+      layer.forward = times.forward;
+      layer.input_grad = times.backward;
+      layer.weight_grad = times.weight_grad;
+      layer.activation_bytes = layer.boundary_bytes = static_cast<double>(times.output_bytes);
+      layer.parameter_bytes = 2 * static_cast<double>(times.parameter_bytes);  // the parameters and their gradients
       const std::size_t stage = staged.stage_of_node[n].index();
       forward[stage] += layer.forward;
       input_grad[stage] += layer.input_grad;

@@ -1,11 +1,13 @@
 // Combines the layer times that the ranks of a pipeline measured.
 #pragma once
 
-#include <map>
+#include <string>
+#include <vector>
 
 #include "penstock/model/stages.h"
 #include "penstock/plan/stage_layers.h"
 #include "penstock/runtime/layer_times.h"
+#include "penstock/runtime/stage_clocks.h"
 #include "penstock/trace/recorder.h"
 
 namespace penstock {
@@ -14,9 +16,8 @@ namespace penstock {
 /// the first step of a trace (trace/account.h).
 constexpr int untimed_steps = 2;
 
-/// Combines the layer times of all ranks (RankRunner::timed_nodes, gathered) with the trace of the same steps.
-TimedSteps put_together(const StagedGraph& staged, const std::map<std::string, torch::Tensor>& timed_nodes,
-                        const Trace& trace);
+/// Combines the layer times of the ranks of one replica (StageClocks) with the trace of the same steps.
+TimedSteps put_together(const StagedGraph& staged, const std::vector<NodeTimes>& nodes, const Trace& trace);
 
 /// The names of the nodes of each stage, in the order of the graph.
 StageLayers layers_by_stage(const StagedGraph& staged);

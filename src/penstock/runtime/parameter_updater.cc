@@ -1,0 +1,135 @@
+#include "penstock/runtime/parameter_updater.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+ParameterUpdater::ParameterUpdater(const RankStages& stages, GradientReducer& reducer, const RankSetting& setting)
+    : stages_(stages),
+      reducer_(reducer),
+      clip_norm_(setting.clip_norm),
+      scaler_(setting.precision, setting.loss_scaling),
+      average_(stages) {}
+
+void ParameterUpdater::make_optimizers(const OptimizerFactory& factory) {
+  make_optimizer_ = factory;
+  optimizers_.clear();
+  optimized_.clear();
+  add_optimizers();
+}
+
+// Every stage that uses a tied parameter steps its own copy.
+void ParameterUpdater::add_optimizers() {
+  if (!make_optimizer_) return;
+  const std::set<std::string> known = optimized_;
+  for (const auto& stage : stages_) {
+    std::vector<NamedParameter> parameters;
+    for (const TrainedParameter& parameter : stage->gradients().parameters()) {
+      if (known.contains(parameter.name)) continue;
+      parameters.push_back({parameter.name, parameter.value});
+      optimized_.insert(parameter.name);
+    }
+    if (!parameters.empty()) optimizers_.emplace(stage->id(), make_optimizer_(parameters));
+  }
+}
+
+void ParameterUpdater::begin(const StepJob& job) {
+  job_ = &job;
+  gradient_norm_.reset();
+  if (job.training && !job.is_later_part()) hooked_.clear();
+  if (job.learning_rate)
+    for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> ParameterUpdater::gradients() {
+  std::vector<std::pair<std::string, torch::Tensor>> named;
+  for (const auto& stage : stages_) {
+    const Tensors& gradients = reducer_.gradients_of(*stage);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined())
+        named.emplace_back(stage->gradients().parameters()[i].name,
+                           loss_scale() == 1 ? gradients[i] : gradients[i] / loss_scale());
+  }
+  return named;
+}
+
+void ParameterUpdater::measure_norm() {
+  if (gradient_norm_) return;
+  reducer_.finish_ties();
+  for (const auto& stage : stages_) run_hooks(*stage);
+  gradient_norm_ = reducer_.norm() / loss_scale();
+  job_->state->set_gradient_norm(*gradient_norm_);
+}
+
+void ParameterUpdater::run_hooks(const Stage& stage) {
+  if (hooks_.empty() || !hooked_.insert(stage.id()).second) return;
+  const torch::NoGradGuard no_grad;
+  Tensors& gradients = reducer_.gradients_of(stage);
+  const auto& parameters = stage.gradients().parameters();
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    for (const GradientHook& hook : hooks_) {
+      if (!gradients[i].defined()) continue;
+      const double scale = loss_scale();  // a power of two
+      torch::Tensor changed = hook(parameters[i].name, scale == 1 ? gradients[i] : gradients[i] / scale);
+      if (!changed.defined()) continue;
+      require<ConfigError>(changed.sizes() == gradients[i].sizes() && changed.dtype() == gradients[i].dtype(),
+                           "a gradient hook made ", changed.dtype().name(), " of shape ", changed.sizes(), " of '",
+                           parameters[i].name, "', whose gradient is ", gradients[i].dtype().name(), " of shape ",
+                           gradients[i].sizes(), ": return a gradient of the same shape and dtype");
+      gradients[i] = scale == 1 ? changed : changed * scale;
+    }
+}
+
+void ParameterUpdater::update(Stage& stage) {
+  reducer_.finish_ties();
+  ++updates_[stage.id()];
+  const auto [first, end] = optimizers_.equal_range(stage.id());
+  if (first == end) return;
+  run_hooks(stage);
+  const Tensors gradients = reducer_.take(stage);
+  if (skips_update()) return;
+  // As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.
+  constexpr double small = 1e-6;
+  const double clip = clip_norm_ ? *clip_norm_ / (*gradient_norm_ + small) : 1;
+  const double unscale = 1 / loss_scale();  // a power of two
+  const auto& parameters = stage.gradients().parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    torch::Tensor gradient = gradients[i], value = parameters[i].value;
+    // Not in place, because local_gradients() may have returned the tensors.
+    if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
+    if (gradient.defined() && !(clip >= 1)) gradient = gradient.mul(clip);
+    value.mutable_grad() = gradient;
+  }
+  is_updating_ = true;
+  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
+  average_.add(stage);
+  is_updating_ = false;
+  // Frees the clipped or unscaled copies, whose memory is reused in the next step.
+  for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
+}
+
+bool ParameterUpdater::skips_update() const { return scaler_.is_dynamic() && !std::isfinite(*gradient_norm_); }
+
+void ParameterUpdater::end_update() {
+  if (!scaler_.is_dynamic()) return;
+  if (skips_update()) job_->state->set_update_skipped();
+  scaler_.end_step(std::isfinite(*gradient_norm_));
+}
+
+ParameterUpdater::Updates ParameterUpdater::updates() const {
+  Updates updates{std::numeric_limits<std::int64_t>::max(), 0, is_updating_};
+  for (const auto& stage : stages_) {
+    const auto found = updates_.find(stage->id());
+    const std::int64_t count = found == updates_.end() ? 0 : found->second;
+    updates.fewest = std::min(updates.fewest, count);
+    updates.most = std::max(updates.most, count);
+  }
+  return updates;
+}
+
+}  // namespace penstock

@@ -1,0 +1,78 @@
+// The update of a rank's parameters: gradient hooks, the norm and clipping, the loss scale, the optimisers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/gradient_hook.h"
+#include "penstock/runtime/gradient_reducer.h"
+#include "penstock/runtime/loss_scaler.h"
+#include "penstock/runtime/optimizer.h"
+#include "penstock/runtime/rank_setting.h"
+#include "penstock/runtime/stage.h"
+#include "penstock/runtime/step_job.h"
+#include "penstock/runtime/weight_average.h"
+
+namespace penstock {
+
+/// Used on its rank's thread, except for const functions while the rank is idle.
+class ParameterUpdater {
+ public:
+  /// `stages` and `reducer` must outlive it.
+  ParameterUpdater(const RankStages& stages, GradientReducer& reducer, const RankSetting& setting);
+
+  /// Makes an optimiser for the parameters of each stage, instead of earlier ones.
+  void make_optimizers(const OptimizerFactory& factory);
+  /// Makes optimisers for parameters that were unfrozen and have none. Does nothing before make_optimizers().
+  void add_optimizers();
+  /// Adds a hook that runs on the gradients of an update, after their reduction and before clipping.
+  void add_hook(const GradientHook& hook) { hooks_.push_back(hook); }
+  WeightAverage& average() { return average_; }
+
+  /// To be called before each job, which must live until its end.
+  void begin(const StepJob& job);
+  /// The factor of the loss in the backward pass.
+  double loss_scale() const { return scaler_.scale(); }
+  /// The gradients that await the update, by parameter name and divided by the loss scale.
+  std::vector<std::pair<std::string, torch::Tensor>> gradients();
+  /// NORM: runs the hooks, and measures the norm of the gradients of all ranks. Runs once for all stages of a rank.
+  void measure_norm();
+  /// STEP: the update of one stage.
+  void update(Stage& stage);
+  /// To be called after the updates of a step: adapts the loss scale.
+  void end_update();
+
+  /// The number of updates of this rank's stages: the smallest and the largest.
+  struct Updates {
+    std::int64_t fewest = 0;
+    std::int64_t most = 0;
+    bool torn = false;  // an update failed in the middle
+  };
+  Updates updates() const;
+
+ private:
+  void run_hooks(const Stage& stage);
+  /// Whether the update is skipped. REQUIRES: the norm has been measured.
+  bool skips_update() const;
+
+  const RankStages& stages_;
+  GradientReducer& reducer_;
+  std::optional<double> clip_norm_;
+  LossScaler scaler_;
+  OptimizerFactory make_optimizer_;
+  std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several per stage after unfreezing parameters
+  std::set<std::string> optimized_;                                // names of the parameters in optimizers_
+  std::vector<GradientHook> hooks_;
+  std::set<StageId> hooked_;  // stages whose gradients the hooks have processed in this step
+  WeightAverage average_;
+  const StepJob* job_ = nullptr;
+  std::optional<double> gradient_norm_;      // of the running job, after its NORM; divided by the loss scale
+  std::map<StageId, std::int64_t> updates_;  // by stage: number of updates
+  bool is_updating_ = false;                 // an optimiser's step is running, or has failed
+};
+
+}  // namespace penstock

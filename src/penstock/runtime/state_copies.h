@@ -1,0 +1,31 @@
+// The copies of parameters and buffers on several stages and replicas, which have to be equal.
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/runtime/stage.h"
+#include "penstock/runtime/stage_placement.h"
+#include "penstock/runtime/step_job.h"
+
+namespace penstock {
+
+/// Used on its rank's thread.
+class StateCopies {
+ public:
+  /// `placement` and `stages` must outlive it.
+  StateCopies(const StagePlacement& placement, const RankStages& stages) : placement_(placement), stages_(stages) {}
+
+  /// Replica 0's owner stage sends the value of each parameter to the other stages that use it, and replica 0 sends
+  /// parameters and buffers to the other replicas. `round` differs for each call. Called on every rank.
+  void synchronise(std::uint64_t round);
+  /// To be called before each job. Before an evaluation or inference that follows training, copies the buffers of
+  /// replica 0 to the other replicas, as a saved model has them. Called on every rank.
+  void share_buffers(const StepJob& job);
+
+ private:
+  const StagePlacement& placement_;
+  const RankStages& stages_;
+  bool buffers_differ_ = false;  // between replicas: a training step ran since they were shared
+};
+
+}  // namespace penstock

@@ -1,0 +1,171 @@
+#include "penstock/runtime/step_executor.h"
+
+#include <algorithm>
+
+#include "penstock/base/error.h"
+#include "penstock/layers/autocast.h"
+#include "penstock/runtime/compare_batches.h"
+#include "penstock/runtime/position.h"
+
+namespace penstock {
+
+StepExecutor::StepExecutor(const StepExecutorParts& parts)
+    : parts_(parts),
+      rows_(parts.placement, parts.setting.axes, parts.setting.device),
+      messages_(parts.placement, parts.graph, parts.setting.boundary_shape),
+      results_(parts.placement, parts.setting) {
+  if (parts.setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
+}
+
+void StepExecutor::begin(const StepJob& job) {
+  job_ = &job;
+  rows_.begin(job);
+  if (job.training && !parts_.placement.context().is_alone &&
+      is_compared(job.training_step, parts_.setting.compare_batches))
+    rows_.compare(parts_.stages);
+  const CompiledSchedule& plan = plan_of(job);
+  const int bound = plan.peak_activations[parts_.placement.rank().index()];
+  activations_.set_bound(bound);
+  predicted_activations_ = std::max(predicted_activations_, bound);
+  forwards_left_ = parts_.stages.size() * static_cast<std::size_t>(plan.schedule.micro_batches);
+  messages_.begin_step(job.step);
+  for (const auto& stage : parts_.stages) stage->set_training(job.training);
+  results_.begin(job);
+}
+
+void StepExecutor::run(const StepJob& job, Recorder& recorder) {
+  job_ = &job;
+  const torch::AutoGradMode with_graph(job.training);
+  recorder.begin_step(job.step);
+  execute(plan_of(job).programs[parts_.placement.rank().index()], *this, recorder);
+  recorder.end_step();
+}
+
+void StepExecutor::end() {
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->predict(plan_of(*job_).schedule.orders[parts_.placement.rank().index()],
+                   [this](MicroBatch i) { return rows_.of(i).size(); });
+  results_.collect();
+}
+
+void StepExecutor::clear(bool failed) {
+  job_ = nullptr;
+  activations_.clear();
+  messages_.clear();
+  rows_.clear();
+  results_.clear();
+  if (failed && bytes_) bytes_->clear();
+}
+
+void StepExecutor::begin(const Instruction& instruction) {
+  current_ = instruction;
+  Position position = position_of(instruction);
+  position.step = static_cast<std::int64_t>(job_->step);
+  parts_.placement.endpoint().report_progress(position);
+}
+
+void StepExecutor::perform(const Instruction& instruction) {
+  switch (instruction.op()) {
+    case Op::forward:
+      forward(stage(instruction.stage()), instruction.micro_batch());
+      --forwards_left_;
+      return;
+    case Op::backward:
+    case Op::input_grad: return backward(stage(instruction.stage()), instruction);
+    case Op::weight_grad: return weight_grad(stage(instruction.stage()), instruction);
+    case Op::send_forward:
+    case Op::send_backward: return messages_.send(instruction);
+    case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()));
+    case Op::step: return parts_.updater.update(stage(instruction.stage()));
+    case Op::norm: return parts_.updater.measure_norm();
+    case Op::recv_forward:
+    case Op::recv_backward: break;
+  }
+  throw InternalError(say("the runtime cannot execute ", to_string(instruction)));
+}
+
+Stage& StepExecutor::stage(StageId id) const {
+  for (const auto& stage : parts_.stages)
+    if (stage->id() == id) return *stage;
+  throw InternalError(say("rank ", parts_.placement.rank().value(), " does not own stage ", id.value()));
+}
+
+void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
+  const RowRange rows = rows_.of(micro_batch);
+  const HeldBytes::Watch watch(counted_bytes());
+  Stage::Arrivals arrivals;
+  arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
+  arrivals.micro_batch = micro_batch;
+  arrivals.inputs = rows_.inputs(stage.part(), micro_batch);
+  arrivals.received = messages_.take_values(stage.part(), micro_batch);
+
+  Stage::Forwarded done = run_layers(stage, arrivals, micro_batch);
+  arrivals.inputs.clear();  // frees inputs that no layer has saved
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->forward_done(context_of(stage, micro_batch), done.activations, done.sends, comes_from_others(stage));
+  messages_.put_values(stage.part(), micro_batch, std::move(done.sends));
+  if (job_->training) activations_.put(stage.id(), micro_batch, std::move(done.activations));
+  if (stage.id() == parts_.placement.last_stage()) results_.end_forward();
+}
+
+Stage::Forwarded StepExecutor::run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch) {
+  const AutocastGuard autocast(autocast_for(parts_.setting.precision, parts_.setting.device.type()));
+  const SequenceMemoryGuard memory(memory_of(stage, micro_batch));
+  return stage.forward(arrivals, [&](const Tensors& outputs) { return results_.add(outputs, rows_, micro_batch); });
+}
+
+SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_batch) {
+  if (!job_->inference || !job_->inference->session) return nullptr;
+  return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
+}
+
+// The first training step is not counted, because only it copies values to detect in-place changes.
+HeldBytes* StepExecutor::counted_bytes() const {
+  return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
+}
+
+HeldBytes::Context StepExecutor::context_of(const Stage& stage, MicroBatch micro_batch) const {
+  return {stage.id(), micro_batch, rows_.of(micro_batch).size()};
+}
+
+std::vector<bool> StepExecutor::comes_from_others(const Stage& stage) const {
+  std::vector<bool> from_others;
+  for (const Port& port : stage.part().receives)
+    from_others.insert(from_others.end(), port.values.size(), !parts_.placement.is_local(port.peer));
+  return from_others;
+}
+
+// B or I.
+void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
+  const MicroBatch micro_batch = instruction.micro_batch();
+  OutputGradients from{messages_.take_gradients(stage.part(), micro_batch), {}};
+  Activations& activations = activations_.at(stage.id(), micro_batch);
+  if (activations.loss.defined())
+    from.loss = torch::full_like(
+        activations.loss, results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale());
+  const HeldBytes::Watch watch(counted_bytes());
+  std::vector<Message> sends;
+  if (instruction.op() == Op::input_grad) {
+    sends = stage.input_grad(activations, from);
+    if (HeldBytes* bytes = counted_bytes()) bytes->input_grad_done(context_of(stage, micro_batch), activations);
+  } else {
+    sends = stage.backward(activations_.take(stage.id(), micro_batch), from);
+    if (HeldBytes* bytes = counted_bytes()) bytes->released(context_of(stage, micro_batch));
+  }
+  if (HeldBytes* bytes = counted_bytes())
+    bytes->gradients_wait(context_of(stage, micro_batch), stage.gradients().waiting_bytes());
+  messages_.put_gradients(stage.part(), micro_batch, std::move(sends));
+}
+
+void StepExecutor::weight_grad(Stage& stage, const Instruction& instruction) {
+  const HeldBytes::Watch watch(counted_bytes());
+  std::vector<Activations> group;
+  for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+    group.push_back(activations_.take(stage.id(), i));
+  stage.weight_grad(std::move(group));
+  if (HeldBytes* bytes = counted_bytes())
+    for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
+      bytes->released(context_of(stage, i));
+}
+
+}  // namespace penstock

@@ -1,0 +1,42 @@
+#include "penstock/runtime/weight_average.h"
+
+namespace penstock {
+
+void WeightAverage::keep(double decay) {
+  const torch::NoGradGuard no_grad;
+  decay_ = decay;
+  averages_.clear();
+  for (const auto& stage : stages_)
+    for (const TrainedParameter& parameter : stage->gradients().parameters())
+      averages_[stage->id()][parameter.name] = parameter.value.detach().clone();
+}
+
+void WeightAverage::add(const Stage& stage) {
+  if (!decay_) return;
+  const torch::NoGradGuard no_grad;
+  auto& averages = averages_[stage.id()];
+  for (const TrainedParameter& parameter : stage.gradients().parameters()) {
+    const auto [average, is_new] = averages.try_emplace(parameter.name);
+    if (is_new)  // it was frozen when averaging began
+      average->second = parameter.value.detach().clone();
+    else
+      average->second.lerp_(parameter.value, 1 - *decay_);
+  }
+}
+
+void WeightAverage::swap() {
+  const torch::NoGradGuard no_grad;
+  for (const auto& stage : stages_) {
+    auto& averages = averages_[stage->id()];
+    for (const Stage::Held& held : stage->state()) {
+      const auto average = averages.find(held.name);
+      if (average == averages.end()) continue;
+      const torch::Tensor value = held.value.detach().clone();
+      torch::Tensor(held.value).copy_(average->second);
+      average->second = value;
+    }
+    stage->gradients().begin_step();  // invalidates the casts of weights, which are cached for one step
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,31 @@
+// The exponential moving average of the parameters of a rank's stages.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "penstock/runtime/stage.h"
+
+namespace penstock {
+
+/// Used on its rank's thread.
+class WeightAverage {
+ public:
+  /// `stages` must outlive it.
+  explicit WeightAverage(const RankStages& stages) : stages_(stages) {}
+
+  /// Starts averages of the trained parameters, from their present values.
+  void keep(double decay);
+  /// To be called after each update of `stage`. Does nothing unless averages are kept.
+  void add(const Stage& stage);
+  /// Exchanges the values of parameters and their averages.
+  void swap();
+
+ private:
+  const RankStages& stages_;
+  std::optional<double> decay_;
+  std::map<StageId, std::map<std::string, torch::Tensor>> averages_;  // by parameter
+};
+
+}  // namespace penstock
