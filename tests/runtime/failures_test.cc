@@ -131,17 +131,6 @@ TEST(Failures, after_a_failure_in_backward_the_state_is_that_of_the_last_complet
   EXPECT_GT(next.step(1).loss(), 0);
 }
 
-TEST(Failures, stages_of_different_steps_are_an_error) {
-  Job job;
-  job.step(0).loss();
-  job.backwards_until_failure = 3;  // the last stage has finished the step by then
-  EXPECT_THROW(job.step(1).wait(), RankFailure);
-  EXPECT_NE(message_of([&] { job.pipeline->state(); })
-                .find("some stages have taken update 2, others only update 1, so "
-                      "that no complete set of parameters is left"),
-            std::string::npos);
-}
-
 TEST(Failures, exceptions_of_any_type_are_failures) {
   struct Odd {};
   const std::vector<std::pair<std::function<void()>, std::string>> cases = {

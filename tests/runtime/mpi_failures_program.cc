@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "penstock/penstock.h"
+#include "tests/runtime/faulty_training.h"
 
 namespace penstock {
 namespace {
@@ -186,6 +187,33 @@ void worlds_case() {
   if (one.world.is_main()) std::cout << "four worlds more" << std::endl;
 }
 
+/// The third step fails at `event` on one rank; state() is that of a plain loop over two steps.
+void check_last_step(const std::string& event, int successes) {
+  test::FaultyJob job({.stages = 3, .deadline = 60s}, {.keep_last_step = true});
+  for (int step = 0; step < 2; ++step) job.step(step).wait();
+  job.faults->fail(event, successes);
+  std::string failure;
+  try {
+    job.step(2).wait();
+    job.world.finish();
+  } catch (const Failure& error) {  // TransportError on ranks that have completed the step
+    failure = error.what();
+  }
+  require<Failure>(failure.find("broken at " + event) != std::string::npos, "told: ", failure);
+  const test::State state = job.pipeline.state();
+  if (!job.world.is_main()) return;
+  const std::string differing = test::differences(state, test::plain_state(job.initial, 2));
+  require<Failure>(differing.empty(), "these differ: ", differing);
+}
+
+void last_step_case(const std::string& event, int successes) {
+  check_last_step(event, successes);
+  test::FaultyJob next({.stages = 3, .deadline = 60s}, {});
+  next.step(0);
+  next.world.finish();
+  if (next.world.is_main()) std::cout << "the last complete step" << std::endl;
+}
+
 /// Waits until it is stopped, or trains a few steps: for the start of a world.
 void start_case() {
   Job job({.stages = 1, .deadline = 2s, .start_deadline = 2s});
@@ -205,6 +233,9 @@ int run(const std::string& name) {
     if (name == "width") width_case();
     if (name == "worlds") worlds_case();
     if (name == "start") start_case();
+    if (name == "kept_backward") last_step_case("backward", 3);
+    if (name == "kept_first") last_step_case("a.bias", 0);
+    if (name == "kept_last") last_step_case("c.bias", 0);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "said: " << error.what() << std::endl;

@@ -96,6 +96,12 @@ class MpiFailures(unittest.TestCase):
         job = Job("worlds")
         self.assertEqual((job.code, job.output), (0, "four worlds more\n"))
 
+    def test_the_state_of_the_last_complete_step_is_kept(self):
+        for case in ("kept_backward", "kept_first", "kept_last"):
+            with self.subTest(case=case):
+                job = Job(case, ranks=3)
+                self.assertEqual((job.code, job.output), (0, "the last complete step\n"))
+
     def test_a_process_that_is_stopped_before_the_world_is_complete_ends_all(self):
         # From before the program runs to after its world is complete.
         for delay in (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3):

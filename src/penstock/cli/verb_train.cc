@@ -55,6 +55,8 @@ struct TrainFlags {
 
 void check(const TrainFlags& flags) {
   check_batch_size(flags.job);
+  require<ConfigError>(!flags.job.keep_last_step || !flags.save_weights.empty(),
+                       "--keep-last-step keeps the weights for --save-weights: give both");
   const std::int64_t steps = flags.steps.value_or(1), epochs = flags.epochs.value_or(1);
   require<ConfigError>(steps >= 1, "steps = ", steps,
                        ", but training takes at least 1: without --steps there is no limit");
@@ -130,6 +132,29 @@ void show_steps(const TrainFlags& flags, std::ostream& out, const Pipeline& pipe
   }
 }
 
+/// The state after a failure of a rank. Collective.
+std::map<std::string, torch::Tensor> last_state(Pipeline& pipeline) {
+  while (true) {
+    try {
+      return pipeline.state();
+    } catch (const StepFailure&) {  // of the step behind, each is thrown once: the state contains nothing of it
+    }
+  }
+}
+
+/// Writes the weights after a failure of a rank. Never throws, so that the failure itself is reported. Collective.
+void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::optional<Vocabulary>& vocabulary) noexcept {
+  const bool is_main = pipeline.world().is_main();
+  try {
+    const auto state = last_state(pipeline);
+    if (!is_main) return;
+    save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+    log(LogLevel::info, flags.save_weights + ": the weights after the last complete step");
+  } catch (const std::exception& error) {
+    if (is_main) warn(say("the weights after the last complete step are lost: ", error.what()));
+  }
+}
+
 int train(TrainFlags flags) {
   SavedWeights weights;
   if (!flags.weights.empty()) weights = read_weights(flags.weights, flags.job.network);
@@ -184,8 +209,16 @@ int train(TrainFlags flags) {
   }
   show_parameters(flags, pipeline);
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
-  trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
-  world.finish();
+  try {
+    trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
+    world.finish();
+  } catch (const RankFailure&) {
+    if (flags.job.keep_last_step) save_last_step(flags, pipeline, vocabulary);
+    throw;
+  } catch (const TransportError&) {
+    if (flags.job.keep_last_step) save_last_step(flags, pipeline, vocabulary);
+    throw;
+  }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 

@@ -42,7 +42,7 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   /// Identifies the next gather operation of the pipeline: the same number on every process.
   GatherTag next_gathering() { return {pipeline_, ++gatherings_}; }
   /// The same for two operations in the world after a failure (World::contexts_after_failure).
-  GatherTag next_recovery() { return {pipeline_, recoveries_ += 2}; }
+  GatherTag next_recovery() { return {pipeline_, ++recoveries_}; }
 
  private:
   std::size_t index_of(WorldRank rank) const;

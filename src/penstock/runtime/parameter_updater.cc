@@ -1,17 +1,17 @@
 #include "penstock/runtime/parameter_updater.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "penstock/base/error.h"
 
 namespace penstock {
 
-ParameterUpdater::ParameterUpdater(const RankStages& stages, GradientReducer& reducer, const RankSetting& setting)
+ParameterUpdater::ParameterUpdater(const RankStages& stages, GradientReducer& reducer, StageHistories& histories,
+                                   const RankSetting& setting)
     : stages_(stages),
       reducer_(reducer),
+      histories_(histories),
       clip_norm_(setting.clip_norm),
       scaler_(setting.precision, setting.loss_scaling),
       average_(stages) {}
@@ -87,9 +87,11 @@ void ParameterUpdater::run_hooks(const Stage& stage) {
 
 void ParameterUpdater::update(Stage& stage) {
   reducer_.finish_ties();
-  ++updates_[stage.id()];
-  const auto [first, end] = optimizers_.equal_range(stage.id());
-  if (first == end) return;
+  if (optimizers_.contains(stage.id())) step_optimizers(stage);
+  histories_.of(stage.id()).end_update(job_->training_step);
+}
+
+void ParameterUpdater::step_optimizers(Stage& stage) {
   run_hooks(stage);
   const Tensors gradients = reducer_.take(stage);
   if (skips_update()) return;
@@ -105,10 +107,10 @@ void ParameterUpdater::update(Stage& stage) {
     if (gradient.defined() && !(clip >= 1)) gradient = gradient.mul(clip);
     value.mutable_grad() = gradient;
   }
-  is_updating_ = true;
+  histories_.of(stage.id()).before_update(stage, job_->training_step);
+  const auto [first, end] = optimizers_.equal_range(stage.id());
   for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
   average_.add(stage);
-  is_updating_ = false;
   // Frees the clipped or unscaled copies, whose memory is reused in the next step.
   for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
 }
@@ -119,17 +121,6 @@ void ParameterUpdater::end_update() {
   if (!scaler_.is_dynamic()) return;
   if (skips_update()) job_->state->set_update_skipped();
   scaler_.end_step(std::isfinite(*gradient_norm_));
-}
-
-ParameterUpdater::Updates ParameterUpdater::updates() const {
-  Updates updates{std::numeric_limits<std::int64_t>::max(), 0, is_updating_};
-  for (const auto& stage : stages_) {
-    const auto found = updates_.find(stage->id());
-    const std::int64_t count = found == updates_.end() ? 0 : found->second;
-    updates.fewest = std::min(updates.fewest, count);
-    updates.most = std::max(updates.most, count);
-  }
-  return updates;
 }
 
 }  // namespace penstock

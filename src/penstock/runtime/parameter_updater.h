@@ -14,6 +14,7 @@
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
+#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/runtime/weight_average.h"
 
@@ -22,8 +23,9 @@ namespace penstock {
 /// Used on its rank's thread, except for const functions while the rank is idle.
 class ParameterUpdater {
  public:
-  /// `stages` and `reducer` must outlive it.
-  ParameterUpdater(const RankStages& stages, GradientReducer& reducer, const RankSetting& setting);
+  /// `stages`, `reducer` and `histories` must outlive it.
+  ParameterUpdater(const RankStages& stages, GradientReducer& reducer, StageHistories& histories,
+                   const RankSetting& setting);
 
   /// Makes an optimiser for the parameters of each stage, instead of earlier ones.
   void make_optimizers(const OptimizerFactory& factory);
@@ -46,21 +48,15 @@ class ParameterUpdater {
   /// To be called after the updates of a step: adapts the loss scale.
   void end_update();
 
-  /// The number of updates of this rank's stages: the smallest and the largest.
-  struct Updates {
-    std::int64_t fewest = 0;
-    std::int64_t most = 0;
-    bool torn = false;  // an update failed in the middle
-  };
-  Updates updates() const;
-
  private:
+  void step_optimizers(Stage& stage);
   void run_hooks(const Stage& stage);
   /// Whether the update is skipped. REQUIRES: the norm has been measured.
   bool skips_update() const;
 
   const RankStages& stages_;
   GradientReducer& reducer_;
+  StageHistories& histories_;
   std::optional<double> clip_norm_;
   LossScaler scaler_;
   OptimizerFactory make_optimizer_;
@@ -70,9 +66,7 @@ class ParameterUpdater {
   std::set<StageId> hooked_;  // stages whose gradients the hooks have processed in this step
   WeightAverage average_;
   const StepJob* job_ = nullptr;
-  std::optional<double> gradient_norm_;      // of the running job, after its NORM; divided by the loss scale
-  std::map<StageId, std::int64_t> updates_;  // by stage: number of updates
-  bool is_updating_ = false;                 // an optimiser's step is running, or has failed
+  std::optional<double> gradient_norm_;  // of the running job, after its NORM; divided by the loss scale
 };
 
 }  // namespace penstock

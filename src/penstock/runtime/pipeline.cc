@@ -129,7 +129,8 @@ Pipeline::Impl::Impl(World& in_world, Cell& network, Loss given_loss, const Pipe
                     .device = device_of(options.device, local_rank),
                     .kernels = kernels,
                     .count_bytes = options.count_bytes,
-                    .axes = axes});
+                    .axes = axes,
+                    .keep_last_step = options.keep_last_step});
   });
   lower();
   const Rank last = full_plan->schedule.rank_of(StageId(staged().stage_count() - 1));

@@ -33,7 +33,7 @@ namespace penstock {
 /// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the
 /// same order. A call marked "collective" communicates: it returns only after every process has made it.
 /// Not thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any
-/// update; the pipeline remains usable. After any other RankFailure or a TransportError, state() is the only call that
+/// update, and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a TransportError, state() is the only call that
 /// the pipeline and its world still support; the program may create a new world.
 class Pipeline {
  public:
@@ -131,8 +131,9 @@ class Pipeline {
   /// to be called after the program changed values in local_state(). Collective; waits for all submitted steps.
   void sync_ties();
   /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others.
-  /// Collective. After a failure the values are those of the last complete step. Throws RankFailure where no such set
-  /// exists because the failure came between the updates of two stages, and where a rank hangs.
+  /// Collective. After a failure the values are those after the last step that all stages completed. Throws RankFailure
+  /// where the failure came in the middle of an update or between the updates of two stages and
+  /// PipelineOptions::keep_last_step is not set, and where a rank hangs.
   std::map<std::string, torch::Tensor> state();
   /// Copies the values of `state` into every parameter and buffer on all ranks; optimiser state does not change.
   /// Names, shapes and dtypes must be exactly those of state(); otherwise nothing changes and a ConfigError names the

@@ -13,15 +13,18 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
     : setting_(setting),
       placement_(setting.pipeline, setting.context, training.rank_of_stage),
       micro_batches_(training.micro_batches),
+      histories_(setting.keep_last_step && placement_.replica() == Replica(0)),  // which gives the state
       reducer_(placement_, stages_),
-      updater_(stages_, reducer_, setting_),
+      updater_(stages_, reducer_, histories_, setting_),
       copies_(placement_, stages_),
       clocks_(stages_),
-      executor_({staged.graph, setting_, placement_, stages_, reducer_, updater_}) {
-  for (const StagePart& part : staged.parts)
-    if (placement_.is_local(part.id))
-      stages_.push_back(
-          std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
+      executor_({staged.graph, setting_, placement_, stages_, reducer_, updater_, histories_}) {
+  for (const StagePart& part : staged.parts) {
+    if (!placement_.is_local(part.id)) continue;
+    stages_.push_back(
+        std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
+    histories_.add(part.id);
+  }
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
@@ -33,6 +36,7 @@ std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
 
 void RankRunner::set_trainable(const std::string& name, bool trains) {
   for (const auto& stage : stages_) stage->set_trainable(name, trains);
+  histories_.forget_parameters();
   reducer_.clear();
   updater_.add_optimizers();
 }
@@ -57,6 +61,8 @@ void RankRunner::run(const StepJob& job) {
 
 void RankRunner::run_or_throw(const StepJob& job) {
   job_ = &job;
+  // A rank that waits for no other would go on, and change the state after its failure.
+  if (const auto reason = placement_.endpoint().aborted()) throw WorldAborted(*reason);
   if (job.is_later_part()) return run_later_part(job);
   executor_.begin(job);
   copies_.share_buffers(job);
@@ -100,11 +106,13 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
   } catch (const PipelineCancelled& cancelled) {
     return std::make_exception_ptr(RankFailure(cancelled.what()));
   } catch (const StepCancelled& cancelled) {
+    if (job_ && job_->training) histories_.undo_forward(stages_);
     return std::make_exception_ptr(StepFailure(cancelled.what()));
   } catch (const TransportError&) {
   } catch (...) {
     if (job_ && is_harmless(*job_) && !transport.aborted()) {
       transport.cancel({setting_.pipeline, job_->step}, reason);
+      if (job_->training) histories_.undo_forward(stages_);
       return std::make_exception_ptr(StepFailure(reason));
     }
   }

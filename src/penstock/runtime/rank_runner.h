@@ -12,6 +12,7 @@
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
 #include "penstock/runtime/stage_clocks.h"
+#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/state_copies.h"
 #include "penstock/runtime/step_executor.h"
@@ -32,7 +33,7 @@ class RankRunner {
   const RankStages& stages() const { return stages_; }
   const StepExecutor& executor() const { return executor_; }
   ParameterUpdater& updater() { return updater_; }
-  const ParameterUpdater& updater() const { return updater_; }
+  const StageHistories& histories() const { return histories_; }
   StateCopies& copies() { return copies_; }
   StageClocks& clocks() { return clocks_; }
   Recorder& recorder() { return recorder_; }
@@ -62,6 +63,7 @@ class RankRunner {
   StagePlacement placement_;
   int micro_batches_;  // of the full schedule
   RankStages stages_;
+  StageHistories histories_;
   GradientReducer reducer_;
   ParameterUpdater updater_;
   StateCopies copies_;

@@ -1,27 +1,93 @@
 #include "penstock/runtime/recovered_state.h"
 
 #include <algorithm>
-#include <limits>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "penstock/base/error.h"
+#include "penstock/world/collectives.h"
 #include "penstock/world/reason.h"
 
 namespace penstock {
 namespace {
 
-/// Gathers from all ranks of this process, on a thread each, because they wait for each other.
-std::map<std::string, torch::Tensor> gather_from(
-    const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
-    const std::function<std::vector<std::pair<std::string, torch::Tensor>>(const RecoveryRank&)>& own) {
-  std::map<std::string, torch::Tensor> all;
+/// What rank 0 tells all ranks: the step before which they give their state, or that there is none.
+struct Decision {
+  static constexpr std::string_view record_name = "Decision";
+  std::uint64_t step = 0;
+  std::uint64_t is_possible = 1;
+};
+
+/// The newest step before which every rank knows the state. `known` is by world rank.
+Decision decided(const std::vector<StageHistories::KnownSteps>& known, int replicas) {
+  std::uint64_t all_completed = known.front().completed, completed = all_completed, oldest = 0;
+  for (std::size_t rank = 0; rank < known.size(); ++rank) {
+    all_completed = std::min(all_completed, known[rank].completed);
+    if (rank % static_cast<std::size_t>(replicas) != 0) continue;  // replica 0 gives the state
+    completed = std::min(completed, known[rank].completed);
+    oldest = std::max(oldest, known[rank].oldest);
+  }
+  // Where another replica is far behind, replica 0 may have forgotten the state before the step that failed there.
+  const std::uint64_t step = std::max(all_completed, oldest);
+  return {step, step <= completed};
+}
+
+/// Called on every rank's thread.
+Decision decide_together(const RecoveryRank& rank, const GatherTag& tag) {
+  const auto decide = [&](const std::vector<Message>& messages) {
+    std::vector<StageHistories::KnownSteps> known;
+    for (const Message& message : messages) known.push_back(record_in<StageHistories::KnownSteps>(message));
+    return message_of(decided(known, rank.context.replicas));
+  };
+  return record_in<Decision>(
+      agree(rank.context, control_tag(tag.pipeline, Topic::state, tag.round),
+            message_of(rank.runner->histories().known_steps()), decide,
+            {.parts = "the steps that it has completed", .decision = "which step's state rank 0 takes"}));
+}
+
+/// Parameters and buffers whose owner `runner` is, with the values that `value_of` gives.
+std::vector<std::pair<std::string, torch::Tensor>> owned(
+    const RankContext& context, const RankRunner& runner,
+    const std::function<torch::Tensor(const Stage&, const Stage::Held&)>& value_of) {
+  std::vector<std::pair<std::string, torch::Tensor>> own;
+  if (context.replica() != Replica(0)) return own;
+  for (const auto& stage : runner.stages())
+    for (const Stage::Held& held : stage->state())
+      if (held.all_uses.list.empty() || held.all_uses.owner() == stage->id())
+        own.emplace_back(held.name, value_of(*stage, held));
+  return own;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& context, const RankRunner& runner) {
+  return owned(context, runner, [](const Stage&, const Stage::Held& held) { return held.value; });
+}
+
+std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
+                                                     const std::string& failure) {
+  std::map<std::string, torch::Tensor> state;
+  std::optional<std::uint64_t> torn_update;  // counted from 1
   std::vector<std::exception_ptr> errors(ranks.size());
-  std::vector<std::thread> threads;
+  const auto recover = [&](const RecoveryRank& rank) {
+    const RankContext& context = rank.context;
+    const Decision decision = decide_together(rank, tag);
+    if (context.rank == WorldRank(0) && decision.is_possible == 0) torn_update = decision.step;
+    if (decision.is_possible == 0) return;
+    auto all =
+        gather_tensors(context, tag, owned(context, *rank.runner, [&](const Stage& stage, const Stage::Held& held) {
+                         return rank.runner->histories().of(stage.id()).value_before(decision.step, held);
+                       }));
+    if (context.rank == WorldRank(0)) state = std::move(all);
+  };
+  std::vector<std::thread> threads;  // of each rank, because ranks wait for each other
   for (std::size_t i = 0; i < ranks.size(); ++i)
     threads.emplace_back([&, i] {
       try {
-        auto gathered = gather_tensors(ranks[i].context, tag, own(ranks[i]));
-        if (ranks[i].context.rank == WorldRank(0)) all = std::move(gathered);
+        recover(ranks[i]);
       } catch (...) {
         errors[i] = std::current_exception();
         ranks[i].context.endpoint->abort(reason_of(errors[i]));
@@ -30,41 +96,9 @@ std::map<std::string, torch::Tensor> gather_from(
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
-  return all;
-}
-
-}  // namespace
-
-std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& context, const RankRunner& runner) {
-  std::vector<std::pair<std::string, torch::Tensor>> own;
-  if (context.replica() != Replica(0)) return own;
-  for (const auto& stage : runner.stages())
-    for (const Stage::Held& held : stage->state())
-      if (held.all_uses.list.empty() || held.all_uses.owner() == stage->id()) own.emplace_back(held.name, held.value);
-  return own;
-}
-
-std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
-                                                     const std::string& failure) {
-  // By world rank: the number of updates of its stages.
-  const auto counts = gather_from(ranks, {tag.pipeline, tag.round}, [](const RecoveryRank& rank) {
-    const ParameterUpdater::Updates updates = rank.runner->updater().updates();
-    return std::vector<std::pair<std::string, torch::Tensor>>{
-        {say(rank.context.rank.value()), torch::tensor({updates.fewest, updates.most, std::int64_t{updates.torn}})}};
-  });
-  auto state = gather_from(ranks, {tag.pipeline, tag.round + 1},
-                           [](const RecoveryRank& rank) { return state_of(rank.context, *rank.runner); });
-  std::int64_t fewest = std::numeric_limits<std::int64_t>::max(), most = 0;
-  for (const auto& [rank, numbers] : counts) {
-    const auto number = [&](int i) { return numbers[i].item<std::int64_t>(); };
-    require<RankFailure>(number(2) == 0, "rank ", rank, " failed in the middle of an update, so that no complete set ",
-                         "of parameters is left: continue from a checkpoint (", failure, ")");
-    fewest = std::min(fewest, number(0));
-    most = std::max(most, number(1));
-  }
-  require<RankFailure>(counts.empty() || fewest == most, "some stages have taken update ", most,
-                       ", others only update ", fewest, ", so that no complete set of parameters is left: continue ",
-                       "from a checkpoint (", failure, ")");
+  require<RankFailure>(!torn_update, "update ", torn_update.value_or(0), " is not complete on all stages, so that no ",
+                       "complete set of parameters is left: continue from a checkpoint, or train with keep_last_step ",
+                       "(--keep-last-step), which keeps the set before each update (", failure, ")");
   return state;
 }
 

@@ -21,9 +21,10 @@ struct RecoveryRank {
   const RankRunner* runner = nullptr;
 };
 
-/// The state after the last complete step, on the process of rank 0; empty on the others. Throws RankFailure there,
-/// with `failure` as the cause, when the failure came between the updates of two stages, so that no complete state of
-/// one step exists. Called once in every process, with all of its ranks.
+/// The state after the last step that all ranks have completed, on the process of rank 0; empty on the others. Throws
+/// RankFailure there, with `failure` as the cause, when some stage has changed its parameters since then, wholly or in
+/// part, and did not keep the earlier ones (PipelineOptions::keep_last_step). Called once in every process, with all of
+/// its ranks.
 std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
                                                      const std::string& failure);
 

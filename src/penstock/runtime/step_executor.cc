@@ -92,6 +92,7 @@ Stage& StepExecutor::stage(StageId id) const {
 
 void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_.of(micro_batch);
+  if (job_->training) parts_.histories.of(stage.id()).before_forward(stage, job_->training_step);
   const HeldBytes::Watch watch(counted_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};

@@ -17,6 +17,7 @@
 #include "penstock/runtime/parameter_updater.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
+#include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
@@ -31,6 +32,7 @@ struct StepExecutorParts {
   const RankStages& stages;
   GradientReducer& reducer;
   ParameterUpdater& updater;
+  StageHistories& histories;
 };
 
 /// A handler for execute() (executor.h). Owns what belongs to the running step: activations, messages, batch, results.

@@ -1,0 +1,170 @@
+// A network with batch normalisation in three stages whose training fails where a test decides, and the same training
+// by a plain loop of LibTorch.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "penstock/penstock.h"
+
+namespace penstock::test {
+
+/// Counts events by name, on all ranks of this process, and throws at one of them.
+class Faults {
+ public:
+  /// Events: "forward" and "backward" in stage 0, and a parameter's name before the optimiser changes it.
+  void meet(const std::string& event) {
+    if (const auto found = actions.find(event); found != actions.end()) found->second();
+    const std::lock_guard lock(mutex_);
+    if (event == fails_at && countdown-- == 0) throw std::runtime_error("broken at " + event);
+  }
+  /// The event fails after `successes` of its kind, from now on.
+  void fail(const std::string& event, int successes) {
+    const std::lock_guard lock(mutex_);
+    fails_at = event;
+    countdown = successes;
+  }
+  std::map<std::string, std::function<void()>> actions = {};  // before the event
+
+ private:
+  std::mutex mutex_;
+  std::string fails_at;
+  int countdown = 0;
+};
+
+struct FaultyNetwork : Cell {
+  explicit FaultyNetwork(std::shared_ptr<Faults> faults) : faults_(std::move(faults)) {
+    a.pipeline_stage = norm_a.pipeline_stage = 0;
+    b.pipeline_stage = norm_b.pipeline_stage = 1;
+    c.pipeline_stage = norm_c.pipeline_stage = 2;
+  }
+  Layer a = add("a", [] { return torch::nn::Linear(12, 16); });
+  Layer norm_a = add("norm_a", [] { return torch::nn::BatchNorm1d(16); });
+  Layer b = add("b", [] { return torch::nn::Linear(16, 16); });
+  Layer norm_b = add("norm_b", [] { return torch::nn::BatchNorm1d(16); });
+  Layer c = add("c", [] { return torch::nn::Linear(16, 4); });
+  Layer norm_c = add("norm_c", [] { return torch::nn::BatchNorm1d(4); });
+
+  Value forward(Value x) override {
+    const auto watch = [faults = faults_](const Tensors& t) {
+      faults->meet("forward");
+      torch::Tensor result = t[0] * 1;
+      if (result.requires_grad()) result.register_hook([faults](const torch::Tensor&) { faults->meet("backward"); });
+      return result;
+    };
+    return norm_c(c(norm_b(b(apply("watch", watch, Values{norm_a(a(x))})))));
+  }
+
+ private:
+  std::shared_ptr<Faults> faults_;
+};
+
+constexpr double faulty_rate = 0.1;
+
+/// SGD that meets the faults before each parameter.
+class FaultyOptimizer : public Optimizer {
+ public:
+  FaultyOptimizer(std::vector<NamedParameter> parameters, std::shared_ptr<Faults> faults)
+      : parameters_(std::move(parameters)), faults_(std::move(faults)) {}
+  void step() override {
+    const torch::NoGradGuard no_grad;
+    for (NamedParameter& parameter : parameters_) {
+      faults_->meet(parameter.name);
+      if (parameter.value.grad().defined()) parameter.value.add_(parameter.value.grad(), -faulty_rate);
+    }
+  }
+  void set_learning_rate(double) override {}
+
+ private:
+  std::vector<NamedParameter> parameters_;
+  std::shared_ptr<Faults> faults_;
+};
+
+using State = std::map<std::string, torch::Tensor>;
+
+/// The names of the tensors that differ in a bit.
+inline std::string differences(const State& one, const State& other) {
+  std::string names = one.size() == other.size() ? "" : "sizes ";
+  for (const auto& [name, value] : one)
+    if (!other.contains(name) || !value.equal(other.at(name))) names += name + " ";
+  return names;
+}
+
+struct FaultyBatch {
+  explicit FaultyBatch(int step) {
+    torch::manual_seed(static_cast<std::uint64_t>(step));
+    inputs = torch::randn({16, 12});
+    targets = torch::randint(0, 4, {16}, torch::kInt64);
+  }
+  torch::Tensor inputs, targets;
+};
+
+/// The state after `steps` steps of a plain loop from `initial`, with 4 micro-batches each.
+inline State plain_state(const State& initial, int steps) {
+  torch::nn::Sequential plain;
+  const std::vector<std::string> names{"a", "norm_a", "b", "norm_b", "c", "norm_c"};
+  plain->push_back("a", torch::nn::Linear(12, 16));
+  plain->push_back("norm_a", torch::nn::BatchNorm1d(16));
+  plain->push_back("b", torch::nn::Linear(16, 16));
+  plain->push_back("norm_b", torch::nn::BatchNorm1d(16));
+  plain->push_back("c", torch::nn::Linear(16, 4));
+  plain->push_back("norm_c", torch::nn::BatchNorm1d(4));
+  State state;
+  for (auto& item : plain->named_parameters()) state[item.key()] = item.value();
+  for (auto& item : plain->named_buffers()) state[item.key()] = item.value();
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& [name, value] : state) value.copy_(initial.at(name));
+  }
+  for (int step = 0; step < steps; ++step) {
+    const FaultyBatch batch(step);
+    plain->zero_grad();
+    for (int i = 0; i < 4; ++i) {
+      const torch::Tensor sum = torch::nn::functional::cross_entropy(
+          plain->forward(batch.inputs.narrow(0, 4 * i, 4)), batch.targets.narrow(0, 4 * i, 4),
+          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+      (sum / 16).backward();
+    }
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : plain->parameters()) parameter.add_(parameter.grad(), -faulty_rate);
+  }
+  State after;
+  for (const auto& [name, value] : state) after[name] = value.detach().clone();
+  return after;
+}
+
+/// A pipeline of the network, and its state before training.
+struct FaultyJob {
+  FaultyJob(const WorldOptions& ranks, PipelineOptions options)
+      : world(ranks), network(faults), pipeline(world, network, cross_entropy, with_defaults(std::move(options))) {
+    pipeline.optimize_with(OptimizerFactory([faults = faults](const std::vector<NamedParameter>& parameters) {
+      return std::make_unique<FaultyOptimizer>(parameters, faults);
+    }));
+    initial = pipeline.state();
+  }
+  static PipelineOptions with_defaults(PipelineOptions options) {
+    options.micro_batches = 4;
+    options.seed = 3;
+    return options;
+  }
+  StepResult step(int number) {
+    const FaultyBatch batch(number);
+    return pipeline.train_step(batch.inputs, batch.targets);
+  }
+
+  std::shared_ptr<Faults> faults = std::make_shared<Faults>();
+  World world;
+  FaultyNetwork network;
+  Pipeline pipeline;
+  State initial;
+};
+
+}  // namespace penstock::test
