@@ -61,7 +61,7 @@ need_tool ninja-build ninja --version
 need_tool git git --version
 need_tool python3 python3 --version
 
-libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libgtest-dev librapidcheck-dev)
+libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libxxhash-dev libgtest-dev librapidcheck-dev)
 torch=""
 if [[ $want_torch == yes ]]; then
   libraries+=(libopenmpi-dev openmpi-bin libtomlplusplus-dev libblis-serial-dev)

@@ -83,8 +83,7 @@ class PlanningVerbs(unittest.TestCase):
         out = self.output_of("--help")
         verbs = [line.split()[0] for line in out.split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
         self.assertEqual(verbs, ["train", "evaluate", "infer", "bench", "schedule", "simulate", "plan", "trace",
-                                 "launch",
-                                 "doctor"])
+                                 "checkpoint", "launch", "doctor"])
 
     def test_help_of_each_verb_has_an_example(self):
         for verb in (["schedule"], ["schedule", "show"], ["schedule", "check"], ["schedule", "convert"],
@@ -105,11 +104,11 @@ class PlanningVerbs(unittest.TestCase):
 
     def test_missing_and_unknown_verbs(self):
         self.assertEqual(self.complaint_of(), "which verb? 'penstock' has train, evaluate, infer, bench, schedule, "
-                                              "simulate, plan, trace, launch, doctor; 'penstock --help' describes them")
+                                              "simulate, plan, trace, checkpoint, launch, doctor; 'penstock --help' "
+                                              "describes them")
         self.assertEqual(self.complaint_of("simulte"), "unknown verb 'simulte': did you mean 'penstock simulate'? "
                                                        "The verbs are train, evaluate, infer, bench, schedule, "
-                         "simulate, plan, "
-                                                       "trace, launch, doctor")
+                                                       "simulate, plan, trace, checkpoint, launch, doctor")
         self.assertEqual(self.complaint_of("schedule", "chek"), "unknown verb 'chek': did you mean 'penstock schedule "
                                                                 "check'? The verbs are show, convert, check, table")
 

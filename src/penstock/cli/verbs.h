@@ -9,6 +9,7 @@
 
 namespace penstock {
 
+void add_checkpoint_verb(CLI::App& program);
 /// `launched`: the arguments after "--", if any. The callback sets `exit_code` to that of the job. Both must outlive
 /// the parsing.
 void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& launched, int& exit_code);

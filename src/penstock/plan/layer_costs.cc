@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/strict_json.h"
+#include "penstock/base/strict_json.h"
 
 namespace penstock {
 namespace {

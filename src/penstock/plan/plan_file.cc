@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
-#include "penstock/plan/strict_json.h"
+#include "penstock/base/strict_json.h"
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/validate.h"
 

@@ -1,7 +1,7 @@
 #include "penstock/plan/stage_cost_file.h"
 
 #include "penstock/base/error.h"
-#include "penstock/plan/strict_json.h"
+#include "penstock/base/strict_json.h"
 
 namespace penstock {
 namespace {

@@ -1,7 +1,7 @@
 #include "penstock/plan/tuning_record.h"
 
 #include "penstock/base/error.h"
-#include "penstock/plan/strict_json.h"
+#include "penstock/base/strict_json.h"
 
 namespace penstock {
 namespace {

@@ -1,8 +1,8 @@
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/schedule/text.h"
 #include "penstock/trace/chrome.h"
 #include "penstock/trace/chrome_document.h"
-#include "penstock/trace/json_text.h"
 
 namespace penstock {
 namespace {

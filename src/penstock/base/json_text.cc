@@ -1,4 +1,4 @@
-#include "penstock/trace/json_text.h"
+#include "penstock/base/json_text.h"
 
 #include <algorithm>
 

@@ -1,10 +1,12 @@
-// Reads JSON strictly: no member may be missing, unknown or duplicated. Inside this module only.
+// Reads JSON strictly: no member may be missing, unknown or duplicated. Not for public headers: only our own
+// source files find nlohmann_json.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -31,6 +33,8 @@ class StrictValue {
   void require_members(std::initializer_list<const char*> known) const;
 
   std::vector<StrictValue> list() const;
+  /// All members of an object, by their names.
+  std::vector<std::pair<std::string, StrictValue>> members() const;
   std::string text() const;
   /// The text from a list of its lines: the inverse of lines_of().
   std::string lines() const;
@@ -40,6 +44,9 @@ class StrictValue {
   double share() const;
   /// An integer from `least` to `most`.
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
+  /// An integer from 0 to 2^64 - 1.
+  std::uint64_t count() const;
+  const nlohmann::json& value() const { return *value_; }
 
   /// The path for messages, as "the cost file's layers[2].name".
   std::string place() const;

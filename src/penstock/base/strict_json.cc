@@ -1,11 +1,11 @@
-#include "penstock/plan/strict_json.h"
+#include "penstock/base/strict_json.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "penstock/base/error.h"
-#include "penstock/trace/json_text.h"
+#include "penstock/base/json_text.h"
 
 namespace penstock {
 
@@ -59,6 +59,14 @@ std::vector<StrictValue> StrictValue::list() const {
   return values;
 }
 
+std::vector<std::pair<std::string, StrictValue>> StrictValue::members() const {
+  require<DataError>(value_->is_object(), place(), " is not an object");
+  std::vector<std::pair<std::string, StrictValue>> found;
+  for (const auto& [key, value] : value_->items())
+    found.emplace_back(key, StrictValue(value, what_, path_.empty() ? key : path_ + "." + key));
+  return found;
+}
+
 std::string StrictValue::text() const {
   require<DataError>(value_->is_string(), place(), " is not text");
   return value_->get<std::string>();
@@ -91,6 +99,11 @@ std::int64_t StrictValue::whole(std::int64_t least, std::int64_t most) const {
   require<DataError>(number >= least && number <= most, place(), " is ", number, ": ", least, " to ", most,
                      " is possible");
   return number;
+}
+
+std::uint64_t StrictValue::count() const {
+  require<DataError>(value_->is_number_unsigned(), place(), " is not a whole number from 0 to 2^64 - 1");
+  return value_->get<std::uint64_t>();
 }
 
 std::string StrictValue::place() const { return path_.empty() ? std::string(what_) : say(what_, "'s ", path_); }

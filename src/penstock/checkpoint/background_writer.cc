@@ -1,0 +1,27 @@
+#include "penstock/checkpoint/background_writer.h"
+
+#include <utility>
+
+namespace penstock {
+
+BackgroundWriter::~BackgroundWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void BackgroundWriter::start(std::function<void()> work) {
+  wait();
+  thread_ = std::thread([this, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  });
+}
+
+void BackgroundWriter::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace penstock

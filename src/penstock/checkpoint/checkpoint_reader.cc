@@ -1,0 +1,236 @@
+#include "penstock/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <tuple>
+
+#include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
+#include "penstock/checkpoint/read_file.h"
+#include "penstock/checkpoint/weight_index.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view name_begin = "step-";
+constexpr std::size_t step_digits = 8;
+
+/// A number without sign and blanks; none for anything else.
+std::optional<std::int64_t> whole_number_of(std::string_view digits) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (digits.empty() || digits.front() == '-' || error != std::errc() || end != digits.data() + digits.size())
+    return std::nullopt;
+  return number;
+}
+
+std::optional<CheckpointPlace> place_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(name_begin)) return std::nullopt;
+  const std::string_view rest = std::string_view(name).substr(name_begin.size());
+  const std::size_t dash = rest.find('-');
+  const auto step = whole_number_of(rest.substr(0, dash));
+  const auto attempt = dash == std::string_view::npos ? 1 : whole_number_of(rest.substr(dash + 1));
+  if (!step || !attempt || name != checkpoint_name(*step, *attempt)) return std::nullopt;
+  return CheckpointPlace{path.string(), *step, *attempt};
+}
+
+/// The checksum of `size` bytes of `file` from `offset`.
+Checksum checksum_in(const ReadFile& file, std::uint64_t offset, std::uint64_t size) {
+  constexpr std::uint64_t piece_size = std::uint64_t{1} << 20;
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(size, piece_size)));
+  RunningChecksum sum;
+  while (size > 0) {
+    const std::span now(piece.data(), static_cast<std::size_t>(std::min(size, piece_size)));
+    file.read(offset, now);
+    sum.add(now);
+    offset += now.size();
+    size -= now.size();
+  }
+  return sum.result();
+}
+
+[[noreturn]] void fail_checksum(const std::string& path, const std::string& what, const Checksum& found,
+                                const Checksum& recorded) {
+  throw DataError(say("'", path, "'", what, " is damaged: its checksum is ", to_string(found), ", and was ",
+                      to_string(recorded), " when it was written"));
+}
+
+std::string tensor_text(const TensorRecord& tensor) { return say(", tensor '", printable(tensor.name), "'"); }
+
+/// Appends one line for each DataError that `check` throws.
+template <class Check>
+void note_damage(std::vector<std::string>& lines, Check&& check) {
+  try {
+    check();
+  } catch (const DataError& error) {
+    lines.emplace_back(error.what());
+  }
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step, std::int64_t attempt) {
+  const std::string digits = std::to_string(step);
+  return say(name_begin, std::string(digits.size() < step_digits ? step_digits - digits.size() : 0, '0'), digits,
+             attempt > 1 ? say("-", attempt) : std::string());
+}
+
+std::vector<CheckpointPlace> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointPlace> places;
+  std::error_code problem;
+  for (fs::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem))
+    if (auto place = place_of(at->path())) places.push_back(std::move(*place));
+  require<DataError>(!problem, "cannot read the folder of checkpoints '", folder, "': ", problem.message());
+  std::sort(places.begin(), places.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) {
+    return std::tie(a.step, a.attempt) > std::tie(b.step, b.attempt);
+  });
+  return places;
+}
+
+Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : directory_(directory) {
+  const std::string path = directory + "/" + manifest_name;
+  std::error_code ignored;
+  require<DataError>(!fs::is_directory(directory, ignored) || fs::exists(fs::symlink_status(path, ignored)), "'",
+                     directory, "' is no complete checkpoint: it has no ", manifest_name);
+  manifest_ = read_manifest(ReadFile(calls, path, SymbolicLinks::refused).text(largest_manifest), say("'", path, "'"));
+  if (const auto place = place_of(fs::path(directory)))
+    require<DataError>(place->step == manifest_.step, "'", directory, "' holds the checkpoint of step ",
+                       manifest_.step);
+  for (const FileRecord& file : manifest_.files) {
+    const ReadFile& found = files_.emplace_back(calls, directory + "/" + file.name, SymbolicLinks::refused);
+    require<DataError>(found.size() == file.bytes, "'", found.path(), "' is damaged: it has ", found.size(),
+                       " bytes, and had ", file.bytes, " when it was written");
+    if (file.kind != FileKind::text) check_header(files_.size() - 1);
+  }
+  note_tensors();
+}
+
+void Checkpoint::check_header(std::size_t file) const {
+  const FileRecord& recorded = manifest_.files[file];
+  const std::string prefix = read_safetensors_prefix(files_[file]);
+  const Checksum found = checksum_of(prefix);
+  if (found != recorded.checksum) fail_checksum(files_[file].path(), ": its header", found, recorded.checksum);
+  const SafetensorsHeader header = read_safetensors_header(std::string_view(prefix).substr(sizeof(std::uint64_t)),
+                                                           recorded.bytes - prefix.size(), files_[file].path());
+  const bool fits =
+      std::equal(header.tensors.begin(), header.tensors.end(), recorded.tensors.begin(), recorded.tensors.end(),
+                 [](const TensorPlace& place, const TensorRecord& record) {
+                   return place.name == record.name && place.type == record.type && place.shape == record.shape;
+                 });
+  require<DataError>(fits, "'", files_[file].path(), "' has other tensors than ", manifest_name, " records");
+}
+
+void Checkpoint::note_tensors() {
+  for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
+    const FileRecord& file = manifest_.files[f];
+    std::uint64_t offset = file.bytes;  // the tensors lie in the order of their records, at the end of the file
+    for (std::size_t t = file.tensors.size(); t-- > 0;) {
+      offset -= size_in_bytes(file.tensors[t].type, file.tensors[t].shape).value_or(0);
+      (file.kind == FileKind::model ? model_ : optimizer_)[file.tensors[t].name] = {f, t, offset};
+    }
+  }
+}
+
+std::optional<StoredTensor> Checkpoint::find(FileKind kind, const std::string& name) const {
+  const auto& tensors = kind == FileKind::model ? model_ : optimizer_;
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) return std::nullopt;
+  return found->second;
+}
+
+void Checkpoint::read(const StoredTensor& tensor, std::span<std::byte> into) const {
+  const TensorRecord& wanted = record(tensor);
+  require<InternalError>(size_in_bytes(wanted.type, wanted.shape) == into.size(), "tensor '", printable(wanted.name),
+                         "' of shape ", shape_text(wanted.shape), " is read into ", into.size(), " bytes");
+  files_[tensor.file].read(tensor.offset, into);
+  const Checksum found = checksum_of(std::span<const std::byte>(into));
+  if (found != wanted.checksum) fail_checksum(files_[tensor.file].path(), tensor_text(wanted), found, wanted.checksum);
+}
+
+std::string Checkpoint::text(std::size_t file) const {
+  std::string text = files_[file].text(manifest_.files[file].bytes);
+  const Checksum found = checksum_of(text);
+  if (found != manifest_.files[file].checksum)
+    fail_checksum(files_[file].path(), "", found, manifest_.files[file].checksum);
+  return text;
+}
+
+std::map<std::string, std::string> Checkpoint::metadata(std::size_t file) const {
+  const std::string prefix = read_safetensors_prefix(files_[file]);
+  return read_safetensors_header(std::string_view(prefix).substr(sizeof(std::uint64_t)),
+                                 files_[file].size() - prefix.size(), files_[file].path())
+      .metadata;
+}
+
+void Checkpoint::check_index() const {
+  std::map<std::string, std::string> recorded;
+  for (const auto& [name, stored] : model_) recorded[name] = manifest_.files[stored.file].name;
+  const auto index = std::find_if(manifest_.files.begin(), manifest_.files.end(),
+                                  [](const FileRecord& file) { return file.name == weight_index_name; });
+  require<DataError>(index != manifest_.files.end() && index->kind == FileKind::text, "'", directory_, "' has no ",
+                     weight_index_name);
+  const auto file = static_cast<std::size_t>(index - manifest_.files.begin());
+  const std::string path = say("'", files_[file].path(), "'");
+  require<DataError>(read_weight_index(text(file), path).files == recorded, path, " does not have the tensors that ",
+                     manifest_name, " records");
+}
+
+void Checkpoint::check_file(std::size_t file, std::vector<std::string>& damage) const {
+  const FileRecord& recorded = manifest_.files[file];
+  if (recorded.kind == FileKind::text) return note_damage(damage, [&] { text(file); });
+  for (const TensorRecord& tensor : recorded.tensors)
+    note_damage(damage, [&] {
+      const std::uint64_t size = size_in_bytes(tensor.type, tensor.shape).value_or(0);
+      const Checksum found = checksum_in(files_[file], find(recorded.kind, tensor.name)->offset, size);
+      if (found != tensor.checksum) fail_checksum(files_[file].path(), tensor_text(tensor), found, tensor.checksum);
+    });
+}
+
+std::vector<std::string> Checkpoint::damage() const {
+  std::vector<std::string> lines;
+  for (std::size_t file = 0; file < files_.size(); ++file) check_file(file, lines);
+  if (lines.empty()) note_damage(lines, [&] { check_index(); });
+  return lines;
+}
+
+namespace {
+
+/// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile.
+std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
+  NewestCheckpoint newest;
+  const std::vector<CheckpointPlace> places = list_checkpoints(folder);
+  for (const CheckpointPlace& place : places) {
+    try {
+      Checkpoint checkpoint(place.path, calls);
+      std::vector<std::string> lines;
+      if (check == CheckpointCheck::checksums) lines = checkpoint.damage();
+      if (lines.empty()) {
+        newest.checkpoint.emplace(std::move(checkpoint));
+        return newest;
+      }
+      newest.damaged.insert(newest.damaged.end(), lines.begin(), lines.end());
+    } catch (const DataError& error) {
+      std::error_code ignored;
+      if (!fs::exists(place.path, ignored)) return std::nullopt;
+      newest.damaged.emplace_back(error.what());
+    }
+  }
+  if (list_checkpoints(folder) != places) return std::nullopt;
+  return newest;
+}
+
+}  // namespace
+
+NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
+  // A writer removes an old one only after it has written a newer one, so that each turn sees another folder.
+  for (;;)
+    if (auto newest = look_for_newest(folder, check, calls)) return std::move(*newest);
+}
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+// Finds, checks and reads checkpoints. Nothing is ever changed or deleted. Free of LibTorch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/checkpoint/manifest.h"
+#include "penstock/checkpoint/read_file.h"
+#include "penstock/checkpoint/system_calls.h"
+
+namespace penstock {
+
+/// A checkpoint's directory, "step-00000123". If one of the same step exists when it is written, "-2" is appended.
+struct CheckpointPlace {
+  std::string path;
+  std::int64_t step = 0;
+  std::int64_t attempt = 1;
+  friend bool operator==(const CheckpointPlace&, const CheckpointPlace&) = default;
+};
+
+std::string checkpoint_name(std::int64_t step, std::int64_t attempt);
+
+/// All checkpoints in `folder`, complete or not, newest first. Temporary directories are not checkpoints. Throws
+/// DataError if the folder cannot be read.
+std::vector<CheckpointPlace> list_checkpoints(const std::string& folder);
+
+/// The place of a tensor in a Checkpoint.
+struct StoredTensor {
+  std::size_t file = 0;      // in Manifest::files
+  std::size_t tensor = 0;    // in FileRecord::tensors
+  std::uint64_t offset = 0;  // of its numbers in the file
+};
+
+/// A directory with a manifest that fits: sizes and headers of all files are what it records. The checksums of tensors
+/// are compared when they are read. Its files stay open, so that it can be read even if a writer removes it.
+/// Thread-safe.
+class Checkpoint {
+ public:
+  /// Throws DataError, which names the file, for a checkpoint that is damaged, incomplete, foreign, or of a later
+  /// version.
+  explicit Checkpoint(const std::string& directory, SystemCalls& calls = SystemCalls::real());
+
+  const std::string& directory() const { return directory_; }
+  const Manifest& manifest() const { return manifest_; }
+
+  /// A tensor of the model, or of the optimiser's state; none if there is none of this name.
+  std::optional<StoredTensor> find(FileKind kind, const std::string& name) const;
+  const TensorRecord& record(const StoredTensor& tensor) const {
+    return manifest_.files[tensor.file].tensors[tensor.tensor];
+  }
+  /// Copies the numbers of a tensor into memory of exactly their size, and compares their checksum. Only these bytes of
+  /// the file are read. Throws DataError, which names file and tensor.
+  void read(const StoredTensor& tensor, std::span<std::byte> into) const;
+  /// The contents of a file of the kind `text`, by its number in Manifest::files; its checksum is compared.
+  std::string text(std::size_t file) const;
+  /// The metadata of a file of the kind `model` or `optimizer`.
+  std::map<std::string, std::string> metadata(std::size_t file) const;
+
+  /// Compares all checksums and the index. Returns one line for each damaged file or tensor; none if all is well. Takes
+  /// one megabyte of memory, whatever the size of the checkpoint.
+  std::vector<std::string> damage() const;
+
+ private:
+  void check_header(std::size_t file) const;
+  void note_tensors();
+  void check_file(std::size_t file, std::vector<std::string>& damage) const;
+  void check_index() const;
+
+  std::string directory_;
+  Manifest manifest_;
+  std::vector<ReadFile> files_;                            // as many as in the manifest
+  std::map<std::string, StoredTensor> model_, optimizer_;  // by name
+};
+
+/// What newest_checkpoint() compares: sizes, manifest and headers, or all checksums too, for which it reads all files.
+enum class CheckpointCheck { structure, checksums };
+
+struct NewestCheckpoint {
+  std::optional<Checkpoint> checkpoint = {};  // none if there is no complete one
+  std::vector<std::string> damaged = {};      // one line for each that was skipped
+};
+
+/// The newest checkpoint in `folder` that is complete.
+NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check,
+                                   SystemCalls& calls = SystemCalls::real());
+
+}  // namespace penstock

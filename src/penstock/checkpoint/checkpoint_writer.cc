@@ -1,0 +1,187 @@
+#include "penstock/checkpoint/checkpoint_writer.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <random>
+
+#include "penstock/base/error.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/checkpoint/weight_index.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* temporary_begin = ".tmp-";
+constexpr const char* lock_name = ".lock";
+
+/// Names of processes on several hosts must differ.
+std::string random_digits() {
+  std::random_device source;
+  return to_string(Checksum{source(), (std::uint64_t{source()} << 32) + source()}).substr(8, 16);
+}
+
+OpenFile locked(SystemCalls& calls, const std::string& folder) {
+  make_directories(calls, folder);
+  const std::string path = folder + "/" + lock_name;
+  OpenFile file = open_file(calls, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+  if (!file.is_open()) throw Failure(say("'", path, "' cannot be made: ", error_text_of(errno)));
+  int locked = calls.lock(file.number());
+  while (locked < 0 && errno == EINTR) locked = calls.lock(file.number());
+  require<ConfigError>(locked == 0 || errno != EWOULDBLOCK, folder,
+                       ": another process writes checkpoints there: give each job a folder of its own");
+  if (locked != 0) throw Failure(say("'", path, "' cannot be locked: ", error_text_of(errno)));
+  return file;
+}
+
+/// A path without "/" at its end, so that its parent is the directory above.
+CheckpointFolder checked(CheckpointFolder folder) {
+  require<ConfigError>(folder.keep >= 2, "keep = ", folder.keep,
+                       " checkpoints: at least 2 are kept, because the newest may turn out to be damaged");
+  require<ConfigError>(!folder.path.empty(), "the folder of checkpoints has no name");
+  while (folder.path.size() > 1 && folder.path.back() == '/') folder.path.pop_back();
+  std::error_code ignored;
+  require<ConfigError>(!fs::exists(folder.path, ignored) || fs::is_directory(folder.path, ignored), folder.path,
+                       ": is a file, and checkpoints need a folder");
+  return folder;
+}
+
+bool is_complete(const CheckpointPlace& place, SystemCalls& calls) {
+  try {
+    const Checkpoint checkpoint(place.path, calls);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& calls)
+    : folder_(checked(folder)), calls_(calls), lock_(locked(calls, folder_.path)) {
+  for (const CheckpointPlace& place : list_checkpoints(folder_.path)) {
+    if (place.step <= folder_.first_step) break;
+    require<ConfigError>(!is_complete(place, calls_), folder_.path, ": has a checkpoint of step ", place.step,
+                         ", and training begins at step ", folder_.first_step,
+                         ": resume from it, or give another folder");
+  }
+}
+
+CheckpointWriter::~CheckpointWriter() { abandon(); }
+
+std::string CheckpointWriter::begin(std::int64_t step) {
+  abandon();
+  const std::string path = say(folder_.path, "/", temporary_begin, step, "-", random_digits());
+  make_directory(calls_, path);
+  temporary_ = path;
+  step_ = step;
+  return path;
+}
+
+void CheckpointWriter::abandon() noexcept {
+  if (!temporary_) return;
+  try {
+    remove_directory(calls_, *temporary_);
+  } catch (const std::exception&) {  // the next checkpoint that succeeds removes it
+  }
+  temporary_.reset();
+}
+
+CommittedCheckpoint CheckpointWriter::commit(Manifest manifest, const std::vector<CheckpointText>& texts) {
+  require<InternalError>(temporary_ && manifest.step == step_, "a checkpoint of step ", manifest.step,
+                         " is committed, and one of step ", step_, " was begun");
+  CommittedCheckpoint committed;
+  committed.step = step_;
+  for (const FileRecord& file : manifest.files) committed.bytes += file.bytes;
+  try {
+    committed.directory = publish(std::move(manifest), texts);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  // From here on the checkpoint exists; a problem with old ones does not change that.
+  prune(committed);
+  remove_temporary(committed);
+  return committed;
+}
+
+/// Another host's files are here only if the file system is shared.
+void CheckpointWriter::require_files(const Manifest& manifest) const {
+  for (const FileRecord& file : manifest.files) {
+    std::error_code problem;
+    const std::string path = *temporary_ + "/" + file.name;
+    const std::uint64_t bytes = fs::file_size(path, problem);
+    require<Failure>(!problem, "'", path, "', which a rank has written, is not to be seen here: ", problem.message(),
+                     "; the folder must be on a file system that all hosts share");
+    require<Failure>(bytes == file.bytes, "'", path, "' has ", bytes, " bytes, and a rank has written ", file.bytes);
+  }
+}
+
+std::string CheckpointWriter::publish(Manifest manifest, const std::vector<CheckpointText>& texts) {
+  require_files(manifest);
+  const auto add = [&](const std::string& name, const std::string& text) {
+    write_new_file(calls_, *temporary_ + "/" + name, {bytes_in(text)});
+    manifest.files.push_back({name, FileKind::text, text.size(), {}, checksum_of(text)});
+  };
+  WeightIndex index;
+  for (const FileRecord& file : manifest.files)
+    for (const TensorRecord& tensor : file.tensors) {
+      if (file.kind != FileKind::model) continue;
+      index.files[tensor.name] = file.name;
+      index.total_size += size_in_bytes(tensor.type, tensor.shape).value_or(0);
+    }
+  add(weight_index_name, write_weight_index(index));
+  for (const CheckpointText& text : texts) {
+    require<ConfigError>(is_plain_file_name(text.name), "a checkpoint cannot hold a file called '", text.name, "'");
+    add(text.name, text.text);
+  }
+  const std::string last = write_manifest(manifest);
+  write_new_file(calls_, *temporary_ + "/" + manifest_name, {bytes_in(last)});
+  sync_directory(calls_, *temporary_);
+  const std::string directory = free_name(step_);
+  rename_path(calls_, *temporary_, directory);
+  temporary_.reset();
+  sync_directory(calls_, folder_.path);
+  return directory;
+}
+
+/// The directory of a new checkpoint: nothing that exists is ever overwritten.
+std::string CheckpointWriter::free_name(std::int64_t step) const {
+  std::int64_t attempt = 1;
+  for (const CheckpointPlace& place : list_checkpoints(folder_.path))
+    if (place.step == step && place.attempt >= attempt) attempt = place.attempt + 1;
+  return folder_.path + "/" + checkpoint_name(step, attempt);
+}
+
+void CheckpointWriter::prune(CommittedCheckpoint& committed) const {
+  try {
+    int kept = 0;
+    for (const CheckpointPlace& place : list_checkpoints(folder_.path)) {
+      if (!is_complete(place, calls_)) continue;  // a damaged checkpoint is never deleted
+      if (++kept <= folder_.keep || place.path == committed.directory) continue;
+      // A directory that is being removed must not look like a checkpoint, not even after a power failure.
+      rename_path(calls_, place.path, say(folder_.path, "/", temporary_begin, "removed-", random_digits()));
+      committed.removed.push_back(place.path);
+    }
+    if (!committed.removed.empty()) sync_directory(calls_, folder_.path);
+  } catch (const std::exception& error) {
+    committed.remarks.emplace_back(error.what());
+  }
+}
+
+void CheckpointWriter::remove_temporary(CommittedCheckpoint& committed) const {
+  if (!committed.remarks.empty()) return;
+  try {
+    std::vector<std::string> paths;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path))
+      if (entry.path().filename().string().starts_with(temporary_begin)) paths.push_back(entry.path().string());
+    for (const std::string& path : paths) remove_directory(calls_, path);
+  } catch (const std::exception& error) {
+    committed.remarks.emplace_back(error.what());
+  }
+}
+
+}  // namespace penstock

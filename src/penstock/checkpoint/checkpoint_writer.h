@@ -1,0 +1,82 @@
+// Writes checkpoints so that at every moment, and after a power failure, the newest complete one is whole. Free of
+// LibTorch. docs/checkpoints.md describes the protocol.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/checkpoint/durable_files.h"
+#include "penstock/checkpoint/manifest.h"
+#include "penstock/checkpoint/system_calls.h"
+
+namespace penstock {
+
+struct CheckpointFolder {
+  std::string path = {};
+  int keep = 2;  // complete checkpoints to keep, at least 2
+  /// The step from which training begins: 0, or that of the checkpoint from which it resumes.
+  std::int64_t first_step = 0;
+};
+
+/// A small file to be stored with a checkpoint, as the settings of the run.
+struct CheckpointText {
+  std::string name;
+  std::string text;
+};
+
+struct CommittedCheckpoint {
+  std::string directory = {};
+  std::int64_t step = 0;
+  std::uint64_t bytes = 0;                // of all tensors, with their headers
+  std::vector<std::string> removed = {};  // older checkpoints
+  std::vector<std::string> remarks = {};  // why something old could not be removed
+};
+
+/// The one writer of a folder of checkpoints, in the process that commits them. A checkpoint is written in three parts:
+///
+///   begin()             here: makes a temporary directory
+///   write_rank_files()  in every process, for its own ranks, which may take place at the same time
+///   commit()            here, with the records of all processes: now the checkpoint exists, on the disk
+///
+/// An error in any part leaves former checkpoints as they are. Not thread-safe, but may be used by one thread after
+/// another.
+class CheckpointWriter {
+ public:
+  /// Makes the folder if it is missing, and locks it as long as this object exists. Throws ConfigError if `keep` is
+  /// less than 2, another process writes there, or the folder has a complete checkpoint of a later step than
+  /// `first_step`, which `resume` would prefer to those that are written now; Failure if the folder cannot be made.
+  explicit CheckpointWriter(const CheckpointFolder& folder, SystemCalls& calls = SystemCalls::real());
+  /// Abandons what was begun.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// Returns the path of the temporary directory. Abandons a former attempt that was not committed. Throws Failure.
+  std::string begin(std::int64_t step);
+
+  /// Adds the index, `texts` and the manifest to the temporary directory, makes it the checkpoint of manifest.step (the
+  /// step given to begin()), and removes the oldest complete checkpoints but `keep`. manifest.files are the records of
+  /// all processes. When it returns, the checkpoint survives a power failure. Throws Failure, after which the attempt
+  /// is abandoned.
+  CommittedCheckpoint commit(Manifest manifest, const std::vector<CheckpointText>& texts = {});
+
+  /// Removes the temporary directory, if there is one.
+  void abandon() noexcept;
+
+ private:
+  std::string publish(Manifest manifest, const std::vector<CheckpointText>& texts);
+  void require_files(const Manifest& manifest) const;
+  std::string free_name(std::int64_t step) const;
+  void prune(CommittedCheckpoint& committed) const;
+  void remove_temporary(CommittedCheckpoint& committed) const;
+
+  CheckpointFolder folder_;
+  SystemCalls& calls_;
+  OpenFile lock_;
+  std::optional<std::string> temporary_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace penstock

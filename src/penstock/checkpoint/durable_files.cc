@@ -1,0 +1,153 @@
+#include "penstock/checkpoint/durable_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t any_file = 0666, any_directory = 0777;  // less the umask
+
+/// Calls `call` until no signal interrupts it.
+template <class Call>
+auto uninterrupted(Call&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+[[noreturn]] void fail(const std::string& path, const char* what, int error_number) {
+  throw Failure(say("'", path, "' ", what, ": ", error_text_of(error_number)));
+}
+
+/// Removes the temporary file unless it was renamed.
+class TemporaryFile {
+ public:
+  TemporaryFile(SystemCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (!path_.empty()) calls_.unlink(path_);
+  }
+  const std::string& path() const { return path_; }
+  void was_renamed() { path_.clear(); }
+
+ private:
+  SystemCalls& calls_;
+  std::string path_;
+};
+
+}  // namespace
+
+OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_t mode) {
+  return {calls, uninterrupted([&] { return calls.open(path, flags | O_CLOEXEC, mode); })};
+}
+
+NewFile::NewFile(SystemCalls& calls, const std::string& path, std::uint64_t size)
+    : calls_(calls),
+      path_(path),
+      size_(size),
+      file_(open_file(calls, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, any_file)) {
+  if (!file_.is_open()) fail(path, "cannot be created", errno);
+}
+
+void NewFile::write(std::span<const std::byte> bytes) {
+  constexpr std::size_t largest_write = std::size_t{1} << 30;  // Linux writes at most 2 GiB at a time
+  while (!bytes.empty()) {
+    const std::size_t count = std::min(bytes.size(), largest_write);
+    const ssize_t done = uninterrupted([&] { return calls_.write(file_.number(), bytes.data(), count); });
+    if (done <= 0)
+      throw Failure(say("'", path_, "' cannot be written: ", error_text_of(done < 0 ? errno : EIO), ", after ",
+                        written_, " of its ", size_, " bytes"));
+    written_ += static_cast<std::size_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void NewFile::finish() {
+  // Never a second time: after an error the system may have dropped what it could not write.
+  if (uninterrupted([&] { return calls_.fsync(file_.number()); }) < 0)
+    fail(path_, "cannot be written to the disk", errno);
+  // A file system over a network may report errors of writing here. An interrupted close() has closed the file.
+  if (calls_.close(file_.release()) < 0 && errno != EINTR) fail(path_, "cannot be closed", errno);
+}
+
+void write_new_file(SystemCalls& calls, const std::string& path, const Pieces& pieces) {
+  std::uint64_t size = 0;
+  for (const auto& piece : pieces) size += piece.size();
+  NewFile file(calls, path, size);
+  for (const auto& piece : pieces) file.write(piece);
+  file.finish();
+}
+
+void sync_directory(SystemCalls& calls, const std::string& path) {
+  const OpenFile directory = open_file(calls, path, O_RDONLY | O_DIRECTORY);
+  if (!directory.is_open()) fail(path, "cannot be opened", errno);
+  if (uninterrupted([&] { return calls.fsync(directory.number()); }) < 0)
+    fail(path, "cannot be written to the disk", errno);
+}
+
+void make_directory(SystemCalls& calls, const std::string& path) {
+  if (uninterrupted([&] { return calls.mkdir(path, any_directory); }) < 0) fail(path, "cannot be made", errno);
+}
+
+void make_directories(SystemCalls& calls, const std::string& path) {
+  std::error_code ignored;
+  const fs::path wanted(path);
+  if (path.empty() || fs::is_directory(wanted, ignored)) return;
+  const std::string above = wanted.parent_path().string();
+  make_directories(calls, above);
+  // Another rank's process may make the same directory.
+  if (uninterrupted([&] { return calls.mkdir(path, any_directory); }) < 0 && errno != EEXIST)
+    fail(path, "cannot be made", errno);
+  sync_directory(calls, above.empty() ? "." : above);
+}
+
+void rename_path(SystemCalls& calls, const std::string& from, const std::string& to) {
+  if (uninterrupted([&] { return calls.rename(from, to); }) < 0)
+    throw Failure(say("'", from, "' cannot be renamed to '", to, "': ", error_text_of(errno)));
+}
+
+void remove_directory(SystemCalls& calls, const std::string& path) {
+  std::error_code problem;
+  std::vector<std::string> files;
+  for (fs::directory_iterator at(path, problem), end; !problem && at != end; at.increment(problem))
+    files.push_back(at->path().string());
+  if (problem == std::errc::no_such_file_or_directory) return;
+  if (problem) fail(path, "cannot be read", problem.value());
+  for (const std::string& file : files)
+    if (uninterrupted([&] { return calls.unlink(file); }) < 0 && errno != ENOENT)
+      fail(file, "cannot be removed", errno);
+  if (uninterrupted([&] { return calls.rmdir(path); }) < 0 && errno != ENOENT) fail(path, "cannot be removed", errno);
+}
+
+void replace_file(SystemCalls& calls, const std::string& path, std::uint64_t size,
+                  const std::function<void(NewFile&)>& fill) {
+  std::error_code problem;
+  const fs::path target = fs::weakly_canonical(fs::absolute(path, problem), problem);
+  require<ConfigError>(!path.empty() && fs::is_directory(target.parent_path(), problem), path,
+                       ": there is no such folder; make it first");
+  require<ConfigError>(!fs::is_directory(target, problem), path, ": is a folder, and a file is to be written");
+  static std::atomic<unsigned> count{0};  // several threads may write
+  TemporaryFile temporary(calls, say(target.string(), ".partial-", ::getpid(), "-", count++));
+  calls.unlink(temporary.path());  // of a dead process of the same number
+  {
+    NewFile file(calls, temporary.path(), size);
+    fill(file);
+    file.finish();
+  }
+  rename_path(calls, temporary.path(), target.string());
+  temporary.was_renamed();
+  sync_directory(calls, target.parent_path().string());
+}
+
+}  // namespace penstock

@@ -1,0 +1,89 @@
+// Files and directories that are on the disk, not only in its cache, when a function returns. All functions retry calls
+// that a signal interrupted, and throw Failure, which names the file and the system's error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/checkpoint/system_calls.h"
+
+namespace penstock {
+
+/// An open file or directory; closed at the end.
+class OpenFile {
+ public:
+  /// `file` may be -1: none.
+  OpenFile(SystemCalls& calls, int file) : calls_(&calls), file_(file) {}
+  OpenFile(OpenFile&& other) noexcept : calls_(other.calls_), file_(other.release()) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile() {
+    if (file_ >= 0) calls_->close(file_);
+  }
+
+  bool is_open() const { return file_ >= 0; }
+  int number() const { return file_; }
+  /// Gives the file up without closing it.
+  int release() noexcept {
+    const int file = file_;
+    file_ = -1;
+    return file;
+  }
+
+ private:
+  SystemCalls* calls_;
+  int file_;
+};
+
+/// open() until no signal interrupts it; errno is set if none is open.
+OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_t mode = 0);
+
+/// A file that is being written. `size` is that of the whole file, for messages. After a failure an incomplete file is
+/// left.
+class NewFile {
+ public:
+  /// Creates the file, which must not exist.
+  NewFile(SystemCalls& calls, const std::string& path, std::uint64_t size);
+  void write(std::span<const std::byte> bytes);
+  /// Writes it to the disk and closes it. sync_directory() of its directory must follow before its name is there, too.
+  void finish();
+
+ private:
+  SystemCalls& calls_;
+  std::string path_;
+  std::uint64_t size_;
+  std::uint64_t written_ = 0;
+  OpenFile file_;
+};
+
+using Pieces = std::vector<std::span<const std::byte>>;
+
+/// The same for a file that consists of `pieces`.
+void write_new_file(SystemCalls& calls, const std::string& path, const Pieces& pieces);
+
+/// Writes the names in a directory to the disk.
+void sync_directory(SystemCalls& calls, const std::string& path);
+
+void make_directory(SystemCalls& calls, const std::string& path);
+/// Makes `path` and the directories above it that are missing, on the disk.
+void make_directories(SystemCalls& calls, const std::string& path);
+
+/// Afterwards `to` is the former `from`, in one step; sync_directory() makes it durable.
+void rename_path(SystemCalls& calls, const std::string& from, const std::string& to);
+
+/// Removes a directory and the files in it; it must contain no directories. Nothing if there is no such directory.
+void remove_directory(SystemCalls& calls, const std::string& path);
+
+/// The file `path` becomes one of `size` bytes that `fill` writes: other programs, and later ones after a power
+/// failure, see either the old file or the complete new one. Follows symbolic links. Throws ConfigError if its
+/// directory does not exist or `path` is a directory.
+void replace_file(SystemCalls& calls, const std::string& path, std::uint64_t size,
+                  const std::function<void(NewFile&)>& fill);
+
+/// The bytes of `text`, which must outlive the result.
+inline std::span<const std::byte> bytes_in(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+}  // namespace penstock

@@ -1,0 +1,307 @@
+#include "penstock/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/base/strict_json.h"
+#include "penstock/base/utf8.h"
+#include "penstock/checkpoint/safetensors_header.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* format_name = "penstock checkpoint";
+constexpr std::string_view seal_begin = "{\"checksum\": \"", seal_end = "\",\n";
+constexpr std::size_t checksum_digits = 32;
+constexpr std::size_t most_files = 100'000;
+constexpr auto most_int64 = std::numeric_limits<std::int64_t>::max();
+
+// Numbers that JSON lacks, and any integer beside which a reader could not tell a whole double.
+ordered_json to_json(const StateValue& value) {
+  const double* number = std::get_if<double>(&value);
+  if (number && std::isnan(*number)) return ordered_json::object({{"number", "nan"}});
+  if (number && std::isinf(*number)) return ordered_json::object({{"number", *number > 0 ? "inf" : "-inf"}});
+  return std::visit([](const auto& one) { return ordered_json(one); }, value);
+}
+
+StateValue state_value(const StrictValue& value) {
+  const nlohmann::json& json = value.value();
+  if (json.is_number_integer()) return value.whole(std::numeric_limits<std::int64_t>::min(), most_int64);
+  if (json.is_number_float()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  require<DataError>(json.is_object(), value.place(), " is neither a number nor text");
+  value.require_members({"number"});
+  const std::string name = value["number"].text();
+  require<DataError>(name == "nan" || name == "inf" || name == "-inf", value["number"].place(), " is '",
+                     printable(name), "': nan, inf and -inf are possible");
+  if (name == "nan") return std::numeric_limits<double>::quiet_NaN();
+  return (name == "inf" ? 1 : -1) * std::numeric_limits<double>::infinity();
+}
+
+Checksum checksum_in(const StrictValue& value) {
+  const auto checksum = checksum_from(value.text());
+  require<DataError>(checksum.has_value(), value.place(), " is no checksum of ", checksum_digits, " digits");
+  return *checksum;
+}
+
+ordered_json to_json(const TensorRecord& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", to_string(tensor.type)},
+          {"shape", tensor.shape},
+          {"xxh3_128", to_string(tensor.checksum)}};
+}
+
+TensorRecord tensor_record(const StrictValue& value) {
+  value.require_members({"name", "dtype", "shape", "xxh3_128"});
+  TensorRecord tensor{value["name"].text()};
+  const auto type = tensor_type_of(value["dtype"].text());
+  require<DataError>(type.has_value(), value["dtype"].place(), " is '", printable(value["dtype"].text()),
+                     "', which is not known");
+  tensor.type = *type;
+  for (const StrictValue& size : value["shape"].list()) tensor.shape.push_back(size.whole(0, most_int64));
+  tensor.checksum = checksum_in(value["xxh3_128"]);
+  return tensor;
+}
+
+/// A line for the file and one for each of its tensors.
+std::string record_lines(const FileRecord& file) {
+  ordered_json json = {{"name", file.name}, {"kind", to_string(file.kind)}, {"bytes", file.bytes}};
+  if (file.owner) json["owner"] = *file.owner;
+  json["xxh3_128"] = to_string(file.checksum);
+  if (file.kind == FileKind::text) return json.dump();
+  std::string text = json.dump();
+  text.back() = ',';
+  text += "\"tensors\":[";
+  for (const TensorRecord& tensor : file.tensors)
+    text += say(&tensor == file.tensors.data() ? "\n    " : ",\n    ", to_json(tensor).dump());
+  return text + "]}";
+}
+
+std::string record_lines(const std::vector<FileRecord>& files) {
+  std::string text = "\"files\": [";
+  for (const FileRecord& file : files) text += (&file == files.data() ? "\n  " : ",\n  ") + record_lines(file);
+  return text + "]}\n";
+}
+
+FileRecord file_record(const StrictValue& value) {
+  FileRecord file{value["name"].text()};
+  const std::string kind = value["kind"].text();
+  const auto is = [&](FileKind one) { return kind == to_string(one); };
+  require<DataError>(is(FileKind::model) || is(FileKind::optimizer) || is(FileKind::text), value["kind"].place(),
+                     " is '", printable(kind), "', which is not known");
+  file.kind = is(FileKind::model) ? FileKind::model : is(FileKind::optimizer) ? FileKind::optimizer : FileKind::text;
+  file.bytes = value["bytes"].count();
+  file.checksum = checksum_in(value["xxh3_128"]);
+  if (file.kind == FileKind::text) {
+    value.require_members({"name", "kind", "bytes", "xxh3_128"});
+    return file;
+  }
+  value.require_members({"name", "kind", "bytes", "owner", "xxh3_128", "tensors"});
+  file.owner = value["owner"].whole(0, most_int64);
+  for (const StrictValue& tensor : value["tensors"].list()) file.tensors.push_back(tensor_record(tensor));
+  return file;
+}
+
+std::vector<FileRecord> file_records(const StrictValue& value) {
+  std::vector<FileRecord> files;
+  for (const StrictValue& file : value.list()) files.push_back(file_record(file));
+  return files;
+}
+
+template <class Error>
+void require_valid(const FileRecord& file, std::string_view where) {
+  require<Error>(is_plain_file_name(file.name) && file.name != manifest_name, where, " names a file '",
+                 printable(file.name), "': letters, digits, '-', '_' and '.' are possible, at most 200");
+  require<Error>(file.owner.has_value() == (file.kind != FileKind::text) && (!file.owner || *file.owner >= 0), where,
+                 ": '", file.name, "' has a wrong owner");
+  require<Error>(file.kind != FileKind::text || file.tensors.empty(), where, ": '", file.name, "' holds tensors");
+  std::uint64_t data = 0;
+  for (const TensorRecord& tensor : file.tensors) {
+    const auto bytes = size_in_bytes(tensor.type, tensor.shape);
+    require<Error>(
+        tensor.shape.size() <= most_tensor_dimensions && bytes && *bytes <= file.bytes - data && data <= file.bytes,
+        where, ": '", file.name, "', tensor '", printable(tensor.name), "' of shape ", shape_text(tensor.shape),
+        " does not fit into the file's ", file.bytes, " bytes");
+    data += *bytes;
+  }
+}
+
+template <class Error>
+void require_valid(const std::vector<FileRecord>& files, std::string_view where) {
+  require<Error>(files.size() <= most_files, where, " names ", files.size(), " files: at most ", most_files,
+                 " are possible");
+  std::set<std::string_view> names;
+  for (const FileRecord& file : files) {
+    require_valid<Error>(file, where);
+    require<Error>(names.insert(file.name).second, where, " names the file '", file.name, "' twice");
+  }
+  for (const FileKind kind : {FileKind::model, FileKind::optimizer}) {
+    std::set<std::string_view> tensors;
+    for (const FileRecord& file : files)
+      for (const TensorRecord& tensor : file.tensors)
+        require<Error>(file.kind != kind || tensors.insert(tensor.name).second, where, " has the tensor '",
+                       printable(tensor.name), "' twice");
+  }
+}
+
+void require_manifest_text(std::string_view text, std::string_view what) {
+  require<ConfigError>(utf8_prefix(text) == text.size(), what, " '", printable(text),
+                       "' is not UTF-8, and a checkpoint's manifest is");
+}
+
+void require_writable(const std::vector<FileRecord>& files) {
+  require_valid<ConfigError>(files, "the checkpoint");
+  for (const FileRecord& file : files)
+    for (const TensorRecord& tensor : file.tensors) require_manifest_text(tensor.name, "the tensor's name");
+}
+
+void require_writable(const Manifest& manifest) {
+  require<ConfigError>(manifest.step >= 0 && manifest.data.epoch >= 0 && manifest.data.step_in_epoch >= 0,
+                       "a checkpoint's step, epoch and step in the epoch are ", manifest.step, ", ",
+                       manifest.data.epoch, " and ", manifest.data.step_in_epoch, ": 0 or more are possible");
+  require<ConfigError>(manifest.bits.micro_batches >= 1 && manifest.bits.replicas >= 1 && manifest.bits.threads >= 1,
+                       "a checkpoint of ", manifest.bits.micro_batches, " micro-batches, ", manifest.bits.replicas,
+                       " replicas and ", manifest.bits.threads, " threads: at least 1 each is possible");
+  for (const std::string* text :
+       {&manifest.written_by, &manifest.bits.kernels, &manifest.bits.precision, &manifest.bits.grouping})
+    require_manifest_text(*text, "the setting");
+  for (const auto& [owner, values] : manifest.states) {
+    require_manifest_text(owner, "the state's name");
+    for (const auto& [name, value] : values) {
+      require_manifest_text(name, "the state's member");
+      if (const auto* text = std::get_if<std::string>(&value)) require_manifest_text(*text, "the state");
+    }
+  }
+  require_writable(manifest.files);
+}
+
+/// The text after the seal, as JSON. Throws DataError if the seal is broken.
+nlohmann::json opened(std::string_view text, std::string_view file) {
+  const std::size_t seal_size = seal_begin.size() + checksum_digits + seal_end.size();
+  const auto claimed = checksum_from(text.substr(std::min(text.size(), seal_begin.size()), checksum_digits));
+  require<DataError>(text.size() >= seal_size && text.starts_with(seal_begin) && claimed &&
+                         text.substr(seal_size - seal_end.size(), seal_end.size()) == seal_end,
+                     file, " is no manifest of a checkpoint, or is damaged: it does not begin with its checksum");
+  const Checksum found = checksum_of(text.substr(seal_size));
+  require<DataError>(found == *claimed, file, " is damaged: its checksum is ", to_string(found), ", and it claims ",
+                     to_string(*claimed));
+  return parse_strictly(text, file);
+}
+
+StateValues state_values(const StrictValue& state) {
+  StateValues values;
+  for (const auto& [name, value] : state.members()) values.emplace(name, state_value(value));
+  return values;
+}
+
+}  // namespace
+
+std::string_view to_string(FileKind kind) {
+  return kind == FileKind::model ? "model" : kind == FileKind::optimizer ? "optimizer" : "text";
+}
+
+std::string differences(const BitSettings& now, const BitSettings& recorded) {
+  std::string text;
+  const auto compare = [&](const char* name, const auto& current, const auto& former) {
+    if (current != former) text += say(text.empty() ? "" : ", ", name, " ", current, " instead of ", former);
+  };
+  compare("micro-batches", now.micro_batches, recorded.micro_batches);
+  compare("replicas", now.replicas, recorded.replicas);
+  compare("threads", now.threads, recorded.threads);
+  compare("kernels", now.kernels, recorded.kernels);
+  compare("precision", now.precision, recorded.precision);
+  compare("grouping", now.grouping, recorded.grouping);
+  return text;
+}
+
+bool is_plain_file_name(std::string_view name) {
+  constexpr std::size_t longest = 200;
+  return !name.empty() && name.size() <= longest && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                  c == '.';
+         });
+}
+
+std::string sealed(std::string_view body) { return say(seal_begin, to_string(checksum_of(body)), seal_end, body); }
+
+std::string write_manifest(const Manifest& manifest) {
+  require_writable(manifest);
+  ordered_json states = ordered_json::object();
+  for (const auto& [owner, values] : manifest.states) {
+    states[owner] = ordered_json::object();
+    for (const auto& [name, value] : values) states[owner][name] = to_json(value);
+  }
+  const ordered_json json = {
+      {"format", format_name},
+      {"version", manifest_version},
+      {"written_by", manifest.written_by},
+      {"step", manifest.step},
+      {"data",
+       {{"epoch", manifest.data.epoch}, {"step_in_epoch", manifest.data.step_in_epoch}, {"seed", manifest.data.seed}}},
+      {"seed", manifest.seed},
+      {"bits",
+       {{"micro_batches", manifest.bits.micro_batches},
+        {"replicas", manifest.bits.replicas},
+        {"threads", manifest.bits.threads},
+        {"kernels", manifest.bits.kernels},
+        {"precision", manifest.bits.precision},
+        {"grouping", manifest.bits.grouping}}},
+      {"states", states},
+  };
+  std::string text = json.dump(1);
+  text.replace(text.size() - 2, 2, ",\n ");  // in place of the line break and the closing brace
+  return sealed(text.substr(2) + record_lines(manifest.files));
+}
+
+Manifest read_manifest(std::string_view text, std::string_view file) {
+  const nlohmann::json document = opened(text, file);
+  const StrictValue root(document, file);
+  require<DataError>(root["format"].text() == format_name, file, " is no manifest of a checkpoint: its format is '",
+                     printable(root["format"].text()), "'");
+  const std::int64_t version = root["version"].whole(0, most_int64);
+  require<DataError>(version == manifest_version, file, " has version ", version, ", and this Penstock reads version ",
+                     manifest_version, ": take the Penstock that wrote it, or a later one");
+  root.require_members(
+      {"checksum", "format", "version", "written_by", "step", "data", "seed", "bits", "states", "files"});
+  root["data"].require_members({"epoch", "step_in_epoch", "seed"});
+  root["bits"].require_members({"micro_batches", "replicas", "threads", "kernels", "precision", "grouping"});
+  const auto amount = [](const StrictValue& value) { return value.whole(0, most_int64); };
+  const auto number = [](const StrictValue& value) { return value.whole(1, most_int64); };
+  const StrictValue data = root["data"], bits = root["bits"];
+  Manifest manifest;
+  manifest.written_by = root["written_by"].text();
+  manifest.step = amount(root["step"]);
+  manifest.data = {amount(data["epoch"]), amount(data["step_in_epoch"]), data["seed"].count()};
+  manifest.seed = root["seed"].count();
+  manifest.bits = {number(bits["micro_batches"]), number(bits["replicas"]), number(bits["threads"]),
+                   bits["kernels"].text(),        bits["precision"].text(), bits["grouping"].text()};
+  for (const auto& [owner, state] : root["states"].members()) manifest.states.emplace(owner, state_values(state));
+  manifest.files = file_records(root["files"]);
+  require_valid<DataError>(manifest.files, file);
+  return manifest;
+}
+
+std::string write_file_records(const std::vector<FileRecord>& files) {
+  require_writable(files);
+  return sealed(record_lines(files));
+}
+
+std::vector<FileRecord> read_file_records(std::string_view text) {
+  constexpr std::string_view name = "the list of a process's files";
+  const nlohmann::json document = opened(text, name);
+  const StrictValue root(document, name);
+  root.require_members({"checksum", "files"});
+  std::vector<FileRecord> files = file_records(root["files"]);
+  require_valid<DataError>(files, name);
+  return files;
+}
+
+}  // namespace penstock

@@ -1,0 +1,102 @@
+// The manifest of a checkpoint: everything but the tensors' numbers. Plain values, written to and read from JSON.
+// docs/checkpoints.md describes the format. Free of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "penstock/checkpoint/checksum.h"
+#include "penstock/checkpoint/tensor_layout.h"
+
+namespace penstock {
+
+/// The state of something that is no tensor: a learning-rate schedule, a loss scaler, a hook. Text is UTF-8. Numbers
+/// read back as the same bits, not-a-number as some not-a-number.
+using StateValue = std::variant<std::int64_t, double, std::string>;
+using StateValues = std::map<std::string, StateValue>;
+
+/// The next batch of the training set: a function of these numbers, so that no generator has a state.
+struct DataPosition {
+  std::int64_t epoch = 0;          // 0-based
+  std::int64_t step_in_epoch = 0;  // steps of this epoch that are done
+  std::uint64_t seed = 0;          // of the order of samples and of augmentation
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
+};
+
+/// The settings on which the bits of results depend. Resuming with equal ones gives the bits of an undisturbed run.
+struct BitSettings {
+  std::int64_t micro_batches = 1;
+  std::int64_t replicas = 1;
+  std::int64_t threads = 1;  // per rank
+  std::string kernels = {};
+  std::string precision = {};
+  std::string grouping = {};  // which weight gradients one product computes
+  friend bool operator==(const BitSettings&, const BitSettings&) = default;
+};
+
+/// One line of what differs, "micro-batches 4 instead of 8, precision bf16 instead of fp32": empty if nothing does.
+std::string differences(const BitSettings& now, const BitSettings& recorded);
+
+struct TensorRecord {
+  std::string name;
+  TensorType type = TensorType::f32;
+  std::vector<std::int64_t> shape = {};
+  Checksum checksum = {};  // of the numbers in memory, before they were written
+  friend bool operator==(const TensorRecord&, const TensorRecord&) = default;
+};
+
+enum class FileKind {
+  model,      // .safetensors: parameters and buffers, by their names
+  optimizer,  // .safetensors: state of the optimiser, "layer1.weight/momentum"
+  text        // the index, the settings of the run
+};
+
+std::string_view to_string(FileKind kind);
+
+struct FileRecord {
+  std::string name;  // without a directory
+  FileKind kind = FileKind::text;
+  std::uint64_t bytes = 0;
+  std::optional<std::int64_t> owner = {};  // the pipeline rank; none for text
+  Checksum checksum = {};                  // of all bytes before the tensors; of the whole file for text
+  std::vector<TensorRecord> tensors = {};  // in the order of the file
+  friend bool operator==(const FileRecord&, const FileRecord&) = default;
+};
+
+struct Manifest {
+  std::string written_by = {};  // program and version, for people
+  std::int64_t step = 0;        // training steps that are done
+  DataPosition data = {};
+  std::uint64_t seed = 0;  // of initial weights and of random numbers such as dropout masks
+  BitSettings bits = {};
+  std::map<std::string, StateValues> states = {};  // by owner: "learning_rate", "loss_scaler", "hook.early_stop"
+  std::vector<FileRecord> files = {};
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr std::int64_t manifest_version = 1;
+inline constexpr std::uint64_t largest_manifest = std::uint64_t{64} << 20;
+
+/// The text of manifest.json, whose first line has the checksum of the others. Throws ConfigError for a manifest that
+/// could not be read back: a file or state whose name is not possible, or text that is not UTF-8.
+std::string write_manifest(const Manifest& manifest);
+/// The inverse. `file` is named in messages. Throws DataError for damaged and foreign text, and for another version.
+Manifest read_manifest(std::string_view text, std::string_view file);
+
+/// The same for the files that one process has written, which are sent to the process that commits the checkpoint.
+std::string write_file_records(const std::vector<FileRecord>& files);
+std::vector<FileRecord> read_file_records(std::string_view text);
+
+/// Precedes `body`, JSON without its opening brace, by a first line with its checksum: the form of manifest.json.
+std::string sealed(std::string_view body);
+
+/// Whether a file of a checkpoint may be called so: letters, digits, '-', '_', '.', not at the begin, at most 200.
+bool is_plain_file_name(std::string_view name);
+
+}  // namespace penstock

@@ -1,0 +1,46 @@
+// The tensors of one pipeline rank, and the files of a checkpoint that hold them. Free of LibTorch.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/checkpoint/manifest.h"
+#include "penstock/checkpoint/system_calls.h"
+#include "penstock/checkpoint/tensor_layout.h"
+
+namespace penstock {
+
+/// What one pipeline rank adds to a checkpoint. A tensor that several ranks use belongs to one of them.
+struct RankTensors {
+  std::int64_t owner = 0;  // the pipeline rank
+  std::int64_t ranks = 1;  // of the pipeline
+  std::vector<TensorBytes> model = {};
+  std::vector<TensorBytes> optimizer = {};
+};
+
+/// A copy of a rank's tensors, in one piece of memory, from which a checkpoint is written while training changes the
+/// originals. Not thread-safe.
+class RankSnapshot {
+ public:
+  /// Copies all numbers of `tensors`. The memory of a former call is used again where it suffices.
+  void take(const RankTensors& tensors);
+  /// Refers to the copy, until the next take().
+  const RankTensors& tensors() const { return copy_; }
+  std::size_t bytes() const { return capacity_; }
+
+ private:
+  RankTensors copy_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t capacity_ = 0;
+};
+
+/// Writes a rank's files into `directory`, which CheckpointWriter::begin() has made, and waits for the disk: one for
+/// the model, one for the optimiser's state unless there is none. The checksums are those of the memory. `metadata` is
+/// stored in the model's file. Returns the records of the files, for CheckpointWriter::commit(). Throws Failure, which
+/// names the file, and ConfigError for tensors that the format does not hold.
+std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& directory, const RankTensors& tensors,
+                                         const std::map<std::string, std::string>& metadata);
+
+}  // namespace penstock

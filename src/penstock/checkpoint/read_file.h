@@ -1,0 +1,49 @@
+// Reads parts of files of unknown origin.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "penstock/checkpoint/durable_files.h"
+#include "penstock/checkpoint/safetensors_header.h"
+
+namespace penstock {
+
+/// Whether the last part of a path may be a symbolic link.
+enum class SymbolicLinks { followed, refused };
+
+/// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
+/// shorter, into a signal that ends the process. All functions throw DataError, which names the file. Thread-safe.
+class ReadFile {
+ public:
+  ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links);
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }
+  /// The bytes from `offset`; all of them must exist.
+  void read(std::uint64_t offset, std::span<std::byte> into) const;
+  /// The whole file, of at most `most` bytes.
+  std::string text(std::uint64_t most) const;
+
+ private:
+  SystemCalls* calls_;
+  std::string path_;
+  OpenFile file_;
+  std::uint64_t size_ = 0;
+};
+
+/// A .safetensors file whose header was read and checked.
+struct SafetensorsFile {
+  ReadFile file;
+  std::string prefix;  // all bytes before the data
+  SafetensorsHeader header;
+};
+
+SafetensorsFile open_safetensors(SystemCalls& calls, const std::string& path, SymbolicLinks links);
+
+/// The bytes before the data of a .safetensors file; read_safetensors_header() reads them from the ninth on.
+std::string read_safetensors_prefix(const ReadFile& file);
+
+}  // namespace penstock

@@ -1,0 +1,52 @@
+// The header of .safetensors files, without their data. Free of LibTorch. docs/checkpoints.md lists the limits.
+//
+//   8 bytes    the length of the JSON, little-endian
+//   JSON       {"__metadata__": {"model": "mlp"},
+//               "layer1.weight": {"dtype": "F32", "shape": [512, 784], "data_offsets": [0, 1605632]}, ...},
+//              padded with spaces
+//   data       the tensors, contiguous, little-endian, without gaps
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/checkpoint/tensor_layout.h"
+
+namespace penstock {
+
+inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;
+inline constexpr std::size_t most_safetensors_tensors = 250'000;
+inline constexpr std::size_t most_tensor_dimensions = 64;
+inline constexpr std::string_view safetensors_metadata_key = "__metadata__";
+
+struct TensorPlace {
+  std::string name;
+  TensorType type = TensorType::f32;
+  std::vector<std::int64_t> shape = {};
+  std::uint64_t begin = 0, end = 0;  // relative to the begin of the data
+  friend bool operator==(const TensorPlace&, const TensorPlace&) = default;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorPlace> tensors = {};  // ascending by place: the first begins at 0, each other where one ends
+  std::map<std::string, std::string> metadata = {};
+  friend bool operator==(const SafetensorsHeader&, const SafetensorsHeader&) = default;
+};
+
+/// Reads the JSON of a header whose data have `data_bytes` bytes. Throws DataError, which begins with `file`, unless
+/// names are unique and the tensors cover the data exactly, without gaps and overlaps. Allocates at most a few times
+/// the size of `json`, whatever it claims.
+SafetensorsHeader read_safetensors_header(std::string_view json, std::uint64_t data_bytes, std::string_view file);
+
+/// The header whose tensors have the order of the reference implementation: by descending TensorType, then by name.
+/// Takes names, types and shapes of `tensors`. Throws ConfigError for names that are not UTF-8, are not unique or are
+/// reserved, for metadata that is not UTF-8, and for tensors that exceed the limits.
+SafetensorsHeader place_tensors(const std::vector<TensorBytes>& tensors, std::map<std::string, std::string> metadata);
+
+/// All bytes of the file before the data: the length, and the JSON with its padding. The data are aligned to 8 bytes.
+std::string safetensors_prefix(const SafetensorsHeader& header);
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+#include "penstock/checkpoint/system_calls.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <system_error>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+SystemCalls& SystemCalls::real() {
+  static SystemCalls calls;  // without state
+  return calls;
+}
+
+int SystemCalls::open(const std::string& path, int flags, mode_t mode) { return ::open(path.c_str(), flags, mode); }
+ssize_t SystemCalls::write(int file, const void* bytes, std::size_t count) { return ::write(file, bytes, count); }
+ssize_t SystemCalls::pread(int file, void* bytes, std::size_t count, std::uint64_t offset) {
+  return ::pread(file, bytes, count, static_cast<off_t>(offset));
+}
+int SystemCalls::fsync(int file) { return ::fsync(file); }
+int SystemCalls::close(int file) { return ::close(file); }
+int SystemCalls::lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB); }
+int SystemCalls::mkdir(const std::string& path, mode_t mode) { return ::mkdir(path.c_str(), mode); }
+int SystemCalls::rename(const std::string& from, const std::string& to) { return ::rename(from.c_str(), to.c_str()); }
+int SystemCalls::unlink(const std::string& path) { return ::unlink(path.c_str()); }
+int SystemCalls::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
+
+std::string error_text_of(int error_number) {
+  return say(std::generic_category().message(error_number), " (errno ", error_number, ")");
+}
+
+}  // namespace penstock

@@ -1,0 +1,35 @@
+// The system calls of reading and writing checkpoints, in one place, so that tests can let each of them fail.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace penstock {
+
+/// Each function is one system call: it returns what that returns (-1 for an error) and sets errno. Tests override them
+/// to inject errors, short writes and power failures; everything else uses real(). Thread-safe.
+class SystemCalls {
+ public:
+  virtual ~SystemCalls() = default;
+  static SystemCalls& real();
+
+  virtual int open(const std::string& path, int flags, mode_t mode);
+  virtual ssize_t write(int file, const void* bytes, std::size_t count);
+  virtual ssize_t pread(int file, void* bytes, std::size_t count, std::uint64_t offset);
+  virtual int fsync(int file);
+  virtual int close(int file);
+  /// A lock of this open file, without waiting. It ends with the process, however that ends.
+  virtual int lock(int file);
+  virtual int mkdir(const std::string& path, mode_t mode);
+  virtual int rename(const std::string& from, const std::string& to);
+  virtual int unlink(const std::string& path);
+  virtual int rmdir(const std::string& path);
+};
+
+/// "No space left on device (errno 28)".
+std::string error_text_of(int error_number);
+
+}  // namespace penstock

@@ -1,0 +1,32 @@
+#include "penstock/checkpoint/weight_index.h"
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/base/strict_json.h"
+#include "penstock/base/utf8.h"
+#include "penstock/checkpoint/manifest.h"
+
+namespace penstock {
+
+std::string write_weight_index(const WeightIndex& index) {
+  const nlohmann::json json = {{"metadata", {{"total_size", index.total_size}}},
+                               {"weight_map", nlohmann::json(index.files)}};
+  return json.dump(2) + "\n";
+}
+
+WeightIndex read_weight_index(std::string_view text, std::string_view file) {
+  const nlohmann::json document = parse_strictly(text, file);
+  const StrictValue root(document, file);
+  WeightIndex index;
+  // Other programs add members to the metadata.
+  index.total_size = root["metadata"]["total_size"].count();
+  for (const auto& [name, value] : root["weight_map"].members()) {
+    require<DataError>(is_plain_file_name(value.text()), value.place(), " is '", printable(value.text()),
+                       "', which is no plain name of a file");
+    index.files.emplace(name, value.text());
+  }
+  return index;
+}
+
+}  // namespace penstock

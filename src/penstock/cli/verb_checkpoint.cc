@@ -1,0 +1,195 @@
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/checkpoint/export_weights.h"
+#include "penstock/cli/verbs.h"
+#include "penstock/trace/text_table.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using Rows = std::vector<std::vector<std::string>>;
+
+struct CheckpointChoice {
+  std::string directory;
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("directory", directory, "a folder of checkpoints, or one of the checkpoints in it")
+        ->type_name("DIR")
+        ->required();
+  }
+  /// Whether the directory is one checkpoint, complete or not.
+  bool is_checkpoint() const {
+    std::error_code ignored;
+    const fs::path path = fs::path(directory) / "";  // with a "/" at its end
+    return fs::exists(path / manifest_name, ignored) || path.parent_path().filename().string().starts_with("step-");
+  }
+  /// All checkpoints, newest first. Throws DataError if there is none.
+  std::vector<std::string> paths() const {
+    if (is_checkpoint()) return {directory};
+    std::vector<std::string> found;
+    for (const CheckpointPlace& place : list_checkpoints(directory)) found.push_back(place.path);
+    require<DataError>(!found.empty(), directory, ": there is no checkpoint");
+    return found;
+  }
+};
+
+struct ExportChoice {
+  CheckpointChoice from;
+  std::string output;
+  std::optional<std::uint64_t> most_bytes;
+};
+
+std::string name_of_path(const std::string& path) { return fs::path(path + "/").parent_path().filename().string(); }
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr double step = 1000;
+  auto size = static_cast<double>(bytes);
+  for (const char* unit : {" B", " kB", " MB", " GB"}) {
+    if (size < step) return (bytes < 1000 ? std::to_string(bytes) : fixed(size, 1)) + unit;
+    size /= step;
+  }
+  return fixed(size, 1) + " TB";
+}
+
+struct CheckpointTotals {
+  std::uint64_t bytes = 0;
+  std::size_t tensors = 0;
+};
+
+CheckpointTotals totals_of(const Manifest& manifest) {
+  CheckpointTotals totals;
+  for (const FileRecord& file : manifest.files) {
+    totals.bytes += file.bytes;
+    totals.tensors += file.tensors.size();
+  }
+  return totals;
+}
+
+std::string totals_text(const Manifest& manifest) {
+  const CheckpointTotals totals = totals_of(manifest);
+  return say(totals.tensors, " tensors, ", size_text(totals.bytes));
+}
+
+std::string count_text(std::int64_t count, const char* what) { return say(count, " ", what, count == 1 ? "" : "s"); }
+
+std::string shown_text(const StateValue& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text) return "'" + printable(*text) + "'";
+  return std::visit([](const auto& one) { return say(one); }, value);
+}
+
+/// Everything that the manifest records but the tensors.
+std::string description(const Checkpoint& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest();
+  std::string text =
+      say(checkpoint.directory(), ": ", totals_text(manifest), ", written by ", printable(manifest.written_by), "\n");
+  text += say("position: ", count_text(manifest.step, "step"), " done, of which ", manifest.data.step_in_epoch,
+              " in epoch ", manifest.data.epoch, "; seed ", manifest.seed, ", of the data ", manifest.data.seed, "\n");
+  text += say("bits depend on: ", manifest.bits.micro_batches, " micro-batches, ",
+              count_text(manifest.bits.replicas, "replica"), ", ", count_text(manifest.bits.threads, "thread"),
+              " per rank, kernels ", printable(manifest.bits.kernels), ", precision ",
+              printable(manifest.bits.precision), ", grouping ", printable(manifest.bits.grouping), "\n");
+  for (const auto& [owner, values] : manifest.states) {
+    text += say("state ", printable(owner), ":");
+    for (const auto& [name, value] : values) text += say(" ", printable(name), " ", shown_text(value));
+    text += "\n";
+  }
+  Rows rows{{"rank", "kind", "tensors", "bytes", "file"}};
+  for (const FileRecord& file : manifest.files)
+    rows.push_back({file.owner ? std::to_string(*file.owner) : "-", std::string(to_string(file.kind)),
+                    std::to_string(file.tensors.size()), std::to_string(file.bytes), file.name});
+  return text + aligned(rows);
+}
+
+void show_checkpoints(const CheckpointChoice& choice) {
+  std::string list, first;
+  for (const std::string& path : choice.paths()) {
+    try {
+      const Checkpoint checkpoint(path);
+      list += say(name_of_path(path), ": ", totals_text(checkpoint.manifest()), "\n");
+      if (first.empty()) first = description(checkpoint);
+    } catch (const DataError& error) {
+      if (choice.is_checkpoint()) throw;
+      list += say(name_of_path(path), ": damaged: ", error.what(), "\n");
+    }
+  }
+  std::cout << (choice.is_checkpoint() ? "" : list + "\n") << first;
+}
+
+void verify_checkpoints(const CheckpointChoice& choice) {
+  std::vector<std::string> damage;
+  for (const std::string& path : choice.paths()) {
+    std::vector<std::string> found;
+    try {
+      const Checkpoint checkpoint(path);
+      found = checkpoint.damage();
+      if (found.empty())
+        std::cout << name_of_path(path) << ": complete, " << totals_text(checkpoint.manifest()) << "\n";
+    } catch (const DataError& error) {
+      found.emplace_back(error.what());
+    }
+    for (const std::string& line : found) std::cout << name_of_path(path) << ": " << line << "\n";
+    damage.insert(damage.end(), found.begin(), found.end());
+  }
+  require<DataError>(damage.empty(), damage.empty() ? "" : damage.front(),
+                     damage.size() > 1 ? say(" (and ", damage.size() - 1, " more)") : std::string());
+}
+
+void export_checkpoint(const ExportChoice& choice) {
+  std::optional<Checkpoint> checkpoint;
+  if (choice.from.is_checkpoint()) {
+    checkpoint.emplace(choice.from.directory);
+  } else {
+    choice.from.paths();  // throws if there is none
+    NewestCheckpoint newest = newest_checkpoint(choice.from.directory, CheckpointCheck::structure);
+    for (const std::string& line : newest.damaged) std::cerr << "penstock: skipped: " << line << "\n";
+    require<DataError>(newest.checkpoint.has_value(), choice.from.directory, ": there is no complete checkpoint");
+    checkpoint = std::move(newest.checkpoint);
+  }
+  for (const std::string& path : export_weights(*checkpoint, choice.output, choice.most_bytes))
+    std::cout << path << "\n";
+}
+
+}  // namespace
+
+void add_checkpoint_verb(CLI::App& program) {
+  CLI::App* verb = program.add_subcommand("checkpoint", "inspect checkpoints of a training, and export their weights");
+  verb->footer("Example:\n  penstock checkpoint verify run/checkpoints");
+
+  CLI::App* show = verb->add_subcommand("show", "list the checkpoints of a folder, and describe the newest or one");
+  auto shown = std::make_shared<CheckpointChoice>();
+  shown->add_to(*show);
+  show->footer("Example:\n  penstock checkpoint show run/checkpoints");
+  show->callback([shown] { show_checkpoints(*shown); });
+
+  CLI::App* verify = verb->add_subcommand(
+      "verify", "compare all checksums of one checkpoint or all; the exit code is 2 if one of them is damaged");
+  auto verified = std::make_shared<CheckpointChoice>();
+  verified->add_to(*verify);
+  verify->footer("Example:\n  penstock checkpoint verify run/checkpoints/step-00000100");
+  verify->callback([verified] { verify_checkpoints(*verified); });
+
+  CLI::App* to_file = verb->add_subcommand(
+      "export", "write parameters and buffers of the newest complete checkpoint, or one, as .safetensors");
+  auto wanted = std::make_shared<ExportChoice>();
+  wanted->from.add_to(*to_file);
+  to_file->add_option("--output", wanted->output, "the file to write; its name ends with .safetensors")
+      ->type_name("FILE")
+      ->required();
+  to_file
+      ->add_option("--max-shard-size", wanted->most_bytes,
+                   "bytes of one file, as 500MB or 2GB: several files beside FILE, and an index")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  to_file->footer("Example:\n  penstock checkpoint export run/checkpoints --output model.safetensors");
+  to_file->callback([wanted] { export_checkpoint(*wanted); });
+}
+
+}  // namespace penstock
