@@ -238,7 +238,12 @@ class RuntimeVerbs(ProgramRuns):
             self.assertRegex(err, rf"stage {number}: .*".replace(".*", ".*" + ".*".join(stage)))
         self.assertIn("2 ranks = 2 pipeline ranks", err)
 
+    def has_cpu_kernels(self):
+        return "\nkernels      fixed, tuned\n" in self.output_of("doctor")
+
     def test_kernels_of_a_plan_are_used(self):
+        if not self.has_cpu_kernels():
+            self.skipTest("this build has no tuned kernels")
         self.write_plan(kernels=["tuned", "linear 20 20 bias_apart"])
         job = ["bench", "step", "--hidden", "20x4", "--batch-size", "32", "--steps", "2", "--plan", "x.plan", "--json",
                "-"]
@@ -250,6 +255,18 @@ class RuntimeVerbs(ProgramRuns):
         code, out, err = self.run_program(*job)
         self.assertEqual((code, out), (2, ""))
         self.assertIn("names 'fast', which does not exist", err)
+
+    def test_a_build_without_tuned_kernels_refuses_them(self):
+        if self.has_cpu_kernels():
+            self.skipTest("this build has tuned kernels")
+        self.write_plan(kernels=["tuned", "linear 20 20 bias_apart"])
+        job = ["bench", "step", "--hidden", "20x4", "--batch-size", "32", "--steps", "2", "--json", "-"]
+        for flags in (["--kernels", "tuned"], ["--plan", "x.plan"]):
+            code, out, err = self.run_program(*job, *flags)
+            self.assertEqual((code, out), (2, ""))
+            self.assertIn("built without them (PENSTOCK_CPU_KERNELS=OFF): give --kernels fixed", err)
+        for flags in (["--kernels", "fixed", "--plan", "x.plan"], ["--schedule", "auto", "--stages", "2"]):
+            self.assertEqual(json.loads(self.output_of(*job, *flags))["kernels"], "fixed")
 
     def test_a_plan_that_does_not_fit(self):
         self.write_plan()
@@ -473,7 +490,7 @@ class RuntimeVerbs(ProgramRuns):
 
     def test_doctor(self):
         out = self.output_of("doctor")
-        for instruction in ("penstock", "LibTorch", "BLAS", "GPU", "MPI", "cores", "started by", "threads"):
+        for instruction in ("penstock", "LibTorch", "BLAS", "kernels", "GPU", "MPI", "cores", "started by", "threads"):
             self.assertRegex(out, rf"(?m)^{instruction} ")
         self.assertRegex(out.splitlines()[-1], "^(note: .*|nothing to print_error about)$")
         self.assertRegex(out, r"(?m)^MPI +" + ("built in" if program_runs.MPIRUN else "not built in"))

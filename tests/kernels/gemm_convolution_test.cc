@@ -1,12 +1,9 @@
 // Convolutions as products compared with LibTorch's, in double precision, for any kernel, stride, padding and dilation.
-#include "penstock/kernels/gemm_convolution.h"
-
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "penstock/base/error.h"
-#include "penstock/kernels/kernel_selection.h"
-#include "tests/base/error_text.h"
+#include "penstock/kernels/cpu_kernels.h"
 
 namespace penstock::test::gemm_convolution_test {
 namespace {
@@ -60,7 +57,7 @@ TEST_P(GemmConvolution, equals_torch) {
                                   one.geometry.padding.height, ", dilation ", one.geometry.dilation.height);
     EXPECT_TRUE(torch::allclose(convolve(x, weight, bias, one.geometry, GetParam()), y)) << place;
     EXPECT_TRUE(torch::allclose(convolution_input_gradient(dy, weight, one.image, one.geometry), dx)) << place;
-    torch::Tensor sum = torch::full(as_kernel_positions(weight).sizes(), std::nan(""), real);
+    torch::Tensor sum = torch::full(weight.permute({0, 2, 3, 1}).sizes(), std::nan(""), real);
     add_convolution_weight_gradient(sum, /*is_first=*/true, {{x}, {dy}}, one.geometry, GetParam());
     EXPECT_TRUE(torch::allclose(sum.permute({0, 3, 1, 2}), dw)) << place;
     add_convolution_weight_gradient(sum, /*is_first=*/false, {{x, x}, {dy, dy}}, one.geometry, GetParam());
@@ -73,23 +70,6 @@ INSTANTIATE_TEST_SUITE_P(Kernels, GemmConvolution,
                          [](const auto& tested) {
                            return tested.param == ConvolutionKernel::kernel_positions ? "taps" : "columns";
                          });
-
-TEST(KernelSelection, round_trips_through_its_text) {
-  KernelSelection selection = KernelSelection::tuned();
-  const ConvolutionShape shape{3, 64, {32, 30}, {{7, 5}, {2, 1}, {3, 2}, {1, 2}}};
-  selection.choose(shape, Product::weight_grad, ConvolutionKernel::kernel_positions);
-  selection.choose(LinearShape{784, 1024}, LinearKernel::bias_apart);
-  selection.choose(LinearShape{64, 10}, LinearKernel::no_pack);
-  EXPECT_EQ(KernelSelection::from_text(selection.to_text()), selection);
-  EXPECT_EQ(KernelSelection::from_text(KernelSelection::fixed().to_text()), KernelSelection::fixed());
-  EXPECT_EQ(selection.kernel_for(shape, Product::weight_grad), ConvolutionKernel::kernel_positions);
-  EXPECT_EQ(selection.kernel_for(shape, Product::forward), ConvolutionKernel::library);
-  EXPECT_EQ(selection.kernel_for(LinearShape{784, 1024}), LinearKernel::bias_apart);
-  EXPECT_NE(selection.fingerprint(), KernelSelection::tuned().fingerprint());
-  EXPECT_TRUE(selection.has(LinearKernel::no_pack));
-  EXPECT_FALSE(selection.has(LinearKernel::library));
-  EXPECT_TRUE(says(error_text<DataError>([] { KernelSelection::from_text("tuned\nlinear 8 8 fast\n"); }), "'fast'"));
-}
 
 }  // namespace
 }  // namespace penstock::test::gemm_convolution_test

@@ -4,9 +4,7 @@
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
-#include "penstock/kernels/gelu.h"
-#include "penstock/kernels/kernel_selection.h"
-#include "penstock/kernels/no_pack_linear.h"
+#include "penstock/kernels/cpu_kernels.h"
 #include "penstock/runtime/pipeline.h"
 #include "tests/base/error_text.h"
 
@@ -56,23 +54,11 @@ std::string mixed_selection() {
   selection.choose(half, Product::input_grad, ConvolutionKernel::kernel_positions);
   selection.choose(small, Product::weight_grad, ConvolutionKernel::kernel_positions);
   selection.choose(LinearShape{48, 40}, LinearKernel::bias_apart);
-  if (has_no_pack_linear()) {
+  if (has_kernel(LinearKernel::no_pack)) {
     selection.choose(LinearShape{40, 40}, LinearKernel::no_pack);
     selection.choose(LinearShape{40, 5}, LinearKernel::no_pack);
   }
   return selection.to_text();
-}
-
-TEST(Kernels, that_need_blis_are_rejected_by_a_build_without_it) {
-  if (has_no_pack_linear()) GTEST_SKIP() << "this build has BLIS";
-  KernelSelection selection = KernelSelection::tuned();
-  selection.choose(LinearShape{40, 40}, LinearKernel::no_pack);
-  Network network;
-  World world({.stages = 2});
-  PipelineOptions options{.micro_batches = 4};
-  options.kernels = Kernels::tuned;
-  options.kernel_selection = selection.to_text();
-  EXPECT_TRUE(says(error_text<ConfigError>([&] { Pipeline(world, network, cross_entropy, options); }), "without"));
 }
 
 struct Run {
@@ -200,12 +186,10 @@ TEST(TunedKernels, are_chosen_on_a_sample_for_all_ranks) {
 
 TEST(Gelu, equals_torch_and_its_derivative) {
   const torch::Tensor x = torch::cat({torch::linspace(-12, 12, 10001), torch::tensor({-1e4F, 1e4F, 0.0F})});
-  torch::Tensor y = torch::empty_like(x), dx = torch::empty_like(x);
-  gelu_forward(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  const torch::Tensor y = gelu_of(x), dx = gelu_input_gradient(x, torch::ones_like(x));
   const torch::Tensor exact = x.to(torch::kFloat64).requires_grad_();
   const torch::Tensor wanted = torch::gelu(exact, "tanh");
   EXPECT_TRUE(torch::allclose(y.to(torch::kFloat64), wanted, 2e-6, 1e-7));
-  gelu_backward(x.data_ptr<float>(), torch::ones_like(x).data_ptr<float>(), dx.data_ptr<float>(), x.numel());
   const auto derivative = torch::autograd::grad({wanted.sum()}, {exact}).front();
   EXPECT_TRUE(torch::allclose(dx.to(torch::kFloat64), derivative, 1e-5, 3e-6));
 }

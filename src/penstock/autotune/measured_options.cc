@@ -31,6 +31,7 @@ bool is_annotated(const Graph& graph) {
 
 PipelineOptions measured_options(World& world, Cell& network, PipelineOptions options) {
   const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_selection.empty();
+  require_kernels(options.kernels);
   if (wants_kernels || options.partition == "time") {
     const Schedule training = ScheduleCache({.options = options, .ranks = world.stages()}).training();
     const Graph graph = trace_graph(network, options.inputs, trace_sample(options));

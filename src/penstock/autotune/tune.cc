@@ -10,7 +10,7 @@
 
 #include "penstock/autotune/sample_walk.h"
 #include "penstock/base/clock.h"
-#include "penstock/kernels/no_pack_linear.h"
+#include "penstock/kernels/cpu_kernels.h"
 #include "penstock/layers/split_layers.h"
 
 namespace penstock {
@@ -46,7 +46,7 @@ class TimedConvolution {
       stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
     stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
     stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);
-    sum_ = torch::zeros(as_kernel_positions(weight_).sizes(), torch::kFloat32);
+    sum_ = torch::zeros(weight_.permute({0, 2, 3, 1}).sizes(), torch::kFloat32);
   }
 
   ConvolutionKernel fastest(Product product) const {
@@ -54,7 +54,7 @@ class TimedConvolution {
     double least = std::numeric_limits<double>::infinity();
     for (const auto kernel :
          {ConvolutionKernel::library, ConvolutionKernel::columns, ConvolutionKernel::kernel_positions}) {
-      if (product == Product::input_grad && kernel == ConvolutionKernel::columns) continue;  // it has no such product
+      if (!has_kernel(kernel, product)) continue;
       double own = milliseconds([&] { run(product, kernel); });
       for (int i = 0; i < tuning_runs && own < hopeless * least; ++i)
         own = std::min(own, milliseconds([&] { run(product, kernel); }));
@@ -119,22 +119,18 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
     return tensor.defined() ? tensor.detach().to(options.compute_type) : tensor;
   };
   const WeightAndBias parameters{typed(module.weight), typed(module.bias)};
-  std::vector<LinearKernel> kernels{LinearKernel::library};
-  if (module.bias.defined()) kernels.push_back(LinearKernel::bias_apart);
-  if (has_no_pack_linear() && options.compute_type == torch::kFloat32) kernels.push_back(LinearKernel::no_pack);
-
   struct Timed {
     LinearKernel kernel;
     torch::Tensor x, dy;
     double least = std::numeric_limits<double>::infinity();
   };
   std::vector<Timed> all;
-  for (const LinearKernel kernel : kernels) {
-    const auto arranged = [&](const torch::Tensor& tensor) {
-      return kernel == LinearKernel::no_pack ? feature_by_feature(tensor) : tensor.contiguous();
-    };
-    const torch::Tensor x = arranged(typed(input));
-    all.push_back({kernel, x, arranged(torch::ones_like(run_linear(kernel, x, parameters)))});
+  const torch::Tensor rows = typed(input).contiguous();
+  for (const auto kernel : {LinearKernel::library, LinearKernel::bias_apart, LinearKernel::no_pack}) {
+    if (!can_compute(kernel, rows, module.bias.defined())) continue;
+    const torch::Tensor x = arranged_for(kernel, rows);
+    const torch::Tensor y = run_linear(kernel, x, parameters);
+    all.push_back({kernel, x, arranged_for(kernel, torch::ones_like(y).contiguous())});
   }
   // In rounds over all kernels, so that a temporary slowdown of the machine affects all of them.
   double spent = 0;

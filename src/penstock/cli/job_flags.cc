@@ -148,9 +148,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
         ->capture_default_str();
   numbers
       ->add_option("--kernels", kernels,
-                   "fixed: LibTorch's; tuned: the fastest for each layer's shape, measured first or read from --plan; "
-                   "changes the last bits (default: fixed; with schedule auto, or kernels in the plan: "
-                   "tuned)")
+                   "fixed: LibTorch's; tuned, unless built without (PENSTOCK_CPU_KERNELS): the fastest for each "
+                   "layer's shape, measured first or read from --plan; changes the last bits (default: fixed; with "
+                   "schedule auto, or kernels in the plan: tuned)")
       ->check(CLI::IsMember({"fixed", "tuned"}));
   numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
 
@@ -189,7 +189,8 @@ void settle_defaults(JobFlags& flags) {
                        "or fused");
   if (flags.weight_gradients.empty()) flags.weight_gradients = is_auto ? "auto" : "stream";
   const bool is_planned = flags.planned && !flags.planned->kernels.empty();
-  if (flags.kernels.empty()) flags.kernels = is_auto || is_planned ? "tuned" : "fixed";
+  if (flags.kernels.empty()) flags.kernels = is_planned || (is_auto && has_cpu_kernels()) ? "tuned" : "fixed";
+  if (flags.kernels == "tuned") require_kernels(Kernels::tuned);
 }
 
 void apply_micro_batch_size(JobFlags& flags) {

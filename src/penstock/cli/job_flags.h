@@ -26,7 +26,7 @@ struct JobFlags {
   std::string schedule;
   int chunks = 0;
   std::string weight_gradients;  // empty: "auto" if the schedule is "auto", else "stream"
-  std::string kernels;           // empty: "tuned" if the schedule is "auto" or the plan has kernels, else "fixed"
+  std::string kernels;           // empty: decided by settle_defaults()
   std::optional<double> memory_limit;
   std::string plan;                  // path of a plan file
   std::optional<Plan> planned;       // contents of the plan file
@@ -62,7 +62,9 @@ struct JobFlags {
   void add_pipeline_to(CLI::App& app);
 };
 
-/// Sets the defaults that depend on other flags.
+/// Sets the defaults that depend on other flags. Kernels are tuned if the plan has kernels, or if the schedule is
+/// "auto" and this build has tuned ones. Throws ConfigError for flags that exclude each other and for tuned kernels that
+/// this build lacks.
 void settle_defaults(JobFlags& flags);
 /// Converts --micro-batch-size, if it is given, to the number of micro-batches. Throws ConfigError.
 void apply_micro_batch_size(JobFlags& flags);

@@ -16,6 +16,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/cli/runtime_verbs.h"
+#include "penstock/kernels/kernels.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/transport/transport.h"
 
@@ -67,6 +68,8 @@ int doctor() {
       << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
       << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN " << (at::hasMKLDNN() ? "yes" : "no")
       << "\n"
+      << "kernels      "
+      << (has_cpu_kernels() ? "fixed, tuned" : "fixed; built without tuned ones (PENSTOCK_CPU_KERNELS=OFF)") << "\n"
       << "GPU          " << gpus() << "\n"
       << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
       << "cores        " << cores << ", usable here " << usable_cores();

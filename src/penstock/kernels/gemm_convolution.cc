@@ -1,5 +1,17 @@
-#include "penstock/kernels/gemm_convolution.h"
-
+// Convolutions as matrix products over images in the layout [n, height, width, channels], for micro-batches: many
+// channels and small images, where a library's own kernels are slow.
+//
+// Two ways to compute the same sums, with a weight [out, kh, kw, in]:
+//   columns           im2col: every output pixel's window becomes a row of kh*kw*in values, followed by one product
+//   kernel_positions  one product for each of the kh*kw positions in the window, over the pixels for which the position
+//                     lies inside the image. Nothing is copied where it does for all pixels, and positions that only
+//                     cover padding cost nothing
+//
+//   3x3, padding 1, on 2x2 pixels: the position at the top left covers one pixel, the one in the middle covers four
+//     . . . .
+//     . A B .        columns:           4 rows of 9 values, 20 of 36 are padding
+//     . C D .        kernel_positions:  1+2+1 + 2+4+2 + 1+2+1 = 16 rows of 1 value
+//     . . . .
 #include <algorithm>
 #include <cstring>
 
@@ -9,6 +21,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/kernels/add_product.h"
+#include "penstock/kernels/cpu_kernels.h"
 
 namespace penstock {
 namespace {
@@ -177,6 +190,9 @@ torch::Tensor columns_of(const torch::Tensor& x, const ConvolutionGeometry& geom
   return rows;
 }
 
+/// The weight [out, in, kh, kw] as [out, kh, kw, in]: a view where it is in channels-last order, otherwise a copy.
+torch::Tensor as_kernel_positions(const torch::Tensor& weight) { return weight.permute({0, 2, 3, 1}).contiguous(); }
+
 torch::Tensor weights_at(const torch::Tensor& kernel_positions, const WindowPosition& position) {
   return kernel_positions.select(1, position.row).select(1, position.column);
 }
@@ -189,15 +205,6 @@ torch::Tensor below_each_other(const std::vector<torch::Tensor>& images) {
 }
 
 }  // namespace
-
-Extent ConvolutionGeometry::output_of(const Extent& image) const {
-  const auto side = [](std::int64_t pixels, std::int64_t window, std::int64_t moved, std::int64_t border,
-                       std::int64_t spread) { return (pixels + 2 * border - spread * (window - 1) - 1) / moved + 1; };
-  return {side(image.height, kernel.height, stride.height, padding.height, dilation.height),
-          side(image.width, kernel.width, stride.width, padding.width, dilation.width)};
-}
-
-torch::Tensor as_kernel_positions(const torch::Tensor& weight) { return weight.permute({0, 2, 3, 1}).contiguous(); }
 
 torch::Tensor convolve(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                        const ConvolutionGeometry& geometry, ConvolutionKernel kernel) {

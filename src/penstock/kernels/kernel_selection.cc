@@ -36,6 +36,13 @@ void each_number(Shape& shape, Visit&& visit) {
 
 }  // namespace
 
+Extent ConvolutionGeometry::output_of(const Extent& image) const {
+  const auto side = [](std::int64_t pixels, std::int64_t window, std::int64_t moved, std::int64_t border,
+                       std::int64_t spread) { return (pixels + 2 * border - spread * (window - 1) - 1) / moved + 1; };
+  return {side(image.height, kernel.height, stride.height, padding.height, dilation.height),
+          side(image.width, kernel.width, stride.width, padding.width, dilation.width)};
+}
+
 KernelSelection KernelSelection::tuned() {
   KernelSelection selection;
   selection.is_tuned_ = true;

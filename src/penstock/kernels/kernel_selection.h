@@ -3,16 +3,40 @@
 // the same selection, and its fingerprint is among the settings that ranks compare.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
-
-#include "penstock/kernels/gemm_convolution.h"
+#include <utility>
 
 namespace penstock {
 
 /// The products of a layer.
 enum class Product { forward, input_grad, weight_grad };
+
+/// The code that computes a product of a convolution.
+enum class ConvolutionKernel {
+  library,  // LibTorch's
+  columns,
+  kernel_positions
+};
+
+/// Height and width.
+struct Extent {
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+
+  friend auto operator<=>(const Extent&, const Extent&) = default;
+};
+
+/// The size of a convolution's window and its movement over the image.
+struct ConvolutionGeometry {
+  Extent kernel, stride, padding{0, 0}, dilation;
+
+  /// The size of the output for an image of size `image`.
+  Extent output_of(const Extent& image) const;
+  friend auto operator<=>(const ConvolutionGeometry&, const ConvolutionGeometry&) = default;
+};
 
 /// The key of a choice: everything but the number of samples.
 struct ConvolutionShape {

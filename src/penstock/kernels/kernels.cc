@@ -1,18 +1,27 @@
 #include "penstock/kernels/kernels.h"
 
 #include "penstock/base/error.h"
-#include "penstock/kernels/kernel_selection.h"
-#include "penstock/kernels/no_pack_linear.h"
+#include "penstock/kernels/cpu_kernels.h"
 
 namespace penstock {
 
+bool has_cpu_kernels() { return has_kernel(LinearKernel::bias_apart); }
+
+void require_kernels(Kernels kernels) {
+  require<ConfigError>(kernels == Kernels::fixed || has_cpu_kernels(),
+                       "tuned kernels were requested (--kernels tuned, Kernels::tuned, or a plan with kernels), and "
+                       "this Penstock was built without them (PENSTOCK_CPU_KERNELS=OFF): give --kernels fixed or "
+                       "Kernels::fixed, or build with -DPENSTOCK_CPU_KERNELS=ON");
+}
+
 std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::string& selection) {
   if (kernels == Kernels::fixed) return std::make_shared<const KernelSelection>();
+  require_kernels(kernels);
   require<ConfigError>(!selection.empty(),
                        "tuned kernels are selected by measuring: give the options to autotune() "
                        "first, or set kernel_selection");
   const KernelSelection chosen = KernelSelection::from_text(selection);
-  require<ConfigError>(has_no_pack_linear() || !chosen.has(LinearKernel::no_pack),
+  require<ConfigError>(has_kernel(LinearKernel::no_pack) || !chosen.has(LinearKernel::no_pack),
                        "the kernel selection contains kernels of BLIS ('streamed'), and this Penstock was built "
                        "without it: build it where libblis-serial-dev is installed, or select kernels without BLIS");
   return std::make_shared<const KernelSelection>(chosen);

@@ -12,11 +12,17 @@ enum class Kernels {
   tuned   // the fastest for each layer's shape on this machine; the first process measures for all
 };
 
+/// Whether this build contains the tuned kernels: the CMake option PENSTOCK_CPU_KERNELS.
+bool has_cpu_kernels();
+
+/// Throws ConfigError for Kernels::tuned in a build without the tuned kernels.
+void require_kernels(Kernels kernels);
+
 class KernelSelection;
 
 /// The selection that layers use: LibTorch's kernels with Kernels::fixed, otherwise that of the text `selection`
-/// (KernelSelection::to_text). Throws ConfigError for tuned kernels with an empty selection and for a selected kernel
-/// that this build lacks, and DataError for a malformed selection.
+/// (KernelSelection::to_text). Throws ConfigError for tuned kernels with an empty selection and for kernels that this
+/// build lacks, and DataError for a malformed selection.
 std::shared_ptr<const KernelSelection> kernels_from(Kernels kernels, const std::string& selection);
 
 }  // namespace penstock

@@ -6,7 +6,7 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/conv.h>
 
-#include "penstock/kernels/gelu.h"
+#include "penstock/kernels/cpu_kernels.h"
 
 namespace penstock {
 namespace {
@@ -15,18 +15,13 @@ struct FastGelu : torch::autograd::Function<FastGelu> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& input) {
     const torch::Tensor x = input.contiguous();
     context->save_for_backward({x});
-    torch::Tensor y = torch::empty_like(x);
-    gelu_forward(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.numel());
-    return y;
+    return gelu_of(x);
   }
 
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& output_gradients) {
     const torch::Tensor x = context->get_saved_variables().front();
     if (!output_gradients.front().defined()) return {torch::Tensor()};
-    const torch::Tensor dy = output_gradients.front().contiguous();
-    torch::Tensor dx = torch::empty_like(x);
-    gelu_backward(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), dx.mutable_data_ptr<float>(), x.numel());
-    return {dx};
+    return {gelu_input_gradient(x, output_gradients.front().contiguous())};
   }
 };
 

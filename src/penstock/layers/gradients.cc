@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
+#include "penstock/kernels/add_product.h"
 
 namespace penstock {
 namespace {

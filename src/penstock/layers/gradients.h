@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "penstock/kernels/add_product.h"
 #include "penstock/model/ties.h"
 
 namespace penstock {

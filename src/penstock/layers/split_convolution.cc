@@ -5,6 +5,7 @@
 #include <torch/nn/modules/conv.h>
 
 #include "penstock/base/error.h"
+#include "penstock/kernels/cpu_kernels.h"
 #include "penstock/layers/split_layers.h"
 
 namespace penstock {

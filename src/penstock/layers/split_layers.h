@@ -34,7 +34,7 @@ inline torch::Tensor stacked(const Tensors& rows) { return rows.size() == 1 ? ro
 /// The key by which the kernels of a convolution of x are chosen; none where there is no choice.
 std::optional<ConvolutionShape> tunable_shape(const torch::nn::Conv2dImpl& module, const torch::Tensor& x);
 
-/// y = x w^T + b, and dx = dy w, computed by `kernel` without a graph.
+/// y = x w^T + b, and dx = dy w, computed by `kernel`, which can compute them (can_compute), without a graph.
 torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters);
 torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight);
 

@@ -3,7 +3,7 @@
 //   W  dw = dy^T x, db = sum of dy's rows
 #include <torch/nn/modules/linear.h>
 
-#include "penstock/kernels/no_pack_linear.h"
+#include "penstock/kernels/cpu_kernels.h"
 #include "penstock/layers/split_layers.h"
 
 namespace penstock {
@@ -24,16 +24,14 @@ class SplitLinear : public SplitLayer {
  private:
   /// The selected kernel where it supports x, otherwise the library's.
   LinearKernel kernel_for(const torch::Tensor& x) const {
-    if (!x.device().is_cpu() || x.numel() == 0) return LinearKernel::library;
     const LinearKernel kernel = kernels().kernel_for(LinearShape{weight().size(1), weight().size(0)});
-    const bool can = kernel == LinearKernel::no_pack ? x.scalar_type() == torch::kFloat32 : bias().defined();
-    return can ? kernel : LinearKernel::library;
+    return can_compute(kernel, x, bias().defined()) ? kernel : LinearKernel::library;
   }
 
   bool has_own_kernel(const torch::Tensor& x) const override { return kernel_for(x) != LinearKernel::library; }
 
   torch::Tensor arranged(const torch::Tensor& tensor) const override {
-    return kernel_for(tensor) == LinearKernel::no_pack ? feature_by_feature(tensor) : tensor;
+    return arranged_for(kernel_for(tensor), tensor);
   }
 
   torch::Tensor compute(const torch::Tensor& x, const WeightAndBias& parameters) const override {
@@ -66,15 +64,11 @@ class SplitLinear : public SplitLayer {
 
 torch::Tensor run_linear(LinearKernel kernel, const torch::Tensor& x, const WeightAndBias& parameters) {
   const auto& [weight, bias] = parameters;
-  if (kernel == LinearKernel::no_pack) return no_pack_linear(x, weight, bias);
-  if (kernel == LinearKernel::library) return torch::linear(x, weight, bias);
-  std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes.back() = weight.size(0);
-  return torch::mm(x.reshape({-1, weight.size(1)}), weight.t()).add_(bias).view(sizes);
+  return kernel == LinearKernel::library ? torch::linear(x, weight, bias) : tuned_linear(kernel, x, weight, bias);
 }
 
 torch::Tensor linear_input_gradient(LinearKernel kernel, const torch::Tensor& dy, const torch::Tensor& weight) {
-  return kernel == LinearKernel::no_pack ? no_pack_input_gradient(dy, weight) : dy.matmul(weight);
+  return kernel == LinearKernel::library ? dy.matmul(weight) : tuned_linear_input_gradient(kernel, dy, weight);
 }
 
 std::unique_ptr<SplitLayer> split_linear(const LayerCall& call, Gradients& gradients) {
