@@ -106,7 +106,7 @@ class Grid {
       if (!what.in_chunks) base.partition = profiled_.back()->options().partition;
     }
     for (const std::string& schedule : schedules)
-      for (const ps::WeightMode mode : {ps::WeightMode::stream, ps::WeightMode::fused})
+      for (const ps::WeightGradients mode : {ps::WeightGradients::stream, ps::WeightGradients::fused})
         add(ps::make_plan(costs, {{schedule}, mode}));
     add(ps::make_plan(costs));
   }

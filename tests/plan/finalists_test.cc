@@ -8,7 +8,7 @@
 namespace penstock::finalists_test {
 namespace {
 
-Candidate candidate_of(const char* schedule, WeightMode mode, double makespan) {
+Candidate candidate_of(const char* schedule, WeightGradients mode, double makespan) {
   Candidate candidate;
   candidate.schedule = schedule;
   candidate.weight_gradients = mode;
@@ -33,9 +33,9 @@ using Names = std::vector<std::string>;
 
 TEST(Finalists, are_the_best_of_both_modes_and_those_that_are_nearly_as_short) {
   const std::vector<Candidate> candidates{
-      candidate_of("a", WeightMode::stream, 100), candidate_of("b", WeightMode::stream, 103),
-      candidate_of("c", WeightMode::stream, 109), candidate_of("d", WeightMode::stream, 111),
-      candidate_of("e", WeightMode::fused, 140),  candidate_of("f", WeightMode::fused, 141)};
+      candidate_of("a", WeightGradients::stream, 100), candidate_of("b", WeightGradients::stream, 103),
+      candidate_of("c", WeightGradients::stream, 109), candidate_of("d", WeightGradients::stream, 111),
+      candidate_of("e", WeightGradients::fused, 140),  candidate_of("f", WeightGradients::fused, 141)};
   EXPECT_EQ(chosen(candidates, 9), (Names{"a", "e", "b", "c"}));
   EXPECT_EQ(chosen(candidates, 3), (Names{"a", "e", "b"}));
   EXPECT_EQ(chosen(candidates, 1), Names{"a"});
@@ -43,9 +43,9 @@ TEST(Finalists, are_the_best_of_both_modes_and_those_that_are_nearly_as_short) {
 }
 
 TEST(Finalists, leave_out_what_is_much_longer_or_does_not_fit) {
-  std::vector<Candidate> candidates{candidate_of("a", WeightMode::fused, 100),
-                                    candidate_of("b", WeightMode::stream, 151),
-                                    candidate_of("c", WeightMode::fused, 0)};
+  std::vector<Candidate> candidates{candidate_of("a", WeightGradients::fused, 100),
+                                    candidate_of("b", WeightGradients::stream, 151),
+                                    candidate_of("c", WeightGradients::fused, 0)};
   candidates.back().fits = false;
   EXPECT_EQ(chosen(candidates, 9), Names{"a"});
   candidates.front().fits = false;
@@ -53,9 +53,9 @@ TEST(Finalists, leave_out_what_is_much_longer_or_does_not_fit) {
 }
 
 TEST(Finalists, differ_in_what_they_run) {
-  const std::vector<Candidate> candidates{candidate_of("a", WeightMode::fused, 100),
-                                          candidate_of("twin", WeightMode::fused, 100),
-                                          candidate_of("b", WeightMode::fused, 101)};
+  const std::vector<Candidate> candidates{candidate_of("a", WeightGradients::fused, 100),
+                                          candidate_of("twin", WeightGradients::fused, 100),
+                                          candidate_of("b", WeightGradients::fused, 101)};
   EXPECT_EQ(chosen(candidates, 9), (Names{"a", "b"}));
 }
 

@@ -15,7 +15,7 @@ Plan small_plan() {
   LayerCosts costs = even_layers();
   costs.layers.resize(3);
   costs.micro_batches = {2};
-  return make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused}).plan;
+  return make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightGradients::fused}).plan;
 }
 
 TEST(PlanFile, reads_all_members) {

@@ -74,7 +74,8 @@ double most_bytes_counted(const LayerCosts& costs, const Plan& plan) {
 }
 
 TEST(Planner, equal_layers_are_partitioned_evenly) {
-  const Planned planned = make_plan(even_layers(), {.schedules = {"1f1b"}, .weight_gradients = WeightMode::stream});
+  const Planned planned =
+      make_plan(even_layers(), {.schedules = {"1f1b"}, .weight_gradients = WeightGradients::stream});
   ASSERT_EQ(planned.candidates.size(), 1u);
   EXPECT_EQ(planned.plan.prediction.makespan, (4 + 1) * 12);
   EXPECT_EQ(planned.plan.prediction.memory_bytes, (std::vector<double>{400 + 2 * 40, 400 + 40}));
@@ -89,7 +90,7 @@ TEST(Planner, the_overhead_of_an_instruction_does_not_depend_on_the_micro_batch)
   LayerCosts costs = even_layers();
   costs.instruction_overhead = 1;
   costs.micro_batches = {2};  // with 8 samples each, twice as large as measured
-  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
+  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightGradients::stream};
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, (2 + 1) * (2 * 12 + 2));
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.memory_bytes[0], 400 + 2 * 2 * 40);
 }
@@ -97,8 +98,8 @@ TEST(Planner, the_overhead_of_an_instruction_does_not_depend_on_the_micro_batch)
 TEST(Planner, many_small_instructions_are_fused) {
   LayerCosts costs = even_layers();
   costs.instruction_overhead = 1;
-  const Planned planned = make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}});
-  EXPECT_EQ(planned.plan.weight_gradients, WeightMode::fused);
+  const Planned planned = make_plan(costs, {.schedules = {"gpipe"}});
+  EXPECT_EQ(planned.plan.weight_gradients, WeightGradients::fused);
   EXPECT_EQ(planned.plan.schedule, fuse_w(generate("gpipe", {.ranks = 2, .micro_batches = 4})));
 }
 
@@ -111,7 +112,8 @@ TEST(Planner, consecutive_ws_of_a_stage_find_gradients_in_the_cache) {
     layer.update = 1;
   }
   const auto gpipe_takes = [&] {
-    return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream}).plan.prediction.makespan;
+    return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = WeightGradients::stream})
+        .plan.prediction.makespan;
   };
   EXPECT_EQ(gpipe_takes(), 5 * 12 + 4);
   costs.cache_bytes = 200;
@@ -127,7 +129,7 @@ TEST(Planner, consecutive_ws_of_a_stage_find_gradients_in_the_cache) {
 TEST(Planner, small_stages_find_their_parameters_in_the_cache) {
   LayerCosts costs = even_layers();
   const auto predicted = [&](int chunks) {
-    const Planned planned = make_plan(costs, {.schedules = {"looped-bfs"}, .weight_gradients = WeightMode::fused});
+    const Planned planned = make_plan(costs, {.schedules = {"looped-bfs"}, .weight_gradients = WeightGradients::fused});
     for (const Candidate& candidate : planned.candidates)
       if (candidate.chunks == chunks) return candidate.prediction.makespan;
     return 0.0;
@@ -150,7 +152,7 @@ TEST(Planner, a_slow_link_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) layer.boundary_bytes = 1000;
   costs.layers[2].boundary_bytes = 1;
-  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = {}});
+  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}});
   EXPECT_EQ(planned.plan.stages[0].size(), 3u);
 }
 
@@ -159,17 +161,17 @@ TEST(Planner, the_cost_of_a_fused_w_moves_the_boundary) {
   LayerCosts costs = even_layers();
   for (LayerCost& layer : costs.layers) layer.weight_grad_fused = 0.5;
   costs.layers[0].weight_grad = costs.layers[1].weight_grad = 7;
-  const auto planned = [&](WeightMode mode) {
+  const auto planned = [&](WeightGradients mode) {
     return make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = mode}).plan;
   };
-  const Plan stream = planned(WeightMode::stream);
+  const Plan stream = planned(WeightGradients::stream);
   EXPECT_EQ(stream.stages[0].size(), 2u);
   EXPECT_EQ(stream.prediction.makespan, 2 + 4 * 6 + 12 + 4 * 16);  // one F, all F's, one B, all B's
-  const Plan fused = planned(WeightMode::fused);
+  const Plan fused = planned(WeightGradients::fused);
   EXPECT_EQ(fused.stages[0].size(), 4u);
   // The first micro-batch takes 4 + 4 in each direction, three more take 3 * 8, and W takes 4 * 4 * 0.5.
   EXPECT_EQ(fused.prediction.makespan, 16 + 3 * 8 + 8);
-  EXPECT_EQ(make_plan(costs, {.schedules = {"gpipe"}, .weight_gradients = {}}).plan, fused);
+  EXPECT_EQ(make_plan(costs, {.schedules = {"gpipe"}}).plan, fused);
 }
 
 TEST(Planner, the_cost_of_an_unsplit_b_moves_the_boundary) {
@@ -180,7 +182,7 @@ TEST(Planner, the_cost_of_an_unsplit_b_moves_the_boundary) {
     costs.layers[static_cast<std::size_t>(layer)].weight_grad = 4;
   }
   const auto planned = [&](const char* schedule) {
-    return make_plan(costs, {.schedules = {schedule}, .weight_gradients = WeightMode::stream}).plan;
+    return make_plan(costs, {.schedules = {schedule}, .weight_gradients = WeightGradients::stream}).plan;
   };
   EXPECT_EQ(planned("gpipe").stages[0].size(), 3u);  // 6 + 6 + 3 and 5 * 3
   EXPECT_EQ(planned("gpipe").prediction.makespan, 3 + 4 * 5 + 10 + 4 * 12);
@@ -190,7 +192,7 @@ TEST(Planner, the_cost_of_an_unsplit_b_moves_the_boundary) {
 // The update of the last layer is so expensive that its rank has fewer layers.
 TEST(Planner, the_cost_of_an_update_moves_the_boundary) {
   LayerCosts costs = even_layers();
-  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightMode::stream};
+  const PlanConstraints gpipe{.schedules = {"gpipe"}, .weight_gradients = WeightGradients::stream};
   EXPECT_EQ(make_plan(costs, gpipe).plan.prediction.makespan, 60);
   for (LayerCost& layer : costs.layers) layer.update = 2;
   EXPECT_EQ(make_plan(costs, gpipe).plan.stages[0].size(), 4u);
@@ -202,8 +204,8 @@ TEST(Planner, the_cost_of_an_update_moves_the_boundary) {
 TEST(Planner, weight_gradients_are_grouped_if_fused_ones_do_not_fit) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 400 + 3 * 40;
-  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused});
-  EXPECT_EQ(planned.plan.weight_gradients, WeightMode::grouped);
+  const Planned planned = make_plan(costs, {.schedules = {"1f1b"}, .weight_gradients = WeightGradients::fused});
+  EXPECT_EQ(planned.plan.weight_gradients, WeightGradients::grouped);
   EXPECT_EQ(most(planned.plan.prediction.memory_bytes), 400 + 3 * 40);
   ASSERT_EQ(planned.candidates.size(), 2u);
   EXPECT_FALSE(planned.candidates[1].fits);
@@ -221,7 +223,7 @@ TEST(Planner, less_memory_wins_among_equally_short_steps) {
     layer.input_grad = 0.113;
     layer.weight_grad = 0.388;
   }
-  const PlanConstraints constraints{.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightMode::stream};
+  const PlanConstraints constraints{.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightGradients::stream};
   const Planned planned = make_plan(costs, constraints);
   EXPECT_LT(planned.candidates[1].prediction.makespan, planned.candidates[0].prediction.makespan);
   EXPECT_EQ(planned.candidates[0].schedule, "1f1b");
@@ -237,11 +239,11 @@ TEST(Planner, a_step_that_takes_no_time_is_planned) {
 }
 
 TEST(Planner, refuses_invalid_input) {
-  const PlanConstraints no_training{.schedules = {"forward-only"}, .weight_gradients = {}};
+  const PlanConstraints no_training{.schedules = {"forward-only"}};
   EXPECT_EQ(test::error_text<ConfigError>([&] { make_plan(even_layers(), no_training); }),
             "schedule 'forward-only' only goes forward: a plan is for training");
-  EXPECT_THROW(make_plan(even_layers(), {.schedules = {"one-f"}, .weight_gradients = {}}), ConfigError);
-  EXPECT_THROW(make_plan(even_layers(), {.schedules = {}, .weight_gradients = WeightMode::grouped}), ConfigError);
+  EXPECT_THROW(make_plan(even_layers(), {.schedules = {"one-f"}}), ConfigError);
+  EXPECT_THROW(make_plan(even_layers(), {.weight_gradients = WeightGradients::grouped}), ConfigError);
   LayerCosts costs = even_layers();
   costs.ranks = 9;
   EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(costs); }),
@@ -251,7 +253,7 @@ TEST(Planner, refuses_invalid_input) {
 TEST(Planner, the_smallest_sufficient_cap_is_named) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 439;
-  const PlanConstraints constraints{.schedules = {"gpipe", "sequential"}, .weight_gradients = {}};
+  const PlanConstraints constraints{.schedules = {"gpipe", "sequential"}};
   EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(costs, constraints); }),
             "no schedule fits into 439 bytes per rank: the smallest cap that would do is 440 bytes, with 'sequential', "
             "1 chunk(s) per rank and 4 micro-batches");
@@ -323,9 +325,9 @@ TEST(Planner, a_memory_limit_leaves_out_what_exceeds_it) {
             "would do is 2, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches");
   EXPECT_EQ(make_plan(even_layers(), {.schedules = {"gpipe"}, .memory_limit = 2}).candidates.front().needed_limit, 2);
   // One W for the step does not fit, groups do.
-  const PlanConstraints fused{.schedules = {"1f1b"}, .weight_gradients = WeightMode::fused, .memory_limit = 1.5};
+  const PlanConstraints fused{.schedules = {"1f1b"}, .weight_gradients = WeightGradients::fused, .memory_limit = 1.5};
   const Planned planned = make_plan(even_layers(), fused);
-  EXPECT_EQ(planned.plan.weight_gradients, WeightMode::grouped);
+  EXPECT_EQ(planned.plan.weight_gradients, WeightGradients::grouped);
   EXPECT_EQ(planned.candidates[1].needed_limit, 2);
   EXPECT_TRUE(test::says(to_table(planned), "needs 560 bytes, limit 2"));
   // zb-auto fits the limit instead of 1, 1.5 and 2.
@@ -395,7 +397,7 @@ TEST(Planner, the_named_cap_is_the_smallest) {
 
 TEST(PlanReport, reports_a_slowdown_under_load) {
   LayerCosts costs = even_layers();
-  const PlanConstraints constraints{.schedules = {"gpipe"}, .weight_gradients = {}};
+  const PlanConstraints constraints{.schedules = {"gpipe"}};
   EXPECT_FALSE(test::says(explanation(make_plan(costs, constraints)), "alone"));
   costs.slowdown_under_load = 1.25;
   EXPECT_TRUE(
@@ -405,7 +407,8 @@ TEST(PlanReport, reports_a_slowdown_under_load) {
 }
 
 TEST(PlanReport, reports_measured_steps) {
-  Planned planned = make_plan(even_layers(), {.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightMode::stream});
+  Planned planned =
+      make_plan(even_layers(), {.schedules = {"gpipe", "1f1b"}, .weight_gradients = WeightGradients::stream});
   planned.compared = {{planned.candidates[0], 61.25}, {planned.candidates[1], 62}};
   const std::string text = explanation(planned);
   EXPECT_TRUE(test::says(text,
@@ -419,7 +422,7 @@ TEST(PlanReport, reports_measured_steps) {
 
 // zb-auto has candidates with several memory limits, whose rows once differed in their times only.
 TEST(PlanReport, rows_differ_in_a_visible_column) {
-  const Planned planned = make_plan(even_layers(), {.schedules = {"zb-auto", "1f1b"}, .weight_gradients = {}});
+  const Planned planned = make_plan(even_layers(), {.schedules = {"zb-auto", "1f1b"}});
   std::set<std::string> settings;
   for (const Candidate& candidate : planned.candidates) {
     EXPECT_EQ(candidate.memory_limit.has_value(), candidate.schedule == "zb-auto");
@@ -437,7 +440,7 @@ TEST(PlanReport, a_table_and_a_paragraph) {
   LayerCosts costs = even_layers();
   costs.memory_cap_bytes = 480;
   const PlanConstraints constraints{.schedules = {"gpipe", "sequential", "1f1b"},
-                                    .weight_gradients = WeightMode::stream};
+                                    .weight_gradients = WeightGradients::stream};
   const Planned planned = make_plan(costs, constraints);
   EXPECT_EQ(to_table(planned),
             "  schedule  v  m       W  partition  makespan  bubble  memory           result\n"

@@ -295,6 +295,7 @@ TEST(Misuse, is_reported_in_one_message) {
   EXPECT_NO_THROW(pipeline.train_step(inputs_of(8), targets_of(8)).loss());  // the pipeline remains usable
   EXPECT_THROW(Pipeline(world, network, cross_entropy, {.micro_batches = 0}), ConfigError);
   EXPECT_THROW(Pipeline(world, network, cross_entropy, {.schedule = "1f1c"}), ConfigError);
+  EXPECT_THROW(Pipeline(world, network, cross_entropy, {.weight_gradients = WeightGradients::grouped}), ConfigError);
   EXPECT_THROW(World({.stages = 0}), ConfigError);
   EXPECT_THROW(World({.stages = 2, .threads = 0}), ConfigError);
 }

@@ -42,7 +42,7 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
           agree_on_kernels(agreement, {.compute_type = options.precision == Precision::fp32
                                                            ? torch::kFloat32
                                                            : autocast_for(options.precision, c10::kCPU).type,
-                                       .fuses_weights = has_fused_w(training),
+                                       .weight_gradients = weight_gradients_of(training),
                                        .micro_batches = options.micro_batches})
               .to_text();
     if (options.partition == "time" && !is_annotated(graph))

@@ -183,9 +183,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   require<ConfigError>(options.partition == "parameters" || options.partition == "time",
                        "schedule 'auto' chooses the partition too, but it is given as '", options.partition,
                        "': leave it out, or name a schedule");
-  PlanConstraints constraints;
-  if (options.weight_gradients == WeightGradients::stream) constraints.weight_gradients = WeightMode::stream;
-  if (options.weight_gradients == WeightGradients::fused) constraints.weight_gradients = WeightMode::fused;
+  const PlanConstraints constraints{.weight_gradients = options.weight_gradients};
   std::optional<AutoChoice> best;
   LayerCosts costs;
   const std::vector<int> counts = micro_batches_to_try(options, world.stages());

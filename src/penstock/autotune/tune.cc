@@ -42,7 +42,7 @@ class TimedConvolution {
     dy_ = arranged(torch::ones_like(library_forward(x_)));
     const std::int64_t pixels = dy_.numel() / dy_.size(1);
     int stack = 1;
-    if (options.fuses_weights)
+    if (options.weight_gradients != WeightGradients::stream)
       stack = std::min<int>(options.micro_batches, static_cast<int>((enough_rows + pixels - 1) / pixels));
     stacked_x_ = Tensors(static_cast<std::size_t>(stack), x_);
     stacked_dy_ = Tensors(static_cast<std::size_t>(stack), dy_);

@@ -4,13 +4,14 @@
 
 #include "penstock/autotune/sample_agreement.h"
 #include "penstock/kernels/kernel_selection.h"
+#include "penstock/schedule/weight_gradients.h"
 
 namespace penstock {
 
 struct TuneOptions {
-  c10::ScalarType compute_type = c10::kFloat;  // in which layers compute
-  bool fuses_weights = false;                  // W takes all micro-batches of a step at once
-  int micro_batches = 1;                       // of a step
+  c10::ScalarType compute_type = c10::kFloat;                  // in which layers compute
+  WeightGradients weight_gradients = WeightGradients::stream;  // of the schedule: whether a W stacks micro-batches
+  int micro_batches = 1;                                       // of a step
 };
 
 /// The fastest kernels for linear layers and for two-dimensional convolutions without groups whose padding is zeros;

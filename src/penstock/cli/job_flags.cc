@@ -13,6 +13,7 @@
 #include "penstock/base/log.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/text_file.h"
+#include "penstock/cli/weight_gradients_flag.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
 #include "penstock/transport/launch_environment.h"
@@ -102,11 +103,9 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
                         "(default: 1f1b; with chunks interleaved)"));
   add(where->add_option("--chunks", chunks, "v: stages per rank (default: the schedule's own)")
           ->check(CLI::Range(1, 4096)));
-  add(where
-          ->add_option("--weight-gradients", weight_gradients,
-                       "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
-                       "bits (default: stream; with schedule auto: auto, the faster of the two)")
-          ->check(CLI::IsMember({"stream", "fused", "auto"})));
+  add(add_weight_gradients(*where, weight_gradients,
+                           "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
+                           "bits (default: stream; with schedule auto: auto, the faster of the two)"));
   add(where->add_option(
       "--memory-limit", memory_limit,
       "limit of live micro-batches per rank, as a multiple of 1f1b's (default: the schedule's own bound)"));
@@ -184,10 +183,10 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
 
 void settle_defaults(JobFlags& flags) {
   const bool is_auto = flags.schedule == "auto";
-  require<ConfigError>(is_auto || flags.weight_gradients != "auto",
+  require<ConfigError>(is_auto || flags.weight_gradients != WeightGradients::automatic,
                        "--weight-gradients auto is found by measuring: give --schedule auto, or choose stream "
                        "or fused");
-  if (flags.weight_gradients.empty()) flags.weight_gradients = is_auto ? "auto" : "stream";
+  if (!flags.weight_gradients) flags.weight_gradients = is_auto ? WeightGradients::automatic : WeightGradients::stream;
   const bool is_planned = flags.planned && !flags.planned->kernels.empty();
   if (flags.kernels.empty()) flags.kernels = is_planned || (is_auto && has_cpu_kernels()) ? "tuned" : "fixed";
   if (flags.kernels == "tuned") require_kernels(Kernels::tuned);
@@ -214,7 +213,7 @@ void apply_plan(JobFlags& flags) {
   const Plan& plan = *flags.planned;
   flags.stages = plan.schedule.rank_count();
   flags.micro_batches = plan.schedule.micro_batches;
-  flags.weight_gradients = to_string(plan.weight_gradients);
+  flags.weight_gradients = plan.weight_gradients;
   flags.partition = partition_of(plan);
 }
 
@@ -311,8 +310,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (flags.planned) options.custom = flags.planned->schedule;
   options.chunks = flags.chunks;
   // The instructions of a plan are fused already.
-  if (flags.weight_gradients == "fused" && !flags.planned) options.weight_gradients = WeightGradients::fused;
-  if (flags.weight_gradients == "auto") options.weight_gradients = WeightGradients::automatic;
+  if (flags.weight_gradients && !flags.planned) options.weight_gradients = *flags.weight_gradients;
   if (flags.kernels == "tuned") {
     options.kernels = Kernels::tuned;
     if (flags.planned) options.kernel_selection = flags.planned->kernels;
@@ -343,7 +341,7 @@ void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineO
   AutoChoice choice =
       choose_by_profile(world, network, loss_of(flags.network), options, {.optimizer = make_optimizer(flags)});
   options = std::move(choice.options);
-  flags.weight_gradients = to_string(choice.planned.plan.weight_gradients);
+  flags.weight_gradients = choice.planned.plan.weight_gradients;
   flags.partition = options.partition;
   flags.micro_batches = options.micro_batches;
   flags.planned_ms = choice.planned.plan.prediction.makespan;
@@ -376,7 +374,7 @@ nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeli
                    {"micro_batches", flags.micro_batches},
                    {"schedule", pipeline.options().schedule},
                    {"chunks", chunks_of(pipeline)},
-                   {"weight_gradients", flags.weight_gradients},
+                   {"weight_gradients", to_string(flags.weight_gradients.value())},
                    {"kernels", flags.kernels},
                    {"cut", flags.partition},
                    {"transport", world.transport()},

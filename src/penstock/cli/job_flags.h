@@ -25,8 +25,8 @@ struct JobFlags {
   std::vector<std::int64_t> boundary_shape;      // empty: not declared
   std::string schedule;
   int chunks = 0;
-  std::string weight_gradients;  // empty: "auto" if the schedule is "auto", else "stream"
-  std::string kernels;           // empty: decided by settle_defaults()
+  std::optional<WeightGradients> weight_gradients;  // none: automatic if the schedule is "auto", else stream
+  std::string kernels;                              // empty: decided by settle_defaults()
   std::optional<double> memory_limit;
   std::string plan;                  // path of a plan file
   std::optional<Plan> planned;       // contents of the plan file

@@ -7,6 +7,7 @@
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/uniform_plan.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/cli/weight_gradients_flag.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock {
@@ -20,7 +21,7 @@ struct PlanArguments {
   std::vector<int> micro_batches;
   std::optional<double> memory_cap;
   std::vector<std::string> schedules;
-  std::string weight_gradients = "auto";
+  WeightGradients weight_gradients = WeightGradients::automatic;
   PlanOutput shown;
 
   void add_to(CLI::App& verb) {
@@ -46,11 +47,10 @@ struct PlanArguments {
     verb.add_option("--schedules", schedules, "the schedules to try; by default all that train")
         ->type_name("NAME[,NAME...]")
         ->delimiter(',');
-    verb.add_option("--weight-gradients", weight_gradients,
-                    "stream (a W per micro-batch), fused (one for the step) or auto (both are tried)")
+    add_weight_gradients(verb, weight_gradients,
+                         "stream (a W per micro-batch), fused (one for the step) or auto (both are tried)")
         ->type_name("MODE")
-        ->check(CLI::IsMember({"stream", "fused", "auto"}))
-        ->capture_default_str();
+        ->default_str(to_string(weight_gradients));
     shown.add_to(verb);
     for (const char* flag : {"--costs", "--micro-batches", "--memory-cap", "--schedules", "--all", "--output"})
       uniform->excludes(verb.get_option(flag));
@@ -74,13 +74,6 @@ struct PlanArguments {
     if (memory_cap) read.memory_cap_bytes = std::floor(*memory_cap);
     return read;
   }
-
-  PlanConstraints constraints() const {
-    PlanConstraints constraints{schedules, {}};
-    if (weight_gradients == "stream") constraints.weight_gradients = WeightMode::stream;
-    if (weight_gradients == "fused") constraints.weight_gradients = WeightMode::fused;
-    return constraints;
-  }
 };
 
 void plan_as(const PlanArguments& wanted) {
@@ -93,7 +86,8 @@ void plan_as(const PlanArguments& wanted) {
   }
   require<ConfigError>(!wanted.costs.empty(), "plan for what? Give --costs FILE, or --layers N --stages P to ",
                        "partition layers uniformly, or --profile to measure a network");
-  wanted.shown.write(make_plan(wanted.layer_costs(), wanted.constraints()));
+  wanted.shown.write(
+      make_plan(wanted.layer_costs(), {.schedules = wanted.schedules, .weight_gradients = wanted.weight_gradients}));
 }
 
 }  // namespace

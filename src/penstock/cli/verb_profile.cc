@@ -40,10 +40,7 @@ int plan_by_profile(ProfileFlags& flags) {
                                    {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
   if (!world.is_main()) return 0;
   if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(costs));
-  PlanConstraints constraints{flags.schedules, {}};
-  if (flags.job.weight_gradients == "stream") constraints.weight_gradients = WeightMode::stream;
-  if (flags.job.weight_gradients == "fused") constraints.weight_gradients = WeightMode::fused;
-  flags.shown.write(make_plan(costs, constraints));
+  flags.shown.write(make_plan(costs, {.schedules = flags.schedules, .weight_gradients = options.weight_gradients}));
   return 0;
 }
 

@@ -177,8 +177,9 @@ class Advisor {
   std::optional<Attempt> attempt_with(const Generator& generator, int chunks) {
     const ScheduleShape shape{instructions_.rank_count(), instructions_.micro_batches, chunks};
     const bool has_own_partition = instructions_.stage_count() == shape.ranks * chunks;
-    const auto in_mode = [&](const Schedule& instructions) {
-      return has_fused_w(instructions_) ? fuse_w(instructions) : instructions;
+    const WeightGradients mode = weight_gradients_of(instructions_);
+    const auto in_mode = [mode](const Schedule& instructions) {
+      return mode == WeightGradients::stream ? instructions : fuse_w(instructions);
     };
     StageCosts costs = costs_;
     Attempt attempt{.instructions = in_mode(generate(generator.name, shape)),

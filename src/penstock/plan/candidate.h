@@ -15,7 +15,7 @@ struct Candidate {
   int chunks = 1;                           // v
   int micro_batches = 1;                    // m
   std::optional<double> memory_limit = {};  // Tuning::memory_limit, for generators that adapt to it
-  WeightMode weight_gradients = WeightMode::stream;
+  WeightGradients weight_gradients = WeightGradients::stream;
   PartitionKind partition = PartitionKind::time;
   bool is_exact = true;  // false: the search for the partition was incomplete (FoundPartition::exact)
   bool fits = true;      // into the memory cap and the memory limit

@@ -8,7 +8,7 @@ namespace {
 constexpr double accuracy_of_predictions = 1.1;
 constexpr double accuracy_of_weight_gradients = 1.5;
 
-bool streams(const Candidate& candidate) { return candidate.weight_gradients == WeightMode::stream; }
+bool streams(const Candidate& candidate) { return candidate.weight_gradients == WeightGradients::stream; }
 
 /// Whether both run the same step.
 bool are_twins(const Plan& a, const Plan& b) {

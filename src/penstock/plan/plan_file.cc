@@ -1,6 +1,7 @@
 #include "penstock/plan/plan_file.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "penstock/base/error.h"
 #include "penstock/base/strict_json.h"
@@ -15,13 +16,13 @@ using nlohmann::ordered_json;
 constexpr std::string_view what = "the plan file";
 constexpr const char* version_key = "penstock_plan";
 constexpr int version = 1;
-constexpr WeightMode modes[] = {WeightMode::stream, WeightMode::fused, WeightMode::grouped};
 
-WeightMode mode_named(const StrictValue& value) {
+WeightGradients mode_named(const StrictValue& value) {
   const std::string name = value.text();
-  for (const WeightMode mode : modes)
-    if (name == to_string(mode)) return mode;
-  throw DataError(say(value.place(), " is '", name, "': stream, fused and grouped are possible"));
+  const std::optional<WeightGradients> mode = weight_gradients_named(name);
+  require<DataError>(mode && mode != WeightGradients::automatic, value.place(), " is '", name,
+                     "': stream, fused and grouped are possible");
+  return *mode;
 }
 
 std::vector<double> amounts(const StrictValue& value) {
@@ -68,15 +69,6 @@ void require_whole(const Plan& plan) {
 }
 
 }  // namespace
-
-const char* to_string(WeightMode mode) {
-  switch (mode) {
-    case WeightMode::stream: return "stream";
-    case WeightMode::fused: return "fused";
-    case WeightMode::grouped: return "grouped";
-  }
-  return "";
-}
 
 std::string partition_of(const Plan& plan) {
   if (plan.stages.size() == 1) return "uniform";

@@ -9,18 +9,9 @@
 #include <vector>
 
 #include "penstock/schedule/order.h"
+#include "penstock/schedule/weight_gradients.h"
 
 namespace penstock {
-
-/// How the weight gradients of a step are computed.
-enum class WeightMode {
-  stream,   // one W per micro-batch, or as a part of B
-  fused,    // one W per stage and step
-  grouped,  // few W's per stage, as large as the memory cap permits
-};
-
-/// "stream", "fused", "grouped".
-const char* to_string(WeightMode mode);
 
 /// The predicted time and memory of a step.
 struct Prediction {
@@ -40,10 +31,10 @@ struct Prediction {
 };
 
 struct Plan {
-  std::string costs;      // fingerprint() of the costs from which it was made
-  std::string time_unit;  // "ms"
-  WeightMode weight_gradients = WeightMode::stream;
-  std::string kernels = {};                      // LayerCosts::kernels
+  std::string costs;                                           // fingerprint() of the costs from which it was made
+  std::string time_unit;                                       // "ms"
+  WeightGradients weight_gradients = WeightGradients::stream;  // of the schedule: not automatic
+  std::string kernels = {};                                    // LayerCosts::kernels
   std::vector<std::vector<std::string>> stages;  // the layers of each stage, by name, in order of execution
   Prediction prediction;
   Schedule schedule;  // compute instructions only; lower() adds the messages for the model's links

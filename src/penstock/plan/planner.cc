@@ -141,31 +141,31 @@ class Candidates {
 
   /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped one.
   /// `base` is the schedule of `attempt` with unit costs, which shows the placement and the live micro-batches.
-  void run(const Attempt& attempt, const Schedule& base, const std::vector<WeightMode>& modes,
+  void run(const Attempt& attempt, const Schedule& base, const std::vector<WeightGradients>& modes,
            std::vector<Outcome>& outcomes) {
     std::optional<Outcome> in_stream;
     const auto best_in_stream = [&] {
-      if (!in_stream) in_stream = best_of(attempt, base, WeightMode::stream);
+      if (!in_stream) in_stream = best_of(attempt, base, WeightGradients::stream);
       return *in_stream;
     };
-    for (const WeightMode mode : modes) {
-      outcomes.push_back(mode == WeightMode::stream ? best_in_stream() : best_of(attempt, base, mode));
-      if (mode != WeightMode::fused || outcomes.back().candidate.fits) continue;
+    for (const WeightGradients mode : modes) {
+      outcomes.push_back(mode == WeightGradients::stream ? best_in_stream() : best_of(attempt, base, mode));
+      if (mode != WeightGradients::fused || outcomes.back().candidate.fits) continue;
       if (auto grouped = grouped_within_cap(best_in_stream())) outcomes.push_back(*std::move(grouped));
     }
   }
 
   Schedule schedule_of(const Outcome& outcome) const {
-    const WeightMode mode = outcome.candidate.weight_gradients;
+    const WeightGradients mode = outcome.candidate.weight_gradients;
     const Schedule instructions = outcome.attempt.instructions(outcome.costs);
-    if (mode == WeightMode::grouped)
+    if (mode == WeightGradients::grouped)
       return fuse_w(instructions, {.group = 0, .activation_limit = fitting_in_both(instructions, outcome.stages)});
     return with_weights(instructions, mode);
   }
 
  private:
-  static Schedule with_weights(const Schedule& instructions, WeightMode mode) {
-    return mode == WeightMode::fused ? fuse_w(instructions) : instructions;
+  static Schedule with_weights(const Schedule& instructions, WeightGradients mode) {
+    return mode == WeightGradients::fused ? fuse_w(instructions) : instructions;
   }
 
   double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
@@ -196,7 +196,7 @@ class Candidates {
 
   /// The candidate with the best partition. The partitions are made for the memory of `base`; the schedule of a
   /// generator that adapts to costs may need more or less.
-  Outcome best_of(const Attempt& attempt, const Schedule& base, WeightMode mode) {
+  Outcome best_of(const Attempt& attempt, const Schedule& base, WeightGradients mode) {
     const Schedule instructions = with_weights(base, mode);
     std::vector<Outcome> outcomes;
     const auto consider = [&](const StagePartition& partition) {
@@ -236,7 +236,7 @@ class Candidates {
     const std::vector<int> least = smallest_fuse_limit(instructions);
     for (std::size_t rank = 0; rank < limit.size(); ++rank)
       if (limit[rank] < least[rank]) return std::nullopt;
-    outcome.candidate.weight_gradients = WeightMode::grouped;
+    outcome.candidate.weight_gradients = WeightGradients::grouped;
     predict(outcome);
     return outcome;
   }
@@ -283,7 +283,7 @@ ChunkRange chunks_to_try(const Generator& generator, const LayerCosts& costs, co
 /// Throws ConfigError unless the constraints agree with each other and with the costs. Returns them with the chunks that
 /// follow from the stages.
 PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) {
-  require<ConfigError>(constraints.weight_gradients != WeightMode::grouped,
+  require<ConfigError>(constraints.weight_gradients != WeightGradients::grouped,
                        "grouped weight gradients replace fused ones where memory is short: ask for fused");
   require<ConfigError>(constraints.chunks.value_or(1) >= 1, "a plan with ", constraints.chunks.value_or(1),
                        " chunks per rank: at least 1 is needed");
@@ -369,8 +369,8 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   fingerprint(costs);  // throws for costs out of range
   const PlanConstraints constraints = completed(wanted, costs);
   const auto layers = static_cast<std::int64_t>(costs.layers.size());
-  std::vector<WeightMode> modes = {WeightMode::stream, WeightMode::fused};
-  if (constraints.weight_gradients) modes = {*constraints.weight_gradients};
+  std::vector<WeightGradients> modes = {WeightGradients::stream, WeightGradients::fused};
+  if (constraints.weight_gradients != WeightGradients::automatic) modes = {constraints.weight_gradients};
 
   Planned planned;
   std::vector<Outcome> outcomes;

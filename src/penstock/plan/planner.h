@@ -16,9 +16,9 @@ namespace penstock {
 inline constexpr int most_chunks = 4;
 
 struct PlanConstraints {
-  std::vector<std::string> schedules = {};          // names of generators; empty: all that have backward passes
-  std::optional<WeightMode> weight_gradients = {};  // stream or fused; none: both
-  std::optional<int> chunks = {};                   // stages per rank; none: 1 to most_chunks
+  std::vector<std::string> schedules = {};  // names of generators; empty: all that have backward passes
+  WeightGradients weight_gradients = WeightGradients::automatic;  // stream, fused, or automatic: both are tried
+  std::optional<int> chunks = {};                                 // stages per rank; none: 1 to most_chunks
   /// The partition: the layers of each of the p * v stages, in the order of the costs. Empty: the planner partitions.
   StageLayers stages = {};
   /// The limit of live micro-batches per rank in units of 1F1B's (schedule/memory_limit.h): candidates above it do not

@@ -19,11 +19,6 @@ const char* name_of(Precision precision) {
   return precision == Precision::fp32 ? "fp32" : "bf16";
 }
 
-const char* name_of(WeightGradients mode) {
-  if (mode == WeightGradients::automatic) return "auto";
-  return mode == WeightGradients::stream ? "stream" : "fused";
-}
-
 }  // namespace
 
 Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& parts) {
@@ -33,7 +28,7 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"replicas", say(parts.world.replicas())},
           {"micro-batches", say(options.micro_batches)},
           {"schedule", options.schedule},
-          {"weight gradients", name_of(options.weight_gradients)},
+          {"weight gradients", to_string(options.weight_gradients)},
           {"words", say(std::hash<std::string>{}(write_schedule(parts.training)))},
           {"network", outline(parts.staged)},
           {"loss", parts.loss.name},

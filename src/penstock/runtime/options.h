@@ -12,16 +12,9 @@
 #include "penstock/model/loss.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/stage_costs.h"
+#include "penstock/schedule/weight_gradients.h"
 
 namespace penstock {
-
-/// How weight gradients are accumulated over the micro-batches of a step. The last bits depend on how many
-/// micro-batches enter one matrix product.
-enum class WeightGradients {
-  stream,     // one product per micro-batch
-  automatic,  // the fastest that the schedule "auto" finds; with other schedules the same as stream
-  fused       // one product over all micro-batches, or over as many at a time as the memory limit allows
-};
 
 /// Loss scaling of Precision::fp16. The loss is multiplied by a scale before the backward pass; the gradients are
 /// divided by it before they are clipped and applied. Where a gradient on any rank is not finite, all ranks skip the
@@ -44,6 +37,8 @@ struct PipelineOptions {
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // the program's own compute instructions, instead of `schedule`
   int chunks = 0;                                 // v, stages per rank; 0: the schedule's default
+  /// stream, fused or, for the schedule "auto", automatic; with other schedules automatic is stream. With a memory limit
+  /// fused is one product over as many micro-batches at a time as the limit permits.
   WeightGradients weight_gradients = WeightGradients::stream;
   /// Largest number of live micro-batches on a rank, in units of 1F1B's min(m, p); none: the bound of the schedule.
   std::optional<double> memory_limit = std::nullopt;

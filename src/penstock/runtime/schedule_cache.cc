@@ -46,6 +46,8 @@ ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request)
   require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
   tuning_.costs = options.costs.value_or(tuning_.costs);
   tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
+  require<ConfigError>(options.weight_gradients != WeightGradients::grouped,
+                       "weight gradients 'grouped' are the planner's: ask for fused, with a memory limit");
   require<ConfigError>(options.custom || options.schedule != "auto",
                        "schedule 'auto' is chosen by measuring: give the options to autotune() first");
   if (options.custom) {

@@ -162,11 +162,4 @@ std::vector<int> smallest_fuse_limit(const Schedule& schedule) {
   return limits;
 }
 
-bool has_fused_w(const Schedule& schedule) {
-  return std::any_of(schedule.orders.begin(), schedule.orders.end(), [](const Order& order) {
-    return std::any_of(order.begin(), order.end(),
-                       [](const Instruction& instruction) { return instruction.is_fused(); });
-  });
-}
-
 }  // namespace penstock

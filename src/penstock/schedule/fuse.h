@@ -47,7 +47,4 @@ Schedule fuse_w(const Schedule& schedule, const FuseOptions& options = {});
 /// the schedules that fuse_w refuses.
 std::vector<int> smallest_fuse_limit(const Schedule& schedule);
 
-/// True if any W of `schedule` covers several micro-batches.
-bool has_fused_w(const Schedule& schedule);
-
 }  // namespace penstock

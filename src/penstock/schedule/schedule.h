@@ -23,3 +23,4 @@
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/torch_csv.h"
 #include "penstock/schedule/validate.h"
+#include "penstock/schedule/weight_gradients.h"
