@@ -28,7 +28,7 @@ class Inferences {
 
   std::shared_ptr<SessionState> open_session();
 
-  /// The job of step `step`, without its plans and its state. Throws ConfigError for invalid inputs or options.
+  /// The job of step `step`, without its schedules and its state. Throws ConfigError for invalid inputs or options.
   StepJob make_job(std::uint64_t step, const Tensors& inputs, const InferOptions& options) const;
   /// The number of micro-batches that a replica computes of the job.
   int micro_batches(const StepJob& job, Replica replica) const;

@@ -40,7 +40,7 @@ std::shared_ptr<StepJob> JobFactory::training(const BatchTensors& inputs, const 
   ++training_steps_;
   if (std::exchange(is_first_batch_, false) && world().is_main()) warn_of_few_samples(job->layout);
   for (int r = 0; r < world().replicas(); ++r)
-    job->plans.push_back(parts_.schedules.for_training(job->layout.micro_batches(Replica(r)), part));
+    job->schedules.push_back(parts_.schedules.for_training(job->layout.micro_batches(Replica(r)), part));
   return job;
 }
 
@@ -50,7 +50,7 @@ std::shared_ptr<StepJob> JobFactory::later_part(const StepJob& begun, StepPart p
   job->gradient_divisor = gradient_divisor;
   job->learning_rate = learning_rate_;
   for (int r = 0; r < world().replicas(); ++r)
-    job->plans[static_cast<std::size_t>(r)] =
+    job->schedules[static_cast<std::size_t>(r)] =
         parts_.schedules.for_training(job->layout.micro_batches(Replica(r)), part);
   return job;
 }
@@ -60,7 +60,7 @@ std::shared_ptr<StepJob> JobFactory::evaluation(const BatchTensors& inputs, cons
   auto job = std::make_shared<StepJob>(begin(inputs, targets, metrics));
   job->training = false;
   for (int r = 0; r < world().replicas(); ++r)
-    job->plans.push_back(parts_.schedules.for_forward(job->layout.micro_batches(Replica(r))));
+    job->schedules.push_back(parts_.schedules.for_forward(job->layout.micro_batches(Replica(r))));
   return job;
 }
 
@@ -69,7 +69,7 @@ std::shared_ptr<StepJob> JobFactory::inference(Inferences& inferences, const Ten
   auto job = std::make_shared<StepJob>(inferences.make_job(next_step_, inputs, options));
   ++next_step_;
   for (int r = 0; r < world().replicas(); ++r)
-    job->plans.push_back(parts_.schedules.for_forward(inferences.micro_batches(*job, Replica(r))));
+    job->schedules.push_back(parts_.schedules.for_forward(inferences.micro_batches(*job, Replica(r))));
   return job;
 }
 

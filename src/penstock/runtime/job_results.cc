@@ -13,7 +13,7 @@ void JobResults::begin(const StepJob& job) {
   numbers_ = {};
   numbers_.metrics.assign(job.metrics.size(), 0);
   const Replica own = placement_.replica();
-  forwards_left_ = job.plans[own.index()]->schedule.micro_batches;
+  forwards_left_ = job.schedule_of(own).schedule.micro_batches;
   if (!job.inference) {
     factors_ = loss_factors(setting_.loss, setting_.reductions, {job.targets, setting_.axes.targets}, job.layout, own,
                             placement_.context().replicas);

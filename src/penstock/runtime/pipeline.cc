@@ -34,7 +34,7 @@ namespace penstock {
 namespace {
 
 /// `given` with the choices that the pipeline itself makes.
-PipelineOptions decided(PipelineOptions options, const std::string& schedule) {
+PipelineOptions decided_options(PipelineOptions options, const std::string& schedule) {
   keep_shapes_alone(options.sample);
   options.schedule = schedule;
   options.device = resolved_device(options.device);
@@ -86,7 +86,7 @@ class Pipeline::Impl {
   std::uint32_t number;  // of the pipeline in its world
   ScheduleCache schedules;
   std::shared_ptr<LocalRunners> runners;
-  std::shared_ptr<const CompiledSchedule> full_plan;  // for all m micro-batches
+  std::shared_ptr<const CompiledSchedule> full_schedule;  // for all m micro-batches
   JobFactory jobs;
   StepQueue steps;
   StepParts parts;
@@ -107,7 +107,7 @@ Pipeline::Impl::Impl(World& in_world, Cell& network, Loss given_loss, const Pipe
                                              partition_network(network, options, schedules.training().stage_count()))),
       jobs({options, loss, axes, schedules, *runners}),
       steps(runners) {
-  options = decided(std::move(options), schedules.source());
+  options = decided_options(std::move(options), schedules.source());
   require_options(options, staged().graph.inputs);
   if (world().is_main())
     for (const std::string& warning : staged().warnings) warn(warning);
@@ -133,7 +133,7 @@ Pipeline::Impl::Impl(World& in_world, Cell& network, Loss given_loss, const Pipe
                     .keep_last_step = options.keep_last_step});
   });
   lower();
-  const Rank last = full_plan->schedule.rank_of(StageId(staged().stage_count() - 1));
+  const Rank last = full_schedule->schedule.rank_of(StageId(staged().stage_count() - 1));
   inferences.emplace(runners, Inferences::Setting{staged().graph.inputs, options.micro_batches, last, axes});
 }
 
@@ -145,7 +145,7 @@ void Pipeline::Impl::lower() {
     if (runner.context().collects) node_trains = std::move(trains);
   });
   schedules.set_partition(links_of(staged(), node_trains), world().replicas() > 1 || has_ties(staged(), node_trains));
-  full_plan = schedules.for_training(options.micro_batches);
+  full_schedule = schedules.for_training(options.micro_batches);
 }
 
 void Pipeline::Impl::set_trainable(const std::string& name, bool trains) {
@@ -292,7 +292,7 @@ const World& Pipeline::world() const { return impl_->world(); }
 const PipelineOptions& Pipeline::options() const { return impl_->options; }
 const Loss& Pipeline::loss() const { return impl_->loss; }
 const StagedGraph& Pipeline::stages() const { return impl_->staged(); }
-const Schedule& Pipeline::schedule() const { return impl_->full_plan->schedule; }
+const Schedule& Pipeline::schedule() const { return impl_->full_schedule->schedule; }
 
 std::vector<std::string> Pipeline::describe_stages() const {
   std::vector<std::string> lines;

@@ -69,7 +69,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   reducer_.begin(job);
   updater_.begin(job);
   // Traces contain only steps of the full schedule, because others are not comparable with it.
-  const int micro_batches = job.plans[placement_.replica().index()]->schedule.micro_batches;
+  const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
   Recorder& recorder = job.training && micro_batches == micro_batches_ ? recorder_ : untraced_;
   executor_.run(job, recorder);
   if (job.training && job.part == StepPart::whole) updater_.end_update();

@@ -111,16 +111,16 @@ std::shared_ptr<CompiledSchedule> ScheduleCache::validated(Schedule lowered) con
   result.require_ok(lowered);
   if (request_.options.memory_limit && !(is_promised && generator_->fits_limit))
     require_within_limit(lowered, *request_.options.memory_limit, result.peak_activations);
-  auto plan = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
-  plan->peak_activations = result.peak_activations;
-  return plan;
+  auto compiled = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
+  compiled->peak_activations = result.peak_activations;
+  return compiled;
 }
 
 std::shared_ptr<const CompiledSchedule> ScheduleCache::for_training(int micro_batches, StepPart part) {
-  auto& plan = known_[{part, micro_batches}];
-  if (plan) return plan;
-  if (part != StepPart::whole) return plan = part_of(*for_training(micro_batches), part);
-  return plan = micro_batches > 0 ? training_plan(micro_batches) : plan_without_samples();
+  auto& compiled = known_[{part, micro_batches}];
+  if (compiled) return compiled;
+  if (part != StepPart::whole) return compiled = part_of(*for_training(micro_batches), part);
+  return compiled = micro_batches > 0 ? compile_training(micro_batches) : compile_without_samples();
 }
 
 std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSchedule& whole, StepPart part) const {
@@ -130,12 +130,12 @@ std::shared_ptr<const CompiledSchedule> ScheduleCache::part_of(const CompiledSch
   };
   Schedule instructions = whole.schedule;
   for (Order& order : instructions.orders) std::erase_if(order, [&](const Instruction& i) { return !belongs(i.op()); });
-  auto plan = std::make_shared<CompiledSchedule>(std::move(instructions), links_);
-  plan->peak_activations = whole.peak_activations;
-  return plan;
+  auto compiled = std::make_shared<CompiledSchedule>(std::move(instructions), links_);
+  compiled->peak_activations = whole.peak_activations;
+  return compiled;
 }
 
-std::shared_ptr<const CompiledSchedule> ScheduleCache::training_plan(int micro_batches) const {
+std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_training(int micro_batches) const {
   const PipelineOptions& options = request_.options;
   return validated(lower(compute_instructions(micro_batches), links_,
                          {.reduce = reduce_,
@@ -144,24 +144,24 @@ std::shared_ptr<const CompiledSchedule> ScheduleCache::training_plan(int micro_b
 }
 
 // A replica whose share is empty still takes part in REDUCE, NORM and STEP.
-std::shared_ptr<const CompiledSchedule> ScheduleCache::plan_without_samples() {
+std::shared_ptr<const CompiledSchedule> ScheduleCache::compile_without_samples() {
   Schedule tail = for_training(1)->schedule;
   tail.micro_batches = 0;
   for (Order& order : tail.orders) std::erase_if(order, [](const Instruction& i) { return !is_step_wide(i.op()); });
-  auto plan = std::make_shared<CompiledSchedule>(std::move(tail), links_);
-  plan->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
-  return plan;
+  auto compiled = std::make_shared<CompiledSchedule>(std::move(tail), links_);
+  compiled->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
+  return compiled;
 }
 
 std::shared_ptr<const CompiledSchedule> ScheduleCache::for_forward(int micro_batches) {
-  auto& plan = known_forward_[micro_batches];
-  if (plan) return plan;
+  auto& compiled = known_forward_[micro_batches];
+  if (compiled) return compiled;
   const Schedule compute_instructions = forward_part(restricted(training_, micro_batches));
   Schedule lowered = lower(compute_instructions, links_, {.reduce = false, .step = false});
   if (micro_batches > 0) validate(lowered, {.links = links_, .activation_bound = std::nullopt}).require_ok(lowered);
   auto made = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
   made->peak_activations.assign(static_cast<std::size_t>(request_.ranks), 0);
-  return plan = std::move(made);
+  return compiled = std::move(made);
 }
 
 }  // namespace penstock

@@ -66,8 +66,8 @@ class ScheduleCache {
   bool is_fused() const { return request_.options.weight_gradients == WeightGradients::fused; }
   Schedule compute_instructions(int micro_batches) const;
   std::shared_ptr<CompiledSchedule> validated(Schedule lowered) const;
-  std::shared_ptr<const CompiledSchedule> training_plan(int micro_batches) const;
-  std::shared_ptr<const CompiledSchedule> plan_without_samples();
+  std::shared_ptr<const CompiledSchedule> compile_training(int micro_batches) const;
+  std::shared_ptr<const CompiledSchedule> compile_without_samples();
   std::shared_ptr<const CompiledSchedule> part_of(const CompiledSchedule& whole, StepPart part) const;
 
   ScheduleRequest request_;

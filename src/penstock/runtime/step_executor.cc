@@ -23,11 +23,10 @@ void StepExecutor::begin(const StepJob& job) {
   if (job.training && !parts_.placement.context().is_alone &&
       is_compared(job.training_step, parts_.setting.compare_batches))
     rows_.compare(parts_.stages);
-  const CompiledSchedule& plan = plan_of(job);
-  const int bound = plan.peak_activations[parts_.placement.rank().index()];
+  const int bound = compiled().peak_activations[own_list()];
   activations_.set_bound(bound);
   predicted_activations_ = std::max(predicted_activations_, bound);
-  forwards_left_ = parts_.stages.size() * static_cast<std::size_t>(plan.schedule.micro_batches);
+  forwards_left_ = parts_.stages.size() * static_cast<std::size_t>(compiled().schedule.micro_batches);
   messages_.begin_step(job.step);
   for (const auto& stage : parts_.stages) stage->set_training(job.training);
   results_.begin(job);
@@ -37,14 +36,13 @@ void StepExecutor::run(const StepJob& job, Recorder& recorder) {
   job_ = &job;
   const torch::AutoGradMode with_graph(job.training);
   recorder.begin_step(job.step);
-  execute(plan_of(job).programs[parts_.placement.rank().index()], *this, recorder);
+  execute(compiled().programs[own_list()], *this, recorder);
   recorder.end_step();
 }
 
 void StepExecutor::end() {
   if (HeldBytes* bytes = counted_bytes())
-    bytes->predict(plan_of(*job_).schedule.orders[parts_.placement.rank().index()],
-                   [this](MicroBatch i) { return rows_.of(i).size(); });
+    bytes->predict(compiled().schedule.orders[own_list()], [this](MicroBatch i) { return rows_.of(i).size(); });
   results_.collect();
 }
 

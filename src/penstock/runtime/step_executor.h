@@ -72,7 +72,9 @@ class StepExecutor {
 
  private:
   Stage& stage(StageId id) const;
-  const CompiledSchedule& plan_of(const StepJob& job) const { return *job.plans[parts_.placement.replica().index()]; }
+  const CompiledSchedule& compiled() const { return job_->schedule_of(parts_.placement.replica()); }
+  /// The number of this rank's lists in a compiled schedule.
+  std::size_t own_list() const { return parts_.placement.rank().index(); }
   void forward(Stage& stage, MicroBatch micro_batch);
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);

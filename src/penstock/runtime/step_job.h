@@ -30,10 +30,10 @@ struct StepJob {
   StepPart part = StepPart::whole;
   double gradient_divisor = 1;  // of the part `reduce`
   BatchLayout layout;
-  std::vector<std::shared_ptr<const CompiledSchedule>> plans = {};  // the schedules, by replica
-  Tensors inputs = {};                                              // by graph input: rows from first_input_row on
-  std::int64_t first_input_row = 0;                                 // 0 for the whole batch
-  Tensors targets = {};                                             // of the whole batch
+  std::vector<std::shared_ptr<const CompiledSchedule>> schedules = {};  // by replica
+  Tensors inputs = {};                                                  // by graph input: rows from first_input_row on
+  std::int64_t first_input_row = 0;                                     // 0 for the whole batch
+  Tensors targets = {};                                                 // of the whole batch
   std::vector<Metric> metrics = {};
   std::optional<double> learning_rate = std::nullopt;  // from this step on; none: unchanged
   std::shared_ptr<StepState> state = nullptr;
@@ -41,6 +41,7 @@ struct StepJob {
   bool keeps_outputs = false;                         // StepOptions::keep_outputs
   GradientShares shares = {};                         // under gradient accumulation
 
+  const CompiledSchedule& schedule_of(Replica replica) const { return *schedules[replica.index()]; }
   /// Whether the job is a part of a step after its forward_backward.
   bool is_later_part() const { return part == StepPart::reduce || part == StepPart::update; }
 };
