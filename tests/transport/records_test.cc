@@ -23,7 +23,7 @@ struct Triple {
   double a = 0, b = 0, c = 0;
 };
 
-Message sent(Message message) { return decode(encode({}, prepare_for_send(std::move(message)))).message; }
+Message sent(Message message) { return decode(encode({}, prepare_for_send(std::move(message)))).second; }
 
 std::string error_of(const std::function<void()>& call) {
   try {

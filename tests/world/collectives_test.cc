@@ -9,7 +9,7 @@
 #include "penstock/world/gather.h"
 #include "penstock/world/world.h"
 
-namespace penstock {
+namespace penstock::collectives_test {
 namespace {
 
 struct RankNumber {
@@ -104,4 +104,4 @@ TEST(Collectives, gathered_steps_keep_their_spans) {
 }
 
 }  // namespace
-}  // namespace penstock
+}  // namespace penstock::collectives_test

@@ -31,7 +31,7 @@ namespace penstock {
 
 /// Any thread may call put(), abort() and cancel(); only the owner's thread may call take(). put() and take() are O(1).
 /// A mailbox has its own cache lines, so that neighbours in an array do not slow each other down.
-template <class Payload>
+template <class Content>
 class alignas(128) Mailbox {
  public:
   /// Throws ConfigError unless the deadline of `policy` is above zero.
@@ -43,13 +43,13 @@ class alignas(128) Mailbox {
 
   /// Stores a message until it is taken. After an abort, or when its step was cancelled, the message is dropped.
   /// Throws InternalError when the mailbox already contains a message with this tag from this rank.
-  void put(WorldRank from, const Tag& tag, Payload payload) {
+  void put(WorldRank from, const Tag& tag, Content content) {
     const Address address{from, tag};
     bool awaited = false;
     {
       const std::lock_guard lock(mutex_);
       if (reason_ || cancellation(tag)) return;
-      const bool fresh = messages_.try_emplace(address, std::move(payload)).second;
+      const bool fresh = messages_.try_emplace(address, std::move(content)).second;
       require<InternalError>(fresh, "rank ", from.value(), " sent two messages with one tag to rank ", owner_.value(),
                              " (step ", tag.step, ", stage ", tag.from_stage, " to ", tag.to_stage, ", micro-batch ",
                              tag.micro_batch, ")");
@@ -62,7 +62,7 @@ class alignas(128) Mailbox {
   /// Waits for the message with `tag` from `from` and removes it.
   /// Throws WorldAborted after an abort, StepCancelled when the message's step was cancelled, and TransportError when
   /// the wait has failed (liveness.h); `waiting_for` names the awaited message in the error.
-  Payload take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
+  Content take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
     const Address address{from, tag};
     std::unique_lock lock(mutex_);
     if (auto message = pick_up(address, waiting_for)) return std::move(message.mapped());
@@ -127,7 +127,7 @@ class alignas(128) Mailbox {
     }
   };
   static constexpr std::uint64_t remembered_steps = 1000;
-  using Messages = std::unordered_map<Address, Payload, AddressHash>;
+  using Messages = std::unordered_map<Address, Content, AddressHash>;
 
   /// The scope of one wait: put() sees the awaited address, and peers see that this rank waits.
   class Waiting {

@@ -33,7 +33,7 @@ class MpiEndpoint final : public Transport {
       sent.arrived_ns = sent.sent_ns;
       progress_thread_.mailbox().put(to, tag, std::move(sent));
     } else {
-      progress_thread_.send(to, {tag, std::move(sent)});
+      progress_thread_.send(to, tag, std::move(sent));
     }
     progress_thread_.progress().move();
   }

@@ -67,10 +67,10 @@ void MpiProgressThread::process_ends() {
   wake_.wait_for(lock, 2 * flush_time, [&] { return has_ended_; });
 }
 
-void MpiProgressThread::send(WorldRank to, EncodedMessage message) {
+void MpiProgressThread::send(WorldRank to, const Tag& tag, Message message) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({to, std::move(message)});
+    queue_.push_back({to, tag, std::move(message)});
   }
   if (!poll_by_rank()) wake_.notify_one();
 }
@@ -329,8 +329,8 @@ bool MpiProgressThread::send_queued() {
     cancellations.swap(cancellations_);
     peer = std::exchange(ask_, std::nullopt);
   }
-  for (const auto& [to, sent] : queue)
-    begin_send(to, kind_message, encode(sent.tag, sent.message, {buffers_, shapes_.of(sent.tag)}));
+  for (const auto& [to, tag, message] : queue)
+    begin_send(to, kind_message, encode(tag, message, {buffers_, shapes_.of(tag)}));
   for (const Cancellation& cancellation : cancellations)
     for (std::int32_t to = 0; to < size_; ++to)
       if (WorldRank(to) != rank_)
@@ -394,11 +394,11 @@ bool MpiProgressThread::finish_transfers() {
 void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
   switch (kind) {
     case kind_message: {
-      EncodedMessage arrived = decode(std::move(buffer), &shapes_);
-      arrived.message.arrived_ns = now_ns();
-      if (!shares_host(from)) arrived.message.sent_ns = 0;  // on the clock of another host
-      heard_of(from, &arrived.tag);
-      mailbox_->put(from, arrived.tag, std::move(arrived.message));
+      auto [tag, message] = decode(std::move(buffer), &shapes_);
+      message.arrived_ns = now_ns();
+      if (!shares_host(from)) message.sent_ns = 0;  // on the clock of another host
+      heard_of(from, &tag);
+      mailbox_->put(from, tag, std::move(message));
       break;
     }
     case kind_question:

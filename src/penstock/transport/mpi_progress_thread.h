@@ -47,7 +47,7 @@ class MpiProgressThread final : public PeerWatch {
   const Mailbox<Message>& mailbox() const { return *mailbox_; }
   Progress& progress() { return progress_; }
 
-  void send(WorldRank to, EncodedMessage message);
+  void send(WorldRank to, const Tag& tag, Message message);
   void abort(const std::string& reason) noexcept;
   void cancel(const StepKey& step, const std::string& reason) noexcept;
 
@@ -63,9 +63,11 @@ class MpiProgressThread final : public PeerWatch {
   Contact contact(WorldRank rank) const override;
 
  private:
+  /// A message that waits for a polling round to encode it.
   struct SendRequest {
     WorldRank to;
-    EncodedMessage message;
+    Tag tag;
+    Message message;
   };
   struct Cancellation {
     StepKey step;

@@ -66,7 +66,6 @@ class alignas(128) Progress {
 
   void wait_begins(WorldRank peer) noexcept { waits_for_.store(peer.value(), std::memory_order_relaxed); }
   void wait_ends() noexcept { waits_for_.store(nobody, std::memory_order_relaxed); }
-  bool waits() const noexcept { return waits_for_.load(std::memory_order_relaxed) != nobody; }
 
   PeerStatus read() const noexcept {
     PeerStatus status;

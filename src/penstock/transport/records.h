@@ -56,7 +56,7 @@ Payload payload_of(const std::vector<T>& records) {
 /// A message with one payload for each of `contents`: a record, a vector of records, or text.
 template <class... Contents>
 Message message_of(const Contents&... contents) {
-  return {{payload_of(contents)...}, 0, 0};
+  return {{payload_of(contents)...}};
 }
 
 /// The bytes of payload number `index`, valid as long as the message. Throws InternalError where that holds no records or

@@ -103,11 +103,15 @@ Headless headless_of(const Message& message, const Encoding& encoding) {
   return first;
 }
 
-std::size_t buffer_bytes(const Message& message, const Encoding& encoding) {
-  std::size_t bodies = 0;
-  for (const Payload& payload : message.payloads)
-    if (payload.tensor.defined()) bodies += WireBuffer::padded(payload.tensor.nbytes());
-  return WireBuffer::padded(sizeof(Envelope) + header_bytes(message, encoding)) + bodies;
+std::size_t buffer_bytes(const Message& message, bool is_headless) {
+  std::size_t headers = 0, bodies = 0;
+  for (const auto& [tensor, requires_grad] : message.payloads) {
+    headers += sizeof(PayloadHeader);
+    if (!tensor.defined()) continue;
+    headers += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(tensor.dim());
+    bodies += WireBuffer::padded(tensor.nbytes());
+  }
+  return WireBuffer::padded(sizeof(Envelope) + (is_headless ? 0 : headers)) + bodies;
 }
 
 }  // namespace
@@ -127,24 +131,14 @@ Message prepare_for_send(Message message) {
   return message;
 }
 
-std::size_t header_bytes(const Message& message, const Encoding& encoding) {
-  if (headless_of(message, encoding).is_headless) return 0;
-  std::size_t bytes = 0;
-  for (const Payload& payload : message.payloads) {
-    bytes += sizeof(PayloadHeader);
-    if (payload.tensor.defined()) bytes += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(payload.tensor.dim());
-  }
-  return bytes;
-}
-
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding) {
-  WireBuffer buffer(buffer_bytes(message, encoding), encoding.pool);
-  Cursor cursor(buffer);
   Envelope envelope;
   envelope.payloads = static_cast<std::int32_t>(message.payloads.size());
   envelope.headless = headless_of(message, encoding);
   envelope.sent_ns = message.sent_ns;
   envelope.tag = tag;
+  WireBuffer buffer(buffer_bytes(message, envelope.headless.is_headless), encoding.pool);
+  Cursor cursor(buffer);
   cursor.write(&envelope, 1);
   for (const auto& [tensor, requires_grad] : message.payloads) {
     if (envelope.headless.is_headless) break;
@@ -170,7 +164,7 @@ WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encodi
   return buffer;
 }
 
-EncodedMessage decode(WireBuffer buffer, const KnownShapes* known) {
+std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known) {
   const auto shared = std::make_shared<const WireBuffer>(std::move(buffer));
   Cursor cursor(*shared);
   Envelope envelope;
@@ -203,8 +197,8 @@ EncodedMessage decode(WireBuffer buffer, const KnownShapes* known) {
     cursor.read(head.strides.data(), head.strides.size());
   }
   cursor.pad();
-  EncodedMessage decoded{envelope.tag, {}};
-  decoded.message.sent_ns = envelope.sent_ns;
+  Message message;
+  message.sent_ns = envelope.sent_ns;
   for (const Head& head : heads) {
     Payload payload{{}, head.fixed.requires_grad};
     if (head.fixed.defined) {
@@ -214,9 +208,9 @@ EncodedMessage decode(WireBuffer buffer, const KnownShapes* known) {
           bytes, head.sizes, head.strides, [shared](void*) {}, type);
       cursor.pad();
     }
-    decoded.message.payloads.push_back(std::move(payload));
+    message.payloads.push_back(std::move(payload));
   }
-  return decoded;
+  return {envelope.tag, std::move(message)};
 }
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "penstock/transport/known_shapes.h"
@@ -16,12 +17,6 @@
 #include "penstock/transport/wire_buffer.h"
 
 namespace penstock {
-
-/// A message with its tag.
-struct EncodedMessage {
-  Tag tag;
-  Message message;
-};
 
 /// Prepares a tensor for sending. Every transport does so, so that a receiver computes on the same layout and the same
 /// alignment (which changes bits in BLAS) with every transport. The result is detached and dense. A tensor that is
@@ -44,12 +39,9 @@ struct Encoding {
 /// contiguous or channels-last strides. REQUIRES: the message has been prepared, and its tensors are on the CPU.
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding = {});
 
-/// The number of bytes of such a buffer that hold types, sizes and strides.
-std::size_t header_bytes(const Message& message, const Encoding& encoding);
-
-/// The message in a buffer. Its tensors share the buffer's memory, which lives as long as one of them does. `known` are
+/// The message in a buffer, with its tag. Its tensors share the buffer's memory, which lives as long as one of them does. `known` are
 /// the shapes declared on this rank. Throws TransportError when another build wrote the buffer, and when it contains
 /// neither headers nor is of a declared shape.
-EncodedMessage decode(WireBuffer buffer, const KnownShapes* known = nullptr);
+std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known = nullptr);
 
 }  // namespace penstock

@@ -89,7 +89,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
   if (context.rank != WorldRank(0)) {
     for (std::size_t i = 0; i < own.size(); ++i) {
       endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
-      endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second), false}}, 0, 0});
+      endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second)}}});
     }
     return all;
   }
