@@ -168,14 +168,14 @@ TEST(Failures, state_is_sent_one_tensor_at_a_time_on_demand) {
   for (int i = 0; i < 10; ++i) own.emplace_back(say("name\n", i), torch::full({3}, i));
   // Before any demand.
   EXPECT_NE(message_of([&] {
-              gather_tensors(sender, {0, 1}, own);
+              gather_tensors(sender, control_tag(0, Topic::gathering, 1), own);
             }).find("whether rank 0 takes the next parameter"),
             std::string::npos);
   RankContext receiver = sender;
   receiver.rank = WorldRank(0);
   receiver.endpoint = std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[0].get());
-  std::thread sending([&] { gather_tensors(sender, {0, 2}, own); });
-  const auto all = gather_tensors(receiver, {0, 2}, {{"own", torch::zeros({1})}});
+  std::thread sending([&] { gather_tensors(sender, control_tag(0, Topic::gathering, 2), own); });
+  const auto all = gather_tensors(receiver, control_tag(0, Topic::gathering, 2), {{"own", torch::zeros({1})}});
   sending.join();
   EXPECT_EQ(all.size(), 11u);
   EXPECT_EQ(all.at("name\n7")[0].item<int>(), 7);

@@ -97,7 +97,7 @@ TEST(Collectives, gathered_steps_keep_their_spans) {
   };
   std::vector<std::vector<RankStep>> all;
   world.run_on_local_ranks([&](const RankContext& context) {
-    auto gathered = gather_steps(context, {1, 1}, steps_of(context.rank));
+    auto gathered = gather_steps(context, control_tag(1, Topic::gathering, 1), steps_of(context.rank));
     if (context.rank == WorldRank(0)) all = std::move(gathered);
   });
   EXPECT_EQ(all, (std::vector<std::vector<RankStep>>{steps_of(WorldRank(0)), steps_of(WorldRank(1))}));

@@ -44,7 +44,7 @@ std::string validation_of(const std::string& lines, const std::map<std::string, 
 
 }  // namespace
 
-std::string load_values(const RankContext& context, const GatherTag& tag, const std::vector<Stage::Held>& own,
+std::string load_values(const RankContext& context, const Tag& tag, const std::vector<Stage::Held>& own,
                         const std::map<std::string, torch::Tensor>& state) {
   const auto decide = [&](const std::vector<Message>& all) {
     std::string lines;
@@ -52,7 +52,7 @@ std::string load_values(const RankContext& context, const GatherTag& tag, const 
     return message_of(validation_of(lines, state));
   };
   const std::string result =
-      text_in(agree(context, control_tag(tag.pipeline, Topic::state, tag.round), message_of(findings(own, state)),
+      text_in(agree(context, control_tag(tag.pipeline, Topic::state, tag.step), message_of(findings(own, state)),
                     decide, {.parts = "what fits of a state", .decision = "whether a state fits"}));
   if (!result.empty()) return result;
   const torch::NoGradGuard no_grad;

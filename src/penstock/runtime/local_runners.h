@@ -8,7 +8,7 @@
 
 #include "penstock/model/stages.h"
 #include "penstock/runtime/rank_runner.h"
-#include "penstock/world/gather_tag.h"
+#include "penstock/transport/tag.h"
 #include "penstock/world/world.h"
 
 namespace penstock {
@@ -39,10 +39,10 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   /// Runs `work` on every runner and waits for all. Where one throws, aborts the world and rethrows.
   void run(const Work& work) const;
 
-  /// Identifies the next gather operation of the pipeline: the same number on every process.
-  GatherTag next_gathering() { return {pipeline_, ++gatherings_}; }
+  /// The tag of the next gather operation of the pipeline: the same on every process.
+  Tag next_gathering() { return control_tag(pipeline_, Topic::gathering, ++gatherings_); }
   /// The same for two operations in the world after a failure (World::contexts_after_failure).
-  GatherTag next_recovery() { return {pipeline_, ++recoveries_}; }
+  Tag next_recovery() { return control_tag(pipeline_, Topic::gathering, ++recoveries_); }
 
  private:
   std::size_t index_of(WorldRank rank) const;

@@ -19,10 +19,9 @@ RankPeak peak_of(WorldRank rank, const RankRunner& runner) {
   return peak;
 }
 
-std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& tag, const RankPeak& own) {
+std::vector<RankPeak> gather_peaks(const RankContext& context, const Tag& tag, const RankPeak& own) {
   std::vector<RankPeak> peaks;
-  for (const auto& of_rank : gather_records<RankPeak>(context, control_tag(tag.pipeline, Topic::gathering, tag.round),
-                                                      {own}, "its peak activations"))
+  for (const auto& of_rank : gather_records<RankPeak>(context, tag, {own}, "its peak activations"))
     peaks.insert(peaks.end(), of_rank.begin(), of_rank.end());
   return peaks;
 }

@@ -13,6 +13,6 @@ RankPeak peak_of(WorldRank rank, const RankRunner& runner);
 
 /// Called on every rank's thread with its own peak. Returns those of all ranks, by world rank, on rank 0; an empty list
 /// on the others.
-std::vector<RankPeak> gather_peaks(const RankContext& context, const GatherTag& tag, const RankPeak& own);
+std::vector<RankPeak> gather_peaks(const RankContext& context, const Tag& tag, const RankPeak& own);
 
 }  // namespace penstock

@@ -317,7 +317,7 @@ std::map<std::string, torch::Tensor> Pipeline::local_state() {
 
 void Pipeline::sync_ties() {
   impl_->drain();
-  const std::uint64_t round = impl_->runners->next_gathering().round;
+  const std::uint64_t round = impl_->runners->next_gathering().step;
   impl_->runners->run([&](RankRunner& runner) { runner.copies().synchronise(round); });
 }
 
@@ -332,7 +332,7 @@ std::map<std::string, torch::Tensor> Pipeline::state() {
   }
   impl_->drain();
   std::map<std::string, torch::Tensor> all;
-  const GatherTag tag = impl_->runners->next_gathering();
+  const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](RankRunner& runner) {
     auto gathered = gather_tensors(runner.context(), tag, state_of(runner.context(), runner));
     if (runner.context().rank == WorldRank(0)) all = std::move(gathered);
@@ -342,7 +342,7 @@ std::map<std::string, torch::Tensor> Pipeline::state() {
 
 void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   impl_->drain();
-  const GatherTag tag = impl_->runners->next_gathering();
+  const Tag tag = impl_->runners->next_gathering();
   std::string error_text;
   impl_->runners->run([&](RankRunner& runner) {
     std::vector<Stage::Held> own;
@@ -403,7 +403,7 @@ Trace Pipeline::trace() {
   for (const auto& [field, value] : impl_->fingerprint()) trace.settings[field] = value;
   trace.settings["transport"] = world().transport();
   note_layers(stages(), options().layer_costs, trace);
-  const GatherTag tag = impl_->runners->next_gathering();
+  const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](RankRunner& runner) {
     auto steps = gather_steps(runner.context(), tag, runner.recorder().steps());
     if (runner.context().rank == WorldRank(0)) trace.ranks = std::move(steps);
@@ -426,12 +426,11 @@ TimedSteps Pipeline::time_layers(const BatchTensors& inputs, const BatchTensors&
   impl_->on_each_rank([](RankRunner& runner) { runner.clocks().set_running(true); });
   run(steps);
   const Trace steps_taken = trace();
-  const GatherTag gathering = impl_->runners->next_gathering();
+  const Tag tag = impl_->runners->next_gathering();
   std::vector<NodeTimes> nodes;  // of replica 0
   impl_->on_each_rank([&](RankRunner& runner) {
     const bool is_first = runner.context().replica() == Replica(0);
     const auto own = is_first ? runner.clocks().times(static_cast<std::size_t>(steps)) : std::vector<NodeTimes>();
-    const Tag tag = control_tag(gathering.pipeline, Topic::gathering, gathering.round);
     for (const auto& of_rank : gather_records(runner.context(), tag, own, "the times of its layers"))
       nodes.insert(nodes.end(), of_rank.begin(), of_rank.end());
     runner.clocks().set_running(false);
@@ -455,7 +454,7 @@ std::vector<Pipeline::Peak> Pipeline::peak_activations() {
 std::vector<Pipeline::Peak> Pipeline::peaks_of_all_ranks() {
   impl_->drain();
   std::vector<Peak> peaks;
-  const GatherTag tag = impl_->runners->next_gathering();
+  const Tag tag = impl_->runners->next_gathering();
   impl_->runners->run([&](RankRunner& runner) {
     auto all = gather_peaks(runner.context(), tag, peak_of(runner.context().rank, runner));
     if (runner.context().rank == WorldRank(0)) peaks = std::move(all);

@@ -36,14 +36,14 @@ Decision decided(const std::vector<StageHistories::KnownSteps>& known, int repli
 }
 
 /// Called on every rank's thread.
-Decision decide_together(const RecoveryRank& rank, const GatherTag& tag) {
+Decision decide_together(const RecoveryRank& rank, const Tag& tag) {
   const auto decide = [&](const std::vector<Message>& messages) {
     std::vector<StageHistories::KnownSteps> known;
     for (const Message& message : messages) known.push_back(record_in<StageHistories::KnownSteps>(message));
     return message_of(decided(known, rank.context.replicas));
   };
   return record_in<Decision>(
-      agree(rank.context, control_tag(tag.pipeline, Topic::state, tag.round),
+      agree(rank.context, control_tag(tag.pipeline, Topic::state, tag.step),
             message_of(rank.runner->histories().known_steps()), decide,
             {.parts = "the steps that it has completed", .decision = "which step's state rank 0 takes"}));
 }
@@ -67,7 +67,7 @@ std::vector<std::pair<std::string, torch::Tensor>> state_of(const RankContext& c
   return owned(context, runner, [](const Stage&, const Stage::Held& held) { return held.value; });
 }
 
-std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
+std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const Tag& tag,
                                                      const std::string& failure) {
   std::map<std::string, torch::Tensor> state;
   std::optional<std::uint64_t> torn_update;  // counted from 1

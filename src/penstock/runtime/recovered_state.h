@@ -25,7 +25,7 @@ struct RecoveryRank {
 /// RankFailure there, with `failure` as the cause, when some stage has changed its parameters since then, wholly or in
 /// part, and did not keep the earlier ones (PipelineOptions::keep_last_step). Called once in every process, with all of
 /// its ranks.
-std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const GatherTag& tag,
+std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryRank>& ranks, const Tag& tag,
                                                      const std::string& failure);
 
 }  // namespace penstock

@@ -53,14 +53,20 @@ Payload payload_of(const std::vector<T>& records) {
   return payload_of(records.data(), records.size() * sizeof(T));
 }
 
-/// A message with one payload for each of `contents`: a record, a vector of records, or text.
-template <class... Contents>
+/// A record, a vector of records, or text.
+template <class T>
+concept ControlContent = requires(const T& content) {
+  payload_of(content);
+};
+
+/// A message with one payload for each of `contents`.
+template <ControlContent... Contents>
 Message message_of(const Contents&... contents) {
   return {{payload_of(contents)...}};
 }
 
-/// The bytes of payload number `index`, valid as long as the message. Throws InternalError where that holds no records or
-/// text.
+/// The bytes of payload number `index`, valid as long as the message. Throws InternalError where that holds neither
+/// records nor text.
 inline std::string_view bytes_in(const Message& message, std::size_t index) {
   require<InternalError>(index < message.payloads.size(), "a message of ", message.payloads.size(),
                          " payloads where payload ", index, " was expected: do all ranks run the same build?");

@@ -39,9 +39,9 @@ struct Encoding {
 /// contiguous or channels-last strides. REQUIRES: the message has been prepared, and its tensors are on the CPU.
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding = {});
 
-/// The message in a buffer, with its tag. Its tensors share the buffer's memory, which lives as long as one of them does. `known` are
-/// the shapes declared on this rank. Throws TransportError when another build wrote the buffer, and when it contains
-/// neither headers nor is of a declared shape.
+/// The message in a buffer, with its tag. Its tensors share the buffer's memory, which lives as long as one of them
+/// does. `known` are the shapes declared on this rank. Throws TransportError when another build wrote the buffer, and
+/// when it contains neither headers nor is of a declared shape.
 std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known = nullptr);
 
 }  // namespace penstock

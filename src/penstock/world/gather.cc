@@ -47,15 +47,13 @@ torch::Tensor copy_on_cpu(const torch::Tensor& tensor) {
   return tensor.detach().to(torch::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
-Tag tag_of(const GatherTag& tag) { return control_tag(tag.pipeline, Topic::gathering, tag.round); }
-
 }  // namespace
 
-std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const GatherTag& tag,
+std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, const Tag& tag,
                                                 const std::vector<RankStep>& own) {
   const std::vector<std::int64_t> offsets = measure_clock_offsets(context, tag);
   std::vector<std::vector<RankStep>> all;
-  for (Message& message : gather(context, tag_of(tag), message_of_steps(own), "the trace")) {
+  for (Message& message : gather(context, tag, message_of_steps(own), "the trace")) {
     all.push_back(steps_in(message));
     message = {};  // traces of many ranks are large
     to_own_clock(offsets[all.size() - 1], all.back());
@@ -65,12 +63,12 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
 
 // Rank 0 requests one tensor after the other, so that messages in flight and the transport's buffers never hold more
 // than two of them.
-std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const GatherTag& tag,
+std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const Tag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;
   Transport& endpoint = *context.endpoint;
   const auto numbered = [&](std::int32_t phase, std::size_t number) {
-    Tag of_message = tag_of(tag);
+    Tag of_message = tag;
     of_message.to_stage = phase;
     of_message.micro_batch = static_cast<std::int32_t>(number);
     return of_message;
@@ -83,8 +81,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
     names += name;
     lengths.push_back(name.size());
   }
-  const std::vector<Message> indices =
-      gather(context, tag_of(tag), message_of(names, lengths), "the names of the parameters");
+  const std::vector<Message> indices = gather(context, tag, message_of(names, lengths), "the names of the parameters");
   std::map<std::string, torch::Tensor> all;
   if (context.rank != WorldRank(0)) {
     for (std::size_t i = 0; i < own.size(); ++i) {

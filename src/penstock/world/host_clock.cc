@@ -30,10 +30,10 @@ void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps) {
   }
 }
 
-std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const GatherTag& tag) {
+std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const Tag& tag) {
   Transport& endpoint = *context.endpoint;
   const auto tag_of = [&](int question, bool is_answer) {
-    Tag of_message = control_tag(tag.pipeline, Topic::host_clock, tag.round);
+    Tag of_message = control_tag(tag.pipeline, Topic::host_clock, tag.step);
     of_message.to_stage = is_answer ? 1 : 0;
     of_message.micro_batch = question;
     return of_message;

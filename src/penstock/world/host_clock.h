@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "penstock/trace/recorder.h"
-#include "penstock/world/gather_tag.h"
 #include "penstock/world/rank_context.h"
 
 namespace penstock {
@@ -25,8 +24,8 @@ std::int64_t clock_offset_ns(const std::vector<ClockReading>& readings);
 /// Subtracts `offset_ns` from every time of `steps`: converts from the other clock to this one.
 void to_own_clock(std::int64_t offset_ns, std::vector<RankStep>& steps);
 
-/// Called on every rank's thread. Returns on rank 0, by world rank, the clock of each rank's host minus that of its own,
-/// from a few messages to each rank of another host; an empty list on the others.
-std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const GatherTag& tag);
+/// Called on every rank's thread. Returns on rank 0, by world rank, the clock of each rank's host minus that of its
+/// own, from a few messages to each rank of another host; an empty list on the others.
+std::vector<std::int64_t> measure_clock_offsets(const RankContext& context, const Tag& tag);
 
 }  // namespace penstock
