@@ -331,8 +331,9 @@ class PlanningVerbs(unittest.TestCase):
                 self.assertIn("holds 4 there: give a limit of 2 or more", err.splitlines()[0])
             self.output_of(*arguments, "gpipe.sched", "--memory-limit", "2")
         for bad in ("0", "-1", "nan", "inf"):
-            self.assertTrue(self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad)
-                            .endswith("it is a positive multiple of 1F1B's activations"))
+            for schedule in (["1f1b", *SHAPE], ["gpipe.sched"]):
+                self.assertTrue(self.complaint_of("schedule", "check", *schedule, "--memory-limit", bad)
+                                .endswith("it is a positive multiple of 1F1B's activations"))
 
     def test_fused_weight_gradients(self):
         self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/validate.h"
@@ -28,6 +30,13 @@ std::string error_text(std::string_view name, const ScheduleShape& shape, double
     return error.what();
   }
   return "";
+}
+
+TEST(MemoryLimit, is_positive_and_finite) {
+  const Schedule any = generate("1f1b", {.ranks = 2, .micro_batches = 2});
+  for (const double bad :
+       {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    EXPECT_THROW(activation_limit(any, bad), ConfigError) << bad;
 }
 
 TEST(MemoryLimit, names_the_smallest_sufficient_limit) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "penstock/base/error.h"
 
@@ -53,8 +52,6 @@ void ScheduleArgument::add_to(CLI::App& verb) {
 
 NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
   require<ConfigError>(!source_.empty(), "which schedule? Give --schedule NAME or FILE");
-  require<ConfigError>(!memory_limit_ || (std::isfinite(*memory_limit_) && *memory_limit_ > 0), "--memory-limit ",
-                       memory_limit_.value_or(0), ": it is a positive multiple of 1F1B's activations");
   NamedSchedule named = is_schedule_file(source_) ? from_file(costs) : from_generator(costs);
   if (!fuse_w_.empty()) {
     named.schedule = fused(named.schedule, fuse_options(named.schedule));

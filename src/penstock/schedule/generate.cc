@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/generators/generators.h"
+#include "penstock/schedule/memory_limit.h"
 
 namespace penstock {
 namespace {
@@ -65,8 +65,7 @@ const Generator& find_generator(std::string_view name) {
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {
   const Generator& generator = find_generator(name);
   check_shape(generator, shape);
-  require<ConfigError>(std::isfinite(tuning.memory_limit) && tuning.memory_limit > 0, "memory limit ",
-                       tuning.memory_limit, ": it is a positive multiple of 1F1B's activations");
+  require_memory_limit(tuning.memory_limit);
   require_costs_fit(tuning.costs, shape.ranks * shape.chunks);
   return generator.generate(shape, tuning);
 }

@@ -35,7 +35,13 @@ FullestRank fullest_rank(const Schedule& schedule, const std::vector<int>& held)
 
 }  // namespace
 
+void require_memory_limit(double memory_limit) {
+  require<ConfigError>(std::isfinite(memory_limit) && memory_limit > 0, "memory limit ", memory_limit,
+                       ": it is a positive multiple of 1F1B's activations");
+}
+
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit) {
+  require_memory_limit(memory_limit);
   // A limit of 1.1 times 10 micro-batches permits 11, although the product may be rounded to slightly less.
   constexpr double rounding = 1e-9;
   std::vector<int> limit;

@@ -7,8 +7,11 @@
 
 namespace penstock {
 
+/// Throws ConfigError for a limit that is not positive and finite.
+void require_memory_limit(double memory_limit);
+
 /// The limit as a number of live micro-batches per rank, at least 1. A micro-batch counts once for each chunk; the
-/// ranks of `schedule` may have different numbers of chunks.
+/// ranks of `schedule` may have different numbers of chunks. Throws like require_memory_limit().
 std::vector<int> activation_limit(const Schedule& schedule, double memory_limit);
 
 /// Whether `held`, the live micro-batches per rank (Validation::peak_activations), stay within
