@@ -36,7 +36,7 @@ class InferVerb(ProgramRuns):
         alone = self.outputs(*flags)
         self.assertEqual(len(alone[0]["outputs"][0]["values"]), 9)
         for variant in (["--stages", "2"], ["--stages", "4"], ["--stages", "2", "--schedule", "zb-v"],
-                        ["--stages", "2", "--chunks", "2"]):
+                        ["--stages", "2", "--chunks", "2"], ["--stages", "2", "--partition", "time"]):
             self.assertEqual(self.outputs(*flags, *variant), alone, variant)
         self.assertNotEqual(self.outputs("--model", "mlp", "--rows", "9", "--seed", "4"), alone)
 
@@ -123,6 +123,7 @@ class InferVerb(ProgramRuns):
                 ([*SMALL_GPT, "--generate", "3", "--prompt", ""], "an empty prompt"),
                 ([*SMALL_GPT, "--heads", "3"], "16 with 3 heads"),
                 ([*SMALL_GPT, "--data", "nowhere"], "no text in 'nowhere'"),
+                (["--schedule", "auto"], "--schedule auto measures training steps"),
                 (["--model", "mlp", "--layers", "3"], "--layers is for gpt, not for --model mlp"),
                 (["--lr", "1"], "--lr")):
             self.assertIn(arguments, self.complaint_of("infer", *flags), flags)

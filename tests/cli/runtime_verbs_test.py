@@ -475,7 +475,7 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(result["transport"], "mpi")
 
     def test_bench_schedules(self):
-        out = self.output_of("bench", "schedules", "--hidden", "16x4", "--batch-size", "16", "--micro-batches", "4",
+        out = self.output_of("bench", "schedules", "--hidden", "16x4", "--batch-size", "12", "--micro-batch-size", "4",
                              "--stages", "2", "--steps", "2", "--warm-up", "0", "--format", "markdown")
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines()]
         heading, rows = rows[0], {row[0]: row for row in rows[2:]}

@@ -51,6 +51,10 @@ class Weights(ProgramRuns):
             self.assertEqual(self.evaluated(*data, *layout), wanted, layout)
         if program_runs.MPIRUN:
             self.assertEqual(self.evaluated(*data, "--stages", "2", ranks=2), wanted)
+        # A forward pass takes every setting of the pipeline, what is measured included, but no training schedule.
+        self.assertEqual(self.evaluated(*data, "--stages", "2", "--partition", "time"), wanted)
+        self.assertIn("--schedule auto measures training steps",
+                      self.complaint_of("evaluate", "--weights", "w.safetensors", *data, "--schedule", "auto"))
         told = self.output_of("evaluate", "--weights", "w.safetensors", *data)
         self.assertRegex(told, rf"^test: loss is \S+, accuracy is \S+, over {TEST_SAMPLES} samples\n$")
 

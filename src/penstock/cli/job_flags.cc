@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -181,6 +179,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->capture_default_str();
 }
 
+namespace {
+
 void settle_defaults(JobFlags& flags) {
   const bool is_auto = flags.schedule == "auto";
   require<ConfigError>(is_auto || flags.weight_gradients != WeightGradients::automatic,
@@ -217,72 +217,17 @@ void apply_plan(JobFlags& flags) {
   flags.partition = partition_of(plan);
 }
 
-void require_plan_is_of(const JobFlags& flags, Cell& network) {
-  if (!flags.planned) return;
-  std::set<std::string> planned, layers;
-  for (const auto& stage : flags.planned->stages) planned.insert(stage.begin(), stage.end());
-  const auto print_error = [&](const std::string& difference) {
-    throw ConfigError(say(flags.plan, " is the plan of another network: ", difference, " (", describe(flags.network),
-                          "): plan with the costs of this network"));
-  };
-  for (const Node& node : trace_graph(network).nodes) {
-    if (!node.is_parameter()) layers.insert(node.name);
-    const bool has_parameters = node.is_layer() && !node.is_parameter() && planned.count(node.name) == 0 &&
-                                !node.layer->factory.build().module->parameters().empty();
-    if (has_parameters) print_error(say("it does not have layer '", node.name, "', which this network has"));
-  }
-  for (const auto& stage : flags.planned->stages)
-    for (const std::string& layer : stage)
-      if (!layers.contains(layer)) print_error(say("it has layer '", layer, "', which this network does not have"));
-}
-
-void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
-  if (!flags.planned) return;
-  std::map<std::string, int> planned;
-  for (std::size_t stage = 0; stage < flags.planned->stages.size(); ++stage)
-    for (const std::string& layer : flags.planned->stages[stage]) planned[layer] = static_cast<int>(stage);
-
-  std::map<std::string, int> partition;
-  const StagedGraph& staged = pipeline.stages();
-  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
-    partition[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
-  for (const auto& [layer, stage] : planned) {
-    const auto found = partition.find(layer);
-    require<ConfigError>(found != partition.end(), flags.plan, " has a layer '", layer,
-                         "', which this network does not have: plan with the costs of this network");
-    require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
-                         ", but in this network it is on stage ", found->second,
-                         ": plan with the layers in the order in which this network runs them");
-  }
-  for (const auto& [name, tensor] : pipeline.local_state()) {
-    const std::string layer = name.substr(0, name.rfind('.'));
-    require<ConfigError>(planned.contains(layer), flags.plan, " does not have layer '", layer, "', which holds '", name,
-                         "': plan with the costs of all layers of this network");
-  }
-}
-
 void check_batch_size(const JobFlags& flags) {
   require<ConfigError>(flags.batch_size >= 1, "batch-size = ", flags.batch_size, ", but a batch has at least 1 sample");
 }
 
-namespace {
-
-void require_batch(const JobFlags& flags, const World& world, std::int64_t least) {
-  const std::int64_t most = flags.batch_size / world.replicas();
-  require<ConfigError>(flags.batch_size >= least, "batch-size = ", flags.batch_size, " fills fewer than ",
-                       flags.micro_batches, " micro-batches on each of ", world.replicas(),
-                       world.replicas() == 1 ? " replica" : " replicas", ": give --batch-size ", least, " or more",
-                       most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
-}
-
 }  // namespace
 
-void require_enough_samples(const JobFlags& flags, const World& world) {
-  require_batch(flags, world, (std::int64_t{flags.micro_batches} - 1) * world.replicas() + 1);
-}
-
-void require_full_steps(const JobFlags& flags, const World& world) {
-  require_batch(flags, world, std::int64_t{flags.micro_batches} * world.replicas());
+void settle(JobFlags& flags) {
+  apply_plan(flags);
+  settle_defaults(flags);
+  apply_micro_batch_size(flags);
+  check_batch_size(flags);
 }
 
 WorldOptions world_options(const JobFlags& flags) {

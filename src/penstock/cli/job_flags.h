@@ -26,7 +26,7 @@ struct JobFlags {
   std::string schedule;
   int chunks = 0;
   std::optional<WeightGradients> weight_gradients;  // none: automatic if the schedule is "auto", else stream
-  std::string kernels;                              // empty: decided by settle_defaults()
+  std::string kernels;                              // empty: decided by settle()
   std::optional<double> memory_limit;
   std::string plan;                  // path of a plan file
   std::optional<Plan> planned;       // contents of the plan file
@@ -62,35 +62,20 @@ struct JobFlags {
   void add_pipeline_to(CLI::App& app);
 };
 
-/// Sets the defaults that depend on other flags. Kernels are tuned if the plan has kernels, or if the schedule is
-/// "auto" and this build has tuned ones. Throws ConfigError for flags that exclude each other and for tuned kernels that
-/// this build lacks.
-void settle_defaults(JobFlags& flags);
-/// Converts --micro-batch-size, if it is given, to the number of micro-batches. Throws ConfigError.
-void apply_micro_batch_size(JobFlags& flags);
-/// Reads the file of --plan, if it is given, and sets the flags that the plan decides. Throws ConfigError or DataError.
-void apply_plan(JobFlags& flags);
-/// Throws ConfigError if --plan contains layers that this network does not have, or lacks layers with parameters.
-void require_plan_is_of(const JobFlags& flags, Cell& network);
-/// Throws ConfigError unless the pipeline has every layer of the plan, on the plan's stage, and the plan contains every
-/// layer with parameters.
-void require_plan_fits(const JobFlags& flags, Pipeline& pipeline);
+/// Completes and checks the flags, before any other use of them: reads the file of --plan and sets what it decides, sets
+/// the defaults that depend on other flags, and converts --micro-batch-size to a number of micro-batches. Kernels are
+/// tuned if the plan has kernels, or if the schedule is "auto" and this build has tuned ones. Throws ConfigError for
+/// flags that exclude each other or are out of range and for tuned kernels that this build lacks, DataError for an
+/// invalid plan.
+void settle(JobFlags& flags);
 
 // These throw ConfigError for invalid flags.
-void check_batch_size(const JobFlags& flags);
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
 /// Calls autotune() with the options' sample and sample_targets, and writes its choice for the schedule "auto" to the
 /// flags too. Collective.
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
 OptimizerFactory make_optimizer(const JobFlags& flags);
-
-/// Throws ConfigError if --batch-size is too small for at least one replica to have a sample for each of its
-/// micro-batches. (A short last batch of an epoch runs with fewer micro-batches.)
-void require_enough_samples(const JobFlags& flags, const World& world);
-/// Throws ConfigError unless every replica has a sample for each of its micro-batches: accounts and timelines show
-/// steps of all m micro-batches.
-void require_full_steps(const JobFlags& flags, const World& world);
 
 /// The effective settings as JSON.
 nlohmann::ordered_json settings_of(const JobFlags& flags, const Pipeline& pipeline);

@@ -165,7 +165,7 @@ const Loss& loss_of(const ModelFlags& flags) {
   return flags.model == "unet" ? squared_error : cross_entropy;
 }
 
-RandomBatch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed) {
+Batch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed) {
   check_model(flags);
   torch::manual_seed(static_cast<std::int64_t>(seed));
   if (flags.model == "gpt") {

@@ -10,6 +10,7 @@
 #include <CLI/App.hpp>
 #include <nlohmann/json_fwd.hpp>
 
+#include "penstock/data/data.h"
 #include "penstock/model/model.h"
 #include "penstock/zoo/gpt.h"
 
@@ -61,10 +62,7 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags);
 const Loss& loss_of(const ModelFlags& flags);
 
 /// A random batch of the shape that the model takes, equal on every process.
-struct RandomBatch {
-  torch::Tensor inputs, targets;
-};
-RandomBatch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed);
+Batch random_batch(const ModelFlags& flags, std::int64_t samples, std::uint64_t seed);
 
 /// A description for the console: "resnet50 v1.5, stem imagenet, width 64, 10 classes, on cifar10".
 std::string describe(const ModelFlags& flags);

@@ -12,7 +12,7 @@
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
-#include "penstock/cli/job_flags.h"
+#include "penstock/cli/job.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/trace/trace.h"
@@ -42,7 +42,7 @@ struct Steps {
 };
 
 /// Measures steps one at a time, each from the call to the end of the update.
-Steps time_steps(Pipeline& pipeline, const RandomBatch& batch, const BenchFlags& flags) {
+Steps time_steps(Pipeline& pipeline, const Batch& batch, const BenchFlags& flags) {
   Steps steps;
   for (std::int64_t step = -flags.warm_up; step < flags.steps; ++step) {
     if (step == 0) pipeline.clear_trace();
@@ -57,7 +57,7 @@ Steps time_steps(Pipeline& pipeline, const RandomBatch& batch, const BenchFlags&
 }
 
 /// Writes the data with which another program can run the same steps. Collective.
-void save_start(Pipeline& pipeline, const RandomBatch& batch, const std::string& path) {
+void save_start(Pipeline& pipeline, const Batch& batch, const std::string& path) {
   if (path.empty()) return;
   auto tensors = pipeline.state();
   if (!pipeline.world().is_main()) return;
@@ -83,38 +83,24 @@ nlohmann::ordered_json memory_of(const std::vector<Pipeline::Peak>& before, cons
 }
 
 int bench_step(BenchFlags& flags) {
-  apply_plan(flags.job);
-  settle_defaults(flags.job);
-  apply_micro_batch_size(flags.job);
-  check_batch_size(flags.job);
+  settle(flags.job);
   require<ConfigError>(flags.steps >= 1, "steps = ", flags.steps, ", but a median needs at least 1");
   require<ConfigError>(!flags.memory || flags.steps + flags.warm_up >= 2, "--memory counts from the second step on, ",
                        "but steps + warm-up = ", flags.steps + flags.warm_up, ": ask for at least 2");
   require<ConfigError>(flags.warm_up >= 0, "warm-up = ", flags.warm_up, ", but it takes 0 steps or more");
   for (const std::string* path : {&flags.json, &flags.save_start})
     if (!path->empty()) require_place_for(*path);
-  auto model = make_model(flags.job.network);
-  const OptimizerFactory optimizer = make_optimizer(flags.job);
-  World world(world_options(flags.job));
-  require_full_steps(flags.job, world);
-  require_plan_is_of(flags.job, *model);
-  PipelineOptions options = pipeline_options(flags.job);
-  const RandomBatch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
-  options.sample = {batch.inputs};
-  options.sample_targets = batch.targets;
-  options.count_bytes = flags.memory;
-  decide_by_measuring(flags.job, world, *model, options);
-  Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
-  require_plan_fits(flags.job, pipeline);
-  pipeline.optimize_with(optimizer);
-  save_start(pipeline, batch, flags.save_start);
+  Job job(flags.job, Use::train_full_steps);
+  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  const auto pipeline = job.make_pipeline({.sample = [&] { return batch; }, .count_bytes = flags.memory});
+  save_start(*pipeline, batch, flags.save_start);
   std::vector<Pipeline::Peak> before, after;
-  if (flags.memory) before = pipeline.peaks_of_all_ranks();
-  const Steps steps = time_steps(pipeline, batch, flags);
-  if (flags.memory) after = pipeline.peaks_of_all_ranks();
+  if (flags.memory) before = pipeline->peaks_of_all_ranks();
+  const Steps steps = time_steps(*pipeline, batch, flags);
+  if (flags.memory) after = pipeline->peaks_of_all_ranks();
   const std::vector<double>& times = steps.milliseconds;
-  const Trace trace = pipeline.trace();
-  if (!world.is_main()) return 0;
+  const Trace trace = pipeline->trace();
+  if (!job.world().is_main()) return 0;
 
   const Account step = account(trace);
   nlohmann::ordered_json result = {{"median_ms", median(times)},
@@ -123,14 +109,14 @@ int bench_step(BenchFlags& flags) {
                                    {"predicted_ms", step.predicted_ms},
                                    {"bubble_predicted", step.bubble_predicted},
                                    {"bubble_measured", step.bubble_measured}};
-  result.update(settings_of(flags.job, pipeline));
+  result.update(settings_of(flags.job, *pipeline));
   if (flags.memory) result.update(memory_of(before, after));
   result["step_ms"] = times;
   result["losses"] = steps.losses;
   const std::string line = result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (!flags.json.empty()) write_text(flags.json, line);
   (flags.json == "-" ? std::cerr : std::cout)
-      << banner(flags.job, pipeline) << "\n"
+      << banner(flags.job, *pipeline) << "\n"
       << "median " << result["median_ms"] << " ms, min " << result["min_ms"] << " ms over " << flags.steps << " steps\n"
       << to_table(step);
   return 0;
@@ -161,14 +147,13 @@ double most_live(const Trace& trace) {
   return most;
 }
 
-/// Trains with one schedule and returns its median step time. Unset on processes other than the main one.
-std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flags) {
-  const auto model = make_model(flags.job.network);
-  Pipeline pipeline(world, *model, loss_of(flags.job.network), pipeline_options(flags.job));
-  pipeline.optimize_with(make_optimizer(flags.job));
-  time_steps(pipeline, random_batch(flags.job.network, flags.job.batch_size, flags.job.seed), flags);
-  const Trace trace = pipeline.trace();
-  if (!world.is_main()) return std::nullopt;
+/// Trains with the schedule of the flags and returns its figures. Unset on processes other than the main one.
+std::optional<StepFigures> measured_figures(Job& job, const BenchFlags& flags) {
+  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  const auto pipeline = job.make_pipeline({.sample = [&] { return batch; }});
+  time_steps(*pipeline, batch, flags);
+  const Trace trace = pipeline->trace();
+  if (!job.world().is_main()) return std::nullopt;
 
   const Account step = account(trace);
   StepFigures figures;
@@ -182,20 +167,18 @@ std::optional<StepFigures> measured_figures(World& world, const BenchFlags& flag
 }
 
 int bench_schedules(ScheduleFlags& flags) {
-  JobFlags& job = flags.bench.job;
-  settle_defaults(job);
-  check_batch_size(job);
-  require<ConfigError>(job.schedule.empty() && job.plan.empty() && job.chunks == 0,
+  JobFlags& settings = flags.bench.job;
+  settle(settings);
+  require<ConfigError>(settings.schedule.empty() && settings.plan.empty() && settings.chunks == 0,
                        "bench schedules runs them all: leave --schedule, --chunks and --plan out");
-  World world(world_options(job));
-  require_full_steps(job, world);
-  std::vector<TableRow> rows = schedule_table({job.stages, job.micro_batches, {}});
+  Job job(settings, Use::train_full_steps);
+  std::vector<TableRow> rows = schedule_table({settings.stages, settings.micro_batches, {}});
   for (TableRow& row : rows) {
     if (row.schedule == "forward-only") continue;  // it does not train
-    job.schedule = row.schedule;
-    row.measured = measured_figures(world, flags.bench);
+    settings.schedule = row.schedule;
+    row.measured = measured_figures(job, flags.bench);
   }
-  if (world.is_main()) write_text(flags.output, flags.format == "markdown" ? to_markdown(rows) : to_table(rows));
+  if (job.world().is_main()) write_text(flags.output, flags.format == "markdown" ? to_markdown(rows) : to_table(rows));
   return 0;
 }
 

@@ -8,7 +8,7 @@
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
-#include "penstock/cli/job_flags.h"
+#include "penstock/cli/job.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
@@ -26,24 +26,24 @@ struct EvaluateFlags {
 };
 
 int evaluate(EvaluateFlags flags) {
+  settle(flags.job);
   ModelFlags& network = flags.job.network;
   const SavedWeights weights = read_weights(flags.weights, network);
-  check_batch_size(flags.job);
   if (!flags.json.empty() && launched_as().rank == 0) require_place_for(flags.json);
   DataSets sets = read_data(flags.data, network, /*with_test=*/true);
   if (sets.text) {
     require_same_vocabulary(flags.weights, weights, sets.text->vocabulary);
     network.vocabulary = sets.text->vocabulary.size();
   }
-  const auto model = make_model(network);
-  require_plan_is_of(flags.job, *model);
-  World world(world_options(flags.job));
-  Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
-  pipeline.load_state(weights.state);
+  Job job(flags.job, Use::forward);
+  const ReadingOptions reading{.batch_size = flags.job.batch_size};
+  const auto pipeline = job.make_pipeline(
+      {.sample = [&] { return sample_of(sets, flags.data, network, reading); }, .state = &weights.state});
+  const World& world = job.world();
   if (world.is_main()) log(LogLevel::info, say(describe(network), ": ", world.describe()));
 
-  Loaders loaders = make_loaders(std::move(sets), flags.data, network, {.batch_size = flags.job.batch_size}, pipeline);
-  Trainer trainer(pipeline);
+  Loaders loaders = make_loaders(std::move(sets), flags.data, network, reading, *pipeline);
+  Trainer trainer(*pipeline);
   const EvaluationReport report = trainer.evaluate(*loaders.test);
   if (!world.is_main()) return 0;
   nlohmann::ordered_json line{{"test_loss", report.loss}};
@@ -79,11 +79,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
       "  penstock evaluate --weights mnist.safetensors --data data/mnist --stages 2");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
-    if (print_config_instead(*verb)) return;
-    exit_code = run_verb([&] {
-      apply_plan(flags->job);
-      return evaluate(*flags);
-    });
+    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return evaluate(*flags); });
   });
 }
 

@@ -9,7 +9,7 @@
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
-#include "penstock/cli/job_flags.h"
+#include "penstock/cli/job.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
@@ -132,11 +132,13 @@ class Report {
   std::ostringstream text_;
 };
 
+Batch random_rows(const InferFlags& flags) { return random_batch(flags.job.network, flags.rows, flags.job.seed); }
+
 void infer_batch(Pipeline& pipeline, const InferFlags& flags, Report& report) {
-  const RandomBatch batch = random_batch(flags.job.network, flags.rows, flags.job.seed);
-  const InferResult result = pipeline.infer(
-      batch.inputs, {.broadcast = flags.broadcast,
-                     .replicas = flags.replica_input == "each" ? ReplicaInput::each : ReplicaInput::share});
+  const InferResult result =
+      pipeline.infer(random_rows(flags).inputs,
+                     {.broadcast = flags.broadcast,
+                      .replicas = flags.replica_input == "each" ? ReplicaInput::each : ReplicaInput::share});
   result.wait();
   report.json["outputs"] = nullptr;
   if (!result.has_outputs()) {
@@ -184,6 +186,7 @@ void infer_text(Pipeline& pipeline, const InferFlags& flags, const std::vector<T
 }
 
 int infer(InferFlags flags) {
+  settle(flags.job);
   SavedWeights weights;
   ModelFlags& network = flags.job.network;
   Vocabulary vocabulary;
@@ -193,19 +196,18 @@ int infer(InferFlags flags) {
     vocabulary = vocabulary_of(flags, weights.vocabulary);
     network.vocabulary = vocabulary.size();
   }
-  const auto model = make_model(network);
   const std::vector<Tokens> prompts = tokens_of(flags, vocabulary);
-  require_plan_is_of(flags.job, *model);
-  World world(world_options(flags.job));
-  Pipeline pipeline(world, *model, loss_of(network), pipeline_options(flags.job));
-  if (!flags.weights.empty()) pipeline.load_state(weights.state);
+  Job job(flags.job, Use::forward);
+  const auto pipeline = job.make_pipeline(
+      {.sample = [&] { return random_rows(flags); }, .state = flags.weights.empty() ? nullptr : &weights.state});
+  const World& world = job.world();
   if (world.is_main()) log(LogLevel::info, say(describe(network), ": ", world.describe()));
 
   Report report(world);
   if (flags.generate)
-    infer_text(pipeline, flags, prompts, vocabulary, report);
+    infer_text(*pipeline, flags, prompts, vocabulary, report);
   else
-    infer_batch(pipeline, flags, report);
+    infer_batch(*pipeline, flags, report);
   report.give(flags, world.is_main());
   return 0;
 }
@@ -245,11 +247,7 @@ void add_infer(CLI::App& app, int& exit_code) {
       "--prompt ROMEO: --prompt JULIET:");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
-    if (print_config_instead(*verb)) return;
-    exit_code = run_verb([&] {
-      apply_plan(flags->job);
-      return infer(*flags);
-    });
+    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return infer(*flags); });
   });
 }
 

@@ -5,7 +5,7 @@
 #include "penstock/base/error.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
-#include "penstock/cli/job_flags.h"
+#include "penstock/cli/job.h"
 #include "penstock/cli/plan_output.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
@@ -24,21 +24,17 @@ struct ProfileFlags {
 
 int plan_by_profile(ProfileFlags& flags) {
   flags.job.schedule = "auto";
-  settle_defaults(flags.job);
-  apply_micro_batch_size(flags.job);
-  check_batch_size(flags.job);
+  settle(flags.job);
   flags.shown.check();
   if (!flags.costs_file.empty()) require_place_for(flags.costs_file);
-  const auto model = make_model(flags.job.network);
-  World world(world_options(flags.job));
-  require_full_steps(flags.job, world);
-  const RandomBatch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
+  Job job(flags.job, Use::train_full_steps);
+  const Batch batch = random_batch(flags.job.network, flags.job.batch_size, flags.job.seed);
   PipelineOptions options = pipeline_options(flags.job);
-  options.sample = {batch.inputs};
+  options.sample = batch.inputs.list();
   options.sample_targets = batch.targets;
-  const LayerCosts costs = profile(world, *model, loss_of(flags.job.network), options,
+  const LayerCosts costs = profile(job.world(), job.network(), loss_of(flags.job.network), options,
                                    {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
-  if (!world.is_main()) return 0;
+  if (!job.world().is_main()) return 0;
   if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(costs));
   flags.shown.write(make_plan(costs, {.schedules = flags.schedules, .weight_gradients = options.weight_gradients}));
   return 0;

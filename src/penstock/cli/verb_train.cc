@@ -11,7 +11,7 @@
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
-#include "penstock/cli/job_flags.h"
+#include "penstock/cli/job.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
@@ -54,7 +54,6 @@ struct TrainFlags {
 };
 
 void check(const TrainFlags& flags) {
-  check_batch_size(flags.job);
   require<ConfigError>(!flags.job.keep_last_step || !flags.save_weights.empty(),
                        "--keep-last-step keeps the weights for --save-weights: give both");
   const std::int64_t steps = flags.steps.value_or(1), epochs = flags.epochs.value_or(1);
@@ -156,48 +155,38 @@ void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::opti
 }
 
 int train(TrainFlags flags) {
+  settle(flags.job);
   SavedWeights weights;
   if (!flags.weights.empty()) weights = read_weights(flags.weights, flags.job.network);
   check(flags);
   set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
   std::ostream& out = json_on_stdout ? std::cerr : std::cout;
-  auto model = make_model(flags.job.network);
-  const OptimizerFactory optimizer = make_optimizer(flags.job);
+  make_model(flags.job.network);  // a wrong size is reported before files are read
   DataSets sets = read_data(flags.data, flags.job.network, flags.evaluates());
   std::optional<Vocabulary> vocabulary;
   if (sets.text) {
     vocabulary = sets.text->vocabulary;
     require_same_vocabulary(flags.weights, weights, *vocabulary);
     flags.job.network.vocabulary = vocabulary->size();
-    model = make_model(flags.job.network);
   }
 
-  World world(world_options(flags.job));
-  flags.shows_steps() ? require_full_steps(flags.job, world) : require_enough_samples(flags.job, world);
-  require_plan_is_of(flags.job, *model);
+  Job job(flags.job, flags.shows_steps() ? Use::train_full_steps : Use::train);
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
-  PipelineOptions options = pipeline_options(flags.job);
-  if (options.partition == "time" || options.kernels == Kernels::tuned || options.schedule == "auto") {
-    const Batch sample = sample_of(sets, flags.data, flags.job.network, reading);
-    options.sample = {sample.inputs};
-    options.sample_targets = sample.targets;
-  }
-  decide_by_measuring(flags.job, world, *model, options);
-  Pipeline pipeline(world, *model, loss_of(flags.job.network), options);
-  require_plan_fits(flags.job, pipeline);
-  if (!flags.weights.empty()) pipeline.load_state(weights.state);
-  pipeline.optimize_with(optimizer);
-  Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, pipeline);
-  Trainer trainer(pipeline, trainer_options(flags));
+  const auto pipeline =
+      job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); },
+                         .state = flags.weights.empty() ? nullptr : &weights.state});
+  Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, *pipeline);
+  World& world = job.world();
+  Trainer trainer(*pipeline, trainer_options(flags));
 
   if (world.is_main() || flags.log_ranks == "all" || (flags.log_ranks == "auto" && world.speaks()))
     add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && stdout_is_terminal());
   std::ofstream json_file;
   if (world.is_main()) {
-    log(LogLevel::info, banner(flags.job, pipeline));
-    for (const std::string& line : pipeline.describe_stages()) log(LogLevel::info, line);
-    if (!flags.dump.empty()) dump(pipeline, flags.dump);
+    log(LogLevel::info, banner(flags.job, *pipeline));
+    for (const std::string& line : pipeline->describe_stages()) log(LogLevel::info, line);
+    if (!flags.dump.empty()) dump(*pipeline, flags.dump);
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
@@ -207,30 +196,30 @@ int train(TrainFlags flags) {
     }
     if (!flags.tensorboard.empty()) trainer.add_hook(tensorboard_hook(flags.tensorboard));
   }
-  show_parameters(flags, pipeline);
+  show_parameters(flags, *pipeline);
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
   try {
     trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
     world.finish();
   } catch (const RankFailure&) {
-    if (flags.job.keep_last_step) save_last_step(flags, pipeline, vocabulary);
+    if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
   } catch (const TransportError&) {
-    if (flags.job.keep_last_step) save_last_step(flags, pipeline, vocabulary);
+    if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
   }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 
   if (!flags.save_weights.empty()) {
-    const auto state = pipeline.state();
+    const auto state = pipeline->state();
     if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
   }
 
   if (!flags.shows_steps()) return 0;
-  Trace trace = pipeline.trace();
+  Trace trace = pipeline->trace();
   if (flags.job.planned_ms) trace.settings[planned_ms_setting] = say(*flags.job.planned_ms);
-  if (world.is_main()) show_steps(flags, out, pipeline, trace);
+  if (world.is_main()) show_steps(flags, out, *pipeline, trace);
   return 0;
 }
 
@@ -303,13 +292,7 @@ void add_train(CLI::App& app, int& exit_code) {
       "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
-    if (print_config_instead(*verb)) return;
-    exit_code = run_verb([&] {
-      apply_plan(flags->job);
-      settle_defaults(flags->job);
-      apply_micro_batch_size(flags->job);
-      return train(*flags);
-    });
+    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return train(*flags); });
   });
 }
 

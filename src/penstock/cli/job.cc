@@ -1,0 +1,112 @@
+#include "penstock/cli/job.h"
+
+#include <cstdint>
+#include <set>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+namespace {
+
+/// Throws ConfigError if --plan contains layers that this network does not have, or lacks layers with parameters.
+void require_plan_is_of(const JobFlags& flags, Cell& network) {
+  if (!flags.planned) return;
+  std::set<std::string> planned, layers;
+  for (const auto& stage : flags.planned->stages) planned.insert(stage.begin(), stage.end());
+  const auto print_error = [&](const std::string& difference) {
+    throw ConfigError(say(flags.plan, " is the plan of another network: ", difference, " (", describe(flags.network),
+                          "): plan with the costs of this network"));
+  };
+  for (const Node& node : trace_graph(network).nodes) {
+    if (!node.is_parameter()) layers.insert(node.name);
+    const bool has_parameters = node.is_layer() && !node.is_parameter() && planned.count(node.name) == 0 &&
+                                !node.layer->factory.build().module->parameters().empty();
+    if (has_parameters) print_error(say("it does not have layer '", node.name, "', which this network has"));
+  }
+  for (const auto& stage : flags.planned->stages)
+    for (const std::string& layer : stage)
+      if (!layers.contains(layer)) print_error(say("it has layer '", layer, "', which this network does not have"));
+}
+
+/// Throws ConfigError unless the pipeline has every layer of the plan, on the plan's stage, and the plan contains every
+/// layer with parameters.
+void require_plan_fits(const JobFlags& flags, Pipeline& pipeline) {
+  if (!flags.planned) return;
+  std::map<std::string, int> planned;
+  for (std::size_t stage = 0; stage < flags.planned->stages.size(); ++stage)
+    for (const std::string& layer : flags.planned->stages[stage]) planned[layer] = static_cast<int>(stage);
+
+  std::map<std::string, int> partition;
+  const StagedGraph& staged = pipeline.stages();
+  for (std::size_t n = 0; n < staged.graph.nodes.size(); ++n)
+    partition[staged.graph.nodes[n].name] = staged.stage_of_node[n].value();
+  for (const auto& [layer, stage] : planned) {
+    const auto found = partition.find(layer);
+    require<ConfigError>(found != partition.end(), flags.plan, " has a layer '", layer,
+                         "', which this network does not have: plan with the costs of this network");
+    require<ConfigError>(found->second == stage, flags.plan, " has layer '", layer, "' on stage ", stage,
+                         ", but in this network it is on stage ", found->second,
+                         ": plan with the layers in the order in which this network runs them");
+  }
+  for (const auto& [name, tensor] : pipeline.local_state()) {
+    const std::string layer = name.substr(0, name.rfind('.'));
+    require<ConfigError>(planned.contains(layer), flags.plan, " does not have layer '", layer, "', which holds '", name,
+                         "': plan with the costs of all layers of this network");
+  }
+}
+
+/// world_options(), after the checks that need no ranks.
+WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network) {
+  require<ConfigError>(
+      use != Use::forward || flags.schedule != "auto",
+      "--schedule auto measures training steps, and none run here: name a schedule, or give the --plan "
+      "of the training");
+  require_plan_is_of(flags, network);
+  return world_options(flags);
+}
+
+/// True if autotune() needs a batch for these options.
+bool is_left_to_measuring(const PipelineOptions& options) {
+  return options.schedule == "auto" || options.partition == "time" ||
+         (options.kernels == Kernels::tuned && options.kernel_selection.empty());
+}
+
+}  // namespace
+
+Job::Job(JobFlags& flags, Use use)
+    : flags_(flags),
+      use_(use),
+      network_(make_model(flags.network)),
+      optimizer_(use == Use::forward ? OptimizerFactory() : make_optimizer(flags)),
+      world_(checked_world_options(flags, use, *network_)) {
+  if (use != Use::forward) require_batch();
+}
+
+void Job::require_batch() const {
+  const std::int64_t replicas = world_.replicas();
+  const std::int64_t least =
+      use_ == Use::train_full_steps ? flags_.micro_batches * replicas : (flags_.micro_batches - 1) * replicas + 1;
+  const std::int64_t most = flags_.batch_size / replicas;
+  require<ConfigError>(flags_.batch_size >= least, "batch-size = ", flags_.batch_size, " fills fewer than ",
+                       flags_.micro_batches, " micro-batches on each of ", replicas,
+                       replicas == 1 ? " replica" : " replicas", ": give --batch-size ", least, " or more",
+                       most >= 1 ? say(", or --micro-batches ", most, " or fewer") : std::string());
+}
+
+std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
+  PipelineOptions options = pipeline_options(flags_);
+  options.count_bytes = start.count_bytes;
+  if (is_left_to_measuring(options)) {
+    const Batch sample = start.sample();
+    options.sample = sample.inputs.list();
+    options.sample_targets = sample.targets;
+    decide_by_measuring(flags_, world_, *network_, options);
+  }
+  auto pipeline = std::make_unique<Pipeline>(world_, *network_, loss_of(flags_.network), options);
+  require_plan_fits(flags_, *pipeline);
+  if (start.state) pipeline->load_state(*start.state);
+  if (optimizer_) pipeline->optimize_with(optimizer_);
+  return pipeline;
+}
+
+}  // namespace penstock
