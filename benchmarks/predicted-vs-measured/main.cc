@@ -3,14 +3,18 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <span>
 
 #include <CLI/CLI.hpp>
 
 #include <penstock/autotune/autotune.h>
 #include <penstock/base/clock.h>
+#include <penstock/base/error.h>
 #include <penstock/base/median.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
+
+#include "terms.h"
 
 namespace {
 
@@ -117,6 +121,8 @@ class Grid {
     for (const auto& pipeline : profiled_)
       runs.emplace_back(ps::timed_run(*pipeline, {{workload_.inputs}, workload_.targets, 1}));
     rounds_.push_back(ps::costs_of(runs, workload_.targets.size(0)));
+    auto& fitted_to = profiled_steps_.emplace_back();
+    for (std::size_t i = 0; i < 3; ++i) fitted_to.push_back({runs[i]->plan, runs[i]->steps.step});
     for (std::size_t i = 0; i < points_.size(); ++i) {
       Point& point = points_[forward ? i : points_.size() - 1 - i];
       point.measured.push_back(step_ms(point));
@@ -158,6 +164,29 @@ class Grid {
     }
   }
 
+  /// What each term of the model buys: the same measurements against predictions without the term, the other terms as
+  /// they are, and with the time variation fitted again, as it would be if the term were not in the model.
+  void report_terms() const {
+    std::printf(
+        "\n| without | changes a step by: median | most | error: median | worst | fitted again: variation | median | "
+        "worst |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    const Errors all = errors_of([](ps::StepModel&) {});
+    ps::require<ps::InternalError>(all.most_change == 0, "the whole model and predict() differ by ", all.most_change);
+    std::printf("| nothing | | | %.1f %% | %.1f %% | %.0f %% | | |\n", 100 * all.median, 100 * all.worst,
+                100 * time_variation_);
+    for (const ps::Term& term : ps::terms()) {
+      const Errors without = errors_of(term.leave_out);
+      std::printf("| %s | %.1f %% | %+.1f %% | %.1f %% | %.1f %% |", term.name, 100 * without.change,
+                  100 * without.most_change, 100 * without.median, 100 * without.worst);
+      const double variation = &term == &ps::terms().front() ? 0 : variation_without(term);
+      const Errors again = errors_of([&](ps::StepModel& model) {
+        model.time_variation = variation;
+        term.leave_out(model);
+      });
+      std::printf(" %.0f %% | %.1f %% | %.1f %% |\n", 100 * variation, 100 * again.median, 100 * again.worst);
+    }
+  }
+
   void report() const {
     std::printf("\n## %s\n\n", workload_.title.c_str());
     std::printf(
@@ -188,6 +217,49 @@ class Grid {
   }
 
  private:
+  struct Errors {
+    double median = 0, worst = 0;  // of the absolute errors of the grid's points
+    /// The changes of the points' predictions, relative to those of the whole model: the median of their sizes, and the
+    /// largest one with its sign.
+    double change = 0, most_change = 0;
+  };
+
+  /// The errors of the grid with a changed model.
+  Errors errors_of(const std::function<void(ps::StepModel&)>& change) const {
+    std::vector<double> errors, changes;
+    for (const Point& point : std::span(points_).first(points_.size() - 1)) {
+      std::vector<double> ratios, changes_of_point;
+      for (std::size_t round = 0; round < rounds_.size(); ++round) {
+        ps::StepModel model = ps::model_of(point.plan, rounds_[round]);
+        change(model);
+        const double predicted = ps::makespan(point.plan, model);
+        ratios.push_back(predicted / point.measured[round]);
+        changes_of_point.push_back(predicted / point.predicted[round] - 1);
+      }
+      errors.push_back(std::abs(ps::median(ratios) - 1));
+      changes.push_back(ps::median(changes_of_point));
+    }
+    std::ranges::sort(changes, {}, [](double one) { return std::abs(one); });
+    std::vector<double> sizes;
+    for (const double one : changes) sizes.push_back(std::abs(one));
+    return {ps::median(errors), std::ranges::max(errors), ps::median(sizes), changes.back()};
+  }
+
+  /// The time variation over all rounds of a model without `term`, fitted as that of the whole model.
+  double variation_without(const ps::Term& term) const {
+    std::vector<double> fitted;
+    for (std::size_t round = 0; round < rounds_.size(); ++round)
+      fitted.push_back(ps::fitted_time_variation(
+          [&](const ps::Plan& plan, double time_variation) {
+            ps::StepModel model = ps::model_of(plan, rounds_[round]);
+            model.time_variation = time_variation;
+            term.leave_out(model);
+            return ps::makespan(plan, model);
+          },
+          profiled_steps_[round]));
+    return ps::median(fitted);
+  }
+
   double step_ms(Point& point) const {
     point.pipeline->train_step(workload_.inputs, workload_.targets).wait();  // after another's, caches are cold
     const std::int64_t begin = ps::now_ns();
@@ -228,6 +300,7 @@ class Grid {
   std::vector<std::unique_ptr<ps::Pipeline>> profiled_;
   std::vector<Point> points_;  // the last one is what auto chooses
   std::vector<ps::LayerCosts> rounds_;
+  std::vector<std::vector<ps::MeasuredStep>> profiled_steps_;  // by round: those that its time variation is fitted to
   double time_variation_ = 0, slowdown_under_load_ = 1;
 };
 
@@ -254,5 +327,6 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) grid.run_round(round % 2 == 0);
   grid.predict();
   grid.report();
+  grid.report_terms();
   grid.fight(turns);
 }

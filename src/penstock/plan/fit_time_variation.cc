@@ -5,15 +5,24 @@
 namespace penstock {
 
 double fitted_time_variation(const LayerCosts& costs, std::span<const MeasuredStep> steps) {
+  LayerCosts varied = costs;
+  return fitted_time_variation(
+      [&](const Plan& plan, double time_variation) {
+        varied.time_variation = time_variation;
+        return predict(plan, varied).makespan;
+      },
+      steps);
+}
+
+double fitted_time_variation(const std::function<double(const Plan& plan, double time_variation)>& predicted,
+                             std::span<const MeasuredStep> steps) {
   constexpr double most = 0.5;
   constexpr int halvings = 12;
   const auto is_short = [&](double time_variation) {  // the predicted steps are shorter than the measured ones
-    LayerCosts varied = costs;
-    varied.time_variation = time_variation;
     double product = 1;
     for (const MeasuredStep& step : steps) {
-      const double predicted = predict(step.plan, varied).makespan;
-      if (predicted > 0 && step.makespan > 0) product *= predicted / step.makespan;
+      const double makespan = predicted(step.plan, time_variation);
+      if (makespan > 0 && step.makespan > 0) product *= makespan / step.makespan;
     }
     return product < 1;
   };
