@@ -65,15 +65,6 @@ TEST(LauncherArguments, refuses_a_job_without_ranks) {
   EXPECT_EQ(rank_count({.ranks = 3, .hosts = parse_hosts("a:2")}), 3);
 }
 
-TEST(LauncherArguments, refuses_root_as_open_mpi_does) {
-  LaunchingMachine machine = machine_of(2);
-  machine.root = true;
-  EXPECT_THROW(require_root_may({}, machine), ConfigError);
-  EXPECT_NO_THROW(require_root_may({.launcher = "srun"}, machine));
-  machine.root_may = true;
-  EXPECT_NO_THROW(require_root_may({}, machine));
-}
-
 TEST(LauncherArguments, quotes_for_a_shell) {
   EXPECT_EQ(as_shell_line({"a", "", "b c", "it's", "--x=1,2"}), "a '' 'b c' 'it'\\''s' --x=1,2");
 }

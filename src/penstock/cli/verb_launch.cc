@@ -144,7 +144,6 @@ int attempt(const Launch& wanted, const Program& program, bool& stopped) {
     std::cout << as_shell_line(job_arguments(wanted, machine, JobLogs(wanted.log_folder, layout, 1), program)) << "\n";
     return 0;
   }
-  require_root_may(wanted.settings, machine);
   const JobLogs logs = JobLogs::claim(wanted.log_folder, layout);
   const std::vector<std::string> arguments = job_arguments(wanted, machine, logs, program);
   announce(wanted, machine, logs);

@@ -11,33 +11,12 @@
 
 namespace penstock {
 
-LogFollower::LogFollower(std::filesystem::path path, int stream, std::string mark)
-    : path_(std::move(path)),
-      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)),
-      stream_(stream),
-      mark_(std::move(mark)) {
-  require<Failure>(file_ >= 0, path_.string(), ": cannot be opened: ", std::strerror(errno));
+LogFollower::LogFollower(const std::filesystem::path& path, int stream, std::string mark)
+    : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), stream_(stream), mark_(std::move(mark)) {
+  require<Failure>(file_ >= 0, path.string(), ": cannot be opened: ", std::strerror(errno));
 }
 
-LogFollower::LogFollower(LogFollower&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, -1)),
-      stream_(other.stream_),
-      mark_(std::move(other.mark_)),
-      unfinished_(std::move(other.unfinished_)) {}
-
-LogFollower& LogFollower::operator=(LogFollower&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(file_, other.file_);
-  std::swap(stream_, other.stream_);
-  std::swap(mark_, other.mark_);
-  std::swap(unfinished_, other.unfinished_);
-  return *this;
-}
-
-LogFollower::~LogFollower() {
-  if (file_ >= 0) ::close(file_);
-}
+LogFollower::~LogFollower() { ::close(file_); }
 
 void LogFollower::copy_new(bool last) {
   char piece[65536];

@@ -1,22 +1,25 @@
 // Copies a growing log file to the screen.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace penstock {
+
+/// The pause between two looks at a growing log. (inotify would save them, but not every file system supports it.)
+constexpr std::chrono::milliseconds pause_between_looks{50};
 
 /// Reads a file to which another process appends, and copies new contents to a file descriptor. Not thread-safe.
 class LogFollower {
  public:
   /// `stream` is the file descriptor to write to. If `mark` is not empty, it precedes every line, and only whole lines
   /// are written, each by one call, so that several logs can share a screen. Throws Failure if the file does not exist.
-  LogFollower(std::filesystem::path path, int stream, std::string mark);
-  LogFollower(LogFollower&& other) noexcept;
-  LogFollower& operator=(LogFollower&& other) noexcept;
+  LogFollower(const std::filesystem::path& path, int stream, std::string mark);
+  LogFollower(const LogFollower&) = delete;
+  LogFollower& operator=(const LogFollower&) = delete;
   ~LogFollower();
-
-  const std::filesystem::path& path() const { return path_; }
 
   /// Copies the contents that were added since the last call; with `last`, also an unfinished line. If the stream
   /// cannot be written, further output is dropped silently: the file has everything.
@@ -26,8 +29,7 @@ class LogFollower {
   void put(std::string_view text);
   void put_marked_lines(bool last);
 
-  std::filesystem::path path_;
-  int file_ = -1;
+  int file_;
   int stream_;
   std::string mark_;
   std::string unfinished_;

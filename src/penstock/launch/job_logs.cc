@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <optional>
-
-// gcc 12 with sanitizers warns wrongly about uninitialised variables in <regex>.
-#ifndef __clang__
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <regex>
+#include <string_view>
 
 #include "penstock/base/error.h"
 
@@ -26,13 +23,22 @@ namespace fs = std::filesystem;
 /// ".2" for the files of attempt 2 in the layout `worker`; empty for attempt 1.
 std::string attempt_mark(int attempt) { return attempt == 1 ? "" : say(".", attempt); }
 
+/// The number from 1 to 999999999 that `text` consists of; 0 if it is none, or begins with 0.
+int number_in(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && !text.starts_with('0');
+  return is_number && number > 0 && number < 1'000'000'000 ? number : 0;
+}
+
 /// The attempt to which a file in the log folder belongs; 0: none.
-int attempt_of(const std::string& name, LogLayout layout) {
-  static const std::regex of_rank("([1-9][0-9]{0,8})");
-  static const std::regex of_worker("(?:launch|worker_[0-9]+)(?:\\.([1-9][0-9]{0,8}))?\\.log");
-  std::smatch parts;
-  if (!std::regex_match(name, parts, layout == LogLayout::rank ? of_rank : of_worker)) return 0;
-  return parts[1].matched ? std::stoi(parts[1]) : 1;
+int attempt_of(std::string_view name, LogLayout layout) {
+  if (layout == LogLayout::rank) return number_in(name);
+  const bool is_log = (name.starts_with("launch.") || name.starts_with("worker_")) && name.ends_with(".log");
+  if (!is_log) return 0;
+  name.remove_suffix(std::string_view(".log").size());
+  const std::size_t dot = name.find('.');
+  return dot == name.npos ? 1 : number_in(name.substr(dot + 1));
 }
 
 int last_attempt(const fs::path& folder, LogLayout layout) {
@@ -52,20 +58,20 @@ bool take(const JobLogs& logs) {
   return true;
 }
 
+// The forms that note_signal() and note() write.
+
 std::optional<int> read_signalled_rank(const std::string& line) {
-  static const std::regex form("rank ([0-9]{1,9}): told to end by signal .*");
-  std::smatch parts;
-  if (!std::regex_match(line, parts, form)) return std::nullopt;
-  return std::stoi(parts[1]);
+  int rank = 0, signal = 0;
+  if (std::sscanf(line.c_str(), "rank %9d: told to end by signal %9d", &rank, &signal) != 2) return std::nullopt;
+  return rank;
 }
 
 std::optional<Ending> read_ending(const std::string& line) {
-  static const std::regex form("rank ([0-9]{1,9}): (exit code|signal) ([0-9]{1,9})(?: .*)?");
-  std::smatch parts;
-  if (!std::regex_match(line, parts, form)) return std::nullopt;
-  const int number = std::stoi(parts[3]);
-  const bool by_signal = parts[2] == "signal";
-  return Ending{std::stoi(parts[1]), by_signal ? 0 : number, by_signal ? number : 0};
+  Ending ending;
+  if (std::sscanf(line.c_str(), "rank %9d: exit code %9d", &ending.rank, &ending.exit_code) == 2) return ending;
+  ending = {};
+  if (std::sscanf(line.c_str(), "rank %9d: signal %9d", &ending.rank, &ending.signal) == 2) return ending;
+  return std::nullopt;
 }
 
 }  // namespace

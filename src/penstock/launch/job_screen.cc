@@ -4,34 +4,12 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <mutex>
 
 #include "penstock/base/error.h"
+#include "penstock/launch/blocked_signals.h"
 
 namespace penstock {
-namespace {
-
-constexpr std::chrono::milliseconds pause_between_looks{50};
-
-/// Blocks signals while it lives, so that threads started meanwhile receive none and the main thread handles them.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-  ~WithoutSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
-}  // namespace
-
 JobScreen::JobScreen(const JobLogs& logs, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     const RankLogs files = logs.of_rank(rank);
@@ -39,7 +17,7 @@ JobScreen::JobScreen(const JobLogs& logs, int ranks) {
     awaited_.push_back({files.out, STDOUT_FILENO, mark});
     if (files.err != files.out) awaited_.push_back({files.err, STDERR_FILENO, mark});
   }
-  const WithoutSignals here;
+  const BlockedSignals here;  // the thread receives none: the main thread handles them
   thread_ = std::jthread([this](const std::stop_token& stop) { follow(stop); });
 }
 

@@ -1,6 +1,7 @@
 // Shows the output of all ranks of a job on one screen.
 #pragma once
 
+#include <list>
 #include <thread>
 #include <vector>
 
@@ -31,7 +32,7 @@ class JobScreen {
   void find_new_logs();
 
   std::vector<Source> awaited_;  // logs that do not exist yet
-  std::vector<LogFollower> followers_;
+  std::list<LogFollower> followers_;
   std::jthread thread_;
 };
 

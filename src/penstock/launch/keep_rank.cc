@@ -1,11 +1,8 @@
 #include "penstock/launch/keep_rank.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +10,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/launch/blocked_signals.h"
 #include "penstock/launch/follow_log.h"
 #include "penstock/launch/process_group.h"
 #include "penstock/transport/launch_environment.h"
@@ -67,13 +66,13 @@ int create_log(const fs::path& path) {
 }
 
 /// Runs in the child: executes the rank's program.
-[[noreturn]] void become_rank(char** program, const sigset_t& mask, pid_t parent, int out, int err) {
+[[noreturn]] void become_rank(char** program, const BlockedSignals& signals, pid_t parent, int out, int err) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) std::_Exit(1);  // the parent died before PR_SET_PDEATHSIG took effect
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   ::signal(SIGPIPE, SIG_DFL);
-  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  signals.restore();
   ::setenv(log_every_rank_variable, "1", 0);
   ::execvp(program[0], program);
   const std::string reason = say("penstock: ", program[0], ": cannot be started: ", std::strerror(errno), "\n");
@@ -81,57 +80,40 @@ int create_log(const fs::path& path) {
   std::_Exit(127);
 }
 
-/// Handles the launcher's signals. Records the first terminating one in the journal: a rank that ends after it may have
-/// been ended as part of the clean-up, and is then not the cause of the failure.
+/// Records the first terminating signal of the launcher in the journal: a rank that ends after it may have been ended as
+/// part of the clean-up, and is then not the cause of the failure.
 class SignalRecorder {
  public:
-  SignalRecorder(const JobLogs& logs, int rank, int signals) : logs_(logs), rank_(rank), signals_(signals) {}
+  SignalRecorder(const JobLogs& logs, int rank) : logs_(logs), rank_(rank) {}
 
-  /// The signalfd to poll.
-  int descriptor() const { return signals_; }
-
-  /// Handles all pending signals.
-  void take() {
-    for (signalfd_siginfo one; ::read(signals_, &one, sizeof(one)) == static_cast<ssize_t>(sizeof(one));) {
-      const auto signal = static_cast<int>(one.ssi_signo);
-      const bool is_to_end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
-      if (!is_to_end || std::exchange(is_recorded_, true)) continue;
-      logs_.note_signal(rank_, signal);
-    }
+  void take(int signal) {
+    const bool is_to_end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
+    if (is_to_end && !std::exchange(is_recorded_, true)) logs_.note_signal(rank_, signal);
   }
 
  private:
   const JobLogs& logs_;
   int rank_;
-  int signals_;
   bool is_recorded_ = false;
 };
 
 /// Waits for the rank and copies its logs as they grow.
-int await(pid_t rank, SignalRecorder& signals, std::vector<LogFollower>& followers) {
-  const int changes = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  for (const LogFollower& follower : followers) ::inotify_add_watch(changes, follower.path().c_str(), IN_MODIFY);
+int await(pid_t rank, const BlockedSignals& signals, SignalRecorder& recorder, std::list<LogFollower>& followers) {
+  constexpr std::chrono::milliseconds none{0}, second{1000};
   for (int status = 0;;) {
     const bool ended = ::waitpid(rank, &status, WNOHANG) == rank;
     // Even after the rank has ended: a signal to the whole group is pending here before waitpid reports the rank's
     // death.
-    signals.take();
+    while (const int signal = signals.next(none)) recorder.take(signal);
     for (LogFollower& follower : followers) follower.copy_new(ended);
     if (ended) return status;
-    pollfd awaited[] = {{signals.descriptor(), POLLIN, 0}, {changes, POLLIN, 0}};
-    // Not every file system supports inotify, so the files are polled every second as well.
-    ::poll(awaited, 2, followers.empty() ? -1 : 1000);
-    char events[4096];
-    while (::read(changes, events, sizeof(events)) > 0) {
-    }
+    recorder.take(signals.next(followers.empty() ? second : pause_between_looks));
   }
 }
 
-std::vector<LogFollower> follow(const RankLogs& logs) {
-  std::vector<LogFollower> followers;
+void follow(const RankLogs& logs, std::list<LogFollower>& followers) {
   followers.emplace_back(logs.out, STDOUT_FILENO, "");
   if (logs.err != logs.out) followers.emplace_back(logs.err, STDERR_FILENO, "");
-  return followers;
 }
 
 [[noreturn]] void end_as(const Ending& ending) {
@@ -174,22 +156,18 @@ void keep_rank(const CommandLine& line) {
   const int err = logs.err == logs.out ? out : create_log(logs.err);
 
   // The launcher signals the whole process group of the rank; this process only has to outlive the rank.
-  sigset_t ours, before;
-  ::sigemptyset(&ours);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) ::sigaddset(&ours, signal);
-  ::sigprocmask(SIG_BLOCK, &ours, &before);
+  const BlockedSignals signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
   ::signal(SIGPIPE, SIG_IGN);  // a closed screen must not end the job
-  const int signals = ::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
   require<Failure>(child >= 0, "no process for rank ", rank, ": ", std::strerror(errno));
-  if (child == 0) become_rank(supervised.program, before, self, out, err);
-  std::vector<LogFollower> followers;
-  if (supervised.show_first && rank == 0) followers = follow(logs);
-  SignalRecorder recorder(supervised.logs, rank, signals);
-  const int status = await(child, recorder, followers);
+  if (child == 0) become_rank(supervised.program, signals, self, out, err);
+  std::list<LogFollower> followers;
+  if (supervised.show_first && rank == 0) follow(logs, followers);
+  SignalRecorder recorder(supervised.logs, rank);
+  const int status = await(child, signals, recorder, followers);
   const Ending ending{.rank = rank,
                       .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};

@@ -98,12 +98,6 @@ LaunchingMachine this_machine() {
   }
   machine.cores = std::max(1, static_cast<int>(cores.size()));
 
-  const auto is_one = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value && std::string_view(value) == "1";
-  };
-  machine.root = ::geteuid() == 0;
-  machine.root_may = is_one("OMPI_ALLOW_RUN_AS_ROOT") && is_one("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
   machine.btl_chosen = std::getenv("OMPI_MCA_btl") != nullptr;
   return machine;
 }
@@ -136,12 +130,6 @@ int rank_count(const LaunchSettings& settings) {
 
 bool is_crowded(const LaunchSettings& settings, const LaunchingMachine& machine) {
   return rank_count(settings) > (settings.hosts.empty() ? machine.cores : slots_of(settings.hosts));
-}
-
-void require_root_may(const LaunchSettings& settings, const LaunchingMachine& machine) {
-  require<ConfigError>(is_srun(settings) || !machine.root || machine.root_may,
-                       "Open MPI refuses to start programs as root by default: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user");
 }
 
 std::vector<std::string> launcher_arguments(const LaunchSettings& settings, const LaunchingMachine& machine) {

@@ -17,8 +17,6 @@ struct HostSlots {
 struct LaunchingMachine {
   int cores = 1;            // physical cores that this process may use
   bool confined = false;    // whether these are not all cores of the machine
-  bool root = false;        // whether the user is root
-  bool root_may = false;    // whether Open MPI's two variables that permit root are set
   bool btl_chosen = false;  // whether OMPI_MCA_btl is set, so that `launch` leaves the choice of transports alone
 };
 
@@ -41,9 +39,6 @@ int rank_count(const LaunchSettings& settings);
 
 /// Whether ranks share cores, or there are more ranks than slots.
 bool is_crowded(const LaunchSettings& settings, const LaunchingMachine& machine);
-
-/// Throws ConfigError if Open MPI would refuse to run as root.
-void require_root_may(const LaunchSettings& settings, const LaunchingMachine& machine);
 
 /// The launcher's command line up to the program. Throws ConfigError if the launcher cannot place the ranks on the
 /// hosts as requested.

@@ -16,6 +16,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/launch/blocked_signals.h"
 
 namespace penstock {
 namespace {
@@ -23,42 +24,21 @@ namespace {
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr int other_signals[] = {SIGUSR1, SIGUSR2};
 
-/// While it lives, the signals that are forwarded stay pending until next() takes them.
-class WaitingSignals {
- public:
-  WaitingSignals() {
-    ::sigemptyset(&set_);
-    for (const int signal : ending_signals) add_unless_ignored(signal);
-    for (const int signal : other_signals) add_unless_ignored(signal);
-    ::sigaddset(&set_, SIGCHLD);
-    ::sigprocmask(SIG_BLOCK, &set_, &before_);
-  }
-  WaitingSignals(const WaitingSignals&) = delete;
-  WaitingSignals& operator=(const WaitingSignals&) = delete;
-  ~WaitingSignals() { restore(); }
-
-  void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-
-  /// The next signal; 0 if there is none within a second.
-  int next() const {
-    const timespec second{1, 0};
-    return std::max(0, ::sigtimedwait(&set_, nullptr, &second));
-  }
-
- private:
-  /// Signals that this process ignores (because of nohup, for example) are not forwarded.
-  void add_unless_ignored(int signal) {
+/// The signals to take: those that are forwarded, and that of a child's end. Signals that this process ignores (because
+/// of nohup, for example) are not forwarded.
+std::vector<int> awaited_signals() {
+  std::vector<int> awaited{SIGCHLD};
+  const auto add_unless_ignored = [&](int signal) {
     struct sigaction action;
-    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
-    ::sigaddset(&set_, signal);
-  }
-
-  sigset_t set_;
-  sigset_t before_;
-};
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) awaited.push_back(signal);
+  };
+  for (const int signal : ending_signals) add_unless_ignored(signal);
+  for (const int signal : other_signals) add_unless_ignored(signal);
+  return awaited;
+}
 
 /// Runs in the child: executes the program, or reports the error through the pipe.
-[[noreturn]] void become(char* const* arguments, const WaitingSignals& signals, pid_t parent, int complaints) {
+[[noreturn]] void become(char* const* arguments, const BlockedSignals& signals, pid_t parent, int complaints) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) std::_Exit(1);  // the parent died before PR_SET_PDEATHSIG took effect
@@ -69,7 +49,7 @@ class WaitingSignals {
   std::_Exit(127);
 }
 
-pid_t start(const std::vector<std::string>& command, const WaitingSignals& signals) {
+pid_t start(const std::vector<std::string>& command, const BlockedSignals& signals) {
   std::vector<char*> arguments = as_arguments(command);
   int ends[2];
   require<Failure>(::pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
@@ -118,7 +98,7 @@ bool has_ended(pid_t program, int& status) {
 }  // namespace
 
 GroupEnd run_in_own_group(const std::vector<std::string>& arguments, int grace_s) {
-  const WaitingSignals signals;
+  const BlockedSignals signals(awaited_signals());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t program = start(arguments, signals);
 
@@ -126,7 +106,7 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, int grace_s
   int status = 0;
   std::int64_t deadline_ns = 0;
   while (!has_ended(program, status)) {
-    const int signal = signals.next();
+    const int signal = signals.next(std::chrono::seconds(1));
     for (const int one : other_signals)
       if (signal == one) ::kill(program, signal);
     for (const int one : ending_signals)
