@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <set>
 
+#include <torch/nn/module.h>
+
 #include "penstock/base/error.h"
 
 namespace penstock {
