@@ -482,6 +482,7 @@ class RuntimeVerbs(ProgramRuns):
         self.assertEqual(len(rows), 14)
         measured = [i for i, name in enumerate(heading) if name == "measured"]
         self.assertEqual(len(measured), 2, heading)
+        self.assertEqual(rows["gpipe"][measured[1]], "6", "2(p - 1)m messages, with m = 3")
         for name, row in rows.items():
             for column in measured:  # live activations, and messages
                 self.assertEqual(row[column], "-" if name == "forward-only" else row[column - 1], row)
