@@ -63,6 +63,9 @@ class FaultyCalls : public SystemCalls {
   }
   int unlink(const std::string& path) override { return fails() ? -1 : SystemCalls::unlink(path); }
   int rmdir(const std::string& path) override { return fails() ? -1 : SystemCalls::rmdir(path); }
+  int list(const std::string& path, std::vector<std::string>& names) override {
+    return fails() ? -1 : SystemCalls::list(path, names);
+  }
 
  private:
   bool fails() {

@@ -81,12 +81,13 @@ std::string checkpoint_name(std::int64_t step, std::int64_t attempt) {
              attempt > 1 ? say("-", attempt) : std::string());
 }
 
-std::vector<CheckpointPlace> list_checkpoints(const std::string& folder) {
+std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls) {
+  std::vector<std::string> names;
+  const int problem = list_names(calls, folder, names);
+  require<DataError>(problem == 0, "cannot read the folder of checkpoints '", folder, "': ", error_text_of(problem));
   std::vector<CheckpointPlace> places;
-  std::error_code problem;
-  for (fs::directory_iterator at(folder, problem), end; !problem && at != end; at.increment(problem))
-    if (auto place = place_of(at->path())) places.push_back(std::move(*place));
-  require<DataError>(!problem, "cannot read the folder of checkpoints '", folder, "': ", problem.message());
+  for (const std::string& name : names)
+    if (auto place = place_of(fs::path(folder) / name)) places.push_back(std::move(*place));
   std::sort(places.begin(), places.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) {
     return std::tie(a.step, a.attempt) > std::tie(b.step, b.attempt);
   });
@@ -204,7 +205,7 @@ namespace {
 /// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile.
 std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
   NewestCheckpoint newest;
-  const std::vector<CheckpointPlace> places = list_checkpoints(folder);
+  const std::vector<CheckpointPlace> places = list_checkpoints(folder, calls);
   for (const CheckpointPlace& place : places) {
     try {
       Checkpoint checkpoint(place.path, calls);
@@ -221,7 +222,7 @@ std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, Check
       newest.damaged.emplace_back(error.what());
     }
   }
-  if (list_checkpoints(folder) != places) return std::nullopt;
+  if (list_checkpoints(folder, calls) != places) return std::nullopt;
   return newest;
 }
 

@@ -27,7 +27,7 @@ std::string checkpoint_name(std::int64_t step, std::int64_t attempt);
 
 /// All checkpoints in `folder`, complete or not, newest first. Temporary directories are not checkpoints. Throws
 /// DataError if the folder cannot be read.
-std::vector<CheckpointPlace> list_checkpoints(const std::string& folder);
+std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls = SystemCalls::real());
 
 /// The place of a tensor in a Checkpoint.
 struct StoredTensor {

@@ -62,7 +62,7 @@ bool is_complete(const CheckpointPlace& place, SystemCalls& calls) {
 
 CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& calls)
     : folder_(checked(folder)), calls_(calls), lock_(locked(calls, folder_.path)) {
-  for (const CheckpointPlace& place : list_checkpoints(folder_.path)) {
+  for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
     if (place.step <= folder_.first_step) break;
     require<ConfigError>(!is_complete(place, calls_), folder_.path, ": has a checkpoint of step ", place.step,
                          ", and training begins at step ", folder_.first_step,
@@ -151,7 +151,7 @@ std::string CheckpointWriter::publish(Manifest manifest, const std::vector<Check
 /// The directory of a new checkpoint: nothing that exists is ever overwritten.
 std::string CheckpointWriter::free_name(std::int64_t step) const {
   std::int64_t attempt = 1;
-  for (const CheckpointPlace& place : list_checkpoints(folder_.path))
+  for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_))
     if (place.step == step && place.attempt >= attempt) attempt = place.attempt + 1;
   return folder_.path + "/" + checkpoint_name(step, attempt);
 }
@@ -159,7 +159,7 @@ std::string CheckpointWriter::free_name(std::int64_t step) const {
 void CheckpointWriter::prune(CommittedCheckpoint& committed) const {
   try {
     int kept = 0;
-    for (const CheckpointPlace& place : list_checkpoints(folder_.path)) {
+    for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
       if (!is_complete(place, calls_)) continue;  // a damaged checkpoint is never deleted
       if (++kept <= folder_.keep || place.path == committed.directory) continue;
       // A directory that is being removed must not look like a checkpoint, not even after a power failure.
@@ -175,10 +175,11 @@ void CheckpointWriter::prune(CommittedCheckpoint& committed) const {
 void CheckpointWriter::remove_temporary(CommittedCheckpoint& committed) const {
   if (!committed.remarks.empty()) return;
   try {
-    std::vector<std::string> paths;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path))
-      if (entry.path().filename().string().starts_with(temporary_begin)) paths.push_back(entry.path().string());
-    for (const std::string& path : paths) remove_directory(calls_, path);
+    std::vector<std::string> names;
+    const int problem = list_names(calls_, folder_.path, names);
+    require<Failure>(problem == 0, "'", folder_.path, "' cannot be read: ", error_text_of(problem));
+    for (const std::string& name : names)
+      if (name.starts_with(temporary_begin)) remove_directory(calls_, folder_.path + "/" + name);
   } catch (const std::exception& error) {
     committed.remarks.emplace_back(error.what());
   }

@@ -112,21 +112,25 @@ void make_directories(SystemCalls& calls, const std::string& path) {
   sync_directory(calls, above.empty() ? "." : above);
 }
 
+int list_names(SystemCalls& calls, const std::string& path, std::vector<std::string>& names) {
+  return uninterrupted([&] { return calls.list(path, names); }) < 0 ? errno : 0;
+}
+
 void rename_path(SystemCalls& calls, const std::string& from, const std::string& to) {
   if (uninterrupted([&] { return calls.rename(from, to); }) < 0)
     throw Failure(say("'", from, "' cannot be renamed to '", to, "': ", error_text_of(errno)));
 }
 
 void remove_directory(SystemCalls& calls, const std::string& path) {
-  std::error_code problem;
-  std::vector<std::string> files;
-  for (fs::directory_iterator at(path, problem), end; !problem && at != end; at.increment(problem))
-    files.push_back(at->path().string());
-  if (problem == std::errc::no_such_file_or_directory) return;
-  if (problem) fail(path, "cannot be read", problem.value());
-  for (const std::string& file : files)
+  std::vector<std::string> names;
+  const int problem = list_names(calls, path, names);
+  if (problem == ENOENT) return;
+  if (problem != 0) fail(path, "cannot be read", problem);
+  for (const std::string& name : names) {
+    const std::string file = path + "/" + name;
     if (uninterrupted([&] { return calls.unlink(file); }) < 0 && errno != ENOENT)
       fail(file, "cannot be removed", errno);
+  }
   if (uninterrupted([&] { return calls.rmdir(path); }) < 0 && errno != ENOENT) fail(path, "cannot be removed", errno);
 }
 

@@ -71,6 +71,9 @@ void make_directory(SystemCalls& calls, const std::string& path);
 /// Makes `path` and the directories above it that are missing, on the disk.
 void make_directories(SystemCalls& calls, const std::string& path);
 
+/// The names in a directory, in any order. Returns the error's number if it cannot be read, else 0.
+int list_names(SystemCalls& calls, const std::string& path, std::vector<std::string>& names);
+
 /// Afterwards `to` is the former `from`, in one step; sync_directory() makes it durable.
 void rename_path(SystemCalls& calls, const std::string& from, const std::string& to);
 

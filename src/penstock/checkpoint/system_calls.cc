@@ -1,11 +1,14 @@
 #include "penstock/checkpoint/system_calls.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 
 #include "penstock/base/error.h"
@@ -29,6 +32,26 @@ int SystemCalls::mkdir(const std::string& path, mode_t mode) { return ::mkdir(pa
 int SystemCalls::rename(const std::string& from, const std::string& to) { return ::rename(from.c_str(), to.c_str()); }
 int SystemCalls::unlink(const std::string& path) { return ::unlink(path.c_str()); }
 int SystemCalls::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
+
+int SystemCalls::list(const std::string& path, std::vector<std::string>& names) {
+  names.clear();
+  DIR* const directory = ::opendir(path.c_str());
+  if (directory == nullptr) return -1;
+  int problem = 0;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory);
+    if (entry == nullptr) {
+      problem = errno;
+      break;
+    }
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  ::closedir(directory);
+  errno = problem;
+  return problem == 0 ? 0 : -1;
+}
 
 std::string error_text_of(int error_number) {
   return say(std::generic_category().message(error_number), " (errno ", error_number, ")");

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace penstock {
 
@@ -27,6 +28,8 @@ class SystemCalls {
   virtual int rename(const std::string& from, const std::string& to);
   virtual int unlink(const std::string& path);
   virtual int rmdir(const std::string& path);
+  /// Sets `names` to those in a directory, without "." and "..".
+  virtual int list(const std::string& path, std::vector<std::string>& names);
 };
 
 /// "No space left on device (errno 28)".
