@@ -3,9 +3,11 @@
 
 #include <concepts>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -23,6 +25,10 @@ struct NamedParameter {
   torch::Tensor value;
 };
 
+/// What an optimiser keeps from step to step, by parameter: "layer1.weight/momentum". The names do not depend on which
+/// parameters share an optimiser, so that a state fits every partition.
+using OptimizerState = std::map<std::string, torch::Tensor>;
+
 /// Updates the parameters that it was made for. One exists per stage, used on the thread of that stage's rank.
 class Optimizer {
  public:
@@ -32,7 +38,19 @@ class Optimizer {
   virtual void set_learning_rate(double rate) = 0;
   /// The rate of its next step. None where unknown: ParameterGroups then passes on the rate that is set.
   virtual std::optional<double> learning_rate() const { return std::nullopt; }
+
+  /// Its state, in tensors that may share its memory: copy them before the next step. Options, as the learning rate,
+  /// are no part of it. Throws ConfigError unless overridden: a training with such an optimiser cannot be resumed.
+  virtual OptimizerState state() const;
+  /// Copies the state of its own parameters from `state`, which may hold others' too. Its next step is then that of the
+  /// optimiser from which the state is. Throws ConfigError, and changes nothing, if a tensor is missing or has another
+  /// shape or dtype; and unless overridden.
+  virtual void load_state(const OptimizerState& state);
 };
+
+/// state.at("parameter/slot"), whose shape and dtype are those of `like`. Throws ConfigError otherwise.
+const torch::Tensor& state_of(const OptimizerState& state, const std::string& parameter, std::string_view slot,
+                              const torch::Tensor& like);
 
 /// Makes the optimiser of one stage. Called on the thread of the stage's rank, with at least one parameter.
 using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(const std::vector<NamedParameter>&)>;
@@ -40,8 +58,10 @@ using OptimizerFactory = std::function<std::unique_ptr<Optimizer>(const std::vec
 /// An Optimizer from an optimiser of torch::optim, or one derived from torch::optim::Optimizer, that updates each
 /// parameter independently. set_learning_rate() sets the rate of its defaults; its own parameter groups keep their
 /// proportion to it. Throws ConfigError for LBFGS, which evaluates the loss of the whole network several times per
-/// step.
-std::unique_ptr<Optimizer> step_with(std::shared_ptr<torch::optim::Optimizer> optimizer);
+/// step. Its state() needs the names of the parameters; it is what the optimiser's own save() and load() write and read
+/// of a parameter, where that consists of tensors and numbers: "layer1.weight/exp_avg", "layer1.weight/step.int".
+std::unique_ptr<Optimizer> step_with(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                     const std::vector<NamedParameter>& named = {});
 
 std::vector<torch::Tensor> values_of(const std::vector<NamedParameter>& parameters);
 
@@ -52,9 +72,9 @@ requires std::invocable<Make&, std::vector<torch::Tensor>> OptimizerFactory opti
   return [make](const std::vector<NamedParameter>& named) mutable {
     using Made = std::invoke_result_t<Make&, std::vector<torch::Tensor>>;
     if constexpr (std::derived_from<Made, torch::optim::Optimizer>)
-      return step_with(std::shared_ptr<Made>(new Made(make(values_of(named)))));
+      return step_with(std::shared_ptr<Made>(new Made(make(values_of(named)))), named);
     else
-      return step_with(make(values_of(named)));
+      return step_with(make(values_of(named)), named);
   };
 }
 

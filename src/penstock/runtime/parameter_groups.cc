@@ -49,6 +49,15 @@ class GroupedOptimizer : public Optimizer {
   }
   std::optional<double> learning_rate() const override { return rate_; }
 
+  OptimizerState state() const override {
+    OptimizerState all;
+    for (const Part& part : parts_) all.merge(part.optimizer->state());
+    return all;
+  }
+  void load_state(const OptimizerState& state) override {
+    for (const Part& part : parts_) part.optimizer->load_state(state);
+  }
+
  private:
   std::vector<Part> parts_;
   std::optional<double> rate_;

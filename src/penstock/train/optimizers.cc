@@ -59,10 +59,40 @@ TensorList zeros_like(const TensorList& parameters) {
   return zeros;
 }
 
+std::vector<std::string> names_of(const std::vector<NamedParameter>& named) {
+  std::vector<std::string> names;
+  for (const NamedParameter& parameter : named) names.push_back(parameter.name);
+  return names;
+}
+
+/// Tensors of an optimiser, one for each parameter.
+struct StateSlot {
+  const char* name;
+  const TensorList& tensors;
+};
+
+OptimizerState state_in(const std::vector<std::string>& names, const std::vector<StateSlot>& slots) {
+  OptimizerState state;
+  for (const StateSlot& slot : slots)
+    for (std::size_t i = 0; i < slot.tensors.size(); ++i) state[say(names[i], "/", slot.name)] = slot.tensors[i];
+  return state;
+}
+
+void load_state_into(const std::vector<std::string>& names, const std::vector<StateSlot>& slots,
+                     const OptimizerState& state) {
+  const torch::NoGradGuard no_grad;
+  for (const bool copies : {false, true})  // first only checks
+    for (const StateSlot& slot : slots)
+      for (std::size_t i = 0; i < slot.tensors.size(); ++i) {
+        const torch::Tensor& value = state_of(state, names[i], slot.name, slot.tensors[i]);
+        if (copies) torch::Tensor(slot.tensors[i]).copy_(value);
+      }
+}
+
 class Sgd : public Optimizer {
  public:
   Sgd(const std::vector<NamedParameter>& named, const SgdOptions& options)
-      : parameters_(dense_values_of(named)), options_(options) {
+      : names_(names_of(named)), parameters_(dense_values_of(named)), options_(options) {
     // With momentum 0 the kernel takes no buffers. Otherwise v starts as the first gradient: 0 * momentum + g.
     if (options_.momentum != 0) momenta_ = zeros_like(parameters_);
   }
@@ -84,7 +114,13 @@ class Sgd : public Optimizer {
   }
   std::optional<double> learning_rate() const override { return options_.learning_rate; }
 
+  OptimizerState state() const override { return state_in(names_, slots()); }
+  void load_state(const OptimizerState& state) override { load_state_into(names_, slots(), state); }
+
  private:
+  std::vector<StateSlot> slots() const { return {{"momentum", momenta_}}; }
+
+  std::vector<std::string> names_;
   TensorList parameters_, momenta_;
   SgdOptions options_;
 };
@@ -94,7 +130,8 @@ class Adam : public Optimizer {
   enum class Decay { in_gradient, of_parameter };
 
   Adam(const std::vector<NamedParameter>& named, const AdamOptions& options, Decay decay)
-      : parameters_(dense_values_of(named)),
+      : names_(names_of(named)),
+        parameters_(dense_values_of(named)),
         averages_(zeros_like(parameters_)),
         squares_(zeros_like(parameters_)),
         options_(options),
@@ -128,7 +165,13 @@ class Adam : public Optimizer {
   }
   std::optional<double> learning_rate() const override { return options_.learning_rate; }
 
+  OptimizerState state() const override { return state_in(names_, slots()); }
+  void load_state(const OptimizerState& state) override { load_state_into(names_, slots(), state); }
+
  private:
+  std::vector<StateSlot> slots() const { return {{"exp_avg", averages_}, {"exp_avg_sq", squares_}, {"step", steps_}}; }
+
+  std::vector<std::string> names_;
   TensorList parameters_, averages_, squares_, steps_;
   AdamOptions options_;
   Decay decay_;
