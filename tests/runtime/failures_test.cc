@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/transport/records.h"
 #include "penstock/world/gather.h"
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
@@ -179,6 +180,27 @@ TEST(Failures, state_is_sent_one_tensor_at_a_time_on_demand) {
   sending.join();
   EXPECT_EQ(all.size(), 11u);
   EXPECT_EQ(all.at("name\n7")[0].item<int>(), 7);
+}
+
+TEST(Failures, rank_0_demands_few_tensors_of_a_state_at_a_time) {
+  const auto endpoints = open_threads(2, {.stall_limit = std::chrono::milliseconds(300)});
+  const RankContext receiver{
+      WorldRank(0), 2, 1, true, false, std::shared_ptr<Transport>(std::shared_ptr<void>(), endpoints[0].get())};
+  std::thread receiving(
+      [&] { message_of([&] { gather_tensors(receiver, control_tag(0, Topic::gathering, 1), {}); }); });
+  // A sender of ten tensors that counts the demands and answers none of them.
+  Tag tag = control_tag(0, Topic::gathering, 1);
+  endpoints[1]->send(WorldRank(0), tag, penstock::message_of(std::string(10, 'n'), std::vector<std::uint64_t>(10, 1)));
+  tag.to_stage = 2;  // the demands
+  int demands = 0;
+  message_of([&] {
+    for (; demands < 10; ++demands) {
+      tag.micro_batch = demands;
+      endpoints[1]->receive(WorldRank(0), tag, "a demand");
+    }
+  });
+  receiving.join();
+  EXPECT_EQ(demands, 2);
 }
 
 /// The output of a child process, which must end by itself.

@@ -113,6 +113,21 @@ TEST(LastStep, is_not_changed_by_the_step_behind_on_a_single_rank) {
   EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 2)), "");
 }
 
+// The parts of one rank wait for nobody.
+TEST(LastStep, is_not_changed_by_the_later_parts_of_a_failed_step) {
+  FaultyJob job({.stages = 1}, {});
+  job.step(0).wait();
+  job.faults->fail("backward", 1);
+  const FaultyBatch batch(1);
+  const StepResult failing = job.pipeline.forward_backward(batch.inputs, batch.targets);
+  try {
+    job.pipeline.step();
+  } catch (const RankFailure&) {  // the failure may be known already
+  }
+  EXPECT_THROW(failing.wait(), RankFailure);
+  EXPECT_EQ(differences(job.pipeline.state(), plain_state(job.initial, 1)), "");
+}
+
 TEST(LastStep, a_cancelled_step_leaves_running_statistics_as_they_were) {
   FaultyJob job(three, {});
   job.step(0).wait();

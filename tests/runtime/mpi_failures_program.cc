@@ -1,4 +1,6 @@
 // A pipeline of two stages as processes, with a failure: mpi_failures_program CASE. See mpi_failures_test.py.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -81,6 +83,45 @@ void unwind_case() {
   for (int i = 0; i < 1000000; ++i) {
     job.step(i).loss();
     if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
+  }
+}
+
+/// Returns only by a signal: mpirun ends this process, because another one has failed.
+[[noreturn]] void wait_for_the_end() {
+  while (true) ::pause();
+}
+
+/// The main thread of rank 1 throws and catches, while its world and pipeline live on.
+void caught_case() {
+  Job job(patient);
+  try {
+    job.world.run([&] {
+      for (int i = 0; i < 1000000; ++i) {
+        job.step(i).loss();
+        if (i == 5 && job.is_rank(1)) throw std::runtime_error("the hook broke");
+      }
+    });
+  } catch (const std::exception&) {
+    if (job.is_rank(1)) wait_for_the_end();
+    throw;
+  }
+}
+
+/// An exception leaves the scope of rank 1's pipeline, while its world lives on.
+void scope_case() {
+  World world(patient);
+  const bool is_rank_1 = world.local_ranks().front() == WorldRank(1);
+  Network network;
+  try {
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+    pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+    for (int i = 0; i < 1000000; ++i) {
+      pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64)).loss();
+      if (i == 5 && is_rank_1) throw std::runtime_error("the hook broke");
+    }
+  } catch (const std::exception&) {
+    if (is_rank_1) wait_for_the_end();
+    throw;
   }
 }
 
@@ -224,6 +265,8 @@ int run(const std::string& name) {
   try {
     if (name == "hook") hook_case();
     if (name == "unwind") unwind_case();
+    if (name == "caught") caught_case();
+    if (name == "scope") scope_case();
     if (name == "exit") exit_case();
     if (name == "early") early_case();
     if (name == "last") last_case(false, true);

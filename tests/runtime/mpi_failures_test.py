@@ -65,6 +65,15 @@ class MpiFailures(unittest.TestCase):
         self.assertIn("the hook broke", job.said, job.output)
         self.assertLess(job.seconds, 30, job.output)
 
+    def test_other_processes_end_where_the_failed_one_lives_on(self):
+        for case, reason in (("caught", "rank 1 failed: the hook broke"),
+                             ("scope", "rank 1 left its pipeline through an exception, which it reports itself")):
+            with self.subTest(case=case):
+                job = Job(case)
+                self.assertNotEqual(job.code, 0)
+                self.assertEqual(len(job.said), 1, job.output)
+                self.assertIn(reason, job.said[0])
+
     def test_exit_during_a_step_ends_all(self):
         job = Job("exit")
         self.assertNotEqual(job.code, 0)

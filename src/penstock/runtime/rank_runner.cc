@@ -61,8 +61,6 @@ void RankRunner::run(const StepJob& job) {
 
 void RankRunner::run_or_throw(const StepJob& job) {
   job_ = &job;
-  // A rank that waits for no other would go on, and change the state after its failure.
-  if (const auto reason = placement_.endpoint().aborted()) throw WorldAborted(*reason);
   if (job.is_later_part()) return run_later_part(job);
   executor_.begin(job);
   copies_.share_buffers(job);
