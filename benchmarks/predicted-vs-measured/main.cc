@@ -1,4 +1,4 @@
-// Is the step that the planner foretells the step that one gets? See README.md beside this.
+// How accurate are predicted step times, and how good is the choice of auto? See README.md beside this.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -78,7 +78,8 @@ struct Point {
   std::string name() const { return candidate.schedule + " " + ps::to_string(candidate.weight_gradients); }
   double predicted_ms() const { return ps::median(predicted); }
   double measured_ms() const { return ps::median(measured); }
-  /// Above 0 where the step is shorter than predicted. Round by round: the machine's speed changes from one to the next.
+  /// Above 0 where the step is shorter than predicted. Round by round: the machine's speed changes from one to the
+  /// next.
   double error() const {
     std::vector<double> ratios;
     for (std::size_t round = 0; round < measured.size(); ++round) ratios.push_back(predicted[round] / measured[round]);
@@ -105,14 +106,15 @@ class Grid {
     ps::PipelineOptions base = options_;
     base.partition = "time";  // found by the first, kept by the others
     for (const ps::ProfiledSteps& what : ps::profiled_steps) {
-      const auto options = ps::profiled_options(what, base, {ranks, static_cast<int>(costs.layers.size())});
+      const auto options =
+          ps::profiled_options(what, base, {.ranks = ranks, .layers = static_cast<int>(costs.layers.size())});
       profiled_.push_back(make(options.value()));
       if (!what.in_chunks) base.partition = profiled_.back()->options().partition;
     }
     for (const std::string& schedule : schedules)
       for (const ps::WeightGradients mode : {ps::WeightGradients::stream, ps::WeightGradients::fused})
-        add(ps::make_plan(costs, {{schedule}, mode}));
-    add(ps::make_plan(costs));
+        add(ps::make_plan(costs, {.schedules = {schedule}, .weight_gradients = mode}));
+    points_.push_back(auto_point(costs.kernels));
   }
 
   /// Times the layers, and every plan's step, once each: in the order of the plans or the other way round.
@@ -129,24 +131,39 @@ class Grid {
     }
   }
 
-  /// What auto chose against the best of the grid, turn about, now one first and now the other: the best of many noisy
-  /// figures looks better than it is, and so both are measured afresh.
-  void fight(int turns) {
+  /// Compares the choice of auto with the best of the grid in new steps: the best of many noisy figures looks better
+  /// than it is.
+  void compare_choice(int turns) {
     Point& chosen = points_.back();
-    Point& best = *std::ranges::min_element(points_.begin(), points_.end() - 1, {}, &Point::measured_ms);
-    std::vector<double> chosen_ms, best_ms, ratios;
-    for (int turn = 0; turn < turns; ++turn) {
-      if (turn % 2 == 0) chosen_ms.push_back(step_ms(chosen));
-      best_ms.push_back(step_ms(best));
-      if (turn % 2 == 1) chosen_ms.push_back(step_ms(chosen));
-      ratios.push_back(chosen_ms.back() / best_ms.back());
-    }
-    const double beside = ps::median(ratios) - 1;
+    Point& best = best_of_grid();
+    const Duel duel = run_duel(chosen, best, turns);
     std::printf(
         "auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; in turns %.1f and %.1f ms: "
         "%+.1f %% (%s, at most %.0f %%)\n",
         chosen.name().c_str(), chosen.candidate.chunks, chosen.measured_ms(), best.name().c_str(), best.measured_ms(),
-        ps::median(chosen_ms), ps::median(best_ms), 100 * beside, kept(beside, choice_bar), 100 * choice_bar);
+        duel.first_ms, duel.second_ms, 100 * duel.beside, kept(duel.beside, choice_bar), 100 * choice_bar);
+  }
+
+  /// Lets auto choose again, `runs` times and without a cache, and compares each choice with the best of the grid.
+  void repeat_auto(int runs, int turns) {
+    Point& best = best_of_grid();
+    std::printf("\n| auto run | chooses | v | m | took s | auto ms | best ms (%s) | beside |\n", best.name().c_str());
+    std::printf("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    std::vector<double> beside;
+    for (int run = 1; run <= runs; ++run) {
+      const std::int64_t begin = ps::now_ns();
+      Point chosen = auto_point(/*kernel_selection=*/"");
+      const double seconds = ps::s_since(begin);
+      const Duel duel = run_duel(chosen, best, turns);
+      beside.push_back(duel.beside);
+      std::printf("| %d | %s | %d | %d | %.0f | %.1f | %.1f | %+.1f %% |\n", run, chosen.name().c_str(),
+                  chosen.candidate.chunks, chosen.candidate.micro_batches, seconds, duel.first_ms, duel.second_ms,
+                  100 * duel.beside);
+      std::fflush(stdout);
+    }
+    const double worst = std::ranges::max(beside);
+    std::printf("auto in %d runs, beside the best of the grid: median %+.1f %%, worst %+.1f %% (%s, at most %.0f %%)\n",
+                runs, 100 * ps::median(beside), 100 * worst, kept(worst, choice_bar), 100 * choice_bar);
   }
 
   /// All rounds' costs say what a step takes; how much instructions vary is for all rounds together to say.
@@ -260,6 +277,39 @@ class Grid {
     return ps::median(fitted);
   }
 
+  /// Steps of two points in turns, now one first and now the other.
+  struct Duel {
+    double first_ms = 0, second_ms = 0;
+    double beside = 0;  // above 0 where the first point's steps are longer
+  };
+
+  Duel run_duel(Point& first, Point& second, int turns) const {
+    std::vector<double> first_ms, second_ms, ratios;
+    for (int turn = 0; turn < turns; ++turn) {
+      if (turn % 2 == 0) first_ms.push_back(step_ms(first));
+      second_ms.push_back(step_ms(second));
+      if (turn % 2 == 1) first_ms.push_back(step_ms(first));
+      ratios.push_back(first_ms.back() / second_ms.back());
+    }
+    return {ps::median(first_ms), ps::median(second_ms), ps::median(ratios) - 1};
+  }
+
+  Point& best_of_grid() {
+    return *std::ranges::min_element(points_.begin(), points_.end() - 1, {}, &Point::measured_ms);
+  }
+
+  /// The choice of auto, as `--schedule auto` makes it. Empty `kernel_selection`: kernels are measured too.
+  Point auto_point(const std::string& kernel_selection) {
+    ps::PipelineOptions options = options_;
+    options.schedule = "auto";
+    options.weight_gradients = ps::WeightGradients::automatic;
+    options.kernel_selection = kernel_selection;
+    ps::ChooseOptions how;
+    how.profile.optimizer = optimizer_;
+    const ps::AutoChoice choice = ps::choose_by_profile(world_, *network_, workload_.loss, options, how);
+    return {choice.planned->candidates.front(), *choice.plan, make(choice.options), {}, {}};
+  }
+
   double step_ms(Point& point) const {
     point.pipeline->train_step(workload_.inputs, workload_.targets).wait();  // after another's, caches are cold
     const std::int64_t begin = ps::now_ns();
@@ -307,9 +357,9 @@ class Grid {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Steps as the planner foretells them, beside steps as they are, on this machine.");
+  CLI::App app("Predicted beside measured step times on this machine, and the choice of auto.");
   std::string workload = "mlp";
-  int rounds = 30, turns = 15;
+  int rounds = 30, turns = 15, auto_runs = 0;
   std::vector<std::string> schedules;
   for (const ps::Generator& generator : ps::generators())
     if (!ps::generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
@@ -319,6 +369,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", rounds, "turns in which everything is measured once")->check(CLI::PositiveNumber);
   app.add_option("--turns", turns, "of auto's choice and the best of the grid against each other")
       ->check(CLI::PositiveNumber);
+  app.add_option("--auto-runs", auto_runs, "further choices of auto, each compared with the best of the grid")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--schedules", schedules, "of the grid, each with weight gradients stream and fused")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
 
@@ -328,5 +380,6 @@ int main(int argc, char** argv) {
   grid.predict();
   grid.report();
   grid.report_terms();
-  grid.fight(turns);
+  grid.compare_choice(turns);
+  if (auto_runs > 0) grid.repeat_auto(auto_runs, turns);
 }

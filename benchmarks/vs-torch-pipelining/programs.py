@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,8 +37,10 @@ class Program:
     def run(self, amount: Amount) -> list[Result]:
         """A result for each line that the program prints. Ends the comparison where the program fails."""
         command = [*self.command, *amount.flags()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S,
-                              env={**os.environ, **self.environment})
+        # With an empty cache: `auto` measures and chooses in every run.
+        with tempfile.TemporaryDirectory() as cache:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S,
+                                  env={**os.environ, "XDG_CACHE_HOME": cache, **self.environment})
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stderr[-3000:]}")
         return [self._result(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]

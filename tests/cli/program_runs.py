@@ -4,6 +4,7 @@ Usage of the tests: X_test.py PENSTOCK DATA [MPIRUN], with the program, the fold
 has MPI.
 """
 
+import atexit
 import gzip
 import os
 import shutil
@@ -26,6 +27,9 @@ LAUNCH = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("OMPI_", "PMI", "SLURM_")) and name not in ("RANK", "WORLD_SIZE")}
 ENVIRONMENT.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+# The tuning cache of all runs of a test program; that of the user stays as it is.
+ENVIRONMENT["XDG_CACHE_HOME"] = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, ENVIRONMENT["XDG_CACHE_HOME"], ignore_errors=True)
 
 # Longer than any run, even on a busy machine.
 WATCHDOG_S = 240

@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
+#include "penstock/schedule/simulate.h"
 #include "penstock/schedule/text.h"
 
 namespace penstock::dependencies_test {
@@ -111,6 +112,15 @@ TEST(Dependencies, refuses_instructions_out_of_range) {
 TEST(LinksOf, is_the_chain_before_lowering) {
   EXPECT_EQ(links_of(generate("gpipe", {.ranks = 4, .micro_batches = 1})), chain(4));
   EXPECT_EQ(chain(1), Links{});
+}
+
+// Stage 2 reads the network's inputs alone. A pipeline may execute that; in a file, messages may be missing.
+TEST(ExecutedLinks, accept_stages_without_a_link) {
+  const Links branches{{StageId(0), StageId(1)}, {StageId(1), StageId(3)}, {StageId(2), StageId(3)}};
+  const Schedule schedule = lower(generate("interleaved", {.ranks = 2, .micro_batches = 2, .chunks = 2}), branches);
+  EXPECT_EQ(executed_links(schedule), (Links{branches[0], branches[2]})) << "1>3 is on one rank";
+  EXPECT_NO_THROW(simulate(schedule, StageCosts::unit(), {.links = executed_links(schedule)}));
+  EXPECT_THROW(simulate(schedule, StageCosts::unit()), ScheduleError);
 }
 
 TEST(LinksOf, finds_the_links_of_a_lowered_schedule) {

@@ -34,9 +34,9 @@ Tensors copies_of(const Tensors& values, bool with_gradient) {
 }
 
 /// One node with gradient buffers, executed as in a stage.
-class Candidate {
+class TimedNode {
  public:
-  Candidate(const SampleCall& call, const std::shared_ptr<const KernelSelection>& kernels) : call_(call) {
+  TimedNode(const SampleCall& call, const std::shared_ptr<const KernelSelection>& kernels) : call_(call) {
     if (!call.layer) return;
     for (auto& item : call.layer->module->named_parameters())
       gradients_.add_use({say(call.node.layer_path, ".", item.key()), item.value(), {}});
@@ -77,13 +77,13 @@ std::vector<double> measure(const Graph& graph, const Tensors& sample,
   std::vector<double> seconds;
   walk_sample(graph, sample, kernels->is_tuned() ? Kernels::tuned : Kernels::fixed, [&](const SampleCall& call) {
     at(call.node);
-    Candidate candidate(call, kernels);
+    TimedNode timed(call, kernels);
     Tensors outputs;
     double best = std::numeric_limits<double>::infinity();
     for (int run = 0; run <= timed_runs; ++run) {
       const Tensors own = copies_of(call.inputs, !call.reads_sample());
       const std::int64_t begin = now_ns();
-      outputs = candidate.run(own);
+      outputs = timed.run(own);
       if (run > 0) best = std::min(best, s_since(begin));
     }
     seconds.push_back(best);

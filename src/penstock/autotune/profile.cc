@@ -1,18 +1,22 @@
 #include "penstock/autotune/profile.h"
 
 #include <algorithm>
+#include <map>
 
 #include <torch/optim/sgd.h>
 
+#include "penstock/autotune/annotated_stages.h"
 #include "penstock/autotune/measured_options.h"
+#include "penstock/autotune/sample_size.h"
 #include "penstock/base/error.h"
 #include "penstock/model/trace_graph.h"
 #include "penstock/plan/fit_time_variation.h"
-#include "penstock/runtime/batch_axes.h"
+#include "penstock/plan/planner.h"
 #include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/time_layers.h"
-#include "penstock/schedule/lower.h"
+#include "penstock/schedule/memory_limit.h"
+#include "penstock/schedule/schedule.h"
 
 namespace penstock {
 namespace {
@@ -41,51 +45,47 @@ double work(const LayerCosts& costs) {
   return sum;
 }
 
-void require_choice(const World& world, const Loss& loss, const PipelineOptions& options) {
+/// `layers` stage by stage: annotations may put a layer on an earlier stage than the one before it.
+std::vector<LayerCost> in_order_of(const StageLayers& stages, std::vector<LayerCost> layers) {
+  std::map<std::string, std::size_t> places;
+  for (const std::vector<std::string>& stage : stages)
+    for (const std::string& layer : stage) places.emplace(layer, places.size());
+  std::ranges::stable_sort(layers, {}, [&](const LayerCost& layer) { return places.at(layer.name); });
+  return layers;
+}
+
+void require_sample_and_choice(const Loss& loss, const PipelineOptions& options) {
   require<ConfigError>(loss.looks_at_target() ? options.sample_targets.defined()
                                               : options.sample_targets.count() > 0 || !options.sample.empty(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
                        "batch with its targets");
-  require<ConfigError>(world.replicas() == 1, "schedule 'auto' times one pipeline, but there are ", world.replicas(),
-                       " replicas: plan with one, and train with --plan");
-  require<ConfigError>(
-      !options.custom && options.chunks == 0 && !options.memory_limit,
-      "schedule 'auto' chooses the instructions and the chunks by itself, without a memory limit: leave "
-      "those out, or name a schedule");
+  require<ConfigError>(!options.custom,
+                       "schedule 'auto' chooses the instructions, but PipelineOptions::custom has some: "
+                       "leave one of the two out");
 }
 
-/// The number of layers. Throws ConfigError where one is annotated with a stage.
-int free_layers(Cell& network, const PipelineOptions& options) {
-  const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
-  for (const Node& node : graph.nodes)
-    require<ConfigError>(!node.stage, "schedule 'auto' chooses the partition too, but '", node.name,
-                         "' is annotated with a stage: leave the annotations out, or name a schedule");
-  return static_cast<int>(graph.nodes.size());
+/// Interleaved 1F1B, of which every B is split where `splits`.
+Schedule interleaved(const ScheduleShape& shape, bool splits) {
+  const Schedule schedule = generate("interleaved", shape);
+  return splits ? fuse_w(schedule, {.group = 1}) : schedule;
 }
 
-std::int64_t sample_size(const PipelineOptions& options) {
-  const BatchAxesOf axes{{"sample", options.input_layout}, {"sample_targets", options.target_layout}, {}};
-  return axes.samples(options.sample, options.sample_targets);
-}
-
-/// Where micro_batches is 0: p, 2p, 4p and 8p, as far as the samples suffice.
-std::vector<int> micro_batches_to_try(const PipelineOptions& options, int stages) {
-  if (options.micro_batches > 0) return {options.micro_batches};
-  const std::int64_t samples = sample_size(options);
-  std::vector<int> counts;
-  for (int count = stages; count <= 8 * stages && count <= samples; count *= 2) counts.push_back(count);
-  if (counts.empty()) counts.push_back(1);
-  return counts;
+/// The largest memory limit that a step with fused W's may use where the user gave `limit`.
+double profiled_limit(double limit, const ScheduleShape& shape) {
+  const Schedule schedule = shape.chunks > 1 ? interleaved(shape, /*splits=*/false) : generate("1f1b", shape);
+  return std::max(limit, needed_memory_limit(schedule, validate(schedule).peak_activations));
 }
 
 }  // namespace
 
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how) {
-  require_choice(world, loss, options);
-  const ProfiledNetwork size{world.stages(), free_layers(network, options)};
+  require_sample_and_choice(loss, options);
+  const int layers = static_cast<int>(trace_graph(network, options.inputs, trace_sample(options)).nodes.size());
+  const StageLayers annotated = annotated_stages(network, options, world.stages());
+  const ProfiledNetwork size{world.stages(), layers, static_cast<int>(annotated.size()) / world.stages()};
   PipelineOptions base = options;
-  base.partition = world.stages() > 1 ? "time" : "uniform";
+  base.partition = world.stages() > 1 && annotated.empty() ? "time" : "uniform";
   const auto pass = [&] {
     Runs runs;
     for (const ProfiledSteps& what : profiled_steps) {
@@ -110,7 +110,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
     if (run) pass_ms += run->steps.step * (how.steps + untimed_steps);
   for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
-  LayerCosts costs = costs_of(merged(passes), sample_size(options));
+  LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, world.replicas()));
   costs.kernels = base.kernel_selection;
   return costs;
 }
@@ -120,10 +120,25 @@ std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const
   PipelineOptions options = base;
   options.schedule = what.schedule;
   options.weight_gradients = what.weight_gradients;
-  if (!what.in_chunks) return options;
-  options.chunks = std::min(most_chunks, network.layers / network.stages);
-  options.partition = "uniform";
-  if (options.chunks < 2) return std::nullopt;
+  options.chunks = 0;
+  options.memory_limit.reset();
+  if (what.in_chunks) {
+    options.chunks = std::min(std::max(most_chunks, base.chunks), network.layers / network.ranks);
+    options.partition = "uniform";
+    if (options.chunks < 2 || network.chunks > 0 || base.memory_limit) return std::nullopt;
+    return options;
+  }
+  const ScheduleShape shape{network.ranks, base.micro_batches, std::max(1, network.chunks)};
+  if (network.chunks > 1) {
+    if (!what.schedule_of_chunks) return std::nullopt;
+    options.schedule = what.schedule_of_chunks;
+    options.chunks = network.chunks;
+    if (what.splits) options.custom = interleaved(shape, /*splits=*/true);
+  }
+  if (base.memory_limit && what.weight_gradients == WeightGradients::fused) {
+    options.schedule = network.chunks > 1 ? "interleaved" : "1f1b";
+    options.memory_limit = profiled_limit(*base.memory_limit, shape);
+  }
   return options;
 }
 
@@ -170,45 +185,12 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
   }
   const double together = work(whole), alone = runs[sequential_run] ? work(runs[sequential_run]->steps.costs) : 0;
   if (costs.ranks > 1 && together > 0 && alone > 0) costs.slowdown_under_load = together / alone;
+  costs.layers = in_order_of(runs[fused_run]->plan.stages, std::move(costs.layers));
   std::vector<MeasuredStep> steps;  // of the runs that the costs come from
   for (const std::size_t run : {fused_run, split_run, whole_run})
     steps.push_back({runs[run]->plan, runs[run]->steps.step});
   costs.time_variation = fitted_time_variation(costs, steps);
   return costs;
-}
-
-AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                             ProfileOptions how) {
-  how.slowdown_under_load = false;
-  require<ConfigError>(options.partition == "parameters" || options.partition == "time",
-                       "schedule 'auto' chooses the partition too, but it is given as '", options.partition,
-                       "': leave it out, or name a schedule");
-  const PlanConstraints constraints{.weight_gradients = options.weight_gradients};
-  std::optional<AutoChoice> best;
-  LayerCosts costs;
-  const std::vector<int> counts = micro_batches_to_try(options, world.stages());
-  how.passes_ms /= static_cast<double>(counts.size());
-  for (const int count : counts) {
-    PipelineOptions counted = options;
-    counted.micro_batches = count;
-    LayerCosts measured = profile(world, network, loss, counted, how);
-    AutoChoice choice{counted, make_plan(measured, constraints)};
-    if (best && best->planned.plan.prediction.makespan <= choice.planned.plan.prediction.makespan) continue;
-    best = std::move(choice);
-    costs = std::move(measured);
-  }
-  AutoChoice choice = *std::move(best);
-  PipelineOptions& decided = choice.options;
-  const Plan& plan = choice.planned.plan;
-  decided.schedule.clear();
-  decided.custom = plan.schedule;
-  decided.weight_gradients = WeightGradients::stream;  // the instructions are fused already where they should be
-  decided.kernel_selection = plan.kernels;
-  decided.layer_costs = write_layer_costs(costs);
-  keep_shapes_alone(decided.sample);
-  decided.sample_targets = {};
-  decided.partition = partition_of(plan);
-  return choice;
 }
 
 }  // namespace penstock

@@ -1,11 +1,11 @@
-// Measures the costs of a network's layers on this machine, and chooses a schedule and a partition by them.
+// Measures the costs of a network's layers on this machine.
 #pragma once
 
 #include <optional>
 #include <span>
 
 #include "penstock/plan/layer_costs.h"
-#include "penstock/plan/planner.h"
+#include "penstock/plan/plan_file.h"
 #include "penstock/runtime/pipeline.h"
 
 namespace penstock {
@@ -22,33 +22,49 @@ struct ProfileOptions {
 /// Measures layers in running pipelines on all ranks of `world`: in a GPipe step with one fused W (F, I and W fused), a
 /// ZB-H1 step (W per micro-batch), a 1F1B step (B whole) and, where there are enough layers, a looped step with chunks
 /// as small as the planner may make them (F and I with weights in the cache). The micro-batches are those of `options`
-/// and its sample and sample_targets; recompute, precision and kernels are those of `options`. The weights of `network`
-/// do not change. Times are in ms, medians over passes of medians over steps. LayerCosts::slowdown_under_load is their
-/// ratio to the times in a sequential step, in which one rank works at a time; 1 where `how` leaves that step out.
-/// LayerCosts::time_variation is fitted to the measured lengths of the first three steps. Collective. Throws
-/// ConfigError without a sample, for replicas and for annotated stages.
+/// and its sample and sample_targets; recompute, precision and kernels are those of `options`; its schedule, chunks and
+/// partition do not matter. The weights of `network` do not change. Times are in ms, medians over passes of medians
+/// over steps, of replica 0; the update includes the sum of gradients over replicas. LayerCosts::samples is the share
+/// of one replica. LayerCosts::slowdown_under_load is their ratio to the times in a sequential step, in which one rank
+/// works at a time; 1 where `how` leaves that step out. LayerCosts::time_variation is fitted to the measured lengths of
+/// the first three steps.
+///
+/// Annotated networks are measured on the stages of their annotations, and LayerCosts has their layers stage by stage.
+/// The looped step with other chunks is left out then. Where the annotations give several stages per rank, the others
+/// are steps of looped and interleaved schedules, without a sequential one.
+///
+/// With PipelineOptions::memory_limit no step holds more live micro-batches than that permits or, where that is more,
+/// than 1F1B (interleaved for several stages per rank) holds: 1F1B with W's over parts of the step replaces GPipe, and
+/// the looped step with small chunks is left out.
+///
+/// Collective. Throws ConfigError without a sample, for instructions of the program's own, and for annotations that
+/// leave a stage without layers.
 LayerCosts profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                    const ProfileOptions& how = {});
 
 /// The pipelines that profile() times, in this order. The functions below are its parts.
 struct ProfiledSteps {
-  const char* schedule;
+  const char* schedule;            // with one stage per rank
+  const char* schedule_of_chunks;  // where annotations give several stages per rank; null: left out
   WeightGradients weight_gradients;
-  bool in_chunks = false;  // with as many chunks per rank as possible; otherwise one
+  bool splits = false;     // every B is an I and a W
+  bool in_chunks = false;  // with as many chunks per rank as possible; otherwise one, or those of the annotations
 };
-inline constexpr ProfiledSteps profiled_steps[] = {{"gpipe", WeightGradients::fused},
-                                                   {"zb-h1", WeightGradients::stream},
-                                                   {"1f1b", WeightGradients::stream},
-                                                   {"looped-bfs", WeightGradients::fused, true},
-                                                   {"sequential", WeightGradients::stream}};
+inline constexpr ProfiledSteps profiled_steps[] = {
+    {"gpipe", "looped-bfs", WeightGradients::fused},
+    {"zb-h1", "interleaved", WeightGradients::stream, /*splits=*/true},
+    {"1f1b", "interleaved", WeightGradients::stream},
+    {"looped-bfs", nullptr, WeightGradients::fused, /*splits=*/false, /*in_chunks=*/true},
+    {"sequential", nullptr, WeightGradients::stream}};
 
 struct ProfiledNetwork {
-  int stages = 1;  // one per rank
+  int ranks = 1;  // pipeline ranks
   int layers = 1;
+  int chunks = 0;  // stages per rank that annotations give; 0 without annotations
 };
 
-/// Options for a pipeline of `what`, from `base`, which has the partition for one stage per rank. None where the
-/// network has too few layers.
+/// Options for a pipeline of `what`, from `base`, which has the partition for one stage per rank. None where `what` is
+/// left out.
 std::optional<PipelineOptions> profiled_options(const ProfiledSteps& what, const PipelineOptions& base,
                                                 const ProfiledNetwork& network);
 
@@ -67,22 +83,9 @@ struct TimedBatch {
 /// Times `pipeline`. Collective; see Pipeline::time_layers.
 TimedRun timed_run(Pipeline& pipeline, const TimedBatch& batch);
 
-/// The costs, except for the kernels, from one run of each of profiled_steps with batches of `samples`. Without the
-/// fourth run the costs contain no times with weights in the cache; without the last, slowdown_under_load is 1. Throws
-/// ConfigError where another run is missing.
+/// The costs, except for the kernels, from one run of each of profiled_steps with batches of `samples` per replica.
+/// Without the fourth run the costs contain no times with weights in the cache; without the last, slowdown_under_load
+/// is 1. Throws ConfigError where another run is missing.
 LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t samples);
-
-/// The result of the schedule "auto".
-struct AutoChoice {
-  PipelineOptions options;  // `options` with the chosen schedule, partition, weight gradients and kernels
-  Planned planned;          // the candidates
-};
-
-/// The schedule "auto": profile(), then make_plan() for the ranks and micro-batches of `options`; with 0 micro-batches,
-/// for m = p, 2p, 4p and 8p, as far as the samples suffice, each profiled. Rank 0's times decide for all. Collective.
-/// Ignores `how.slowdown_under_load`; all values of m share `how.passes_ms`. Throws as profile(), and ConfigError where
-/// the options fix what "auto" is to choose.
-AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                             ProfileOptions how = {});
 
 }  // namespace penstock

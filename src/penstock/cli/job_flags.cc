@@ -179,6 +179,18 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
       ->capture_default_str();
 }
 
+void JobFlags::add_tuning_to(CLI::App& app) {
+  CLI::App* numbers = &in_theme(app, "Numerics");
+  numbers
+      ->add_option(
+          "--tuning-cache", tuning_cache,
+          "keeps what is measured for schedule auto, kernels tuned and partition time: a second run of the same "
+          "job starts at once and chooses the same; off: measure in every run (default: "
+          "$XDG_CACHE_HOME/penstock or ~/.cache/penstock)")
+      ->type_name("DIR|off");
+  numbers->add_flag("--tune-again", tune_again, "measure now, and replace what the tuning cache has for this job");
+}
+
 namespace {
 
 void settle_defaults(JobFlags& flags) {
@@ -279,18 +291,22 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
 }
 
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options) {
-  if (flags.schedule != "auto") {
-    options = autotune(world, network, loss_of(flags.network), options);
-    return;
+  AutotuneOptions how;
+  how.profile.optimizer = make_optimizer(flags);
+  if (flags.tuning_cache != "off")
+    how.cache.folder = flags.tuning_cache.empty() ? default_tuning_folder() : flags.tuning_cache;
+  how.cache.measure_again = flags.tune_again;
+  how.cache.settings = say(flags.optimizer, flags.momentum > 0 ? " with momentum" : "");
+  const AutoChoice choice = autotune_with_reasons(world, network, loss_of(flags.network), options, how);
+  options = choice.options;
+  if (choice.plan) {
+    flags.weight_gradients = choice.plan->weight_gradients;
+    flags.partition = options.partition;
+    flags.micro_batches = options.micro_batches;
+    flags.planned_ms = choice.plan->prediction.makespan;
   }
-  AutoChoice choice =
-      choose_by_profile(world, network, loss_of(flags.network), options, {.optimizer = make_optimizer(flags)});
-  options = std::move(choice.options);
-  flags.weight_gradients = choice.planned.plan.weight_gradients;
-  flags.partition = options.partition;
-  flags.micro_batches = options.micro_batches;
-  flags.planned_ms = choice.planned.plan.prediction.makespan;
-  if (world.is_main()) log(LogLevel::info, explanation(choice.planned));
+  if (!choice.origin.empty()) log(LogLevel::info, "tuning: " + choice.origin);
+  if (choice.planned && world.is_main()) log(LogLevel::info, explanation(*choice.planned));
 }
 
 OptimizerFactory make_optimizer(const JobFlags& flags) {

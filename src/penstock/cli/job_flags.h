@@ -30,6 +30,8 @@ struct JobFlags {
   std::optional<double> memory_limit;
   std::string plan;                  // path of a plan file
   std::optional<Plan> planned;       // contents of the plan file
+  std::string tuning_cache;          // a folder, "off", or empty: default_tuning_folder()
+  bool tune_again = false;           // measure what is in the cache, too
   std::optional<double> planned_ms;  // step time predicted by the schedule "auto" or by the plan
   std::int64_t batch_size = 32;
   std::string reduction = "mean";
@@ -60,6 +62,8 @@ struct JobFlags {
   void add_network_to(CLI::App& app);
   void add_training_to(CLI::App& app);
   void add_pipeline_to(CLI::App& app);
+  /// For verbs that call decide_by_measuring().
+  void add_tuning_to(CLI::App& app);
 };
 
 /// Completes and checks the flags, before any other use of them: reads the file of --plan and sets what it decides, sets
@@ -72,8 +76,8 @@ void settle(JobFlags& flags);
 // These throw ConfigError for invalid flags.
 WorldOptions world_options(const JobFlags& flags);
 PipelineOptions pipeline_options(const JobFlags& flags);
-/// Calls autotune() with the options' sample and sample_targets, and writes its choice for the schedule "auto" to the
-/// flags too. Collective.
+/// Calls autotune() with the options' sample and sample_targets and the cache of the flags, logs the reasons, and
+/// writes the choice for the schedule "auto" to the flags too. Collective.
 void decide_by_measuring(JobFlags& flags, World& world, Cell& network, PipelineOptions& options);
 OptimizerFactory make_optimizer(const JobFlags& flags);
 

@@ -191,6 +191,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
   take_bench_defaults(flags->job);
   flags->job.add_to(*step);
+  flags->job.add_tuning_to(*step);
   in_theme(*step, "Output");
   step->add_option("--steps", flags->steps, "measured steps")->capture_default_str();
   step->add_option("--warm-up", flags->warm_up, "steps before them that are not measured")->capture_default_str();
@@ -213,6 +214,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto schedules = std::make_shared<ScheduleFlags>();
   take_bench_defaults(schedules->bench.job);
   schedules->bench.job.add_to(*all);
+  schedules->bench.job.add_tuning_to(*all);
   in_theme(*all, "Output");
   all->add_option("--steps", schedules->bench.steps, "measured steps for each")->capture_default_str();
   all->add_option("--warm-up", schedules->bench.warm_up, "steps before them that are not measured")

@@ -71,6 +71,7 @@ void add_evaluate(CLI::App& app, int& exit_code) {
   verb->add_option("--batch-size", flags->job.batch_size, "samples at a time, over all replicas")
       ->capture_default_str();
   flags->job.add_pipeline_to(*verb);
+  flags->job.add_tuning_to(*verb);
   in_theme(*verb, "Output");
   verb->add_option("--json", flags->json, "one JSON object, to this file or - (stdout)");
   verb->footer(

@@ -225,6 +225,7 @@ void add_infer(CLI::App& app, int& exit_code) {
   verb->add_option("--data", flags->data, "gpt: the text that defines the vocabulary (default: as for train)");
   verb->add_option("--rows,--batch-size", flags->rows, "rows of random input")->capture_default_str();
   flags->job.add_pipeline_to(*verb);
+  flags->job.add_tuning_to(*verb);
   in_theme(*verb, "Output");
   verb->add_flag("--broadcast", flags->broadcast, "send the outputs to every rank, not only to the last stage's");
   verb->add_option("--replica-input", flags->replica_input,

@@ -1,7 +1,7 @@
 // `penstock plan --profile`: measures the layers of a network and plans for the result.
 #include <CLI/CLI.hpp>
 
-#include "penstock/autotune/profile.h"
+#include "penstock/autotune/choose.h"
 #include "penstock/base/error.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
@@ -34,9 +34,11 @@ int plan_by_profile(ProfileFlags& flags) {
   options.sample_targets = batch.targets;
   const LayerCosts costs = profile(job.world(), job.network(), loss_of(flags.job.network), options,
                                    {.steps = flags.steps, .optimizer = make_optimizer(flags.job)});
+  PlanConstraints constraints = constraints_of(job.world(), job.network(), options);
+  constraints.schedules = flags.schedules;
   if (!job.world().is_main()) return 0;
   if (!flags.costs_file.empty()) write_text(flags.costs_file, write_layer_costs(costs));
-  flags.shown.write(make_plan(costs, {.schedules = flags.schedules, .weight_gradients = options.weight_gradients}));
+  flags.shown.write(make_plan(costs, constraints));
   return 0;
 }
 

@@ -255,6 +255,7 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"stop", "go-on"}))
       ->capture_default_str();
   flags->job.add_pipeline_to(*verb);
+  flags->job.add_tuning_to(*verb);
 
   in_theme(*verb, "Output");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();

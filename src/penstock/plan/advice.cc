@@ -78,7 +78,7 @@ class Advisor {
   Advisor(const Trace& trace, const std::optional<LayerCosts>& given)
       : figures_(account(trace)),
         instructions_(strip(trace.schedule)),
-        links_(links_of(trace.schedule)),
+        links_(executed_links(trace.schedule)),
         costs_(measured_costs(trace)),
         layers_(layers_of(trace, instructions_, costs_, given)),
         between_(figures_.between_steps_ms.value_or(0)) {

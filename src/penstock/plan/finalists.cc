@@ -10,6 +10,12 @@ constexpr double accuracy_of_weight_gradients = 1.5;
 
 bool streams(const Candidate& candidate) { return candidate.weight_gradients == WeightGradients::stream; }
 
+/// Whether they differ at most in a memory limit that their generator fits.
+bool are_alike(const Candidate& a, const Candidate& b) {
+  return a.schedule == b.schedule && a.chunks == b.chunks && a.micro_batches == b.micro_batches &&
+         a.weight_gradients == b.weight_gradients;
+}
+
 /// Whether both run the same step.
 bool are_twins(const Plan& a, const Plan& b) {
   return a.schedule.micro_batches == b.schedule.micro_batches && a.schedule.rank_of_stage == b.schedule.rank_of_stage &&
@@ -18,14 +24,17 @@ bool are_twins(const Plan& a, const Plan& b) {
 
 }  // namespace
 
-std::vector<Finalist> finalists_of(std::span<const Candidate> candidates, int most,
-                                   const std::function<Plan(std::size_t)>& plan_of) {
-  std::vector<Finalist> chosen;
+std::vector<std::size_t> finalists_of(std::span<const Candidate> candidates, int most,
+                                      const std::function<Plan(std::size_t)>& plan_of) {
+  std::vector<std::size_t> chosen;
+  std::vector<Plan> plans;  // of the chosen ones
   const auto take = [&](std::size_t index) {
+    const auto is_alike = [&](std::size_t other) { return are_alike(candidates[other], candidates[index]); };
+    if (std::any_of(chosen.begin(), chosen.end(), is_alike)) return;
     Plan plan = plan_of(index);
-    if (std::any_of(chosen.begin(), chosen.end(), [&](const Finalist& other) { return are_twins(other.plan, plan); }))
-      return;
-    chosen.push_back({candidates[index], std::move(plan)});
+    if (std::any_of(plans.begin(), plans.end(), [&](const Plan& other) { return are_twins(other, plan); })) return;
+    chosen.push_back(index);
+    plans.push_back(std::move(plan));
   };
   const auto is_within = [&](const Candidate& candidate, double factor) {
     return candidate.fits && candidate.prediction.makespan <= factor * candidates.front().prediction.makespan;

@@ -280,8 +280,8 @@ ChunkRange chunks_to_try(const Generator& generator, const LayerCosts& costs, co
   return {generator.min_chunks, most_of(most_chunks)};
 }
 
-/// Throws ConfigError unless the constraints agree with each other and with the costs. Returns them with the chunks that
-/// follow from the stages.
+/// Throws ConfigError unless the constraints agree with each other and with the costs. Returns them with the chunks
+/// that follow from the stages.
 PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) {
   require<ConfigError>(constraints.weight_gradients != WeightGradients::grouped,
                        "grouped weight gradients replace fused ones where memory is short: ask for fused");
@@ -402,7 +402,8 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
   for (const Outcome& outcome : outcomes) planned.candidates.push_back(outcome.candidate);
   const auto plan_number = [&](std::size_t index) { return plan_of(costs, constraints, outcomes[index]); };
   planned.plan = plan_number(0);
-  planned.finalists = finalists_of(planned.candidates, constraints.finalists, plan_number);
+  for (const std::size_t i : finalists_of(planned.candidates, constraints.finalists, plan_number))
+    planned.finalists.push_back({planned.candidates[i], plan_number(i)});
   return planned;
 }
 

@@ -39,8 +39,8 @@ struct Planned {
   /// the plan's comes first.
   std::vector<Candidate> candidates;
   std::vector<Finalist> finalists;  // the plan and its rivals (plan/finalists.h), as many as were asked for
-  /// The finalists whose steps were measured, if the plan was chosen by that: the first is the plan's. The planner leaves
-  /// it empty.
+  /// The finalists whose steps were measured, if the plan was chosen by that: the first is the plan's. The planner
+  /// leaves it empty.
   std::vector<ComparedCandidate> compared;
   std::vector<std::string> left_out;  // for people: schedules that could not be tried, and the reasons
   double slowdown_under_load = 1;     // LayerCosts::slowdown_under_load
@@ -49,8 +49,9 @@ struct Planned {
 /// Makes the plan with the shortest predicted step. The candidates are all combinations of a generator that has
 /// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in stream
 /// and fused mode (and grouped, if fused does not fit). Generators that adapt to costs get those of their partition,
-/// and memory limits of 1, 1.5 and 2, or up to PlanConstraints::memory_limit. Among equally short steps (to nine digits, beyond which differences are rounding)
-/// the one with less memory wins, then the one that comes first in generators(). Deterministic; any thread may call it.
+/// and memory limits of 1, 1.5 and 2, or up to PlanConstraints::memory_limit. Among equally short steps (to nine
+/// digits, beyond which differences are rounding) the one with less memory wins, then the one that comes first in
+/// generators(). Deterministic; any thread may call it.
 ///
 /// Throws ConfigError for unknown and forward-only schedules, and for constraints that contradict each other or the
 /// costs; ScheduleError if there are fewer layers than stages, and if no candidate fits: the message names the smallest

@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-/// The median step of a candidate, in ms.
+/// A candidate and the measured time of its step, in ms.
 struct MeasuredCandidate {
   std::string candidate;  // for people, as describe() names it
   double step_ms = 0;

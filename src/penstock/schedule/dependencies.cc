@@ -55,9 +55,10 @@ Links chain(int stages) {
   return links;
 }
 
-Links links_of(const Schedule& schedule) {
+namespace {
+
+Links message_links(const Schedule& schedule) {
   const int stages = schedule.stage_count();
-  if (!schedule.is_lowered()) return chain(stages);
   Links links;
   std::size_t unite_at = 1024;
   for (const Order& order : schedule.orders)
@@ -73,19 +74,42 @@ Links links_of(const Schedule& schedule) {
       unite(links);
       unite_at = std::max(unite_at, 2 * links.size());
     }
+  return links;
+}
+
+/// Adds the neighbouring stages for which `is_link(link)` is true.
+template <class IsLink>
+Links with_neighbours(Links links, const Schedule& schedule, IsLink&& is_link) {
+  for (const Link& link : chain(schedule.stage_count()))
+    if (is_link(link)) links.push_back({link.from, link.to, !schedule.is_forward_only()});
+  unite(links);
+  return links;
+}
+
+bool is_on_one_rank(const Link& link, const Schedule& schedule) {
+  return schedule.rank_of(link.from) == schedule.rank_of(link.to);
+}
+
+}  // namespace
+
+Links executed_links(const Schedule& schedule) {
+  return with_neighbours(message_links(schedule), schedule,
+                         [&](const Link& link) { return is_on_one_rank(link, schedule); });
+}
+
+Links links_of(const Schedule& schedule) {
+  const int stages = schedule.stage_count();
+  if (!schedule.is_lowered()) return chain(stages);
+  Links links = message_links(schedule);
   std::vector<bool> takes(static_cast<std::size_t>(stages), false);
   std::vector<bool> gives(static_cast<std::size_t>(stages), false);
   for (const Link& link : links) {
     gives[link.from.index()] = true;
     takes[link.to.index()] = true;
   }
-  const bool gradient = !schedule.is_forward_only();
-  for (const Link& link : chain(stages))
-    if (!gives[link.from.index()] || !takes[link.to.index()] ||
-        schedule.rank_of(link.from) == schedule.rank_of(link.to))
-      links.push_back({link.from, link.to, gradient});
-  unite(links);
-  return links;
+  return with_neighbours(std::move(links), schedule, [&](const Link& link) {
+    return !gives[link.from.index()] || !takes[link.to.index()] || is_on_one_rank(link, schedule);
+  });
 }
 
 std::string to_string(const Event& event) {

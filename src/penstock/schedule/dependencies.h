@@ -58,6 +58,10 @@ Links chain(int stages);
 /// every stage but the last has an output, so a stage without such a link counts as linked to its neighbour. Messages
 /// from or to stages that do not exist are ignored.
 Links links_of(const Schedule& schedule);
+/// The links of a lowered schedule that a pipeline has executed: those with messages, and neighbours on one rank.
+/// Unlike links_of(), which reads any file, it accepts stages without a link, such as one that reads the network's
+/// inputs alone.
+Links executed_links(const Schedule& schedule);
 
 enum class EventKind : std::uint8_t {
   done_forward,

@@ -247,7 +247,8 @@ Account account(const Trace& trace) {
   result.bubble_measured = idle_share(busy, step.ranks.size(), result.measured_ms);
   result.bubble_span_measured = idle_share(busy, step.ranks.size(), span);
 
-  const Simulation predicted = simulate(trace.schedule, measured_costs(trace));
+  const Simulation predicted =
+      simulate(trace.schedule, measured_costs(trace), {.links = executed_links(trace.schedule)});
   result.predicted_ms = predicted.makespan;
   result.planned_ms = planned_ms(trace);
   result.bubble_predicted = predicted.bubble_makespan;

@@ -14,7 +14,8 @@ namespace {
 constexpr double width = 980;
 
 Band predicted(const Trace& trace, const Account& account) {
-  const Simulation simulation = simulate(trace.schedule, measured_costs(trace), {.links = {}, .keep_slots = true});
+  const Simulation simulation =
+      simulate(trace.schedule, measured_costs(trace), {.links = executed_links(trace.schedule), .keep_slots = true});
   double begin = simulation.makespan;
   for (const auto& slots : simulation.slots)
     for (const Slot& slot : slots) begin = std::min(begin, slot.begin);

@@ -47,6 +47,8 @@ enum class Topic : std::int32_t {
   kernels,      // the kernels that rank 0 selects
   partition,    // the partition that rank 0 chooses
   layer_times,  // the times of layers that all ranks have measured
+  steps,        // the times of candidates' steps
+  tuning,       // what rank 0 finds in the tuning cache
   gathering,    // records, steps or tensors of all ranks
   host_clock,   // the clocks of hosts
   state,        // whether a state fits

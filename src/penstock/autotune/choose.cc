@@ -1,0 +1,198 @@
+#include "penstock/autotune/choose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <torch/optim/sgd.h>
+
+#include "penstock/autotune/annotated_stages.h"
+#include "penstock/autotune/sample_size.h"
+#include "penstock/base/clock.h"
+#include "penstock/base/error.h"
+#include "penstock/model/trace_graph.h"
+#include "penstock/plan/finalists.h"
+#include "penstock/plan/plan_report.h"
+#include "penstock/runtime/partition_network.h"
+
+namespace penstock {
+namespace {
+
+/// Where micro_batches is 0: p, 2p, 4p and 8p, as far as the samples of a replica suffice.
+std::vector<int> micro_batches_to_try(const PipelineOptions& options, const World& world) {
+  if (options.micro_batches > 0) return {options.micro_batches};
+  const std::int64_t samples = samples_per_replica(options, world.replicas());
+  std::vector<int> counts;
+  for (int count = world.stages(); count <= 8 * world.stages() && count <= samples; count *= 2) counts.push_back(count);
+  if (counts.empty()) counts.push_back(1);
+  return counts;
+}
+
+/// Throws the planner's error where no schedule meets the constraints whatever the layers cost: before anything is
+/// measured.
+void require_possible(const World& world, Cell& network, const PipelineOptions& options,
+                      const PlanConstraints& constraints, const std::vector<int>& counts) {
+  LayerCosts costs;
+  costs.time_unit = "ms";
+  costs.ranks = world.stages();
+  costs.samples = counts.back();
+  costs.micro_batches = counts;
+  const auto add = [&](const std::string& name) {
+    LayerCost& layer = costs.layers.emplace_back();
+    layer.name = name;
+    layer.forward = layer.input_grad = layer.weight_grad = 1;
+  };
+  for (const std::vector<std::string>& stage : constraints.stages) std::ranges::for_each(stage, add);
+  if (constraints.stages.empty())
+    for (const Node& node : trace_graph(network, options.inputs, trace_sample(options)).nodes) add(node.name);
+  make_plan(costs, constraints);
+}
+
+/// One m, profiled and planned.
+struct Trial {
+  LayerCosts costs;
+  Planned planned;
+};
+
+/// A finalist of one of several trials.
+struct Entry {
+  const Trial* trial = nullptr;
+  Finalist finalist;
+};
+
+/// The finalists of all trials together.
+std::vector<Entry> entries_of(const std::vector<Trial>& trials, int most) {
+  std::vector<Entry> all;
+  for (const Trial& trial : trials)
+    for (const Finalist& finalist : trial.planned.finalists) all.push_back({&trial, finalist});
+  std::ranges::stable_sort(all, {}, [](const Entry& entry) { return entry.finalist.candidate.prediction.makespan; });
+  std::vector<Candidate> candidates;
+  for (const Entry& entry : all) candidates.push_back(entry.finalist.candidate);
+  std::vector<Entry> chosen;
+  for (const std::size_t i : finalists_of(candidates, most, [&](std::size_t k) { return all[k].finalist.plan; }))
+    chosen.push_back(all[i]);
+  return chosen;
+}
+
+/// Times steps of a candidate in a pipeline of its own, after one that warms its caches.
+class StepTimer {
+ public:
+  StepTimer(World& world, Cell& network, const Loss& loss, const OptimizerFactory& optimizer)
+      : world_(world), network_(network), loss_(loss), optimizer_(optimizer) {
+    if (!optimizer_)
+      optimizer_ = optimizer_factory([](auto parameters) { return torch::optim::SGD(parameters, 1e-6); });
+  }
+
+  /// `options` have a sample. `predicted_ms` is the expected time of a step.
+  std::vector<double> operator()(const PipelineOptions& options, double predicted_ms) const {
+    constexpr double turn_ms = 150;
+    constexpr double most_steps = 10;
+    const int steps = static_cast<int>(std::clamp(std::ceil(turn_ms / std::max(predicted_ms, 1e-3)), 1.0, most_steps));
+    Pipeline pipeline(world_, network_, loss_, options);
+    pipeline.optimize_with(optimizer_);
+    std::vector<double> times;
+    for (int step = -1; step < steps; ++step) {
+      const std::int64_t begin = now_ns();
+      pipeline.train_step(options.sample, options.sample_targets).wait();
+      if (step >= 0) times.push_back(ms_since(begin));
+    }
+    return times;
+  }
+
+ private:
+  World& world_;
+  Cell& network_;
+  const Loss& loss_;
+  OptimizerFactory optimizer_;
+};
+
+PipelineOptions with_plan(PipelineOptions options, std::string partition, const Plan& plan) {
+  options.micro_batches = plan.schedule.micro_batches;
+  options.schedule.clear();
+  options.custom = plan.schedule;
+  options.chunks = 0;
+  options.weight_gradients = WeightGradients::stream;  // the instructions are fused already where they should be
+  options.kernel_selection = plan.kernels;
+  options.partition = std::move(partition);
+  return options;
+}
+
+/// The candidates of the winner's trial, with the winner as their plan.
+Planned planned_with(const Entry& winner) {
+  Planned planned = winner.trial->planned;
+  planned.plan = winner.finalist.plan;
+  const Candidate& chosen = winner.finalist.candidate;
+  const auto found = std::ranges::find_if(planned.candidates, [&](const Candidate& other) {
+    return describe(other) == describe(chosen) && other.prediction == chosen.prediction;
+  });
+  require<InternalError>(found != planned.candidates.end(), "the chosen ", describe(chosen), " is no candidate");
+  std::rotate(planned.candidates.begin(), found, found + 1);
+  return planned;
+}
+
+}  // namespace
+
+PlanConstraints constraints_of(const World& world, Cell& network, const PipelineOptions& options) {
+  PlanConstraints constraints;
+  constraints.weight_gradients = options.weight_gradients;
+  if (options.chunks > 0) constraints.chunks = options.chunks;
+  constraints.memory_limit = options.memory_limit;
+  constraints.stages = annotated_stages(network, options, world.stages());
+  return constraints;
+}
+
+PipelineOptions decided_options(PipelineOptions options, std::string partition, const Plan& plan,
+                                const LayerCosts& costs) {
+  PipelineOptions decided = with_plan(std::move(options), std::move(partition), plan);
+  decided.layer_costs = write_layer_costs(costs);
+  keep_shapes_alone(decided.sample);
+  decided.sample_targets = {};
+  return decided;
+}
+
+AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                             const ChooseOptions& how) {
+  PlanConstraints constraints = constraints_of(world, network, options);
+  const bool is_annotated = !constraints.stages.empty();
+  require<ConfigError>(is_annotated || options.partition == "parameters" || options.partition == "time",
+                       "schedule 'auto' chooses the partition too, but it is given as '", options.partition,
+                       "': leave it out, annotate the layers with stages, or name a schedule");
+  ProfileOptions profiling = how.profile;
+  profiling.slowdown_under_load = false;
+  std::vector<Trial> trials;
+  const std::vector<int> counts = micro_batches_to_try(options, world);
+  profiling.passes_ms /= static_cast<double>(counts.size());
+  if (constraints.chunks || constraints.memory_limit) require_possible(world, network, options, constraints, counts);
+  constraints.finalists = std::max(1, how.comparison.finalists);
+  for (const int count : counts) {
+    PipelineOptions counted = options;
+    counted.micro_batches = count;
+    LayerCosts costs = profile(world, network, loss, counted, profiling);
+    Planned planned = make_plan(costs, constraints);
+    trials.push_back({std::move(costs), std::move(planned)});
+  }
+
+  const std::vector<Entry> entries = entries_of(trials, constraints.finalists);
+  const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
+  StepComparison comparison;
+  if (entries.size() > 1) {
+    const StepTimer time_steps(world, network, loss, profiling.optimizer);
+    comparison = compare_steps(world, entries.size(), how.comparison, [&](std::size_t i) {
+      const Plan& plan = entries[i].finalist.plan;
+      return time_steps(with_plan(options, partition_for(plan), plan), plan.prediction.makespan);
+    });
+  }
+  const Entry& winner = entries[comparison.best];
+  const Plan& plan = winner.finalist.plan;
+  AutoChoice choice{.options = decided_options(options, partition_for(plan), plan, winner.trial->costs),
+                    .plan = plan,
+                    .planned = planned_with(winner)};
+  for (std::size_t i = 0; i < comparison.step_ms.size(); ++i) {
+    auto& compared = choice.planned->compared;
+    compared.insert(i == comparison.best ? compared.begin() : compared.end(),
+                    {entries[i].finalist.candidate, comparison.step_ms[i]});
+  }
+  return choice;
+}
+
+}  // namespace penstock

@@ -1,0 +1,163 @@
+// The schedule "auto": what it may choose, and that it trains as fixed options do.
+#include "penstock/autotune/choose.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/runtime/schedule_cache.h"
+#include "penstock/runtime/time_layers.h"
+#include "penstock/schedule/memory_limit.h"
+#include "penstock/schedule/schedule.h"
+#include "tests/autotune/auto_jobs.h"
+#include "tests/autotune/slow_chain.h"
+#include "tests/base/error_text.h"
+
+namespace penstock::test::choose_test {
+namespace {
+
+TEST(ChooseByProfile, trains_as_the_same_fixed_options) {
+  for (const AutoJob& job : auto_jobs()) {
+    World world({.stages = 2, .replicas = job.replicas});
+    EXPECT_EQ(difference_of(world, job), "");
+  }
+}
+
+PipelineOptions options_with_sample(const Cell&) {
+  PipelineOptions options{.micro_batches = 4, .schedule = "auto"};
+  options.weight_gradients = WeightGradients::automatic;
+  options.sample = {torch::randn({8, 6})};
+  options.sample_targets = torch::randn({8, 4});
+  return options;
+}
+
+AutoChoice chosen(World& world, Cell& network, const PipelineOptions& options) {
+  return autotune_with_reasons(world, network, squared_error, options, quick());
+}
+
+TEST(ChooseByProfile, leaves_annotated_layers_on_their_stages) {
+  World world({.stages = 2});
+  BranchedNetwork network({0, 1, 0, 1, 1});
+  const PipelineOptions options = options_with_sample(network);
+  const AutoChoice choice = chosen(world, network, options);
+  EXPECT_EQ(choice.options.partition, options.partition);
+  EXPECT_EQ(choice.plan->stages, (StageLayers{{"a", "c"}, {"b", "add", "d", "e"}}));
+  Pipeline pipeline(world, network, squared_error, choice.options);
+  EXPECT_EQ(layers_by_stage(pipeline.stages()), choice.plan->stages);
+  for (const Candidate& candidate : choice.planned->candidates) EXPECT_EQ(candidate.chunks, 1) << candidate.schedule;
+
+  BranchedNetwork in_chunks({0, 1, 1, 2, 3});
+  for (const Candidate& candidate : chosen(world, in_chunks, options).planned->candidates)
+    EXPECT_EQ(candidate.chunks, 2) << candidate.schedule;
+}
+
+TEST(ChooseByProfile, refuses_annotations_that_do_not_fit) {
+  World world({.stages = 2});
+  BranchedNetwork three({0, 0, 0, 1, 2});
+  PipelineOptions options = options_with_sample(three);
+  options.chunks = 1;
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { chosen(world, three, options); }), "stage 2"));
+}
+
+TEST(ChooseByProfile, keeps_given_chunks) {
+  World world({.stages = 2});
+  BranchedNetwork network;
+  PipelineOptions options = options_with_sample(network);
+  for (const int chunks : {1, 2}) {
+    options.chunks = chunks;
+    EXPECT_EQ(chosen(world, network, options).options.custom->stage_count(), 2 * chunks);
+  }
+  options.chunks = 4;
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { chosen(world, network, options); }), "6 layers", "4 chunks"));
+}
+
+TEST(ChooseByProfile, stays_within_the_memory_limit) {
+  World world({.stages = 2});
+  BranchedNetwork network;
+  PipelineOptions options = options_with_sample(network);
+  for (const double limit : {0.75, 1.0, 1.5}) {
+    options.memory_limit = limit;
+    const Schedule schedule = *chosen(world, network, options).options.custom;
+    EXPECT_NO_THROW(require_within_limit(schedule, limit, validate(schedule).peak_activations)) << limit;
+  }
+  options.memory_limit = 1e-3;  // one micro-batch of one stage: the sequential schedule
+  EXPECT_EQ(chosen(world, network, options).options.custom->name, "sequential");
+  options.chunks = 2;
+  EXPECT_TRUE(says(error_text<ScheduleError>([&] { chosen(world, network, options); }),
+                   "no schedule stays within a memory limit of 0.001 (times 1F1B's live micro-batches)",
+                   "the smallest limit that would do is 1, with", "2 chunk(s) per rank and 4 micro-batches"));
+}
+
+// GPipe keeps all micro-batches: under a memory limit nothing that is measured may.
+TEST(ProfiledOptions, obey_the_memory_limit) {
+  PipelineOptions base{.micro_batches = 8, .schedule = "auto"};
+  base.memory_limit = 1;
+  for (const int chunks : {1, 2})
+    for (const ProfiledSteps& what : profiled_steps) {
+      const auto options = profiled_options(what, base, {.ranks = 2, .layers = 8, .chunks = chunks});
+      if (!options) continue;
+      const Schedule training = ScheduleCache({.options = *options, .ranks = 2}).training();
+      const double needed = needed_memory_limit(training, validate(training).peak_activations);
+      EXPECT_LE(needed, chunks == 1 ? 1 : 1.5) << training.name;
+      EXPECT_EQ(training.stage_count(), 2 * chunks);
+    }
+}
+
+TEST(ProfiledOptions, split_interleaved_schedules_where_annotations_give_chunks) {
+  const PipelineOptions base{.micro_batches = 4, .schedule = "auto"};
+  const auto options = profiled_options(profiled_steps[1], base, {.ranks = 2, .layers = 8, .chunks = 2});
+  for (const Order& order : options->custom->orders)
+    for (const Instruction& instruction : order) EXPECT_NE(instruction.op(), Op::backward);
+}
+
+TEST(ChooseByProfile, measures_replicas_of_which_each_has_its_share) {
+  World world({.stages = 2, .replicas = 2});
+  BranchedNetwork network;
+  const LayerCosts costs = profile(world, network, squared_error, options_with_sample(network), quick().profile);
+  EXPECT_EQ(costs.samples, 4);
+  EXPECT_EQ(costs.ranks, 2);
+  PipelineOptions options = options_with_sample(network);
+  options.micro_batches = 0;
+  EXPECT_LE(chosen(world, network, options).options.micro_batches, 4) << "a replica has four samples";
+}
+
+// The prediction knows nothing of the second pipeline's slow layers: measured steps decide.
+TEST(StepComparison, takes_the_shortest_measured_steps) {
+  World world({.stages = 2});
+  const ComparisonOptions how{.finalists = 3, .budget_ms = 0};
+  std::vector<int> calls(3, 0);
+  const auto times = [&](std::size_t i) {
+    ++calls[i];
+    return i == 0 ? std::vector<double>{101, 300, 100} : std::vector<double>{i == 1 ? 70.0 : 70.5};
+  };
+  const StepComparison comparison = compare_steps(world, 3, how, times);
+  EXPECT_EQ(comparison.best, 1U);
+  EXPECT_EQ(comparison.step_ms, (std::vector<double>{100, 70, 70.5}));
+  EXPECT_EQ(calls, (std::vector<int>{1, 2, 2})) << "what is clearly longer leaves after its first turn";
+}
+
+TEST(StepComparison, prefers_the_first_of_equally_short_steps) {
+  World world({.stages = 1});
+  const auto best_of = [&](std::vector<double> step_ms) {
+    return compare_steps(world, step_ms.size(), {}, [&](std::size_t i) { return std::vector{step_ms[i]}; }).best;
+  };
+  EXPECT_EQ(best_of({70.5, 70}), 0U);
+  EXPECT_EQ(best_of({71, 70}), 1U);
+  EXPECT_EQ(best_of({100, 70.5, 70}), 1U);
+}
+
+TEST(ChooseByProfile, compares_steps_of_finalists) {
+  World world({.stages = 2});
+  SlowChain network({{5, 5}, {5, 5}});
+  PipelineOptions options{.micro_batches = 4, .schedule = "auto"};
+  options.weight_gradients = WeightGradients::automatic;
+  options.sample = {torch::randn({8, 4})};
+  options.sample_targets = torch::randn({8, 4});
+  const AutoChoice choice = chosen(world, network, options);
+  ASSERT_EQ(choice.planned->compared.size(), 2U);
+  for (const ComparedCandidate& compared : choice.planned->compared) EXPECT_GT(compared.step_ms, 0);
+  EXPECT_EQ(choice.planned->candidates.front().prediction, choice.plan->prediction);
+  EXPECT_EQ(choice.planned->compared.front().candidate.prediction, choice.plan->prediction);
+}
+
+}  // namespace
+}  // namespace penstock::test::choose_test
