@@ -4,7 +4,7 @@ if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(penstock_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Werror)
   # At -O3, gcc 12 sees overlapping or endless copies in plain additions of strings (its bug 105651).
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(penstock_warnings INTERFACE "$<$<CONFIG:Release>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds>")
+    target_compile_options(penstock_warnings INTERFACE "$<$<CONFIG:Release>:-Wno-restrict;-Wno-stringop-overflow;-Wno-array-bounds;-Wno-free-nonheap-object>")
   endif()
 endif()
 if(PENSTOCK_SANITIZE)
