@@ -146,11 +146,17 @@ void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::opti
   const bool is_main = pipeline.world().is_main();
   try {
     const auto state = last_state(pipeline);
-    if (!is_main) return;
-    save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
-    log(LogLevel::info, flags.save_weights + ": the weights after the last complete step");
+    if (is_main) {
+      save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+      log(LogLevel::info, flags.save_weights + ": the weights after the last complete step");
+    }
   } catch (const std::exception& error) {
     if (is_main) warn(say("the weights after the last complete step are lost: ", error.what()));
+  }
+  // The other processes wait here until the file is written: mpirun ends this one as soon as the first of them leaves.
+  try {
+    last_state(pipeline);
+  } catch (const std::exception&) {  // another process has left, which ends the wait
   }
 }
 

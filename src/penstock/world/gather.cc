@@ -62,7 +62,8 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
 }
 
 // Rank 0 requests one tensor after the other, so that messages in flight and the transport's buffers never hold more
-// than two of them.
+// than two of them. The others return when rank 0 has all: a process that leaves its world because of an exception ends
+// the waits of the others, so that rank 0 would lose what is still under way.
 std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const Tag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;
@@ -73,7 +74,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
     of_message.micro_batch = static_cast<std::int32_t>(number);
     return of_message;
   };
-  constexpr std::int32_t asked = 2, answered = 3;  // phases after those of gather()
+  constexpr std::int32_t asked = 2, answered = 3, complete = 4;  // phases after those of gather()
   constexpr std::size_t ahead = 2;
   std::vector<std::uint64_t> lengths;
   std::string names;
@@ -88,6 +89,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
       endpoint.receive(WorldRank(0), numbered(asked, i), "whether rank 0 takes the next parameter");
       endpoint.send(WorldRank(0), numbered(answered, i), {{{copy_on_cpu(own[i].second)}}});
     }
+    endpoint.receive(WorldRank(0), numbered(complete, 0), "rank 0 to have all parameters");
     return all;
   }
   for (const auto& [name, tensor] : own) all[name] = copy_on_cpu(tensor);
@@ -106,6 +108,7 @@ std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, 
       if (i + ahead < count) endpoint.send(from, numbered(asked, i + ahead), {});
     }
   }
+  for (int r = 1; r < context.world_size(); ++r) endpoint.send(WorldRank(r), numbered(complete, 0), {});
   return all;
 }
 

@@ -16,7 +16,7 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
                                                 const std::vector<RankStep>& own);
 
 /// Called on every rank's thread with its own named tensors (none on replicas other than the first). Returns copies of
-/// all of them on rank 0, and an empty map on the others.
+/// all of them on rank 0, and an empty map on the others, once rank 0 has all.
 std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const Tag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own);
 
