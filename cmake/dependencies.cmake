@@ -15,8 +15,14 @@ target_include_directories(penstock::xxhash SYSTEM INTERFACE ${PENSTOCK_XXHASH_H
 if(PENSTOCK_TORCH OR PENSTOCK_TESTS OR PENSTOCK_FUZZ)
   find_package(ZLIB REQUIRED)
 endif()
-if(PENSTOCK_TORCH)
+if(PENSTOCK_TORCH OR PENSTOCK_TESTS OR PENSTOCK_FUZZ)
   find_package(tomlplusplus 3.2 REQUIRED)
+  # The same without the distribution's library, so that sanitizers and fuzzers see the parser.
+  add_library(penstock::toml_headers INTERFACE IMPORTED)
+  target_include_directories(penstock::toml_headers SYSTEM INTERFACE
+    $<TARGET_PROPERTY:tomlplusplus::tomlplusplus,INTERFACE_INCLUDE_DIRECTORIES>)
+endif()
+if(PENSTOCK_TORCH)
   include(${CMAKE_CURRENT_LIST_DIR}/find_torch.cmake)
   # The second Python is the one that scripts/bootstrap.sh makes where there is no LibTorch.
   penstock_find_torch(torch_problem PYTHONS python3 ${PROJECT_SOURCE_DIR}/build/venv/bin/python)

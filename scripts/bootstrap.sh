@@ -61,10 +61,11 @@ need_tool ninja-build ninja --version
 need_tool git git --version
 need_tool python3 python3 --version
 
-libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libxxhash-dev libgtest-dev librapidcheck-dev)
+libraries=(zlib1g-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libxxhash-dev libgtest-dev librapidcheck-dev
+  libtomlplusplus-dev)
 torch=""
 if [[ $want_torch == yes ]]; then
-  libraries+=(libopenmpi-dev openmpi-bin libtomlplusplus-dev libblis-serial-dev)
+  libraries+=(libopenmpi-dev openmpi-bin libblis-serial-dev)
   torch=$(find_torch)
   [[ -n $torch ]] || need_tool python3-venv python3 -c "import ensurepip, venv"
 fi
@@ -107,7 +108,7 @@ fi
 if [[ $want_torch == yes && -z $torch ]]; then
   say "installing LibTorch: torch==$torch_version with pip into build/venv"
   [[ -x build/venv/bin/python ]] || quietly python3 -m venv build/venv
-  quietly build/venv/bin/python -m pip install --disable-pip-version-check "torch==$torch_version"
+  quietly build/venv/bin/python -m pip install --disable-pip-version-check --no-compile "torch==$torch_version"
   torch=$(find_torch)
   [[ -n $torch ]] || fail "torch==$torch_version is installed in build/venv but not to be found there (see $log)"
 fi

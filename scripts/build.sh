@@ -2,7 +2,7 @@
 # Builds Penstock after installing the packages it needs.
 #
 #   scripts/build.sh [PRESET] [TARGET...]
-#     PRESET   release (default), dev, planning, asan, tsan or fuzz; see CMakePresets.json
+#     PRESET   release (default), dev, planning, asan, tsan, coverage or fuzz; see CMakePresets.json
 #     TARGET   default: the program, build/PRESET/bin/penstock; all: also tests and examples
 #
 # CMAKE_BUILD_PARALLEL_LEVEL sets the number of parallel compilations; default: as many as cores and memory allow.
@@ -14,9 +14,9 @@ targets=("${@:2}")
 folder=build/$preset
 case $preset in
   release | dev) needs=(); programs=(penstock_program penstock_runtime_program) ;;
-  planning | asan | tsan) needs=(--planning); programs=(penstock_program) ;;
+  planning | asan | tsan | coverage) needs=(--planning); programs=(penstock_program) ;;
   fuzz) needs=(--planning --fuzz); programs=(all) ;;
-  *) echo "build: there is no preset '$preset': release, dev, planning, asan, tsan, fuzz" >&2; exit 2 ;;
+  *) echo "build: there is no preset '$preset': release, dev, planning, asan, tsan, coverage, fuzz" >&2; exit 2 ;;
 esac
 [[ ${#targets[@]} -gt 0 ]] || targets=("${programs[@]}")
 

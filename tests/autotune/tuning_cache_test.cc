@@ -1,7 +1,6 @@
 // The cache of measurements: a second run of the same job takes the decision of the first one.
 #include "penstock/autotune/tuning_cache.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,6 +10,7 @@
 
 #include "tests/autotune/auto_jobs.h"
 #include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::test::tuning_cache_test {
 namespace {
@@ -20,9 +20,6 @@ namespace fs = std::filesystem;
 class TuningCacheTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tuning-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
     how_.cache.folder = (root_ / "below" / "penstock").string();  // is made
     options_.micro_batches = 4;
     options_.schedule = "auto";
@@ -31,7 +28,6 @@ class TuningCacheTest : public testing::Test {
     options_.sample = {torch::randn({8, 6})};
     options_.sample_targets = torch::randn({8, 4});
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   AutoChoice choice(const PipelineOptions& options, int stages = 2) {
     World world({.stages = stages});
@@ -60,7 +56,8 @@ class TuningCacheTest : public testing::Test {
   }
   bool takes_the_mark() { return says(choice().origin, "another day", "nothing was measured"); }
 
-  fs::path root_;
+  const TemporaryFolder files_{"tuning_cache"};
+  const fs::path root_ = files_.string();
   AutotuneOptions how_ = quick();
   PipelineOptions options_;
   BranchedNetwork network_;

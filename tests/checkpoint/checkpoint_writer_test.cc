@@ -182,12 +182,12 @@ TEST(Checkpoints, are_exported_as_one_file_or_several) {
   for (const TensorPlace& place : all.header.tensors) {
     std::vector<std::byte> numbers(place.end - place.begin), again(numbers.size());
     checkpoint.read(*checkpoint.find(FileKind::model, place.name), numbers);
-    all.file.read(all.prefix.size() + place.begin, again);
+    all.file.read(all.data_begin + place.begin, again);
     EXPECT_EQ(numbers, again) << place.name;
     const auto part =
         open_safetensors(SystemCalls::real(), folder / index.files.at(place.name), SymbolicLinks::refused);
     for (const TensorPlace& other : part.header.tensors)
-      if (other.name == place.name) part.file.read(part.prefix.size() + other.begin, again);
+      if (other.name == place.name) part.file.read(part.data_begin + other.begin, again);
     EXPECT_EQ(numbers, again) << place.name;
   }
   EXPECT_TRUE(says(error_text<ConfigError>([&] { export_weights(checkpoint, folder / "x.bin", {}); }), ".safetensors"));

@@ -1,4 +1,4 @@
-// Damaged checkpoints: every changed bit and every missing end is detected, named, and skipped by whoever resumes.
+// Damaged checkpoints: every changed bit and every missing end is detected, named, and skipped when a training resumes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes goldens/safetensors_cases: files at the limits of the format, with the verdicts of the reference package.
+"""Writes goldens/safetensors_cases: files at the limits of the format, with the answers of the reference package.
 
     python3 -m venv build/safetensors-venv
     build/safetensors-venv/bin/pip install safetensors==0.8.0 numpy
     build/safetensors-venv/bin/python tests/checkpoint/make_safetensors_cases.py
 
-verdicts.txt has a line for each file: its name, and `accepts` or `refuses`. The files written_*.safetensors are written
+answers.txt has a line for each file: its name, and `accepts` or `refuses`. The files written_*.safetensors are written
 by the package itself.
 """
 import json
@@ -71,7 +71,7 @@ def cases():
     yield "duplicate_key", file(b'{"w":%s,"w":%s}' % ((json.dumps(entry()).encode(),) * 2))
 
 
-def verdict(path):
+def answer(path):
     try:
         safetensors.numpy.load_file(path)
         return "accepts"
@@ -85,8 +85,8 @@ def main():
     for name, data in cases():
         path = FOLDER / f"{name}.safetensors"
         path.write_bytes(data)
-        lines.append(f"{name} {verdict(path)}\n")
-    (FOLDER / "verdicts.txt").write_text("".join(lines))
+        lines.append(f"{name} {answer(path)}\n")
+    (FOLDER / "answers.txt").write_text("".join(lines))
     numbers = numpy.arange(6).reshape(2, 3)
     mixed = {f"{kind}.{i}": numbers.astype(kind) for kind in ("bool", "uint8", "int8", "int16", "uint16", "float16",
              "int32", "uint32", "float32", "float64", "int64", "uint64") for i in (1, 0)}

@@ -5,11 +5,10 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::test::safetensors_test {
 namespace {
@@ -18,18 +17,8 @@ namespace fs = std::filesystem;
 
 class Safetensors : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("penstock_safetensors_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    path_ = (folder_ / "weights.safetensors").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string bytes() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  std::string bytes() const { return bytes_of_file(path_); }
+  void put(const std::string& bytes) const { write_bytes(path_, bytes); }
   void put(const std::string& header, const std::string& data) const {
     std::string length(8, '\0');
     const std::uint64_t size = header.size();
@@ -40,8 +29,9 @@ class Safetensors : public testing::Test {
     return error_text<DataError>([&] { read_safetensors(path_); });
   }
 
-  fs::path folder_;
-  std::string path_;
+  const TemporaryFolder files_{"safetensors"};
+  const fs::path folder_ = files_.string();
+  const std::string path_ = files_ / "weights.safetensors";
 };
 
 TEST_F(Safetensors, reads_back_what_was_written) {
@@ -86,7 +76,7 @@ TEST_F(Safetensors, refuses_invalid_files) {
            Case{entry, "1234567", "promises 8 bytes of data and holds 7"},
            {entry, "123456789", "promises 8 bytes of data and holds 9"},
            {"nonsense", "", "no JSON object"},
-           {"{\"\xff\":1}", "", "its header is not UTF-8 at byte 10"},
+           {"{\"\xff\":1}", "", "its header is no JSON object"},
            {"[]", "", "no JSON object"},
            {R"({"w":3})", "", "is no object"},
            {R"({"w":{"shape":[2],"data_offsets":[0,8]}})", "12345678", "no valid \"dtype\""},

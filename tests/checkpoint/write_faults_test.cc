@@ -166,7 +166,8 @@ TEST(WriteFaults, of_no_space_tell_how_much_is_needed) {
     ASSERT_TRUE(outcome.happened);
     message = outcome.message;
   }
-  EXPECT_TRUE(says(message, "No space left on device (errno 28), after 0 of its ", " bytes")) << message;
+  EXPECT_TRUE(says(message, "cannot be written: No space left on device (errno 28), after 0 of its ", " bytes"))
+      << message;
 }
 
 TEST(WriteFaults, by_the_end_of_the_process_leave_a_complete_checkpoint) {

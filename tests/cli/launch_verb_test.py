@@ -63,6 +63,10 @@ class LaunchVerb(unittest.TestCase):
             file.write(text)
         os.chmod(self.path(name), 0o755)
 
+    def journal(self, path):
+        """Its lines, without those about Open MPI's files on each host."""
+        return [line for line in self.read(path).splitlines() if not line.startswith("host ")]
+
     def launch(self, *arguments, script=None, environment=ENVIRONMENT, **how):
         """Exit code, standard output and error. `script`: what every rank runs."""
         done = subprocess.run(self.command(arguments, script), cwd=self.folder, text=True, timeout=WATCHDOG_S,
@@ -72,11 +76,11 @@ class LaunchVerb(unittest.TestCase):
     def command(self, arguments, script):
         return [PROGRAM, "launch", *arguments, *(["--", "sh", "-c", script] if script else [])]
 
-    def start(self, *arguments, script, rank_count, environment=ENVIRONMENT):
-        """A running job: the process of launch, and those of its ranks after their first output."""
+    def start(self, *arguments, script, rank_count, environment=ENVIRONMENT, first="true"):
+        """A running job: the process of launch, and those of its ranks after they have run `first`."""
         hello = self.path("hello")
         os.mkdir(hello)
-        run = subprocess.Popen(self.command(arguments, f"echo $$ > {hello}/{RANK}.part; mv {hello}/{RANK}.part "
+        run = subprocess.Popen(self.command(arguments, f"{first}; echo $$ > {hello}/{RANK}.part; mv {hello}/{RANK}.part "
                                                    f"{hello}/{RANK}; {script}"),
                                cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, env=environment)
@@ -117,7 +121,7 @@ class LaunchVerb(unittest.TestCase):
         for rank in range(3):
             self.assertEqual(self.read("logs", "1", f"rank.{rank}", "stdout"), f"out {rank}\n")
             self.assertEqual(self.read("logs", "1", f"rank.{rank}", "stderr"), f"err {rank}\n")
-        journal = self.read("logs/1/launch.log").splitlines()
+        journal = self.journal("logs/1/launch.log")
         self.assertRegex(journal[0], r"^mpirun -n 3 .* -- sh -c 'echo out ")
         self.assertEqual(sorted(journal[1:4]), [f"rank {rank}: exit code 0" for rank in range(3)])
         self.assertEqual(journal[4:], ["job: exit code 0"])
@@ -177,8 +181,8 @@ class LaunchVerb(unittest.TestCase):
         block = ["penstock: rank 1 of 3 failed first: exit code 3; log_output/1/rank.1/stderr ends with",
                  *(f"  | line {i}" for i in range(11, 31))]
         self.assertEqual(err.splitlines()[-21:], block)
-        self.assertEqual(self.read("log_output/1/launch.log").splitlines()[1], "rank 1: exit code 3")
-        self.assertEqual(self.read("log_output/1/launch.log").splitlines()[-1], "job: exit code 3")
+        self.assertEqual(self.journal("log_output/1/launch.log")[1], "rank 1: exit code 3")
+        self.assertEqual(self.journal("log_output/1/launch.log")[-1], "job: exit code 3")
 
     @of_mpirun
     def test_a_rank_that_writes_to_standard_output_alone(self):
@@ -260,7 +264,7 @@ class LaunchVerb(unittest.TestCase):
     @of_mpirun
     def test_signals_end_the_job(self):
         for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            run, ranks = self.start("-n", "2", script=f"trap 'echo asked to end; exit 0' TERM; {LONG} & wait",
+            run, ranks = self.start("-n", "2", first="trap 'echo asked to end; exit 0' TERM", script=f"{LONG} & wait",
                                     rank_count=2, environment=UNHURRIED)
             run.send_signal(sent)
             _, err = run.communicate(timeout=WATCHDOG_S)
@@ -314,8 +318,8 @@ class LaunchVerb(unittest.TestCase):
         code, _, err = self.launch("-n", "2", "--restarts", "5", script=script)
         self.assertEqual(code, 0, err)
         self.assertEqual(sorted(os.listdir(self.path("log_output"))), ["1", "2", "3"])
-        self.assertIn("penstock: info: starting again; 4 restarts left\n", err)
-        self.assertIn("penstock: info: starting again; 3 restarts left\n", err)
+        self.assertIn("penstock: info: attempt 2 begins anew after rank 1 of 2: exit code 4; 4 restarts left\n", err)
+        self.assertIn("penstock: info: attempt 3 begins anew after rank 1 of 2: exit code 4; 3 restarts left\n", err)
         self.assertEqual(err.count("failed first"), 2)
 
     @of_mpirun
@@ -419,7 +423,7 @@ class LaunchVerb(unittest.TestCase):
         environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("OMPI_")}
         code, out, err = self.launch("-n", "2", script="true", environment=environment)
         self.assertEqual((code, out), (1, ""))
-        self.assertIn("OMPI_ALLOW_RUN_AS_ROOT=1", err)  # the words of mpirun
+        self.assertIn("OMPI_ALLOW_RUN_AS_ROOT=1", err)  # mpirun's message
         self.assertIn("the launcher's own messages are above", err.splitlines()[-1])
 
     def test_inside_a_job(self):

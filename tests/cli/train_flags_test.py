@@ -82,7 +82,7 @@ class ConfigFiles(ProgramRuns):
     def test_help_is_ordered_by_theme(self):
         told = self.output_of("train", "--help")
         self.assertEqual(re.findall(r"(?m)^([A-Z][a-z]+):$", told)[:-1],
-                         ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Output"])
+                         ["Options", "Model", "Data", "Training", "Pipeline", "Numerics", "Job", "Checkpoints", "Output"])
         self.assertEqual(re.findall(r"(?m)^([A-Z][a-z]+):$", told)[-1], "Example")
 
     def test_bench_step_takes_a_file_too(self):
@@ -125,14 +125,51 @@ class Lines(ProgramRuns):
         self.assertRegex(epochs[2], r"^\[Epoch 1 / Train\]: Loss = 2\.\d+ \| LR = 0$")
 
     def test_an_invalid_loss_ends_training_unless_it_goes_on(self):
-        job = self.train(*STEPS, "--lr", "1e30")
-        code, out, err = self.run_program(*job)
+        job = self.train(*STEPS, "--lr", "1e30", "--stages", "2")
+        for style in ("steps", "monitor"):
+            code, out, err = self.run_program(*job, "--log-style", style)
+            self.assertEqual(code, 1)
+            self.assertEqual(len(out.splitlines()), 1, out)
+            self.assertRegex(err, r"penstock: epoch 0, step 1: the loss of training step 1 is nan in micro-batch 0 "
+                                  r"\(stage 1\): the output of layer '\w+' \(stage [01]\) is .*: training stops before")
+        self.assertEqual(len(self.output_of(*job, "--on-nan", "go-on").splitlines()), 6)
+        self.assertIn("--log-style monitor stops at an invalid loss",
+                      self.complaint_of(*job, "--log-style", "monitor", "--on-nan", "go-on"))
+        self.assertIn("--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too",
+                      self.complaint_of(*job, "--on-nan", "rollback"))
+
+    def test_weights_before_an_invalid_loss_are_kept(self):
+        weights = {}
+        for steps, code in (("6", 1), ("1", 0)):
+            job = self.train("--batch-size", "32", "--steps", steps, "--lr", "1e30", "--keep-last-step")
+            done, out, err = self.run_program(*job, "--save-weights", "kept.safetensors")
+            self.assertEqual(done, code, err)
+            with open(self.path("kept.safetensors"), "rb") as file:
+                weights[steps] = file.read()
+        self.assertEqual(weights["6"], weights["1"])
+
+    def test_steps_with_an_invalid_loss_are_left_out(self):
+        job = self.train("--batch-size", "32", "--log-every", "1", "--lr", "1e30", "--on-nan", "skip")
+        code, out, err = self.run_program(*job, "--steps", "6", "--json", "lines.json")
+        self.assertEqual((code, len(out.splitlines())), (0, 1), err)
+        lines = [json.loads(line) for line in self.read("lines.json").splitlines()]
+        self.assertEqual([line.get("left_out") for line in lines], [None, 1, 2, 3, 4, 5])
+        for step in range(1, 6):
+            self.assertEqual(err.count(f"step {step} of epoch 0 is left out: the loss of training step {step} is nan"), 1)
+        code, out, err = self.run_program(*job, "--steps", "20")
         self.assertEqual(code, 1)
-        self.assertIn("the loss is", err)
-        code, out, err = self.run_program(*job, "--log-style", "monitor")
+        self.assertEqual(err.count("is left out"), 10)
+        self.assertRegex(err, r"penstock: epoch \d+, step \d+: .*: 10 steps in a row are left out, training stops")
+
+    def test_training_returns_to_the_last_checkpoint_at_an_invalid_loss(self):
+        code, out, err = self.run_program(*self.train(
+            "--batch-size", "32", "--log-every", "1", "--lr", "1e30", "--on-nan", "rollback", "--steps", "20",
+            "--checkpoint", "run", "--checkpoint-every", "100steps"))
         self.assertEqual(code, 1)
-        self.assertIn("Invalid loss, terminating training", err)
-        self.assertEqual(len(self.output_of(*job, "--invalid-loss", "go-on").splitlines()), 6)
+        self.assertEqual(len(out.splitlines()), 11, out)  # the first step, and again after each return
+        self.assertEqual(err.count("has returned to the checkpoint of step 0\n"), 10)
+        self.assertIn(": training has returned to the checkpoint of step 0 10 times, and stops", err)
+        self.assertIn("step-00000000", self.output_of("checkpoint", "verify", "run"))
 
     def test_patience(self):
         code, out, err = self.run_program(*self.train("--batch-size", "500", "--epochs", "9", "--lr", "0",

@@ -7,6 +7,7 @@ Usage: weights_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 import json
 import struct
 import sys
+import zipfile
 
 sys.dont_write_bytecode = True
 import program_runs
@@ -93,6 +94,37 @@ class Weights(ProgramRuns):
         self.assertIn("its penstock.network describes no network", self.complaint_of(*infer))
         self.rewrite_metadata(**{"penstock.network": "{\"model\":\"mlp\",\"hidden\":\"x\"}"})
         self.assertIn("its penstock.network has no valid 'hidden'", self.complaint_of(*infer))
+        self.rewrite_metadata(**{"penstock.network": json.dumps({"model": "mlp", "hidden": [1e300]})})
+        self.assertIn("its penstock.network has no valid 'hidden'", self.complaint_of(*infer))
+
+    def test_sizes_beyond_those_of_the_tensors_are_refused(self):
+        self.save("--steps", "1")
+        infer = ["infer", "--weights", "w.safetensors"]
+        for network, complaint in (
+                ({"model": "mlp", "hidden": [1000000, 1000000]}, "describes a network of at least 1.00"),
+                ({"model": "mlp", "hidden": [1] * 1000}, "describes 1000 layers, and it has 6 tensors"),
+                ({"model": "gpt", "layers": 10 ** 12, "width": 4}, "describes a network of at least "),
+                ({"model": "gpt", "layers": 100, "width": 4, "context": 4}, "describes 100 layers"),
+                ({"model": "gpt", "layers": 1, "width": 1, "context": 10 ** 9}, "describes a network of at least "),
+                ({"model": "resnet18", "width": 100000}, "describes a network of at least "),
+                ({"model": "resnet50", "width": 1 << 62}, "describes a network of at least "),
+                ({"model": "unet", "width": 1, "image_size": 100000}, "describes images of 100000 pixels a side")):
+            self.rewrite_metadata(**{"penstock.network": json.dumps(network)})
+            self.assertIn(complaint, self.complaint_of(*infer), network)
+
+    def test_files_of_torch_are_refused_with_their_conversion(self):
+        with zipfile.ZipFile(self.path("w.pt"), "w") as archive:
+            archive.writestr("w/data.pkl", b"\x80\x02}q\x00.")
+        with open(self.path("w.pt"), "r+b") as file:  # torch writes version 0, and flags
+            file.seek(4)
+            file.write(b"\0\0\x08\x08")
+        with open(self.path("old.pt"), "wb") as file:
+            file.write(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.")
+        for name in ("w.pt", "old.pt"):
+            told = self.complaint_of("infer", "--weights", name)
+            self.assertIn(f"'{name}' is a file of torch.save, which is not read, because it can contain code", told)
+            self.assertIn("import torch, safetensors.torch; safetensors.torch.save_file(torch.load('FILE.pt', "
+                          "weights_only=True), 'FILE.safetensors')", told)
 
     def test_infer_reads_the_model_from_the_file(self):
         self.write("some.txt", TEXT)

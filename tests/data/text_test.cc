@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::test::text_test {
 namespace {
@@ -16,16 +17,13 @@ namespace fs = std::filesystem;
 
 class TextFile : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("penstock_text_" + std::to_string(::getpid()));
-    fs::create_directories(folder_ / "text");
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { fs::create_directories(folder_ / "text"); }
   fs::path write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;
     return folder_ / name;
   }
-  fs::path folder_;
+  const TemporaryFolder files_{"text"};
+  const fs::path folder_ = files_.string();
 };
 
 TEST(Vocabulary, contains_the_bytes_of_the_text_in_order) {

@@ -27,6 +27,7 @@ MISUSE = {
                        (["0"], "CHUNKS: 0 is too small"), (["1", "-1"], "EPOCHS: -1 is too small")],
     "tied_inference": [(["brodcast"], "CHOICE: brodcast not in {broadcast,table}")],
     "masked_transformer": [(["0"], "EPOCHS: 0 is too small")],
+    "resumable": [(["--stage", "2"], "unknown flag '--stage'"), (["--steps", "-1"], "-1")],
     "siamese": [(["--epochs"], "unknown flag '--epochs'")],
     "vae": [(["few"], "Could not convert: EPOCHS = few")],
     "unet_skip": [(["4.5"], "Could not convert: STEPS = 4.5")],

@@ -1,4 +1,4 @@
-// The functions under test of the fuzzers of cost files and plan files. The test that replays their corpus calls them
+// The functions under test of the fuzzers of cost files, plan files and tuning files. The test that replays their corpus calls them
 // too. They throw if a property does not hold. Refusing the input is correct.
 #pragma once
 
@@ -6,6 +6,8 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/plan.h"
+#include "penstock/plan/stage_cost_file.h"
+#include "penstock/plan/tuning_record.h"
 
 namespace penstock {
 
@@ -37,6 +39,30 @@ inline void try_plan(std::string_view text) {
     return;
   }
   require<InternalError>(read_plan(write_plan(plan)) == plan, "the plan does not read back");
+}
+
+inline void try_stage_costs(std::string_view text) {
+  StageCosts costs;
+  try {
+    costs = read_stage_costs(text);
+  } catch (const DataError&) {
+    return;
+  }
+  const Schedule schedule = lower(generate("1f1b", {.ranks = 2, .micro_batches = 3}));
+  try {
+    simulate(schedule, costs);
+  } catch (const Misuse&) {  // costs for another number of stages, or whose sum is not finite
+  }
+}
+
+inline void try_tuning_record(std::string_view text) {
+  TuningRecord record;
+  try {
+    record = read_tuning_record(text);
+  } catch (const Misuse&) {
+    return;
+  }
+  require<InternalError>(read_tuning_record(write_tuning_record(record)) == record, "the record does not read back");
 }
 
 }  // namespace penstock

@@ -31,7 +31,7 @@ inline void use_schedule(const Schedule& schedule) {
   validate(again, {.links = links, .activation_bound = {}}).require_ok(again);
 }
 
-inline void try_schedule_text(std::string_view text) {
+inline void try_schedule(std::string_view text) {
   Schedule schedule;
   try {
     schedule = read_schedule(text);

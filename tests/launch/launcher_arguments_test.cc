@@ -42,11 +42,12 @@ TEST(LauncherArguments, hosts) {
   EXPECT_EQ(line_of({.ranks = 3, .hosts = parse_hosts("a,b")}, machine_of(8)),
             "mpirun -n 3 --host a:1,b:1 --oversubscribe --bind-to none");
   EXPECT_EQ(line_of({.hosts = parse_hosts("localhost,localhost:2")}, machine_of(8)),
-            "mpirun -n 3 --host localhost:3 --bind-to none");
+            "mpirun -n 3 --host localhost:3 --bind-to none --mca btl self,vader");
 }
 
 TEST(LauncherArguments, refuses_invalid_hosts) {
-  for (const char* text : {"", ",", "a,", ":2", "a:", "a:0", "a:-1", "a:2x", "a:two"})
+  for (const char* text : {"", ",", "a,", ":2", "a:", "a:0", "a:-1", "a:2x", "a:two", "a:2000000000",
+                           "a:600000,b:600000", "a:600000,a:600000"})
     EXPECT_THROW(parse_hosts(text), ConfigError) << text;
 }
 

@@ -12,10 +12,10 @@
 namespace penstock::process_group_test {
 namespace {
 
-constexpr int grace_s = 100;  // longer than any test
+constexpr std::chrono::seconds long_time{100};  // longer than any test
 
-GroupEnd run_shell(const std::string& script, int patience = grace_s) {
-  return run_in_own_group({"sh", "-c", script}, patience);
+GroupEnd run_shell(const std::string& script, const EndingOptions& how = {.grace = long_time}) {
+  return run_in_own_group({"sh", "-c", script}, how);
 }
 
 TEST(ProcessGroup, exit_codes_and_signals) {
@@ -26,9 +26,7 @@ TEST(ProcessGroup, exit_codes_and_signals) {
   EXPECT_EQ(killed.status(), 137);
 }
 
-TEST(ProcessGroup, throws_for_a_missing_program) {
-  EXPECT_THROW(run_in_own_group({"/no/such/program"}, grace_s), Failure);
-}
+TEST(ProcessGroup, throws_for_a_missing_program) { EXPECT_THROW(run_in_own_group({"/no/such/program"}, {}), Failure); }
 
 TEST(ProcessGroup, runs_in_a_process_group_of_its_own) {
   const std::string script = "test \"$(cut -d' ' -f5 /proc/self/stat)\" != " + std::to_string(::getpgrp());
@@ -52,9 +50,48 @@ TEST(ProcessGroup, forwards_other_signals) {
 }
 
 TEST(ProcessGroup, kills_a_program_that_does_not_end) {
-  const GroupEnd end = run_shell("trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", 0);
+  const GroupEnd end = run_shell("trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done", {});
   EXPECT_EQ(end.signal, SIGKILL);
   EXPECT_EQ(end.received, SIGTERM);
+}
+
+constexpr EndingOptions politely{.polite_signal = SIGURG, .grace = long_time};
+
+TEST(ProcessGroup, asks_politely_first) {
+  for (const auto& [sent, got] : {std::pair{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}}) {
+    // Half a second of work after the request; SIGTERM would end it with 6.
+    const std::string script = std::string("trap 'exit 6' TERM INT HUP; trap 'sleep 0.5; exit 5' URG; kill -") + sent +
+                               " $PPID; while :; do sleep 0.01; done";
+    const GroupEnd end = run_shell(script, politely);
+    EXPECT_EQ(end.exit_code, 5) << sent;
+    EXPECT_EQ(end.received, got);
+  }
+}
+
+TEST(ProcessGroup, a_later_second_signal_ends_the_program) {
+  // The program ignores the polite request, and asks to be ended again and again.
+  const GroupEnd end =
+      run_shell("trap '' URG; trap 'exit 6' TERM; while :; do kill -INT $PPID; sleep 0.05; done", politely);
+  EXPECT_EQ(end.exit_code, 6);
+  EXPECT_EQ(end.received, SIGINT);
+}
+
+TEST(ProcessGroup, repeats_a_polite_signal) {
+  EndingOptions repeating = politely;
+  repeating.repeat = std::chrono::milliseconds(1);
+  const std::string script =
+      "n=0; trap 'n=$((n + 1)); [ $n -lt 2 ] || exit 5' URG; kill -TERM $PPID; while :; do sleep 0.01; done";
+  EXPECT_EQ(run_shell(script, repeating).exit_code, 5);
+}
+
+TEST(ProcessGroup, after_its_grace_a_program_is_terminated_and_then_killed) {
+  EndingOptions at_once = politely;
+  at_once.grace = std::chrono::milliseconds(0);
+  EXPECT_EQ(
+      run_shell("trap '' URG; trap 'exit 6' TERM; kill -INT $PPID; while :; do sleep 0.01; done", at_once).exit_code,
+      6);
+  at_once.grace_after_term = std::chrono::milliseconds(0);
+  EXPECT_EQ(run_shell("trap '' URG TERM; kill -INT $PPID; while :; do sleep 0.01; done", at_once).signal, SIGKILL);
 }
 
 TEST(ProcessGroup, kills_remaining_descendants) {

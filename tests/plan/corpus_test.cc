@@ -1,30 +1,14 @@
-// Replays the corpus of the fuzzers, including inputs that they found, in every build.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-
+// Replays the corpus of the fuzzers.
 #include "tests/fuzz/plan_input.h"
+#include "tests/fuzz/replay.h"
 
 namespace penstock::corpus_test {
 namespace {
 
-template <class Try>
-int replay_all(const char* folder, Try&& attempt) {
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_NO_THROW(attempt(text)) << entry.path();
-    ++files;
-  }
-  return files;
-}
-
-TEST(Corpus, cost_files) { EXPECT_GT(replay_all(FUZZ_CORPUS "/layer_costs", try_layer_costs), 5); }
-
-TEST(Corpus, plan_files) { EXPECT_GT(replay_all(FUZZ_CORPUS "/plan", try_plan), 4); }
+TEST(Corpus, layer_cost_files) { EXPECT_GT(replay("layer_costs", try_layer_costs), 5); }
+TEST(Corpus, stage_cost_files) { EXPECT_GT(replay("stage_costs", try_stage_costs), 4); }
+TEST(Corpus, plan_files) { EXPECT_GT(replay("plan", try_plan), 4); }
+TEST(Corpus, tuning_files) { EXPECT_GT(replay("tuning_record", try_tuning_record), 4); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

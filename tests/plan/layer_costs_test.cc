@@ -75,7 +75,8 @@ TEST(LayerCosts, ten_samples_in_fours_are_three_micro_batches) {
 }
 
 TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
-  EXPECT_EQ(complaint_of("[]"),
+  EXPECT_EQ(complaint_of("[]"), "the cost file is no JSON object");
+  EXPECT_EQ(complaint_of("{}"),
             "the cost file must say \"penstock_layer_costs\": 1 in its one object: "
             "docs/cost_file.md describes the format");
   EXPECT_EQ(complaint_of(with("costs\": 1", "costs\": 2")),
@@ -92,7 +93,7 @@ TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
   EXPECT_EQ(complaint_of(with("_bytes\": 7", "_bytes\": 7.5")),
             "the cost file's layers[0].activation_bytes is 7.5: bytes are a whole number up to 1e+14 (100 TB)");
   EXPECT_EQ(complaint_of(with("\"a\"", "\"\"")),
-            "the cost file's layers[0].name must be one line of text, and not empty");
+            "the cost file's layers[0].name must be one line of text without control characters, and not empty");
   EXPECT_EQ(complaint_of(with("\"a\"", "\"a, b\"")),
             "the cost file's layers[0].name is 'a, b': commas separate the names in a list of layers; use "
             "another character");
@@ -103,7 +104,8 @@ TEST(LayerCosts, errors_name_the_member_and_its_possible_values) {
   EXPECT_EQ(complaint_of(with("\"link\"", "\"weight_share\": 1.5, \"link\"")),
             "the cost file's weight_share is 1.5: it is a part, from 0 to 1");
   EXPECT_TRUE(test::says(complaint_of("{"), "the cost file is no JSON: it breaks off at line 1, column 2; truncated?"));
-  EXPECT_TRUE(test::says(complaint_of(std::string(500, '[')), "the cost file nests deeper than 8 levels"));
+  EXPECT_TRUE(test::says(complaint_of("{\"a\":" + std::string(500, '[')), "the cost file nests deeper than 8 levels"));
+  EXPECT_TRUE(test::says(complaint_of("{\"a\":[{}]}"), "the cost file has an empty object in a list"));
   EXPECT_TRUE(test::says(complaint_of(with("\"name\"", "\"nam\"")), "layers[0] has a member 'nam'"));
 }
 

@@ -44,10 +44,10 @@ TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
 
 TEST(StageCosts, errors_name_the_member) {
   EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is no JSON: "));
-  EXPECT_EQ(complaint_about("[1]"),
+  EXPECT_EQ(complaint_about("[1]"), "the cost file is no JSON object");
+  EXPECT_EQ(complaint_about("{}"),
             "the cost file must say \"penstock_costs\": 1 in its one object: "
             "docs/schedule_format.md describes the format of costs per stage");
-  EXPECT_EQ(complaint_about("{}"), complaint_about("[1]"));
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "the cost file's penstock_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
             "the cost file has a member 'foward', which is not known; there are penstock_costs, forward, input_grad, "

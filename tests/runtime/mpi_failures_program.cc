@@ -8,6 +8,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/runtime/faulty_training.h"
+#include "tests/runtime/overflowing.h"
 
 namespace penstock {
 namespace {
@@ -255,6 +256,36 @@ void last_step_case(const std::string& event, int successes) {
   if (next.world.is_main()) std::cout << "the last complete step" << std::endl;
 }
 
+/// A step whose loss is not a number is refused, and named as under threads; the step behind it runs.
+void invalid_case() {
+  const auto train = [&](bool with_invalid) {
+    test::OverflowJob job(patient, {.micro_batches = 4});
+    std::string text;
+    for (const int step : {0, 1, 2, 3}) {
+      if (step != 1) {
+        job.step(test::Samples(step)).loss();
+      } else if (!with_invalid) {
+        job.pipeline.leave_out_step();
+      } else {
+        try {
+          job.step(test::Samples(step).spoil(15)).loss();
+          text = "no failure";
+        } catch (const InvalidLoss& error) {
+          text = error.what();
+        }
+      }
+    }
+    job.world.finish();
+    return std::pair(text, job.pipeline.state());
+  };
+  const auto [no_text, expected] = train(false);
+  const auto [text, state] = train(true);
+  require<Failure>(test::differing(state, expected).empty(), "these differ: ", test::differing(state, expected));
+  require<Failure>(text.find("function 'square' (stage 0)") != std::string::npos, "told: ", text);
+  World world(patient);
+  if (world.is_main()) std::cout << text << std::endl;
+}
+
 /// Waits until it is stopped, or trains a few steps: for the start of a world.
 void start_case() {
   Job job({.stages = 1, .deadline = 2s, .start_deadline = 2s});
@@ -275,6 +306,7 @@ int run(const std::string& name) {
     if (name == "pause") pause_case();
     if (name == "width") width_case();
     if (name == "worlds") worlds_case();
+    if (name == "invalid") invalid_case();
     if (name == "start") start_case();
     if (name == "kept_backward") last_step_case("backward", 3);
     if (name == "kept_first") last_step_case("a.bias", 0);

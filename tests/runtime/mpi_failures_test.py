@@ -101,6 +101,15 @@ class MpiFailures(unittest.TestCase):
         job = Job("width")
         self.assertEqual((job.code, job.output), (0, "all goes on\n"))
 
+    def test_an_invalid_loss_is_named_as_under_threads(self):
+        threads = subprocess.run([PROGRAM, "invalid"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 timeout=120)
+        self.assertEqual(threads.returncode, 0, threads.stdout)
+        self.assertIn("the loss of training step 1 is nan in micro-batch 3 (stage 1): the output of function 'square' "
+                      "(stage 0) is infinite", threads.stdout)
+        job = Job("invalid")
+        self.assertEqual((job.code, job.output), (0, threads.stdout))
+
     def test_successive_worlds_after_a_failure_and_concurrent_worlds(self):
         job = Job("worlds")
         self.assertEqual((job.code, job.output), (0, "four worlds more\n"))
@@ -113,6 +122,7 @@ class MpiFailures(unittest.TestCase):
 
     def test_a_process_that_is_stopped_before_the_world_is_complete_ends_all(self):
         # From before the program runs to after its world is complete.
+        outputs = []
         for delay in (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3):
             with self.subTest(delay=delay):
                 run = subprocess.Popen([MPIRUN, "-n", "3", *FLAGS, PROGRAM, "start"], stdout=subprocess.PIPE,
@@ -128,6 +138,9 @@ class MpiFailures(unittest.TestCase):
                 self.assertRegex(output, r"said: .*rank 1\b.*(stopped|has not come|no sign of life)")
                 self.assertLess(time.monotonic() - begin, 20, output)
                 self.assertTrue(end_of(ranks.values()), output)
+                outputs.append(output)
+        self.assertRegex("".join(outputs), r"said: the world is incomplete after 2 s \(the start deadline, at MPI_Init\): "
+                                           r"rank 1 \(process \d+\) is stopped, and has not come")
 
 
 if __name__ == "__main__":

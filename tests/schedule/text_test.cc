@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
@@ -11,6 +9,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/lower.h"
 #include "tests/schedule/random_schedule.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::text_test {
 namespace {
@@ -71,7 +70,8 @@ struct Wrong {
 TEST(ScheduleText, errors_name_line_and_column) {
   const Wrong cases[] = {
       {"", "line 1, column 1: the first line must be 'penstock schedule 1'"},
-      {with("schedule 1", "schedule 2"), "line 1, column 1: the first line must be"},
+      {with("schedule 1", "schedule 2"),
+       "line 1, column 19: the schedule is of version 2, and this Penstock reads version 1"},
       {with("schedule 1\n", "schedule 1 \n"), "line 1, column 20: expected the end of the line"},
       {with("schedule 1\n", "schedule 1\r\n"), "line 1, column 20: expected the end of the line"},
       {with("name 1f1b\n", ""), "line 2, column 1: expected the header line 'name'"},
@@ -145,13 +145,12 @@ TEST(ScheduleText, refuses_to_write_unreadable_schedules) {
 
 class LoadSchedule : public testing::Test {
  protected:
-  LoadSchedule() : path_(std::filesystem::temp_directory_path() / say("penstock-", getpid(), ".sched")) {}
-  ~LoadSchedule() override { std::filesystem::remove(path_); }
   std::string write(const std::string& text) {
     std::ofstream(path_, std::ios::binary) << text;
     return path_.string();
   }
-  std::filesystem::path path_;
+  const test::TemporaryFolder folder_{"load_schedule"};
+  const std::filesystem::path path_ = folder_ / "mine.sched";
 };
 
 TEST_F(LoadSchedule, detects_the_format) {

@@ -143,7 +143,8 @@ TEST(Chrome, refuses_files_that_are_no_trace) {
       << error_text("{\n \"a\": oops}");
   EXPECT_TRUE(error_text("{\"a\": 1e999}").starts_with("the trace is no JSON: ")) << error_text("{\"a\": 1e999}");
   EXPECT_TRUE(error_text("{\"a\": \"\xff\"}").starts_with("the trace is no JSON: line 1, column 8: "));
-  EXPECT_EQ(error_text("[]"), "the trace has no penstock: this is no trace that Penstock wrote");
+  EXPECT_EQ(error_text("[]"), "the trace is no JSON object");
+  EXPECT_EQ(error_text("{}"), "the trace has no penstock: this is no trace that Penstock wrote");
   EXPECT_EQ(error_text("{\"traceEvents\":[]}"), "the trace has no penstock: this is no trace that Penstock wrote");
   EXPECT_EQ(error_text("{\"penstock\":{\"format\":\"1\"}}"), "the trace's penstock.format is not a number >= 0");
   EXPECT_EQ(error_text("{\"penstock\":{\"format\":2}}"), "the trace is of format 2, and this Penstock reads format 1");

@@ -157,6 +157,14 @@ TEST(JsonHook, a_loss_that_is_not_finite_is_null) {
   EXPECT_TRUE(json_lines(out.str()).at(0).at("loss").is_null());
 }
 
+TEST(JsonHook, a_step_that_was_left_out) {
+  std::ostringstream out;
+  json_hook(out)->after_left_out(
+      {.epoch = 1, .step = 7, .steps_in_epoch = 60, .samples = 32, .in_a_row = 1, .count = 2, .reason = "the loss"});
+  EXPECT_EQ(json_lines(out.str()).at(0),
+            (nlohmann::json{{"epoch", 1}, {"step", 7}, {"left_out", 2}, {"reason", "the loss"}, {"samples", 32}}));
+}
+
 TEST(JsonHook, optional_fields_of_a_step) {
   std::ostringstream out;
   StepReport report = step_of(0, 1);

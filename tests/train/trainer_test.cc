@@ -388,16 +388,6 @@ TEST(Evaluate, is_repeatable_and_changes_nothing) {
   for (const auto& [name, value] : job.pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
 }
 
-/// Cross entropy, or `value` if a target is 3.
-Loss spoiled(double value) {
-  Loss loss = cross_entropy;
-  loss.name = "spoiled";
-  loss.sum = [value](const torch::Tensor& output, const torch::Tensor& target) {
-    return cross_entropy.sum(output, target) * (target.eq(3).any().item<bool>() ? value : 1.0);
-  };
-  return loss;
-}
-
 TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
   Job job({.world = {.replicas = 2}, .pipeline = {.micro_batches = 4}});
   Trainer trainer(job.pipeline);
@@ -410,37 +400,6 @@ TEST(Fit, refuses_batches_of_fewer_samples_than_micro_batches) {
   EXPECT_NO_THROW(trainer.fit(short_last)) << "3 samples at the end";
   Loader all_at_once(random_images(3), in_order(8));
   EXPECT_NO_THROW(trainer.fit(all_at_once)) << "there are no more";
-}
-
-TEST(Fit, an_invalid_loss_ends_training_after_the_hooks) {
-  for (const double value : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}, .loss = spoiled(value)});
-    ImageSet set = random_images(50);
-    set.labels.fill_(1);
-    set.labels[23] = 3;  // the third batch of ten
-    Loader train(set, in_order(10));
-    std::vector<std::string> lines;
-    std::vector<double> losses;
-    Trainer trainer(job.pipeline, {.epochs = 3});
-    trainer.add_hook(std::make_unique<Notes>(lines, "a"));
-    trainer.add_hook(std::make_unique<Losses>(losses));
-    const std::string text = error_text<Failure>([&] { trainer.fit(train); });
-    EXPECT_TRUE(says(text, "the loss is", "epoch 0, step 2", "lower learning rate")) << text;
-    EXPECT_EQ(lines, (Lines{"a 0:0/5 10", "a 0:1/5 10", "a 0:2/5 10", "a end"}));
-    ASSERT_EQ(losses.size(), 3U);
-    EXPECT_TRUE(std::isfinite(losses[1]));
-    EXPECT_FALSE(std::isfinite(losses[2]));
-  }
-}
-
-TEST(Fit, continues_after_an_invalid_loss_on_request) {
-  Job job({.loss = spoiled(std::nan(""))});
-  Loader train(random_images(50), in_order(10));
-  std::vector<double> losses;
-  Trainer trainer(job.pipeline, {.stop_at_invalid_loss = false});
-  trainer.add_hook(std::make_unique<Losses>(losses));
-  trainer.fit(train);
-  EXPECT_EQ(losses.size(), 5U);
 }
 
 TEST(Trainer, refuses_invalid_options) {

@@ -17,11 +17,6 @@ namespace {
 
 bool is_auto(const PipelineOptions& options) { return options.schedule == "auto"; }
 
-bool is_open(const PipelineOptions& options) {
-  return is_auto(options) || (options.kernels == Kernels::tuned && options.kernel_selection.empty()) ||
-         options.partition == "time";
-}
-
 AutoChoice measured(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                     const AutotuneOptions& how) {
   if (is_auto(options))
@@ -78,9 +73,14 @@ std::optional<TuningRecord> known_record(World& world, Cell& network, const Loss
 
 }  // namespace
 
+bool needs_measuring(const PipelineOptions& options) {
+  return is_auto(options) || (options.kernels == Kernels::tuned && options.kernel_selection.empty()) ||
+         options.partition == "time";
+}
+
 AutoChoice autotune_with_reasons(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
                                  const AutotuneOptions& how) {
-  if (!is_open(options)) return {.options = options};
+  if (!needs_measuring(options)) return {.options = options};
   const std::int64_t begin = now_ns();
   std::string key;
   if (how.cache.is_used())

@@ -14,6 +14,9 @@ struct AutotuneOptions {
   TuningCache cache = {};
 };
 
+/// True if autotune() has something to measure for these options, and so needs a batch.
+bool needs_measuring(const PipelineOptions& options);
+
 /// Measures and chooses the following options, and returns options for a Pipeline:
 ///   schedule "auto"    measures layers in a running pipeline; the planner proposes schedules, partitions, modes of
 ///                      weight gradients and, with 0 micro-batches, m; measured steps decide among the best

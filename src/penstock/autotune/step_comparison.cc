@@ -8,15 +8,17 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/median.h"
 #include "penstock/world/agreement.h"
 
 namespace penstock {
 namespace {
 
 constexpr double clearly_longer[] = {1.15, 1.10, 1.06, 1.03};  // after the first, second, ... turn
-constexpr int least_turns = 2;
+constexpr int least_turns = 5;
 constexpr int most_turns = 12;
-constexpr double as_short = 1.01;
+constexpr double clearly_shorter = 0.99;
+constexpr double turns_won = 0.75;
 
 double lower_quartile(std::vector<double> values) {
   const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
@@ -36,36 +38,59 @@ std::vector<double> of_rank_0(World& world, const std::vector<double>& own) {
   return numbers;
 }
 
+/// A candidate's times, one of each turn in which it took part. All took part in the first turn, and none came back.
+using TurnTimes = std::vector<double>;
+
+/// How much longer the steps of `one` are, from the turns that both took part in: a turn's times were measured one
+/// after the other, so that a change of the machine's speed from turn to turn does not matter.
+double ratio(const TurnTimes& one, const TurnTimes& other) {
+  std::vector<double> ratios;
+  for (std::size_t turn = 0; turn < std::min(one.size(), other.size()); ++turn)
+    ratios.push_back(one[turn] / other[turn]);
+  return median(ratios);
+}
+
+/// Whether `one` is shorter beyond doubt, although the prediction prefers `other`.
+bool replaces(const TurnTimes& one, const TurnTimes& other) {
+  const std::size_t turns = std::min(one.size(), other.size());
+  std::size_t won = 0;
+  for (std::size_t turn = 0; turn < turns; ++turn) won += one[turn] < other[turn] ? 1 : 0;
+  return ratio(one, other) < clearly_shorter && static_cast<double>(won) >= turns_won * static_cast<double>(turns);
+}
+
 }  // namespace
 
 StepComparison compare_steps(World& world, std::size_t count, const ComparisonOptions& how,
                              const std::function<std::vector<double>(std::size_t)>& measure) {
-  StepComparison comparison{.best = 0, .step_ms = std::vector<double>(count, 0)};
-  std::vector<std::vector<double>> times(count);
+  std::vector<TurnTimes> times(count);
   std::vector<std::size_t> left(count);
   std::iota(left.begin(), left.end(), std::size_t{0});
   const std::int64_t begin = now_ns();
-  double shortest = 0;
   for (int turn = 0; turn < most_turns && left.size() > 1; ++turn) {
     for (std::size_t i = 0; i < left.size(); ++i) {
       const std::size_t candidate = turn % 2 == 0 ? left[i] : left[left.size() - 1 - i];
       const std::vector<double> measured = of_rank_0(world, measure(candidate));
       require<InternalError>(!measured.empty(), "no step of a candidate was measured");
-      times[candidate].insert(times[candidate].end(), measured.begin(), measured.end());
-      comparison.step_ms[candidate] = lower_quartile(times[candidate]);
+      times[candidate].push_back(lower_quartile(measured));
     }
-    shortest = std::numeric_limits<double>::infinity();
-    for (const std::size_t candidate : left) shortest = std::min(shortest, comparison.step_ms[candidate]);
+    const TurnTimes& first = times[left.front()];
+    double shortest = 1;
+    for (const std::size_t candidate : left) shortest = std::min(shortest, ratio(times[candidate], first));
     const double longest =
-        clearly_longer[std::min<std::size_t>(static_cast<std::size_t>(turn), std::size(clearly_longer) - 1)];
-    std::erase_if(left, [&](std::size_t candidate) { return comparison.step_ms[candidate] > longest * shortest; });
+        clearly_longer[std::min<std::size_t>(static_cast<std::size_t>(turn), std::size(clearly_longer) - 1)] * shortest;
+    std::vector<std::size_t> stay;
+    for (const std::size_t candidate : left)
+      if (ratio(times[candidate], first) <= longest) stay.push_back(candidate);
+    left = stay;
     if (of_rank_0(world, {ms_since(begin)}).front() > how.budget_ms && turn + 1 >= least_turns) break;
   }
+  StepComparison comparison{left.front(), {}};
   for (const std::size_t candidate : left)
-    if (comparison.step_ms[candidate] <= as_short * shortest) {
-      comparison.best = candidate;
-      break;
-    }
+    if (replaces(times[candidate], times[comparison.best])) comparison.best = candidate;
+  const TurnTimes& best = times[comparison.best];
+  const double best_ms = best.empty() ? 0 : lower_quartile(best);
+  for (const TurnTimes& of_candidate : times)
+    comparison.step_ms.push_back(best.empty() ? 0 : best_ms * ratio(of_candidate, best));
   return comparison;
 }
 

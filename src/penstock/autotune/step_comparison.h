@@ -11,8 +11,8 @@ namespace penstock {
 
 /// Limits of a comparison.
 struct ComparisonOptions {
-  int finalists = 6;        // candidates whose steps are measured, at most; 1: the prediction decides
-  double budget_ms = 8000;  // no further turn begins after this time; there are at least two
+  int finalists = 6;         // candidates whose steps are measured, at most; 1: the prediction decides
+  double budget_ms = 12000;  // no further turn begins after this time; there are at least five
 };
 
 struct StepComparison {
@@ -22,10 +22,11 @@ struct StepComparison {
 
 /// Measures `count` candidates, the predicted best first. `measure(i)` runs a few steps of candidate i and returns
 /// their times in ms; all processes call it in the same order. The candidates take turns, in reverse order in every
-/// second one, because the speed of a shared machine changes within seconds. The time of a candidate is the lower
-/// quartile of its steps: what else runs on the machine makes some of them longer. Those that are clearly longer than
-/// the shortest leave after each turn: by 15 % after the first, down to 3 %. The best is the first of those that are at
-/// most 1 % longer than the shortest. World rank 0's times decide for all. Collective.
+/// second one, because the speed of a shared machine changes within seconds; two of them are compared by the median of
+/// their turns' ratios, each of the lower quartile of a turn's steps. Those that are clearly longer than the shortest
+/// leave after each turn: by 15 % after the first, down to 3 %. Of those that are left the predicted best is taken,
+/// unless another one is shorter by more than 1 % and in three of four turns. World rank 0's times decide for all.
+/// Collective.
 StepComparison compare_steps(World& world, std::size_t count, const ComparisonOptions& how,
                              const std::function<std::vector<double>(std::size_t)>& measure);
 

@@ -1,10 +1,8 @@
 #include "penstock/autotune/tuning_cache.h"
 
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <random>
 #include <sstream>
 
@@ -12,6 +10,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/base/text_hash.h"
 
 namespace penstock {
 namespace {
@@ -27,11 +26,7 @@ std::string temporary_name(const std::string& path) {
 }  // namespace
 
 std::string TuningCache::file_of(const std::string& key) const {
-  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  std::ostringstream name;
-  name << std::hex << std::setw(16) << std::setfill('0') << hash << ".json";
-  return (fs::path(folder) / name.str()).string();
+  return (fs::path(folder) / (hash_digits(text_hash(key)) + ".json")).string();
 }
 
 std::optional<TuningRecord> TuningCache::find(const std::string& key) const {

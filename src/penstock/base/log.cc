@@ -5,6 +5,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "penstock/base/public_text.h"
+
 namespace penstock {
 namespace {
 
@@ -33,7 +35,7 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), line); }
+void log(LogLevel level, std::string_view line) { logger().log(to_spdlog(level), public_text(line)); }
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 

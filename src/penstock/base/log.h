@@ -10,6 +10,7 @@ namespace penstock {
 
 enum class LogLevel { debug, info, warning, error, off };
 
+/// Writes public_text(line).
 void log(LogLevel level, std::string_view line);
 inline void warn(std::string_view line) { log(LogLevel::warning, line); }
 

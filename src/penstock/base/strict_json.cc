@@ -6,28 +6,84 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/json_text.h"
+#include "penstock/base/utf8.h"
 
 namespace penstock {
 
 using nlohmann::json;
 
-json parse_strictly(std::string_view text, std::string_view what) {
-  constexpr int deepest = 8;
-  std::vector<std::set<std::string>> open;
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    require<DataError>(depth <= deepest, what, " nests deeper than ", deepest, " levels");
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key)
-      require<DataError>(open.back().insert(value.get<std::string>()).second, what, " has the member '",
-                         value.get<std::string>(), "' twice in one object");
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception& error) {
-    throw DataError(complaint_about_json(text, what, error));
+namespace {
+
+/// Receives the events of the parser and builds nothing. Throws at the first deviation. (The library's parser with a
+/// callback would build the document meanwhile, and takes quadratic time for a list of objects.)
+class FormCheck : public nlohmann::json_sax<json> {
+ public:
+  FormCheck(std::string_view text, std::string_view what) : text_(text), what_(what) {}
+
+  bool null() override { return scalar(); }
+  bool boolean(bool) override { return scalar(); }
+  bool number_integer(number_integer_t) override { return scalar(); }
+  bool number_unsigned(number_unsigned_t) override { return scalar(); }
+  bool number_float(number_float_t, const string_t&) override { return scalar(); }
+  bool string(string_t&) override { return scalar(); }
+  bool binary(binary_t&) override { return scalar(); }
+
+  bool start_object(std::size_t) override { return open(true); }
+  bool start_array(std::size_t) override { return open(false); }
+  bool end_object() override {
+    const bool is_in_list = open_.size() > 1 && !open_[open_.size() - 2].is_object;
+    // None of our formats has one, and it takes the most memory for its text.
+    require<DataError>(!is_in_list || !open_.back().members.empty(), what_, " has an empty object in a list");
+    return close();
   }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    require<DataError>(open_.back().members.insert(name).second, what_, " has the member '", printable(name),
+                       "' twice in one object");
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+    throw DataError(complaint_about_json(text_, what_, error));
+  }
+
+ private:
+  static constexpr std::size_t deepest = 8;
+
+  void require_place(bool may_be_root) const {
+    require<DataError>(may_be_root || !open_.empty(), what_, " is no JSON object");
+    require<DataError>(open_.size() <= deepest, what_, " nests deeper than ", deepest, " levels");
+  }
+  bool scalar() const {
+    require_place(false);
+    return true;
+  }
+  bool open(bool is_object) {
+    require_place(is_object);
+    open_.push_back({is_object, {}});
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  struct Container {
+    bool is_object;
+    std::set<std::string> members;
+  };
+
+  std::string_view text_, what_;
+  std::vector<Container> open_;
+};
+
+}  // namespace
+
+json parse_strictly(std::string_view text, std::string_view what) {
+  FormCheck check(text, what);
+  json::sax_parse(text, &check);
+  return json::parse(text);
 }
 
 nlohmann::ordered_json lines_of(const std::string& text) {
@@ -48,8 +104,13 @@ void StrictValue::require_members(std::initializer_list<const char*> known) cons
     if (std::any_of(known.begin(), known.end(), [&name = key](const char* one) { return name == one; })) continue;
     std::string names;
     for (const char* one : known) names += say(names.empty() ? "" : ", ", one);
-    throw DataError(say(place(), " has a member '", key, "', which is not known; there are ", names));
+    throw DataError(say(place(), " has a member '", printable(key), "', which is not known; there are ", names));
   }
+}
+
+void StrictValue::require_version(const char* key, int version, std::string_view hint) const {
+  require<DataError>(has(key), what_, " must say \"", key, "\": ", version, " in its one object", hint);
+  (*this)[key].whole(version, version);
 }
 
 std::vector<StrictValue> StrictValue::list() const {
@@ -106,6 +167,8 @@ std::uint64_t StrictValue::count() const {
   return value_->get<std::uint64_t>();
 }
 
-std::string StrictValue::place() const { return path_.empty() ? std::string(what_) : say(what_, "'s ", path_); }
+std::string StrictValue::place() const {
+  return path_.empty() ? std::string(what_) : say(what_, "'s ", printable(path_));
+}
 
 }  // namespace penstock

@@ -13,8 +13,9 @@
 
 namespace penstock {
 
-/// Parses `text`; `what` names the file in messages ("the cost file"). Throws DataError for invalid JSON, for a
-/// duplicated member and for values that nest deeper than in any of our file formats.
+/// Parses `text`; `what` names the file in messages ("the cost file"). Throws DataError for invalid JSON, for anything
+/// but an object, for a duplicated member and for values that nest deeper than in any of our file formats, before it
+/// builds the document.
 nlohmann::json parse_strictly(std::string_view text, std::string_view what);
 
 /// The lines of `text`, which ends with a line break, as a JSON list: it is easier to read than one string.
@@ -31,6 +32,9 @@ class StrictValue {
   bool has(const char* key) const { return value_->is_object() && value_->contains(key); }
   /// Requires that the value is an object without other members.
   void require_members(std::initializer_list<const char*> known) const;
+
+  /// Requires that this is an object whose member `key` is `version`. `hint` ends the message where there is none.
+  void require_version(const char* key, int version, std::string_view hint = "") const;
 
   std::vector<StrictValue> list() const;
   /// All members of an object, by their names.

@@ -10,18 +10,24 @@ BackgroundWriter::~BackgroundWriter() {
 
 void BackgroundWriter::start(std::function<void()> work) {
   wait();
+  has_ended_ = false;
   thread_ = std::thread([this, work = std::move(work)] {
     try {
       work();
     } catch (...) {
       error_ = std::current_exception();
     }
+    has_ended_ = true;
   });
 }
 
 void BackgroundWriter::wait() {
   if (thread_.joinable()) thread_.join();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void BackgroundWriter::check() {
+  if (has_ended_) wait();
 }
 
 }  // namespace penstock

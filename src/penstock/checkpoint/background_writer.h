@@ -1,6 +1,7 @@
 // A thread that writes checkpoints while training goes on. Free of LibTorch.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <thread>
@@ -20,9 +21,14 @@ class BackgroundWriter {
   void start(std::function<void()> work);
   /// Returns when no work is under way. Throws the exception of the last work, once.
   void wait();
+  /// wait() if the work has ended; else nothing.
+  void check();
+  /// Whether no work is under way.
+  bool has_ended() const { return has_ended_; }
 
  private:
   std::thread thread_;
+  std::atomic<bool> has_ended_{true};
   std::exception_ptr error_;
 };
 

@@ -94,6 +94,19 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemC
   return places;
 }
 
+bool is_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  const fs::path directory = fs::path(path) / "";  // with a "/" at its end
+  return fs::exists(directory / manifest_name, ignored) || place_of(directory.parent_path()).has_value();
+}
+
+std::vector<std::string> checkpoint_paths(const std::string& path, SystemCalls& calls) {
+  if (is_checkpoint(path)) return {path};
+  std::vector<std::string> paths;
+  for (const CheckpointPlace& place : list_checkpoints(path, calls)) paths.push_back(place.path);
+  return paths;
+}
+
 Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : directory_(directory) {
   const std::string path = directory + "/" + manifest_name;
   std::error_code ignored;
@@ -114,11 +127,9 @@ Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : direc
 
 void Checkpoint::check_header(std::size_t file) const {
   const FileRecord& recorded = manifest_.files[file];
-  const std::string prefix = read_safetensors_prefix(files_[file]);
-  const Checksum found = checksum_of(prefix);
+  const Checksum found = checksum_in(files_[file], 0, safetensors_data_begin(files_[file]));
   if (found != recorded.checksum) fail_checksum(files_[file].path(), ": its header", found, recorded.checksum);
-  const SafetensorsHeader header = read_safetensors_header(std::string_view(prefix).substr(sizeof(std::uint64_t)),
-                                                           recorded.bytes - prefix.size(), files_[file].path());
+  const SafetensorsHeader header = read_safetensors_header(files_[file]);
   const bool fits =
       std::equal(header.tensors.begin(), header.tensors.end(), recorded.tensors.begin(), recorded.tensors.end(),
                  [](const TensorPlace& place, const TensorRecord& record) {
@@ -163,10 +174,7 @@ std::string Checkpoint::text(std::size_t file) const {
 }
 
 std::map<std::string, std::string> Checkpoint::metadata(std::size_t file) const {
-  const std::string prefix = read_safetensors_prefix(files_[file]);
-  return read_safetensors_header(std::string_view(prefix).substr(sizeof(std::uint64_t)),
-                                 files_[file].size() - prefix.size(), files_[file].path())
-      .metadata;
+  return read_safetensors_header(files_[file]).metadata;
 }
 
 void Checkpoint::check_index() const {

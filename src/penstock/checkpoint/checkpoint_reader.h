@@ -29,6 +29,12 @@ std::string checkpoint_name(std::int64_t step, std::int64_t attempt);
 /// DataError if the folder cannot be read.
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls = SystemCalls::real());
 
+/// Whether `path` is one checkpoint, complete or not, and no folder of them.
+bool is_checkpoint(const std::string& path);
+/// `path` itself if it is one checkpoint; else all checkpoints of the folder, newest first. Throws DataError if the
+/// folder cannot be read.
+std::vector<std::string> checkpoint_paths(const std::string& path, SystemCalls& calls = SystemCalls::real());
+
 /// The place of a tensor in a Checkpoint.
 struct StoredTensor {
   std::size_t file = 0;      // in Manifest::files

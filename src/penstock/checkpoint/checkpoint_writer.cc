@@ -7,7 +7,6 @@
 #include <random>
 
 #include "penstock/base/error.h"
-#include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
@@ -29,11 +28,8 @@ OpenFile locked(SystemCalls& calls, const std::string& folder) {
   const std::string path = folder + "/" + lock_name;
   OpenFile file = open_file(calls, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
   if (!file.is_open()) throw Failure(say("'", path, "' cannot be made: ", error_text_of(errno)));
-  int locked = calls.lock(file.number());
-  while (locked < 0 && errno == EINTR) locked = calls.lock(file.number());
-  require<ConfigError>(locked == 0 || errno != EWOULDBLOCK, folder,
+  require<ConfigError>(lock_file(calls, file, path), folder,
                        ": another process writes checkpoints there: give each job a folder of its own");
-  if (locked != 0) throw Failure(say("'", path, "' cannot be locked: ", error_text_of(errno)));
   return file;
 }
 
@@ -49,22 +45,13 @@ CheckpointFolder checked(CheckpointFolder folder) {
   return folder;
 }
 
-bool is_complete(const CheckpointPlace& place, SystemCalls& calls) {
-  try {
-    const Checkpoint checkpoint(place.path, calls);
-    return true;
-  } catch (const DataError&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& calls)
     : folder_(checked(folder)), calls_(calls), lock_(locked(calls, folder_.path)) {
   for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
     if (place.step <= folder_.first_step) break;
-    require<ConfigError>(!is_complete(place, calls_), folder_.path, ": has a checkpoint of step ", place.step,
+    require<ConfigError>(!is_complete(place), folder_.path, ": has a checkpoint of step ", place.step,
                          ", and training begins at step ", folder_.first_step,
                          ": resume from it, or give another folder");
   }
@@ -148,6 +135,16 @@ std::string CheckpointWriter::publish(Manifest manifest, const std::vector<Check
   return directory;
 }
 
+bool CheckpointWriter::is_complete(const CheckpointPlace& place) const {
+  if (folder_.damaged.contains(place.path)) return false;
+  try {
+    const Checkpoint checkpoint(place.path, calls_);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
 /// The directory of a new checkpoint: nothing that exists is ever overwritten.
 std::string CheckpointWriter::free_name(std::int64_t step) const {
   std::int64_t attempt = 1;
@@ -160,7 +157,7 @@ void CheckpointWriter::prune(CommittedCheckpoint& committed) const {
   try {
     int kept = 0;
     for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
-      if (!is_complete(place, calls_)) continue;  // a damaged checkpoint is never deleted
+      if (!is_complete(place)) continue;  // a damaged checkpoint is never deleted
       if (++kept <= folder_.keep || place.path == committed.directory) continue;
       // A directory that is being removed must not look like a checkpoint, not even after a power failure.
       rename_path(calls_, place.path, say(folder_.path, "/", temporary_begin, "removed-", random_digits()));

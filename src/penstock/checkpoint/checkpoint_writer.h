@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/manifest.h"
 #include "penstock/checkpoint/system_calls.h"
@@ -18,6 +20,8 @@ struct CheckpointFolder {
   int keep = 2;  // complete checkpoints to keep, at least 2
   /// The step from which training begins: 0, or that of the checkpoint from which it resumes.
   std::int64_t first_step = 0;
+  /// Paths of checkpoints that were found to be damaged, which the writer neither counts nor removes.
+  std::set<std::string> damaged = {};
 };
 
 /// A small file to be stored with a checkpoint, as the settings of the run.
@@ -69,6 +73,7 @@ class CheckpointWriter {
   std::string publish(Manifest manifest, const std::vector<CheckpointText>& texts);
   void require_files(const Manifest& manifest) const;
   std::string free_name(std::int64_t step) const;
+  bool is_complete(const CheckpointPlace& place) const;
   void prune(CommittedCheckpoint& committed) const;
   void remove_temporary(CommittedCheckpoint& committed) const;
 

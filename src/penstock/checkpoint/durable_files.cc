@@ -52,6 +52,12 @@ OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_
   return {calls, uninterrupted([&] { return calls.open(path, flags | O_CLOEXEC, mode); })};
 }
 
+bool lock_file(SystemCalls& calls, const OpenFile& file, const std::string& path) {
+  if (uninterrupted([&] { return calls.lock(file.number()); }) == 0) return true;
+  if (errno != EWOULDBLOCK) fail(path, "cannot be locked", errno);
+  return false;
+}
+
 NewFile::NewFile(SystemCalls& calls, const std::string& path, std::uint64_t size)
     : calls_(calls),
       path_(path),

@@ -41,6 +41,9 @@ class OpenFile {
 /// open() until no signal interrupts it; errno is set if none is open.
 OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_t mode = 0);
 
+/// Locks an open file for this process; false if another process has locked it.
+bool lock_file(SystemCalls& calls, const OpenFile& file, const std::string& path);
+
 /// A file that is being written. `size` is that of the whole file, for messages. After a failure an incomplete file is
 /// left.
 class NewFile {

@@ -74,15 +74,11 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
     write_shard(checkpoint, path, shards.front(), metadata);
     return {path};
   }
-  const auto five_digits = [](std::size_t number) {
-    const std::string digits = std::to_string(number);
-    return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-  };
   const std::string stem = path.substr(0, path.size() - suffix.size());
   std::vector<std::string> paths;
   WeightIndex index;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    paths.push_back(say(stem, "-", five_digits(i + 1), "-of-", five_digits(shards.size()), suffix));
+    paths.push_back(shard_name(stem, {i, shards.size()}));
     write_shard(checkpoint, paths.back(), shards[i], metadata);
     for (const TensorBytes& tensor : shards[i]) {
       index.files[tensor.name] = std::filesystem::path(paths.back()).filename().string();

@@ -195,6 +195,14 @@ nlohmann::json opened(std::string_view text, std::string_view file) {
   return parse_strictly(text, file);
 }
 
+template <class T>
+T value_in(const StateValues& values, const std::string& name) {
+  const auto found = values.find(name);
+  const T* value = found == values.end() ? nullptr : std::get_if<T>(&found->second);
+  require<DataError>(value, "the checkpoint's state has no '", name, "' of the expected type");
+  return *value;
+}
+
 StateValues state_values(const StrictValue& state) {
   StateValues values;
   for (const auto& [name, value] : state.members()) values.emplace(name, state_value(value));
@@ -202,6 +210,23 @@ StateValues state_values(const StrictValue& state) {
 }
 
 }  // namespace
+
+double number_in(const StateValues& values, const std::string& name) { return value_in<double>(values, name); }
+
+std::int64_t whole_in(const StateValues& values, const std::string& name) {
+  return value_in<std::int64_t>(values, name);
+}
+
+void add_numbers(StateValues& values, const std::string& name, const std::vector<double>& numbers) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) values[say(name, ".", i)] = numbers[i];
+}
+
+std::vector<double> numbers_in(const StateValues& values, const std::string& name) {
+  std::vector<double> numbers;
+  while (values.contains(say(name, ".", numbers.size())))
+    numbers.push_back(number_in(values, say(name, ".", numbers.size())));
+  return numbers;
+}
 
 std::string_view to_string(FileKind kind) {
   return kind == FileKind::model ? "model" : kind == FileKind::optimizer ? "optimizer" : "text";

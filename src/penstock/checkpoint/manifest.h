@@ -20,6 +20,13 @@ namespace penstock {
 using StateValue = std::variant<std::int64_t, double, std::string>;
 using StateValues = std::map<std::string, StateValue>;
 
+/// A member of a state. Throw DataError where it is missing or of another type.
+double number_in(const StateValues& values, const std::string& name);
+std::int64_t whole_in(const StateValues& values, const std::string& name);
+/// Lists of numbers as members NAME.0, NAME.1, ...
+void add_numbers(StateValues& values, const std::string& name, const std::vector<double>& numbers);
+std::vector<double> numbers_in(const StateValues& values, const std::string& name);
+
 /// The next batch of the training set: a function of these numbers, so that no generator has a state.
 struct DataPosition {
   std::int64_t epoch = 0;          // 0-based

@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/safetensors_header.h"
+#include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
 namespace {
@@ -17,13 +18,9 @@ std::size_t aligned(std::size_t size) {
   return (size + snapshot_alignment - 1) / snapshot_alignment * snapshot_alignment;
 }
 
-/// "model-00001-of-00002.safetensors": the names that Hugging Face gives to shards.
 std::string file_name_of(FileKind kind, const RankTensors& tensors) {
-  const auto five_digits = [](std::int64_t number) {
-    const std::string digits = std::to_string(number);
-    return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-  };
-  return say(to_string(kind), "-", five_digits(tensors.owner + 1), "-of-", five_digits(tensors.ranks), ".safetensors");
+  return shard_name(to_string(kind),
+                    {static_cast<std::size_t>(tensors.owner), static_cast<std::size_t>(tensors.ranks)});
 }
 
 FileRecord write_tensor_file(SystemCalls& calls, const std::string& directory, const std::vector<TensorBytes>& tensors,

@@ -50,26 +50,56 @@ std::string ReadFile::text(std::uint64_t most) const {
   return text;
 }
 
-std::string read_safetensors_prefix(const ReadFile& file) {
+namespace {
+
+constexpr const char* pickle_converter =
+    "import torch, safetensors.torch; "
+    "safetensors.torch.save_file(torch.load('FILE.pt', weights_only=True), 'FILE.safetensors')";
+
+/// Whether a file with these first bytes is one of torch.save or TorchScript: a zip archive, or the pickle of older
+/// versions. Neither is the begin of a .safetensors file, whose header would be longer than possible.
+bool holds_pickle(std::uint64_t first_bytes) {
+  constexpr std::uint64_t zip = 0x04034b50, pickle = 0x0a8a0280;
+  const std::uint64_t low = first_bytes & 0xffffffff, high = first_bytes >> 32;
+  return (low == zip && high != 0) || low == pickle;
+}
+
+}  // namespace
+
+std::uint64_t safetensors_data_begin(const ReadFile& file) {
   std::uint64_t length = 0;
   require<DataError>(file.size() >= sizeof(length), "'", file.path(), "' is not a safetensors file: it has ",
                      file.size(), " bytes");
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  require<DataError>(!holds_pickle(length), "'", file.path(),
+                     "' is a file of torch.save, which is not read, because it can contain code; Python converts it: ",
+                     pickle_converter);
   require<DataError>(length <= longest_safetensors_header && length <= file.size() - sizeof(length), "'", file.path(),
                      "' is not a safetensors file, or is cut short: it has ", file.size(),
                      " bytes, and claims a header of ", length, " bytes, of which ", longest_safetensors_header,
                      " are possible");
-  std::string prefix(sizeof(length) + static_cast<std::size_t>(length), '\0');
-  file.read(0, std::as_writable_bytes(std::span(prefix)));
-  return prefix;
+  return sizeof(length) + length;
+}
+
+SafetensorsHeader read_safetensors_header(const ReadFile& file) {
+  constexpr std::uint64_t largest_piece = std::uint64_t{1} << 16;
+  const std::uint64_t end = safetensors_data_begin(file);
+  std::uint64_t at = sizeof(std::uint64_t);
+  std::string piece;
+  const auto next = [&]() -> std::string_view {
+    piece.resize(static_cast<std::size_t>(std::min(end - at, largest_piece)));
+    file.read(at, std::as_writable_bytes(std::span(piece)));
+    at += piece.size();
+    return piece;
+  };
+  return read_safetensors_header(next, file.size() - end, file.path());
 }
 
 SafetensorsFile open_safetensors(SystemCalls& calls, const std::string& path, SymbolicLinks links) {
   ReadFile file(calls, path, links);
-  std::string prefix = read_safetensors_prefix(file);
-  SafetensorsHeader header = read_safetensors_header(std::string_view(prefix).substr(sizeof(std::uint64_t)),
-                                                     file.size() - prefix.size(), path);
-  return {std::move(file), std::move(prefix), std::move(header)};
+  SafetensorsHeader header = read_safetensors_header(file);
+  const std::uint64_t data_begin = safetensors_data_begin(file);
+  return {std::move(file), data_begin, std::move(header)};
 }
 
 }  // namespace penstock

@@ -37,13 +37,15 @@ class ReadFile {
 /// A .safetensors file whose header was read and checked.
 struct SafetensorsFile {
   ReadFile file;
-  std::string prefix;  // all bytes before the data
-  SafetensorsHeader header;
+  std::uint64_t data_begin = 0;  // the number of bytes before the data
+  SafetensorsHeader header = {};
 };
 
 SafetensorsFile open_safetensors(SystemCalls& calls, const std::string& path, SymbolicLinks links);
 
-/// The bytes before the data of a .safetensors file; read_safetensors_header() reads them from the ninth on.
-std::string read_safetensors_prefix(const ReadFile& file);
+/// The number of bytes before the data of a .safetensors file.
+std::uint64_t safetensors_data_begin(const ReadFile& file);
+/// Reads the header. Takes memory for the tensors in it, but not for its text.
+SafetensorsHeader read_safetensors_header(const ReadFile& file);
 
 }  // namespace penstock

@@ -70,7 +70,7 @@ WeightFile read_safetensors(const std::string& path) {
     const std::string where = say("'", path, "', tensor '", place.name, "'");
     torch::Tensor tensor = torch::empty(place.shape, scalar_type_of(place.type, where));
     const std::span bytes(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
-    opened.file.read(opened.prefix.size() + place.begin, bytes);
+    opened.file.read(opened.data_begin + place.begin, bytes);
     require<DataError>(place.type != TensorType::boolean ||
                            std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b <= std::byte{1}; }),
                        where, " of dtype BOOL has bytes that are neither 0 nor 1");

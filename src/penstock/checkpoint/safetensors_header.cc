@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -254,6 +257,68 @@ void put_in_order(std::vector<TensorPlace>& tensors, std::uint64_t data_bytes, s
                      ": the copy is incomplete or damaged, fetch it again");
 }
 
+/// The bytes of a text that comes in pieces, as an input iterator for the JSON library.
+class PieceIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  PieceIterator() = default;  // the end
+  PieceIterator(const NextPiece& next, std::string_view file) : next_(&next), file_(file) { take_next(); }
+
+  reference operator*() const { return piece_.front(); }
+  PieceIterator& operator++() {
+    note(piece_.front());
+    piece_.remove_prefix(1);
+    if (piece_.empty()) take_next();
+    return *this;
+  }
+  PieceIterator operator++(int) {
+    PieceIterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const PieceIterator& a, const PieceIterator& b) {
+    return a.piece_.empty() == b.piece_.empty();
+  }
+
+  std::string_view piece() const { return piece_; }
+
+ private:
+  /// The JSON library holds a text, or the blanks before one, several times.
+  void note(char c) {
+    constexpr std::size_t longest = std::size_t{8} << 20;
+    const bool was_escaped = std::exchange(is_escaped_, in_text_ && !is_escaped_ && c == '\\');
+    const bool is_quote = c == '"' && !was_escaped;
+    if (is_quote) in_text_ = !in_text_;
+    const bool ends = is_quote || (!in_text_ && std::string_view("{}[]:,").find(c) != std::string_view::npos);
+    length_ = ends ? 0 : length_ + 1;
+    require<DataError>(length_ <= longest, "'", file_, "' has a text or blanks of more than ", longest,
+                       " bytes in its header");
+  }
+
+  void take_next() {
+    taken_ += size_;
+    piece_ = (*next_)();
+    size_ = piece_.size();
+    // The JSON library takes a NUL for the end of the text.
+    const std::size_t nul = piece_.find('\0');
+    require<DataError>(nul == std::string_view::npos, "'", file_, "' is not a safetensors file: its header has a NUL ",
+                       "at byte ", sizeof(std::uint64_t) + taken_ + nul);
+  }
+
+  const NextPiece* next_ = nullptr;
+  std::string_view file_;
+  std::string_view piece_;
+  std::uint64_t taken_ = 0;  // bytes of the pieces before
+  std::size_t size_ = 0;     // of this piece
+  bool in_text_ = false, is_escaped_ = false;
+  std::size_t length_ = 0;  // of the text, number or blanks so far
+};
+
 void require_utf8(const std::string& text, const std::string& what) {
   require<ConfigError>(utf8_prefix(text) == text.size(), what, ", which is not UTF-8, as a safetensors file needs it");
 }
@@ -261,14 +326,17 @@ void require_utf8(const std::string& text, const std::string& what) {
 }  // namespace
 
 SafetensorsHeader read_safetensors_header(std::string_view json, std::uint64_t data_bytes, std::string_view file) {
-  require<DataError>(utf8_prefix(json) == json.size(), "'", file, "' is not a safetensors file: its header is not ",
-                     "UTF-8 at byte ", sizeof(std::uint64_t) + utf8_prefix(json));
-  // The JSON library takes a NUL for the end of the text, and skips a byte-order mark.
-  const std::size_t nul = json.find('\0');
-  require<DataError>(nul == std::string_view::npos, "'", file, "' is not a safetensors file: its header has a NUL at ",
-                     "byte ", sizeof(std::uint64_t) + nul);
+  bool is_taken = false;
+  return read_safetensors_header([&] { return std::exchange(is_taken, true) ? std::string_view() : json; }, data_bytes,
+                                 file);
+}
+
+SafetensorsHeader read_safetensors_header(const NextPiece& json, std::uint64_t data_bytes, std::string_view file) {
   HeaderEvents events(data_bytes, file);
-  const bool is_json = !json.starts_with("\xef\xbb\xbf") && nlohmann::json::sax_parse(json, &events);
+  const PieceIterator begin(json, file);
+  // The JSON library skips a byte-order mark.
+  const bool has_mark = begin.piece().starts_with('\xef');
+  const bool is_json = !has_mark && nlohmann::json::sax_parse(begin, PieceIterator(), &events);
   require<DataError>(is_json, "'", file, "' is not a safetensors file: its header is no JSON object",
                      events.syntax_error().empty() ? "" : ": ", events.syntax_error());
   SafetensorsHeader header = events.take();

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -37,9 +38,14 @@ struct SafetensorsHeader {
 };
 
 /// Reads the JSON of a header whose data have `data_bytes` bytes. Throws DataError, which begins with `file`, unless
-/// names are unique and the tensors cover the data exactly, without gaps and overlaps. Allocates at most a few times
-/// the size of `json`, whatever it claims.
+/// names are unique and the tensors cover the data exactly, without gaps and overlaps. Allocates memory for what was
+/// read, whatever it claims.
 SafetensorsHeader read_safetensors_header(std::string_view json, std::uint64_t data_bytes, std::string_view file);
+
+/// The next part of a text; an empty one at its end. Valid until the next call.
+using NextPiece = std::function<std::string_view()>;
+/// The same for JSON that is read piece by piece: it need not be in memory as a whole.
+SafetensorsHeader read_safetensors_header(const NextPiece& json, std::uint64_t data_bytes, std::string_view file);
 
 /// The header whose tensors have the order of the reference implementation: by descending TensorType, then by name.
 /// Takes names, types and shapes of `tensors`. Throws ConfigError for names that are not UTF-8, are not unique or are

@@ -8,6 +8,18 @@
 #include "penstock/checkpoint/manifest.h"
 
 namespace penstock {
+namespace {
+
+std::string five_digits(std::size_t number) {
+  const std::string digits = std::to_string(number);
+  return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+}
+
+}  // namespace
+
+std::string shard_name(std::string_view stem, const ShardNumber& shard) {
+  return say(stem, "-", five_digits(shard.index + 1), "-of-", five_digits(shard.count), ".safetensors");
+}
 
 std::string write_weight_index(const WeightIndex& index) {
   const nlohmann::json json = {{"metadata", {{"total_size", index.total_size}}},

@@ -1,6 +1,7 @@
 // model.safetensors.index.json: which file holds which tensor, as Hugging Face writes it for sharded models.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,6 +16,15 @@ struct WeightIndex {
 };
 
 inline constexpr const char* weight_index_name = "model.safetensors.index.json";
+
+/// One of the files into which a set of tensors is divided.
+struct ShardNumber {
+  std::size_t index = 0;  // from 0
+  std::size_t count = 1;
+};
+
+/// "model-00001-of-00002.safetensors" of the stem "model": the names that Hugging Face gives to shards.
+std::string shard_name(std::string_view stem, const ShardNumber& shard);
 
 /// Names must be UTF-8.
 std::string write_weight_index(const WeightIndex& index);

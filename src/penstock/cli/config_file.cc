@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <set>
+#include <sstream>
 
 #include <toml++/toml.h>
 #include <nlohmann/json.hpp>
@@ -13,13 +17,83 @@
 #include "penstock/base/nearest.h"
 #include "penstock/base/utf8.h"
 #include "penstock/cli/command_line_check.h"
-#include "penstock/cli/text_file.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {
 namespace {
 
+namespace fs = std::filesystem;
+
 const std::set<std::string> not_in_files = {"help", "config", "print-config"};
+
+/// Flags that name what a run writes.
+const std::set<std::string> output_flags = {"dump",        "json",  "save-weights", "svg",
+                                            "tensorboard", "trace", "tuning-cache"};
+
+/// Throws ConfigError unless the value of `argument`, "--json=FILE", is below the current folder, or none of a file: the
+/// settings of a checkpoint, which somebody else may have made, name nothing else that is written.
+void require_below_here(const std::string& argument, const std::string& place) {
+  const std::string value = argument.substr(argument.find('=') + 1);
+  if (value.empty() || value == "-" || value == "off") return;
+  std::error_code ignored;
+  const fs::path here = fs::canonical(fs::current_path(ignored), ignored);
+  const fs::path target = fs::weakly_canonical(fs::absolute(value, ignored), ignored);
+  const auto [end, differs] = std::mismatch(here.begin(), here.end(), target.begin(), target.end());
+  require<ConfigError>(!here.empty() && end == here.end(), place, argument.substr(0, argument.find('=')), " ", value,
+                       " is not below the current folder: give this flag yourself to write there again");
+}
+
+/// The code of the first character of UTF-8 text, and its number of bytes.
+std::pair<std::uint32_t, std::size_t> first_character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+  const std::size_t length = byte(0) < 0x80 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
+  std::uint32_t code = length == 1 ? byte(0) : byte(0) & (0x7fU >> length);
+  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3f);
+  return {code, length};
+}
+
+/// The text in ASCII: what is beyond becomes an escape between double quotes, and a dot in comments. With other letters
+/// toml++ 3.3 has undefined behaviour where it looks for blanks. Throws ConfigError for such letters elsewhere, and for
+/// texts of several lines, which no flag takes.
+std::string in_ascii(const ConfigText& config) {
+  const auto fail = [&](int line, const char* what) { throw ConfigError(say(config.file, ":", line, ": ", what)); };
+  std::string text;
+  int line = 1;
+  char around = 0;             // the quote or '#' that began what the character is in
+  std::size_t after_pair = 0;  // the end of the last backslash with what it escapes
+  for (std::string_view rest = config.text; !rest.empty();) {
+    if (utf8_prefix(rest.substr(0, 4)) == 0) fail(line, "this is not UTF-8");
+    const auto [code, length] = first_character(rest);
+    const char c = rest.front();
+    if (length > 1) {
+      const bool is_escaped = text.ends_with('\\') && text.size() != after_pair;
+      if ((around != '"' || is_escaped) && around != '#')
+        fail(line, "letters beyond ASCII stand between double quotes");
+      char escape[12];
+      std::snprintf(escape, sizeof(escape), "\\U%08X", static_cast<unsigned>(code));
+      text += around == '"' ? escape : ".";
+      rest.remove_prefix(length);
+      continue;
+    }
+    if (around == 0 && (rest.starts_with("\"\"\"") || rest.starts_with("'''")))
+      fail(line, "a text of several lines, which no flag takes");
+    text += c;
+    rest.remove_prefix(1);
+    if (c == '\n') {
+      ++line;
+      around = 0;
+    } else if (around == 0) {
+      if (c == '"' || c == '\'' || c == '#') around = c;
+    } else if (c == around && c != '#') {
+      around = 0;
+    } else if (c == '\\' && around == '"' && (rest.starts_with('\\') || rest.starts_with('"'))) {
+      text += rest.front();
+      rest.remove_prefix(1);
+      after_pair = text.size();
+    }
+  }
+  return text;
+}
 
 std::string with_dashes(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
@@ -126,16 +200,6 @@ bool is_overruled(const CLI::Option& option, const std::vector<const CLI::Option
   });
 }
 
-/// The value of the last `--config FILE` or `--config=FILE`.
-std::optional<std::string> config_file_in(const std::vector<std::string>& arguments, std::size_t from) {
-  std::optional<std::string> file;
-  for (std::size_t i = from; i < arguments.size(); ++i) {
-    if (arguments[i].starts_with("--config=")) file = arguments[i].substr(std::string("--config=").size());
-    if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
-  }
-  return file;
-}
-
 std::string toml_value(const CLI::Option& option, const std::string& text) {
   switch (kind_of(option)) {
     case Kind::flag: return text == "true" || text == "1" || text == "on" || text == "yes" ? "true" : "false";
@@ -167,23 +231,35 @@ void add_config_flags(CLI::App& verb) {
 
 ConfiguredLine::ConfiguredLine(const CommandLine& line) : arguments_(line.arguments, line.arguments + line.count) {}
 
-void ConfiguredLine::read_file(const CLI::App& program) {
-  const CLI::App* verb = &program;
-  std::size_t first_flag = 1;
-  for (; first_flag < arguments_.size(); ++first_flag) {
-    const auto inner =
-        verb->get_subcommands([&](const CLI::App* app) { return app->get_name() == arguments_[first_flag]; });
+ConfiguredLine::Place ConfiguredLine::verb_in(const CLI::App& program) const {
+  Place place{&program, 1};
+  for (; place.first_flag < arguments_.size(); ++place.first_flag) {
+    const auto inner = place.verb->get_subcommands(
+        [&](const CLI::App* app) { return app->get_name() == arguments_[place.first_flag]; });
     if (inner.empty()) break;
-    verb = inner.front();
+    place.verb = inner.front();
   }
-  const auto file = config_file_in(arguments_, first_flag);
-  if (!file || !verb->get_option_no_throw("--config")) return;
+  return place;
+}
 
+std::optional<std::string> ConfiguredLine::value_of(const CLI::App& program, const std::string& flag) const {
+  const Place place = verb_in(program);
+  std::optional<std::string> value;
+  if (!place.verb->get_option_no_throw("--config")) return value;
+  for (std::size_t i = place.first_flag; i < arguments_.size(); ++i) {
+    if (arguments_[i].starts_with(flag + "=")) value = arguments_[i].substr(flag.size() + 1);
+    if (arguments_[i] == flag && i + 1 < arguments_.size()) value = arguments_[i + 1];
+  }
+  return value;
+}
+
+void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
+  const auto [verb, first_flag] = verb_in(program);
   toml::table table;
   try {
-    table = toml::parse(read_text(*file), *file);
+    table = toml::parse(in_ascii(config), config.file);
   } catch (const toml::parse_error& error) {
-    throw ConfigError(say(*file, ":", error.source().begin.line, ": ", error.description()));
+    throw ConfigError(say(config.file, ":", error.source().begin.line, ": ", printable(error.description())));
   }
   const auto options = options_of(*verb);
   std::vector<const CLI::Option*> given;
@@ -195,18 +271,20 @@ void ConfiguredLine::read_file(const CLI::App& program) {
 
   std::vector<std::string> from_file;
   for (const auto& [key, value] : table) {
-    const std::string name = with_dashes(std::string(key.str()));
-    const std::string place = say(*file, ":", key.source().begin.line, ": ");
+    const std::string name = with_dashes(std::string(key.str())), shown = printable(key.str());
+    const std::string place = say(config.file, ":", key.source().begin.line, ": ");
     const CLI::Option* option = find(options, name);
-    require<ConfigError>(!value.is_table(), place, "a table, [", key.str(), "]: write the keys without tables");
-    require<ConfigError>(option, place, "unknown key '", key.str(), "': did you mean '", nearest(name, names), "'?");
+    require<ConfigError>(!value.is_table(), place, "a table, [", shown, "]: write the keys without tables");
+    require<ConfigError>(option, place, "unknown key '", shown, "': did you mean '", nearest(name, names), "'?");
     const auto arguments = arguments_of(*option, name, value);
-    require<ConfigError>(arguments.has_value(), place, "'", key.str(), "' is of type ", value.type(), ", but --", name,
+    require<ConfigError>(arguments.has_value(), place, "'", shown, "' is of type ", value.type(), ", but --", name,
                          " takes ", wanted(kind_of(*option)));
     const std::string flag = "--" + option->get_lnames().front();
-    require<ConfigError>(places_.emplace(flag, place).second, place, "'", key.str(), "' is given a second time: '",
+    require<ConfigError>(places_.emplace(flag, place).second, place, "'", shown, "' is given a second time: '",
                          "-' and '_' are one, and so are a flag and its --no- form");
     if (is_overruled(*option, given)) continue;
+    if (config.is_stored && output_flags.contains(option->get_lnames().front()))
+      for (const std::string& argument : *arguments) require_below_here(argument, place);
     from_file.insert(from_file.end(), arguments->begin(), arguments->end());
   }
   arguments_.insert(arguments_.begin() + static_cast<std::ptrdiff_t>(first_flag), from_file.begin(), from_file.end());
@@ -223,15 +301,14 @@ std::string ConfiguredLine::place_of(const std::string& message) const {
   return found == places_.end() ? "" : found->second;
 }
 
-bool print_config_instead(const CLI::App& verb) {
-  if (verb.get_option("--print-config")->count() == 0) return false;
-  if (launched_as().rank != 0) return true;
-  std::ostream& out = std::cout;
+std::string config_text(const CLI::App& verb, const std::set<std::string>& left_out) {
+  std::ostringstream out;
   out << "# penstock " << verb.get_name() << " --config FILE\n";
   for (const CLI::Option* option : options_of(verb)) {
     std::vector<std::string> values = option->count() > 0 ? option->reduced_results() : std::vector<std::string>();
     if (values.empty() && !option->get_default_str().empty()) values.push_back(option->get_default_str());
     const std::string& name = option->get_lnames().front();
+    if (left_out.contains(name)) continue;
     if (values.empty() && option->get_expected_min() == 0) values.push_back("false");
     if (values.empty()) {
       out << "# " << name << " =\n";
@@ -241,6 +318,12 @@ bool print_config_instead(const CLI::App& verb) {
     for (const std::string& value : values) text += (text.empty() ? "" : ", ") + toml_value(*option, value);
     out << name << " = " << (option->get_items_expected_max() > 1 ? "[" + text + "]" : text) << "\n";
   }
+  return out.str();
+}
+
+bool print_config_instead(const CLI::App& verb) {
+  if (verb.get_option("--print-config")->count() == 0) return false;
+  if (launched_as().rank == 0) std::cout << config_text(verb);
   return true;
 }
 

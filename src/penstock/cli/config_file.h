@@ -1,7 +1,9 @@
-// Reads flags from a TOML file (`penstock train --config run.toml`) and prints the flags of a run as such a file.
+// Takes flags from a TOML file (`penstock train --config run.toml`) and prints the flags of a run as such a file.
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,17 +16,28 @@ namespace penstock {
 /// Adds --config and --print-config to `verb`, whose callback must call print_config_instead() first.
 void add_config_flags(CLI::App& verb);
 
+/// The contents of a config file, and its name for messages.
+struct ConfigText {
+  std::string file;
+  std::string text;
+  bool is_stored = false;  // with a checkpoint: it names only outputs below the current folder
+};
+
 /// A command line in which the flags of its config file precede its own flags. Not thread-safe.
 class ConfiguredLine {
  public:
   explicit ConfiguredLine(const CommandLine& line);
 
-  /// If the line contains a verb of `program` with --config, reads that file: one key per flag, with `-` and `_`
-  /// equivalent; values are strings, numbers, booleans, or lists of them for flags that take lists. Keys whose flag is
-  /// given on the line, or excluded by a flag on the line, are ignored. Throws ConfigError, which names file and line,
-  /// for invalid TOML, an unknown key (suggesting the nearest), a repeated key, a table, and a value of the wrong type;
-  /// DataError for a file that cannot be read.
-  void read_file(const CLI::App& program);
+  /// The value of the last `FLAG VALUE` or `FLAG=VALUE` on the line; none if it is not there, or the line's verb of
+  /// `program` takes no config file.
+  std::optional<std::string> value_of(const CLI::App& program, const std::string& flag) const;
+
+  /// Adds the flags of a config file for the line's verb of `program`: one key per flag, with `-` and `_` equivalent;
+  /// values are strings, numbers, booleans, or lists of them for flags that take lists. Keys whose flag is given on the
+  /// line, or excluded by a flag on the line, are ignored. Throws ConfigError, which names file and line, for invalid
+  /// TOML, an unknown key (suggesting the nearest), a repeated key, a table, a value of the wrong type, and outputs of a
+  /// stored file that are not below the current folder.
+  void read(const CLI::App& program, const ConfigText& config);
 
   /// The combined arguments; the pointers are valid as long as this object lives.
   CommandLine arguments();
@@ -32,14 +45,24 @@ class ConfiguredLine {
   std::string place_of(const std::string& message) const;
 
  private:
+  /// The verb of the line, and the position of the first argument after it.
+  struct Place {
+    const CLI::App* verb;
+    std::size_t first_flag;
+  };
+  Place verb_in(const CLI::App& program) const;
+
   std::vector<std::string> arguments_;
   std::vector<char*> pointers_;
   std::map<std::string, std::string> places_;  // "file:line: " for each flag ("--seed") that the file set
 };
 
+/// All flags of `verb` with their values as TOML, but for those called in `left_out` (without dashes). The output, read
+/// with --config, gives the same run.
+std::string config_text(const CLI::App& verb, const std::set<std::string>& left_out = {});
+
 /// If --print-config was given, prints all flags of `verb` with their values as TOML (one process of a job only) and
-/// returns true; else returns false. A flag without a value becomes a comment. The output, read with --config, gives
-/// the same run.
+/// returns true; else returns false. A flag without a value becomes a comment.
 bool print_config_instead(const CLI::App& verb);
 
 }  // namespace penstock

@@ -1,23 +1,11 @@
 #include "penstock/cli/cost_flags.h"
 
 #include "penstock/base/error.h"
-#include "penstock/cli/text_file.h"
+#include "penstock/base/read_text.h"
 #include "penstock/plan/cost_list.h"
 #include "penstock/plan/stage_cost_file.h"
 
 namespace penstock {
-namespace {
-
-StageCosts costs_in(const std::string& path) {
-  const std::string text = read_text(path);
-  try {
-    return read_stage_costs(text);
-  } catch (const DataError& error) {
-    throw DataError(path + ": " + error.what());
-  }
-}
-
-}  // namespace
 
 void CostFlags::add_to(CLI::App& verb) {
   const auto add = [&](const char* flag, std::optional<std::string>& text, const char* type, const char* what) {
@@ -36,7 +24,7 @@ void CostFlags::add_to(CLI::App& verb) {
 }
 
 StageCosts CostFlags::costs() const {
-  StageCosts costs = file_ ? costs_in(*file_) : StageCosts::unit();
+  StageCosts costs = file_ ? read_file(*file_, read_stage_costs) : StageCosts::unit();
   const auto take = [](const char* flag, const std::optional<std::string>& text, std::vector<double>& into) {
     if (text) into = parse_cost_list(flag, *text);
   };

@@ -47,8 +47,15 @@ Loader train_loader(const DataSets& sets, const DataFlags& flags, const ModelFla
 
 }  // namespace
 
+std::string is_no_url(const std::string& text) {
+  return text.find("://") == std::string::npos
+             ? std::string()
+             : "this is a URL, and nothing is downloaded: fetch the data set, and give the directory of its files";
+}
+
 void DataFlags::add_to(CLI::App& app) {
-  app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)");
+  app.add_option("--data", directory, "directory of the data set's files (default: $PENSTOCK_DATA, else data)")
+      ->check(CLI::Validator(is_no_url, ""));
   app.add_flag("--shuffle,!--no-shuffle", shuffle, "read the samples in a random order, or in the stored order")
       ->default_str("true");
   app.add_flag("--drop-last", drop_last, "omit a last batch that is smaller than --batch-size");

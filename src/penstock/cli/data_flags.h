@@ -23,6 +23,9 @@ struct DataFlags {
   void add_to(CLI::App& app);
 };
 
+/// The check of --data: an error message for a URL, which may contain a password and is not repeated; else empty.
+std::string is_no_url(const std::string& text);
+
 /// The value of --data, else $PENSTOCK_DATA, else the repository's folder `data`.
 std::string data_directory(const DataFlags& flags);
 

@@ -1,5 +1,6 @@
-// Exit codes of the programs: 0 done (or help), 1 failed while running, 2 misuse. Every error is written to stderr
-// once, after the program's name.
+// Exit codes of the programs: 0 done (or help), 1 failed while running, 2 misuse, 75 ended before its goal, to be
+// resumed (as in sysexits.h: try again), 128 + n after signal n. Every error is written to stderr once, after the
+// program's name.
 #pragma once
 
 #include <iostream>
@@ -9,16 +10,17 @@
 
 #include "penstock/base/command_line.h"
 #include "penstock/base/error.h"
+#include "penstock/base/public_text.h"
 #include "penstock/cli/command_line_check.h"
 
 namespace penstock {
 
-enum class ExitCode : int { done = 0, failed = 1, misuse = 2 };
+enum class ExitCode : int { done = 0, failed = 1, misuse = 2, unfinished = 75 };
 
-/// Writes "penstock: MESSAGE" to stderr, after flushing stdout. Returns `code` as an exit code.
+/// Writes "penstock: MESSAGE" to stderr, as public_text(), after flushing stdout. Returns `code` as an exit code.
 inline int print_error(ExitCode code, const std::string& message) {
   std::cout.flush();
-  std::cerr << "penstock: " << message << '\n';
+  std::cerr << "penstock: " << public_text(message) << '\n';
   return static_cast<int>(code);
 }
 

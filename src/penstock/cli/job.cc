@@ -5,7 +5,9 @@
 
 #include <torch/nn/module.h>
 
+#include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
+#include "penstock/cli/rank_error.h"
 
 namespace penstock {
 namespace {
@@ -67,12 +69,6 @@ WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network
   return world_options(flags);
 }
 
-/// True if autotune() needs a batch for these options.
-bool is_left_to_measuring(const PipelineOptions& options) {
-  return options.schedule == "auto" || options.partition == "time" ||
-         (options.kernels == Kernels::tuned && options.kernel_selection.empty());
-}
-
 }  // namespace
 
 Job::Job(JobFlags& flags, Use use)
@@ -82,6 +78,13 @@ Job::Job(JobFlags& flags, Use use)
       optimizer_(use == Use::forward ? OptimizerFactory() : make_optimizer(flags)),
       world_(checked_world_options(flags, use, *network_)) {
   if (use != Use::forward) require_batch();
+}
+
+Job::~Job() {
+  const WorldRank own = world_.local_ranks().front();
+  for (std::int32_t rank = 0; rank < own.value(); ++rank)
+    if (!world_.is_lost(WorldRank(rank))) return;
+  if (own.value() > 0) report_in_place_of_rank_0();
 }
 
 void Job::require_batch() const {
@@ -98,7 +101,7 @@ void Job::require_batch() const {
 std::unique_ptr<Pipeline> Job::make_pipeline(const PipelineStart& start) {
   PipelineOptions options = pipeline_options(flags_);
   options.count_bytes = start.count_bytes;
-  if (is_left_to_measuring(options)) {
+  if (needs_measuring(options)) {
     const Batch sample = start.sample();
     options.sample = sample.inputs.list();
     options.sample_targets = sample.targets;

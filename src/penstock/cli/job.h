@@ -36,6 +36,10 @@ class Job {
   /// Makes the network and starts the ranks. `flags` are settled, and outlive the job. Throws ConfigError for flags that
   /// do not fit the network, the plan, the world or the use.
   Job(JobFlags& flags, Use use);
+  /// Where all ranks before this process's are lost, report_in_place_of_rank_0().
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   World& world() { return world_; }
   Cell& network() { return *network_; }

@@ -9,8 +9,8 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/base/read_text.h"
 #include "penstock/cli/command_line_check.h"
-#include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_gradients_flag.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
@@ -216,12 +216,8 @@ void apply_micro_batch_size(JobFlags& flags) {
 
 void apply_plan(JobFlags& flags) {
   if (flags.plan.empty()) return;
-  try {
-    flags.planned = read_plan(read_text(flags.plan));
-    if (flags.planned->time_unit == "ms") flags.planned_ms = flags.planned->prediction.makespan;
-  } catch (const DataError& error) {
-    throw DataError(flags.plan + ": " + error.what());
-  }
+  flags.planned = read_file(flags.plan, read_plan);
+  if (flags.planned->time_unit == "ms") flags.planned_ms = flags.planned->prediction.makespan;
   const Plan& plan = *flags.planned;
   flags.stages = plan.schedule.rank_count();
   flags.micro_batches = plan.schedule.micro_batches;
@@ -270,7 +266,7 @@ PipelineOptions pipeline_options(const JobFlags& flags) {
   if (flags.weight_gradients && !flags.planned) options.weight_gradients = *flags.weight_gradients;
   if (flags.kernels == "tuned") {
     options.kernels = Kernels::tuned;
-    if (flags.planned) options.kernel_selection = flags.planned->kernels;
+    options.kernel_selection = flags.planned ? flags.planned->kernels : flags.kernel_selection;
   }
   options.memory_limit = flags.memory_limit;
   options.reduction = reduction_called(flags.reduction);

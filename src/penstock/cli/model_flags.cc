@@ -160,6 +160,32 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   return std::make_unique<Mlp>(options);
 }
 
+double least_parameters(const ModelFlags& flags) {
+  // Weights of convolutions per square of the width; a third less than there are.
+  constexpr double of_resnet18 = 2000, of_resnet50 = 4000, of_unet = 9;
+  constexpr double of_gpt_block = 12;
+  const auto real = [](std::int64_t number) { return static_cast<double>(std::max<std::int64_t>(number, 0)); };
+  if (flags.model == "tied-lm") return 0;
+  if (flags.model == "gpt") {
+    const GptOptions options = gpt_options(flags);
+    return real(options.width) * (of_gpt_block * real(options.layers) * real(options.width) + real(options.context) +
+                                  real(options.vocabulary));
+  }
+  if (is_resnet(flags)) {
+    const ResnetOptions options = resnet_options(flags);
+    const double squares = options.depth == 18 ? of_resnet18 : of_resnet50;
+    return real(options.width) * (squares * real(options.width) + real(options.classes));
+  }
+  if (flags.model == "unet") return of_unet * real(unet_options(flags).width) * real(unet_options(flags).width);
+  const Images images = images_of(flags);
+  double inputs = real(images.channels * images.side * images.side), count = 0;
+  for (const std::int64_t width : parse_widths(hidden_of(flags))) {
+    count += inputs * real(width);
+    inputs = real(width);
+  }
+  return count + inputs * real(classes_of(flags));
+}
+
 const Loss& loss_of(const ModelFlags& flags) {
   if (flags.model == "gpt") return next_token_loss;
   return flags.model == "unet" ? squared_error : cross_entropy;

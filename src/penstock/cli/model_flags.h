@@ -58,6 +58,8 @@ std::string dataset_of(const ModelFlags& flags);
 /// The options of the model gpt.
 GptOptions gpt_options(const ModelFlags& flags);
 std::unique_ptr<Cell> make_model(const ModelFlags& flags);
+/// A number of parameters that make_model() surely exceeds or reaches, without making it: for sizes of unknown origin.
+double least_parameters(const ModelFlags& flags);
 /// The training loss of the model.
 const Loss& loss_of(const ModelFlags& flags);
 

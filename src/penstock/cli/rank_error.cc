@@ -1,5 +1,6 @@
 #include "penstock/cli/rank_error.h"
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -13,7 +14,11 @@ namespace {
 constexpr std::chrono::milliseconds grace_with_misuse{3000};
 constexpr std::chrono::milliseconds grace_with_failure{2000};
 
+std::atomic<bool> reports_at_once{false};
+
 }  // namespace
+
+void report_in_place_of_rank_0() { reports_at_once = true; }
 
 int complain_as_rank(ExitCode code, const std::string& message) {
   LaunchedAs launched;
@@ -23,7 +28,7 @@ int complain_as_rank(ExitCode code, const std::string& message) {
     // The error message itself is already about the environment.
   }
   if (launched.rank == 0) return print_error(code, message);
-  std::this_thread::sleep_for(code == ExitCode::misuse ? grace_with_misuse : grace_with_failure);
+  if (!reports_at_once) std::this_thread::sleep_for(code == ExitCode::misuse ? grace_with_misuse : grace_with_failure);
   return print_error(code, say("[rank ", launched.rank, "] ", message));
 }
 

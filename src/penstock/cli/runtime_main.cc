@@ -6,6 +6,7 @@
 #include "penstock/base/log.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/exit_codes.h"
+#include "penstock/cli/given_config.h"
 #include "penstock/cli/known_verbs.h"
 #include "penstock/cli/rank_error.h"
 #include "penstock/cli/runtime_verbs.h"
@@ -30,7 +31,7 @@ int run(const CommandLine& line) {
   CommandLine arguments = line;
   const auto before = [&] {
     require_known_verb(program, line);
-    configured.read_file(program);
+    if (const auto config = given_config(configured, program)) configured.read(program, *config);
     arguments = configured.arguments();
   };
   const auto print_error_with_place = [&](ExitCode exit, const std::string& message) {

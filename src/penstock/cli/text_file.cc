@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "penstock/base/error.h"
 
@@ -51,16 +50,6 @@ class Attempt {
 };
 
 }  // namespace
-
-std::string read_text(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  require<DataError>(file.is_open(), path, ": cannot be opened: ", std::strerror(errno));
-  require<DataError>(!fs::is_directory(path), path, ": is a folder, and a file is expected there");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  require<DataError>(!file.bad(), path, ": cannot be read: ", std::strerror(errno));
-  return text;
-}
 
 void require_place_for(const std::string& path) {
   if (path == "-") return;

@@ -1,13 +1,10 @@
-// Reads and writes text files. The output path "-" is standard output.
+// Writes text files; base/read_text.h reads them. The output path "-" is standard output.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 namespace penstock {
-
-/// Reads the whole file. Throws DataError, which names the file and the reason.
-std::string read_text(const std::string& path);
 
 /// Throws ConfigError if write_text() could not write to `path`, to detect that before long work. Does not modify an
 /// existing file.

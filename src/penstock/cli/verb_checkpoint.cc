@@ -24,17 +24,10 @@ struct CheckpointChoice {
         ->type_name("DIR")
         ->required();
   }
-  /// Whether the directory is one checkpoint, complete or not.
-  bool is_checkpoint() const {
-    std::error_code ignored;
-    const fs::path path = fs::path(directory) / "";  // with a "/" at its end
-    return fs::exists(path / manifest_name, ignored) || path.parent_path().filename().string().starts_with("step-");
-  }
+  bool is_one() const { return is_checkpoint(directory); }
   /// All checkpoints, newest first. Throws DataError if there is none.
   std::vector<std::string> paths() const {
-    if (is_checkpoint()) return {directory};
-    std::vector<std::string> found;
-    for (const CheckpointPlace& place : list_checkpoints(directory)) found.push_back(place.path);
+    std::vector<std::string> found = checkpoint_paths(directory);
     require<DataError>(!found.empty(), directory, ": there is no checkpoint");
     return found;
   }
@@ -116,11 +109,11 @@ void show_checkpoints(const CheckpointChoice& choice) {
       list += say(name_of_path(path), ": ", totals_text(checkpoint.manifest()), "\n");
       if (first.empty()) first = description(checkpoint);
     } catch (const DataError& error) {
-      if (choice.is_checkpoint()) throw;
+      if (choice.is_one()) throw;
       list += say(name_of_path(path), ": damaged: ", error.what(), "\n");
     }
   }
-  std::cout << (choice.is_checkpoint() ? "" : list + "\n") << first;
+  std::cout << (choice.is_one() ? "" : list + "\n") << first;
 }
 
 void verify_checkpoints(const CheckpointChoice& choice) {
@@ -144,7 +137,7 @@ void verify_checkpoints(const CheckpointChoice& choice) {
 
 void export_checkpoint(const ExportChoice& choice) {
   std::optional<Checkpoint> checkpoint;
-  if (choice.from.is_checkpoint()) {
+  if (choice.from.is_one()) {
     checkpoint.emplace(choice.from.directory);
   } else {
     choice.from.paths();  // throws if there is none

@@ -46,9 +46,12 @@ constexpr const char* compiler = "clang " __clang_version__;
 constexpr const char* compiler = "gcc " __VERSION__;
 #endif
 
-const char* or_unset(const char* variable) {
+/// The value if it is a number; others are not shown, because a report of this verb is copied into public places.
+std::string number_in(const char* variable) {
   const char* value = std::getenv(variable);
-  return value ? value : "(unset)";
+  if (!value) return "(unset)";
+  const std::string text = value;
+  return text.find_first_not_of("0123456789,") == std::string::npos ? text : "(no number)";
 }
 
 std::string gpus() {
@@ -79,7 +82,7 @@ int doctor() {
   }
   out << "\nstarted by   " << launched.by << ", process " << launched.rank << " of " << launched.size << "\n"
       << "threads      a rank uses 1 (--threads changes it), whatever OMP_NUM_THREADS says: "
-      << or_unset("OMP_NUM_THREADS") << "\n";
+      << number_in("OMP_NUM_THREADS") << "\n";
 
   if (usable_cores() < cores && launched.size > 1)
     findings.push_back("this process may use " + std::to_string(usable_cores()) + " of " + std::to_string(cores) +
@@ -89,7 +92,7 @@ int doctor() {
                        " cores: steps take longer than a simulation says");
   if (!at::hasMKL()) findings.push_back("LibTorch without MKL: matrix products may be slow");
   for (const std::string& finding : findings) out << "note: " << finding << "\n";
-  if (findings.empty()) out << "nothing to print_error about\n";
+  if (findings.empty()) out << "no problems\n";
   std::cout << out.str() << std::flush;  // in one write, so that the output of several processes does not mix
   return 0;
 }

@@ -222,7 +222,8 @@ void add_infer(CLI::App& app, int& exit_code) {
                    "a .safetensors file; a file written by train --save-weights also sets the network's flags "
                    "(default: fresh ones)");
   in_theme(*verb, "Data");
-  verb->add_option("--data", flags->data, "gpt: the text that defines the vocabulary (default: as for train)");
+  verb->add_option("--data", flags->data, "gpt: the text that defines the vocabulary (default: as for train)")
+      ->check(CLI::Validator(is_no_url, ""));
   verb->add_option("--rows,--batch-size", flags->rows, "rows of random input")->capture_default_str();
   flags->job.add_pipeline_to(*verb);
   flags->job.add_tuning_to(*verb);

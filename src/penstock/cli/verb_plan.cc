@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "penstock/base/error.h"
+#include "penstock/base/read_text.h"
 #include "penstock/cli/plan_output.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/uniform_plan.h"
@@ -62,13 +63,7 @@ struct PlanArguments {
   }
 
   LayerCosts layer_costs() const {
-    LayerCosts read;
-    try {
-      read = read_layer_costs(read_text(costs));
-    } catch (const DataError& error) {
-      const std::string message = error.what();
-      throw DataError(message.starts_with(costs) ? message : say(costs, ": ", message));
-    }
+    LayerCosts read = read_file(costs, read_layer_costs);
     if (ranks) read.ranks = *ranks;
     if (!micro_batches.empty()) read.micro_batches = micro_batches;
     if (memory_cap) read.memory_cap_bytes = std::floor(*memory_cap);

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "penstock/base/error.h"
+#include "penstock/base/utf8.h"
 #include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
@@ -81,10 +82,11 @@ void check(const Checking& wanted) {
     validation.require_ok(validated);
   }
 
-  std::cout << "ok: " << (validated.name.empty() ? "schedule" : validated.name) << ", " << validated.rank_count()
-            << " ranks, " << validated.stage_count() << " stages, " << validated.micro_batches << " micro-batches, "
-            << validated.instruction_count() << (was_lowered ? " instructions" : " instructions with messages and step")
-            << "; " << live_activations(validated, costs) << '\n';
+  std::cout << "ok: " << (validated.name.empty() ? "schedule" : printable(validated.name)) << ", "
+            << validated.rank_count() << " ranks, " << validated.stage_count() << " stages, " << validated.micro_batches
+            << " micro-batches, " << validated.instruction_count()
+            << (was_lowered ? " instructions" : " instructions with messages and step") << "; "
+            << live_activations(validated, costs) << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "penstock/base/error.h"
+#include "penstock/base/read_text.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/plan/plan.h"
@@ -14,18 +14,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Applies `read` to the text of the file; adds the file's name to its errors.
-template <class Read>
-auto load(const std::string& path, Read&& read) {
-  const std::string text = read_text(path);
-  try {
-    return read(text);
-  } catch (const DataError& error) {
-    throw DataError(path + ": " + error.what());
-  }
-}
+// About 5 million instructions.
+constexpr std::uint64_t most_trace_bytes = std::uint64_t{1} << 30;
 
-Trace load_trace(const std::string& path) { return load(path, read_trace); }
+Trace load_trace(const std::string& path) { return read_file(path, read_trace, {.most_bytes = most_trace_bytes}); }
 
 /// The input file and the outputs.
 struct TraceFiles {
@@ -103,7 +95,7 @@ std::string to_json(const Account& account, const Advice& advice) {
 void report_as(const TraceReport& wanted) {
   const Trace trace = load_trace(wanted.files.trace);
   std::optional<LayerCosts> costs;
-  if (!wanted.costs.empty()) costs = load(wanted.costs, read_layer_costs);
+  if (!wanted.costs.empty()) costs = read_file(wanted.costs, read_layer_costs);
   const Account figures = account(trace);
   const Advice advice = advise(trace, costs);
   if (!wanted.json.empty()) write_text(wanted.json, to_json(figures, advice));

@@ -5,8 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/base/stop_signals.h"
+#include "penstock/cli/checkpoint_flags.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/data_flags.h"
@@ -26,6 +29,8 @@ namespace {
 struct TrainFlags {
   JobFlags job;
   DataFlags data;
+  CheckpointFlags checkpoints;
+  std::string settings;  // to be stored with checkpoints
   std::optional<std::int64_t> epochs;
   std::optional<std::int64_t> steps;
   std::int64_t log_every = 10;
@@ -40,7 +45,7 @@ struct TrainFlags {
   std::string log_style = "steps";
   std::string log_ranks = "auto";
   std::string log_level = "info";
-  std::string invalid_loss = "stop";
+  std::string on_nan = "stop";
   std::optional<std::int64_t> patience;
   std::string weights;
   std::string save_weights;
@@ -64,11 +69,29 @@ void check(const TrainFlags& flags) {
                        ": give a number of steps, or 0 for never");
   require<ConfigError>(flags.evaluate_every.value_or(1) >= 0, "eval-every = ", flags.evaluate_every.value_or(1),
                        ": give a number of epochs, or 0 for never");
-  require<ConfigError>(flags.log_style != "monitor" || flags.invalid_loss == "stop",
-                       "--log-style monitor stops at an invalid loss: leave --invalid-loss out, or take another style");
+  require<ConfigError>(flags.log_style != "monitor" || flags.on_nan != "go-on",
+                       "--log-style monitor stops at an invalid loss: leave --on-nan go-on out, or take another style");
+  require<ConfigError>(flags.on_nan != "rollback" || flags.checkpoints.writes(),
+                       "--on-nan rollback returns to the last checkpoint: give --checkpoint DIR too");
   for (const std::string* path : {&flags.json, &flags.trace, &flags.svg, &flags.save_weights})
     if (!path->empty() && launched_as().rank == 0) require_place_for(*path);
   if (!flags.dump.empty() && launched_as().rank == 0) require_dump_place(flags.dump);
+}
+
+/// Ends the training because of a signal, which is noticed while `signals` exists, or of --max-time.
+std::function<std::optional<StopRequest>()> stop_when(const CheckpointFlags& flags) {
+  if (!flags.writes()) return nullptr;
+  return [longest = flags.longest_time(), text = flags.max_time, begin = now_ns()]() -> std::optional<StopRequest> {
+    if (const auto signal = StopSignals::received()) return StopRequest{say("signal ", *signal), *signal};
+    if (longest && s_since(begin) >= *longest) return StopRequest{say("--max-time ", text, " is over")};
+    return std::nullopt;
+  };
+}
+
+OnNan on_nan_called(const std::string& name) {
+  if (name == "skip") return OnNan::skip;
+  if (name == "rollback") return OnNan::rollback;
+  return name == "stop" ? OnNan::stop : OnNan::go_on;
 }
 
 TrainerOptions trainer_options(const TrainFlags& flags) {
@@ -77,8 +100,9 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
   options.max_steps = flags.steps;
   options.evaluate_every = flags.evaluate_every.value_or(1);
-  options.stop_at_invalid_loss = flags.invalid_loss == "stop";
+  options.on_nan = on_nan_called(flags.on_nan);
   options.measure = !flags.json.empty() || !flags.tensorboard.empty();
+  options.stop_when = stop_when(flags.checkpoints);
   options.learning_rate =
       LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup, flags.lr_by == "epoch"};
   return options;
@@ -101,6 +125,37 @@ void add_lines(Trainer& trainer, const TrainFlags& flags, std::ostream& out, boo
     trainer.add_hook(console_hook(
         out,
         {.log_every = every, .is_terminal = with_bar, .with_times = with_times, .tests = flags.log_style != "epochs"}));
+}
+
+std::unique_ptr<CheckpointHook> checkpoint_hook(const TrainFlags& flags, const Pipeline& pipeline,
+                                                const std::optional<Vocabulary>& vocabulary) {
+  CheckpointOptions options{.folder = flags.checkpoints.folder,
+                            .keep = flags.checkpoints.keep.value_or(2),
+                            .every = flags.checkpoints.interval(),
+                            .texts = texts_of_run(flags.settings, pipeline),
+                            .metadata = weight_metadata(flags.job.network, vocabulary)};
+  options.on_saved = [](const CommittedCheckpoint& saved) {
+    log(LogLevel::info, say("checkpoint step ", saved.step, " durable: ", saved.directory));
+  };
+  return std::make_unique<CheckpointHook>(std::move(options));
+}
+
+/// Loads the checkpoint that --resume names. Collective.
+void resume(const CheckpointFlags& flags, Trainer& trainer) {
+  const bool is_main = trainer.pipeline().world().is_main();
+  if (trainer.resume(flags.source())) {
+    if (is_main)
+      log(LogLevel::info, say("resumed from ", flags.source(), " at step ", trainer.pipeline().training_steps()));
+    return;
+  }
+  // Another one is known to be complete, so that its tensors are damaged.
+  require<DataError>(flags.resume == resume_if_possible, "--resume ", flags.resume, ": every checkpoint is damaged");
+  if (is_main) log(LogLevel::info, say("no complete checkpoint in ", flags.source(), ": training begins"));
+}
+
+/// The exit code of a training that ended before its goal.
+int exit_code_of(const StopRequest& request) {
+  return request.signal > 0 ? 128 + request.signal : static_cast<int>(ExitCode::unfinished);
 }
 
 /// Collective.
@@ -161,9 +216,17 @@ void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::opti
 }
 
 int train(TrainFlags flags) {
+  flags.checkpoints.settle();
+  const auto recorded = recorded_run(flags.checkpoints);
+  if (recorded) keep_recorded_bits(*recorded, flags.job);
   settle(flags.job);
   SavedWeights weights;
-  if (!flags.weights.empty()) weights = read_weights(flags.weights, flags.job.network);
+  if (recorded)
+    weights.vocabulary = take_network(recorded->weight_metadata, tensors_of(*recorded), flags.job.network);
+  else if (!flags.weights.empty())
+    weights = read_weights(flags.weights, flags.job.network);
+  const std::optional<StopSignals> signals =
+      flags.checkpoints.writes() ? std::optional<StopSignals>(std::in_place) : std::nullopt;
   check(flags);
   set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
@@ -173,7 +236,7 @@ int train(TrainFlags flags) {
   std::optional<Vocabulary> vocabulary;
   if (sets.text) {
     vocabulary = sets.text->vocabulary;
-    require_same_vocabulary(flags.weights, weights, *vocabulary);
+    require_same_vocabulary(recorded ? recorded->directory : flags.weights, weights, *vocabulary);
     flags.job.network.vocabulary = vocabulary->size();
   }
 
@@ -181,7 +244,7 @@ int train(TrainFlags flags) {
   const ReadingOptions reading{.batch_size = flags.job.batch_size, .seed = flags.job.seed};
   const auto pipeline =
       job.make_pipeline({.sample = [&] { return sample_of(sets, flags.data, flags.job.network, reading); },
-                         .state = flags.weights.empty() ? nullptr : &weights.state});
+                         .state = weights.state.empty() ? nullptr : &weights.state});
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, *pipeline);
   World& world = job.world();
   Trainer trainer(*pipeline, trainer_options(flags));
@@ -196,7 +259,7 @@ int train(TrainFlags flags) {
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
-      json_file.open(flags.json);
+      json_file.open(flags.json, recorded ? std::ios::app : std::ios::out);
       require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be opened for writing");
       trainer.add_hook(json_hook(json_file));
     }
@@ -204,6 +267,8 @@ int train(TrainFlags flags) {
   }
   show_parameters(flags, *pipeline);
   if (flags.patience) trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = *flags.patience}));
+  if (flags.checkpoints.writes()) trainer.add_hook(checkpoint_hook(flags, *pipeline, vocabulary));
+  if (flags.checkpoints.resumes()) resume(flags.checkpoints, trainer);
   try {
     trainer.fit(loaders.train, loaders.test ? &*loaders.test : nullptr);
     world.finish();
@@ -213,6 +278,12 @@ int train(TrainFlags flags) {
   } catch (const TransportError&) {
     if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
+  }
+  if (const auto& request = trainer.interrupted()) {
+    if (world.is_main())
+      log(LogLevel::info, say("ended before its goal, after step ", pipeline->training_steps(), ": ", request->reason,
+                              "; continue with --resume ", flags.checkpoints.folder));
+    return exit_code_of(*request);
   }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
@@ -256,12 +327,15 @@ void add_train(CLI::App& app, int& exit_code) {
                    "with --steps 0)");
   verb->add_option("--patience", flags->patience,
                    "stop after this number of consecutive evaluations without a lower test loss (default: never)");
-  verb->add_option("--invalid-loss", flags->invalid_loss,
-                   "stop: a loss that is not a number or infinite ends training with exit code 1; go-on: it does not")
-      ->check(CLI::IsMember({"stop", "go-on"}))
+  verb->add_option("--on-nan", flags->on_nan,
+                   "where a loss is not a number or infinite, before its update: stop with exit code 1 and name the "
+                   "layer; skip: leave the step out, at most 10 in a row; rollback: return to the last checkpoint and "
+                   "leave the batch out; go-on: update with it")
+      ->check(CLI::IsMember({"stop", "skip", "rollback", "go-on"}))
       ->capture_default_str();
   flags->job.add_pipeline_to(*verb);
   flags->job.add_tuning_to(*verb);
+  flags->checkpoints.add_to(*verb);
 
   in_theme(*verb, "Output");
   verb->add_option("--log-every", flags->log_every, "steps between loss lines; 0: none")->capture_default_str();
@@ -296,10 +370,14 @@ void add_train(CLI::App& app, int& exit_code) {
       "  penstock train --model resnet18 --stem cifar --width 16 --augment crop-flip --optimizer adam --lr 1e-3\n"
       "  penstock train --weights mnist.safetensors --data data/mnist --lr 0.001\n"
       "  penstock train --config run.toml --epochs 3\n"
+      "  penstock train --data data/mnist --checkpoint run --checkpoint-every 1epochs\n"
+      "  penstock train --resume run --stages 3\n"
       "  mpirun -n 2 penstock train --stages 2 --data data/mnist");
   add_config_flags(*verb);
   verb->callback([flags, verb, &exit_code] {
-    if (!print_config_instead(*verb)) exit_code = run_verb([&] { return train(*flags); });
+    if (print_config_instead(*verb)) return;
+    flags->settings = config_text(*verb, {"resume", "max-time", "weights"});
+    exit_code = run_verb([&] { return train(*flags); });
   });
 }
 

@@ -1,7 +1,7 @@
 #include "penstock/cli/weight_file.h"
 
 #include <algorithm>
-#include <charconv>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,25 +20,12 @@ constexpr const char* version = "1";
 constexpr const char* settings_key = "penstock.network";
 constexpr const char* vocabulary_key = "penstock.vocabulary";
 
-/// The vocabulary as numbers, "10,32,33", because the file's header is UTF-8 and bytes need not be.
-std::string numbers_of(const std::string& bytes) {
-  std::string text;
-  for (const char byte : bytes) text += say(text.empty() ? "" : ",", int{static_cast<unsigned char>(byte)});
-  return text;
-}
-
-std::string bytes_of(const std::string& numbers, const std::string& path) {
-  std::string bytes;
-  for (const char *at = numbers.data(), *end = at + numbers.size(); at < end;) {
-    int byte = -1;
-    const auto [next, error] = std::from_chars(at, end, byte);
-    const bool goes_on = next < end && *next == ',';
-    require<DataError>(error == std::errc() && byte >= 0 && byte < 256 && (next == end || goes_on), path, ": its ",
-                       vocabulary_key, " is no list of bytes");
-    bytes += static_cast<char>(byte);
-    at = next + (goes_on ? 1 : 0);
+Vocabulary vocabulary_in(const std::string& numbers, const std::string& path) {
+  try {
+    return Vocabulary::from_numbers(numbers);
+  } catch (const DataError& error) {
+    throw DataError(say(path, ": its ", vocabulary_key, " is not valid: ", error.what()));
   }
-  return bytes;
 }
 
 /// Compares the user's flags with the metadata of the file.
@@ -89,11 +76,18 @@ class FileSettings {
   template <class T>
   std::optional<T> read(const char* key) const {
     if (!settings_.contains(key)) return std::nullopt;
-    try {
-      return settings_[key].get<T>();
-    } catch (const nlohmann::json::exception&) {
-      throw DataError(say(path_, ": its ", settings_key, " has no valid '", key, "'"));
-    }
+    require<DataError>(holds<T>(settings_[key]), path_, ": its ", settings_key, " has no valid '", key, "'");
+    return settings_[key].get<T>();
+  }
+
+  /// The library's conversions accept more, as 1e300 for an integer.
+  template <class T>
+  static bool holds(const nlohmann::json& value) {
+    if constexpr (std::is_same_v<T, std::int64_t>) return value.is_number_integer();
+    if constexpr (std::is_same_v<T, double>) return value.is_number();
+    if constexpr (std::is_same_v<T, std::string>) return value.is_string() && is_plain_text(value.get<std::string>());
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
+      return value.is_array() && std::all_of(value.begin(), value.end(), holds<std::int64_t>);
   }
 
   template <class T>
@@ -111,26 +105,39 @@ class FileSettings {
   nlohmann::json settings_;
 };
 
-}  // namespace
-
-void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights) {
-  WeightFile file{weights.state, {{version_key, version}, {settings_key, settings_of(network).dump()}}};
-  if (weights.vocabulary) file.metadata[vocabulary_key] = numbers_of(weights.vocabulary->bytes());
-  write_safetensors(path, file);
+/// Throws DataError for settings that take far more memory than the tensors.
+void require_sizes_of(const HeldTensors& held, const ModelFlags& network) {
+  const double least = least_parameters(network);
+  require<DataError>(least <= held.elements, held.path, ": its ", settings_key, " describes a network of at least ",
+                     least, " parameters, and it has ", held.elements, " numbers");
+  const std::int64_t hidden = network.hidden ? static_cast<std::int64_t>(parse_widths(*network.hidden).size()) : 0;
+  const std::int64_t layers = std::max(hidden, network.layers.value_or(0));
+  require<DataError>(layers <= held.tensors, held.path, ": its ", settings_key, " describes ", layers,
+                     " layers, and it has ", held.tensors, " tensors");
 }
 
-SavedWeights read_weights(const std::string& path, ModelFlags& network) {
-  WeightFile file = read_safetensors(path);
-  SavedWeights weights{std::move(file.tensors), {}};
-  if (const auto found = file.metadata.find(version_key); found != file.metadata.end())
+}  // namespace
+
+WeightMetadata weight_metadata(const ModelFlags& network, const std::optional<Vocabulary>& vocabulary) {
+  WeightMetadata metadata{{version_key, version}, {settings_key, settings_of(network).dump()}};
+  if (vocabulary) metadata[vocabulary_key] = vocabulary->numbers();
+  return metadata;
+}
+
+std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const HeldTensors& held, ModelFlags& network) {
+  const std::string& path = held.path;
+  std::optional<Vocabulary> vocabulary;
+  if (const auto found = metadata.find(version_key); found != metadata.end())
     require<DataError>(found->second == version, path, ": its ", version_key, " is ", printable(found->second),
                        ", and this Penstock reads ", version, ": take the Penstock that wrote it, or a later one");
-  if (const auto found = file.metadata.find(vocabulary_key); found != file.metadata.end()) {
-    weights.vocabulary = Vocabulary::of(bytes_of(found->second, path));
-    network.vocabulary = weights.vocabulary->size();
+  if (const auto found = metadata.find(vocabulary_key); found != metadata.end()) {
+    vocabulary = vocabulary_in(found->second, path);
+    network.vocabulary = vocabulary->size();
   }
-  const auto found = file.metadata.find(settings_key);
-  if (found == file.metadata.end()) return weights;
+  const auto found = metadata.find(settings_key);
+  if (found == metadata.end()) return vocabulary;
+  constexpr std::int64_t most_pixels_a_side = 1024;
+  const bool is_size_given = network.image_size.has_value();
   const FileSettings saved(path, found->second);
   saved.take_model(network);
   saved.take_dataset(network);
@@ -146,6 +153,23 @@ SavedWeights read_weights(const std::string& path, ModelFlags& network) {
   if (network.model != "mlp") saved.take("image_size", network.image_size);  // mlp has no such flag
   saved.suggest("dropout", network.dropout);
   saved.suggest("norm_momentum", network.norm_momentum);
+  require_sizes_of(held, network);
+  require<DataError>(is_size_given || network.image_size.value_or(0) <= most_pixels_a_side, path, ": its ",
+                     settings_key, " describes images of ", network.image_size.value_or(0),
+                     " pixels a side: give --image-size, too, if that is meant");
+  return vocabulary;
+}
+
+void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights) {
+  write_safetensors(path, {weights.state, weight_metadata(network, weights.vocabulary)});
+}
+
+SavedWeights read_weights(const std::string& path, ModelFlags& network) {
+  WeightFile file = read_safetensors(path);
+  SavedWeights weights{std::move(file.tensors), {}};
+  HeldTensors held{path, static_cast<std::int64_t>(weights.state.size())};
+  for (const auto& [name, tensor] : weights.state) held.elements += static_cast<double>(tensor.numel());
+  weights.vocabulary = take_network(file.metadata, held, network);
   return weights;
 }
 

@@ -20,12 +20,24 @@ struct SavedWeights {
   std::optional<Vocabulary> vocabulary = {};   // language models only
 };
 
+using WeightMetadata = std::map<std::string, std::string>;
+WeightMetadata weight_metadata(const ModelFlags& network, const std::optional<Vocabulary>& vocabulary);
+/// What a file, or the files of a checkpoint, hold.
+struct HeldTensors {
+  std::string path;  // for messages
+  std::int64_t tensors = 0;
+  double elements = 0;  // of all of them
+};
+/// Sets `network` from the metadata of a file, and returns the vocabulary. Throws as read_weights().
+std::optional<Vocabulary> take_network(const WeightMetadata& metadata, const HeldTensors& held, ModelFlags& network);
+
 /// Writes weights and metadata. Throws like write_safetensors.
 void save_weights(const std::string& path, const ModelFlags& network, const SavedWeights& weights);
 
 /// Reads the file and sets the model, its sizes and the vocabulary in `network` from the metadata. Throws ConfigError,
 /// which names both values, if a flag that the user gave contradicts the file; flags that do not affect the weights'
-/// shapes (--dropout, --norm-momentum) may differ. A file of another program has no metadata: then the flags alone
+/// shapes (--dropout, --norm-momentum) may differ. Throws DataError for settings that describe a larger network than the
+/// file's tensors are. A file of another program has no metadata: then the flags alone
 /// describe the network. Throws DataError for a file that cannot be read or has a later version.
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 

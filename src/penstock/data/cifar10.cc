@@ -8,16 +8,13 @@
 #include <torch/types.h>
 
 #include "penstock/base/error.h"
+#include "penstock/data/cifar10_records.h"
 #include "penstock/data/data.h"
 #include "penstock/data/whole_file.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::size_t kSide = 32;
-constexpr std::size_t kPixels = 3 * kSide * kSide;  // channels red, green, blue
-constexpr std::size_t kRecord = 1 + kPixels;        // with the label
-constexpr int kClasses = 10;
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // the whole set has 184 MB in 6 files
 
 /// Files of `folder` called `stem`*.bin, by name: data_batch_1.bin before data_batch_2.bin.
@@ -56,16 +53,6 @@ std::vector<std::string> find_cifar10(const std::string& directory, DataPart par
                       "*.bin' of the binary version are expected (scripts/fetch_data.sh cifar10 fetches them)"));
 }
 
-/// The records of one file, concatenated.
-std::vector<std::uint8_t> read_records(const std::string& path) {
-  std::vector<std::uint8_t> bytes = read_whole_file(path, kMaxBytes);
-  require<DataError>(!bytes.empty(), "'", path, "' has no records: it is empty");
-  require<DataError>(bytes.size() % kRecord == 0, "'", path, "' has ", bytes.size(), " bytes, which is ",
-                     bytes.size() / kRecord, " records of ", kRecord, " and ", bytes.size() % kRecord,
-                     " bytes more: the copy is incomplete, fetch it again");
-  return bytes;
-}
-
 }  // namespace
 
 ImageSet load_cifar10(const std::string& directory, DataPart part) {
@@ -73,25 +60,23 @@ ImageSet load_cifar10(const std::string& directory, DataPart part) {
   std::vector<std::vector<std::uint8_t>> files;
   std::size_t count = 0;
   for (const std::string& path : paths) {
-    files.push_back(read_records(path));
-    count += files.back().size() / kRecord;
+    files.push_back(read_whole_file(path, kMaxBytes));
+    count += count_cifar10_records(files.back(), path);
   }
 
   ImageSet set;
   set.mean = {0.4914, 0.4822, 0.4465};
   set.std = {0.2023, 0.1994, 0.2010};
-  set.images = torch::empty({static_cast<std::int64_t>(count), 3, kSide, kSide}, torch::kUInt8);
+  set.images =
+      torch::empty({static_cast<std::int64_t>(count), 3, Cifar10Record::side, Cifar10Record::side}, torch::kUInt8);
   set.labels = torch::empty({static_cast<std::int64_t>(count)}, torch::kInt64);
   auto* image = set.images.data_ptr<std::uint8_t>();
   auto* label = set.labels.data_ptr<std::int64_t>();
-  for (std::size_t f = 0; f < files.size(); ++f)
-    for (std::size_t at = 0; at < files[f].size(); at += kRecord) {
-      const std::uint8_t* record = files[f].data() + at;
-      require<DataError>(record[0] < kClasses, "'", paths[f], "' says that sample ", at / kRecord, " is of class ",
-                         int{record[0]}, ": classes are below ", kClasses);
-      *label++ = record[0];
-      std::memcpy(image, record + 1, kPixels);
-      image += kPixels;
+  for (const std::vector<std::uint8_t>& file : files)
+    for (std::size_t at = 0; at < file.size(); at += Cifar10Record::bytes) {
+      *label++ = file[at];
+      std::memcpy(image, file.data() + at + 1, Cifar10Record::pixels);
+      image += Cifar10Record::pixels;
     }
   return set;
 }

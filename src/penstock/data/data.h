@@ -68,6 +68,9 @@ class Loader {
 
   /// Sets the number of the epoch that the next begin() starts. Initially 0; each begin() increments it.
   void set_epoch(std::int64_t epoch);
+  /// The next begin() leaves out the first `batches` of its epoch, without reading them.
+  void skip_batches(std::int64_t batches);
+  std::uint64_t seed() const;  // LoaderOptions::seed
   std::int64_t batches_per_epoch() const;
   std::int64_t samples() const;  // in the source
 

@@ -6,6 +6,7 @@
 #include <ATen/core/PhiloxRNGEngine.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text_hash.h"
 #include "penstock/data/augment.h"
 
 namespace penstock {
@@ -17,9 +18,9 @@ constexpr std::int64_t most_pixels_a_side = 1 << 14;
 /// same seed.
 std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch) {
   constexpr std::uint64_t of_images = 0x696d61676573;
-  std::uint64_t hash = 14695981039346656037ull;
+  std::uint64_t hash = fnv_begin;
   for (const std::uint64_t number : {of_images, seed, epoch})
-    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (number >> shift & 0xff)) * 1099511628211ull;
+    for (int shift = 0; shift < 64; shift += 8) hash = fnv_mixed(hash, number >> shift & 0xff);
   return hash;
 }
 

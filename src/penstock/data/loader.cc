@@ -86,7 +86,8 @@ struct Loader::State {
     ++epochs_started;
     const PrefetchOptions ahead{.ahead = static_cast<std::size_t>(options.prefetch), .workers = prefetch_workers()};
     prefetcher.emplace(
-        [this](std::int64_t batch) -> std::optional<Batch> {
+        [this, first = std::exchange(skipped, 0)](std::int64_t number) -> std::optional<Batch> {
+          const std::int64_t batch = first + number;
           if (options.prefetch > 0) compute_on_this_thread_alone();
           if (batch >= batch_count) return std::nullopt;
           return make(batch);
@@ -117,7 +118,8 @@ struct Loader::State {
   const OrderedSource* ordered;  // `source`, if it determines the order; else null
   LoaderOptions options;
   std::int64_t batch_count;
-  std::int64_t epoch = 0;  // of the next begin()
+  std::int64_t epoch = 0;    // of the next begin()
+  std::int64_t skipped = 0;  // batches that the next begin() leaves out
   std::uint64_t running = 0;
   std::uint64_t epochs_started = 0;
   std::vector<std::int64_t> order;              // of the current epoch
@@ -137,6 +139,14 @@ void Loader::set_epoch(std::int64_t epoch) {
   require<ConfigError>(epoch >= 0, "epochs count from 0, not ", epoch);
   state_->epoch = epoch;
 }
+
+void Loader::skip_batches(std::int64_t batches) {
+  require<ConfigError>(batches >= 0 && batches <= state_->batch_count, "leaving out ", batches, " of ",
+                       state_->batch_count, " batches: give a number from 0 to that");
+  state_->skipped = batches;
+}
+
+std::uint64_t Loader::seed() const { return state_->options.seed; }
 
 std::int64_t Loader::batches_per_epoch() const { return state_->batch_count; }
 

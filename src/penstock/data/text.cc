@@ -31,9 +31,8 @@ fs::path find_text(const fs::path& path) {
   for (const fs::path& folder : {path, path / "text"})
     if (const fs::path found = find_in(folder); !found.empty()) return found;
   throw DataError(say("no text in '", path.string(),
-                      "': give a file, or a folder that contains, itself or in its folder "
-                      "'text' holds, ",
-                      known_name, " or a single .txt file"));
+                      "': give a file, or a folder that contains, itself or in its folder 'text', ", known_name,
+                      " or a single .txt file"));
 }
 
 torch::Tensor tensor_of(const std::vector<std::int64_t>& tokens) {
@@ -42,47 +41,7 @@ torch::Tensor tensor_of(const std::vector<std::int64_t>& tokens) {
   return tensor;
 }
 
-std::string shown(unsigned char byte) {
-  const bool is_printable = byte > 0x20 && byte < 0x7f;
-  return is_printable ? say("'", static_cast<char>(byte), "'") : say("byte ", int{byte});
-}
-
 }  // namespace
-
-Vocabulary Vocabulary::of(std::string_view text) {
-  std::array<bool, 256> occurs{};
-  for (const char byte : text) occurs[static_cast<unsigned char>(byte)] = true;
-  Vocabulary made;
-  made.token_.fill(-1);
-  for (std::size_t byte = 0; byte < occurs.size(); ++byte) {
-    if (!occurs[byte]) continue;
-    made.token_[byte] = static_cast<std::int16_t>(made.bytes_.size());
-    made.bytes_ += static_cast<char>(byte);
-  }
-  return made;
-}
-
-std::vector<std::int64_t> Vocabulary::encode(std::string_view text) const {
-  std::vector<std::int64_t> tokens;
-  tokens.reserve(text.size());
-  for (const char character : text) {
-    const auto byte = static_cast<unsigned char>(character);
-    require<DataError>(!bytes_.empty() && token_[byte] >= 0, "the text has ", shown(byte), ", which is not among the ",
-                       size(), " characters of the model's vocabulary");
-    tokens.push_back(token_[byte]);
-  }
-  return tokens;
-}
-
-std::string Vocabulary::decode(const std::vector<std::int64_t>& tokens) const {
-  std::string text;
-  for (const std::int64_t token : tokens) {
-    require<ConfigError>(token >= 0 && token < size(), "token ", token, " of a vocabulary of ", size(),
-                         ": they count from 0");
-    text += bytes_[static_cast<std::size_t>(token)];
-  }
-  return text;
-}
 
 TextSet load_text(const std::string& path) {
   const fs::path file = find_text(path);

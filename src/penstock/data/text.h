@@ -1,36 +1,15 @@
-// Text as tokens: one token per distinct byte.
+// Texts as data sets: windows of tokens.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "penstock/base/tensor.h"
 #include "penstock/data/sample_source.h"
+#include "penstock/data/vocabulary.h"
 
 namespace penstock {
-
-/// A mapping of bytes to tokens 0..size()-1, ascending by byte. UTF-8 text has one token per byte. Immutable.
-class Vocabulary {
- public:
-  /// The vocabulary of the bytes that occur in `text`.
-  static Vocabulary of(std::string_view text);
-
-  std::int64_t size() const { return static_cast<std::int64_t>(bytes_.size()); }
-  /// All bytes, ascending; of(bytes()) returns the same vocabulary.
-  const std::string& bytes() const { return bytes_; }
-  /// Throws DataError, which names the byte, for a byte without a token.
-  std::vector<std::int64_t> encode(std::string_view text) const;
-  /// Throws ConfigError for a number outside 0..size()-1.
-  std::string decode(const std::vector<std::int64_t>& tokens) const;
-
- private:
-  std::string bytes_;
-  std::array<std::int16_t, 256> token_{};  // -1: none
-};
 
 /// A text as tokens, split into a training part and the last tenth for validation.
 struct TextSet {

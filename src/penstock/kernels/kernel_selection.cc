@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <iomanip>
 #include <sstream>
 
 #include "penstock/base/error.h"
+#include "penstock/base/text_hash.h"
+#include "penstock/base/utf8.h"
 
 namespace penstock {
 namespace {
@@ -18,8 +19,8 @@ template <class Choice, std::size_t N>
 Choice named(const std::array<const char*, N>& names, const std::string& name) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<Choice>(i);
-  throw DataError(
-      say("the kernel selection names '", name, "', which does not exist: measure again with --kernels tuned"));
+  throw DataError(say("the kernel selection names '", printable(name),
+                      "', which does not exist: measure again with --kernels tuned"));
 }
 
 /// Visits every number of a shape, always in the same order.
@@ -87,7 +88,7 @@ KernelSelection KernelSelection::from_text(std::string_view text) {
   std::string first;
   std::getline(lines, first);
   if (first == "fixed") return fixed();
-  require<DataError>(first == "tuned", "the kernel selection begins with '", first, "'");
+  require<DataError>(first == "tuned", "the kernel selection begins with '", printable(first), "'");
   KernelSelection selection = tuned();
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
@@ -102,21 +103,14 @@ KernelSelection KernelSelection::from_text(std::string_view text) {
     ConvolutionShape shape;
     each_number(shape, [&](std::int64_t& number) { fields >> number; });
     fields >> product >> kernel;
-    require<DataError>(layer == "convolution" && !fields.fail(), "the kernel selection has the invalid line '", line,
-                       "'");
+    require<DataError>(layer == "convolution" && !fields.fail(), "the kernel selection has the invalid line '",
+                       printable(line), "'");
     selection.choose(shape, named<Product>(product_names, product),
                      named<ConvolutionKernel>(convolution_names, kernel));
   }
   return selection;
 }
 
-std::string KernelSelection::fingerprint() const {
-  if (!is_tuned_) return "fixed";
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char letter : to_text()) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  std::ostringstream digits;
-  digits << std::hex << std::setw(16) << std::setfill('0') << hash;
-  return digits.str();
-}
+std::string KernelSelection::fingerprint() const { return is_tuned_ ? hash_digits(text_hash(to_text())) : "fixed"; }
 
 }  // namespace penstock

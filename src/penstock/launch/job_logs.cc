@@ -156,6 +156,12 @@ std::vector<int> JobLogs::vanished(int count) const {
   return missing;
 }
 
+bool is_polite_stop(int exit_code) {
+  constexpr int time_limit = 75;
+  return exit_code == time_limit || exit_code == 128 + SIGINT || exit_code == 128 + SIGUSR1 ||
+         exit_code == 128 + SIGTERM;
+}
+
 std::vector<std::string> last_lines(const fs::path& path, std::size_t count) {
   constexpr std::streamoff most_bytes = 65536;
   std::ifstream file(path, std::ios::binary | std::ios::ate);

@@ -76,6 +76,10 @@ class JobLogs {
   int attempt_;
 };
 
+/// Whether this is the exit code of a verb of penstock that was asked to end before its goal and has saved its state:
+/// 128 + SIGINT, SIGUSR1 or SIGTERM, and 75 after a time limit. All its ranks agree on that.
+bool is_polite_stop(int exit_code);
+
 /// The last lines of a file, at most `count`; empty if it cannot be read. The last one may be unfinished.
 std::vector<std::string> last_lines(const std::filesystem::path& path, std::size_t count);
 

@@ -8,15 +8,19 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <system_error>
 #include <utility>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/launch/blocked_signals.h"
 #include "penstock/launch/follow_log.h"
 #include "penstock/launch/process_group.h"
+#include "penstock/launch/temporary_files.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {
@@ -80,21 +84,64 @@ int create_log(const fs::path& path) {
   std::_Exit(127);
 }
 
-/// Records the first terminating signal of the launcher in the journal: a rank that ends after it may have been ended as
-/// part of the clean-up, and is then not the cause of the failure.
+/// Open MPI kills its ranks a second after SIGTERM, which it sends a second after the failure of a rank. A verb of
+/// penstock notes SIGTERM for the end of its step, which does not come any more without the other ranks: so it is killed
+/// earlier, and the job ends within two seconds. Other programs, and users who set Open MPI's time, have that.
+constexpr std::chrono::milliseconds time_after_term{500};
+
+bool is_own_program(const char* program) {
+  std::error_code unknown;
+  return fs::equivalent(program, "/proc/self/exe", unknown);
+}
+
+bool kills_late() { return !std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("OMPI_MCA_odls_base_sigkill_timeout"); }
+
+/// Takes the signals that reach this process. The launcher signals the rank's whole process group, so the rank has
+/// received them too, except for polite_stop_signal, which is translated here.
 class SignalRecorder {
  public:
-  SignalRecorder(const JobLogs& logs, int rank) : logs_(logs), rank_(rank) {}
+  SignalRecorder(const SupervisedRank& supervised, int rank, pid_t process)
+      : logs_(supervised.logs), rank_(rank), process_(process), is_ours_(is_own_program(supervised.program[0])) {}
 
+  /// Records the first terminating signal in the journal: a rank that ends after it may have been ended as part of the
+  /// clean-up, and is then not the cause of the failure.
   void take(int signal) {
+    if (signal == polite_stop_signal && !std::exchange(is_asked_to_stop_, true)) signal_rank(SIGTERM);
+    if (signal == SIGUSR1) is_asked_by_usr1_ = true;
     const bool is_to_end = signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
+    if (signal == SIGTERM && is_ours_ && !kills_late() && !is_asked_to_stop_ && kill_at_ns_ == 0)
+      kill_at_ns_ = now_ns() + std::chrono::nanoseconds(time_after_term).count();
     if (is_to_end && !std::exchange(is_recorded_, true)) logs_.note_signal(rank_, signal);
   }
 
+  /// Kills the rank if its time is over.
+  void look() const {
+    if (is_hurried() && now_ns() >= kill_at_ns_) ::kill(process_, SIGKILL);
+  }
+  bool is_hurried() const { return kill_at_ns_ != 0; }
+
+  /// Whether the rank ended because it was asked to, so that the launcher has no reason to end the others, which may
+  /// still write a checkpoint.
+  bool has_stopped_as_asked(const Ending& ending) const {
+    if (is_ours_) return is_polite_stop(ending.exit_code);
+    return (is_asked_to_stop_ && ending.exit_code == 128 + SIGTERM) ||
+           (is_asked_by_usr1_ && ending.exit_code == 128 + SIGUSR1);
+  }
+
  private:
+  void signal_rank(int signal) const {
+    // Its descendants too, if the launcher made a process group for the rank; this process leaves the signal pending.
+    ::kill(::getpgrp() == ::getpid() ? 0 : process_, signal);
+  }
+
   const JobLogs& logs_;
   int rank_;
+  pid_t process_;
+  bool is_ours_;                 // a verb of this program
+  std::int64_t kill_at_ns_ = 0;  // 0: never
   bool is_recorded_ = false;
+  bool is_asked_to_stop_ = false;
+  bool is_asked_by_usr1_ = false;
 };
 
 /// Waits for the rank and copies its logs as they grow.
@@ -107,7 +154,8 @@ int await(pid_t rank, const BlockedSignals& signals, SignalRecorder& recorder, s
     while (const int signal = signals.next(none)) recorder.take(signal);
     for (LogFollower& follower : followers) follower.copy_new(ended);
     if (ended) return status;
-    recorder.take(signals.next(followers.empty() ? second : pause_between_looks));
+    recorder.look();
+    recorder.take(signals.next(followers.empty() && !recorder.is_hurried() ? second : pause_between_looks));
   }
 }
 
@@ -156,22 +204,24 @@ void keep_rank(const CommandLine& line) {
   const int err = logs.err == logs.out ? out : create_log(logs.err);
 
   // The launcher signals the whole process group of the rank; this process only has to outlive the rank.
-  const BlockedSignals signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
+  const BlockedSignals signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, polite_stop_signal});
   ::signal(SIGPIPE, SIG_IGN);  // a closed screen must not end the job
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 
+  note_temporary_files(supervised.logs);
   const pid_t self = ::getpid();
   const pid_t child = ::fork();
   require<Failure>(child >= 0, "no process for rank ", rank, ": ", std::strerror(errno));
   if (child == 0) become_rank(supervised.program, signals, self, out, err);
   std::list<LogFollower> followers;
   if (supervised.show_first && rank == 0) follow(logs, followers);
-  SignalRecorder recorder(supervised.logs, rank);
+  SignalRecorder recorder(supervised, rank, child);
   const int status = await(child, signals, recorder, followers);
   const Ending ending{.rank = rank,
                       .exit_code = WIFSIGNALED(status) ? 0 : WEXITSTATUS(status),
                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
   supervised.logs.note(ending);
+  if (recorder.has_stopped_as_asked(ending)) std::_Exit(0);
   end_as(ending);
 }
 

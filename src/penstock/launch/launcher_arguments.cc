@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,9 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
+// Sums of slots stay far below the largest int.
+constexpr std::int64_t most_slots = 1'000'000;
+
 HostSlots parse_host(std::string_view argument, std::string_view all) {
   const std::size_t colon = argument.find(':');
   HostSlots host{std::string(argument.substr(0, colon)), 1};
@@ -24,18 +28,11 @@ HostSlots parse_host(std::string_view argument, std::string_view all) {
   if (colon == argument.npos) return host;
   const std::string_view number = argument.substr(colon + 1);
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), host.slots);
-  require<ConfigError>(error == std::errc{} && end == number.data() + number.size() && host.slots >= 1, "hosts '", all,
-                       "': '", number, "' is not a number of ranks for ", host.name, "; write hosts as a:2,b:2");
+  require<ConfigError>(
+      error == std::errc{} && end == number.data() + number.size() && host.slots >= 1 && host.slots <= most_slots,
+      "hosts '", all, "': '", number, "' is not a number of ranks for ", host.name, "; write hosts as a:2,b:2");
   return host;
 }
-
-int slots_of(const std::vector<HostSlots>& hosts) {
-  int slots = 0;
-  for (const HostSlots& host : hosts) slots += host.slots;
-  return slots;
-}
-
-bool is_srun(const LaunchSettings& settings) { return std::filesystem::path(settings.launcher).filename() == "srun"; }
 
 std::string joined(const std::vector<HostSlots>& hosts, bool with_slots) {
   std::string text;
@@ -61,7 +58,8 @@ Arguments mpirun_arguments(const LaunchSettings& settings, const LaunchingMachin
   if (is_crowded(settings, machine)) add({"--oversubscribe"});
   add(binding(settings, machine));
   // On one machine messages use shared memory, so no rank needs to listen on the network.
-  if (settings.hosts.empty() && !machine.btl_chosen) add({"--mca", "btl", "self,vader"});
+  const bool is_one_machine = std::all_of(settings.hosts.begin(), settings.hosts.end(), is_this_machine);
+  if (is_one_machine && !machine.btl_chosen) add({"--mca", "btl", "self,vader"});
   return arguments;
 }
 
@@ -102,6 +100,20 @@ LaunchingMachine this_machine() {
   return machine;
 }
 
+bool is_srun(const LaunchSettings& settings) { return std::filesystem::path(settings.launcher).filename() == "srun"; }
+
+bool is_this_machine(const HostSlots& host) {
+  char name[256] = {};
+  return host.name == "localhost" || (::gethostname(name, sizeof(name) - 1) == 0 && host.name == name);
+}
+
+int slots_of(const std::vector<HostSlots>& hosts) {
+  std::int64_t slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  require<ConfigError>(slots <= most_slots, "hosts with ", slots, " slots: at most ", most_slots, " are possible");
+  return static_cast<int>(slots);
+}
+
 std::vector<HostSlots> parse_hosts(std::string_view text) {
   std::vector<HostSlots> hosts;
   for (std::string_view rest = text;;) {
@@ -113,6 +125,7 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
       hosts.push_back(host);
     else
       same->slots += host.slots;
+    slots_of(hosts);  // so that no sum overflows
     if (comma == rest.npos) return hosts;
     rest.remove_prefix(comma + 1);
   }

@@ -33,6 +33,15 @@ struct LaunchSettings {
 /// Throws ConfigError for an empty name and for an invalid number or one below 1.
 std::vector<HostSlots> parse_hosts(std::string_view text);
 
+/// Whether the name is "localhost" or that of this machine.
+bool is_this_machine(const HostSlots& host);
+
+/// The sum of the hosts' slots.
+int slots_of(const std::vector<HostSlots>& hosts);
+
+/// Whether the launcher is Slurm's.
+bool is_srun(const LaunchSettings& settings);
+
 /// The number of ranks of the job. Throws ConfigError if neither a number nor a host is given, and for a number below
 /// 1.
 int rank_count(const LaunchSettings& settings);

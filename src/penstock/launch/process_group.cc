@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/stop_signals.h"
 #include "penstock/launch/blocked_signals.h"
 
 namespace penstock {
@@ -95,27 +97,82 @@ bool has_ended(pid_t program, int& status) {
   return ended;
 }
 
+bool is_one_of(const auto& signals, int signal) {
+  return std::find(std::begin(signals), std::end(signals), signal) != std::end(signals);
+}
+
+/// The steps in which a program is ended.
+class StepwiseEnd {
+ public:
+  StepwiseEnd(pid_t program, const EndingOptions& how) : program_(program), how_(how) {}
+
+  /// Takes a terminating signal.
+  void take(int signal) {
+    if (step_ == Step::none) {
+      const bool is_polite = how_.polite_signal != 0;
+      ::kill(program_, is_polite ? how_.polite_signal : signal == SIGQUIT ? SIGTERM : signal);
+      begin(is_polite ? Step::polite : Step::term, how_.grace);
+    } else if (step_ == Step::polite && elapsed() > StopSignals::same_request) {
+      term();
+    }
+  }
+
+  /// Goes on to the next step when the time of this one is over.
+  void look() {
+    if (step_ == Step::polite && how_.repeat.count() > 0 && elapsed() > how_.repeat * (repeated_ + 1)) {
+      ++repeated_;
+      ::kill(program_, how_.polite_signal);
+    }
+    if (step_ == Step::none || elapsed() <= time_) return;
+    if (step_ == Step::polite)
+      term();
+    else
+      ::kill(-program_, SIGKILL);
+  }
+
+ private:
+  enum class Step { none, polite, term };
+
+  void begin(Step step, std::chrono::milliseconds time) {
+    step_ = step;
+    time_ = time;
+    begin_ns_ = now_ns();
+  }
+  void term() {
+    ::kill(program_, SIGTERM);
+    begin(Step::term, how_.grace_after_term);
+  }
+  std::chrono::nanoseconds elapsed() const { return std::chrono::nanoseconds(now_ns() - begin_ns_); }
+
+  pid_t program_;
+  const EndingOptions& how_;
+  Step step_ = Step::none;
+  std::chrono::milliseconds time_{0};
+  std::int64_t begin_ns_ = 0;
+  int repeated_ = 0;
+};
+
 }  // namespace
 
-GroupEnd run_in_own_group(const std::vector<std::string>& arguments, int grace_s) {
+GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const EndingOptions& how) {
   const BlockedSignals signals(awaited_signals());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t program = start(arguments, signals);
 
-  GroupEnd end;
+  GroupEnd end{.process = program};
+  StepwiseEnd ending(program, how);
   int status = 0;
-  std::int64_t deadline_ns = 0;
   while (!has_ended(program, status)) {
     const int signal = signals.next(std::chrono::seconds(1));
-    for (const int one : other_signals)
-      if (signal == one) ::kill(program, signal);
-    for (const int one : ending_signals)
-      if (signal == one) {
-        if (end.received == 0) deadline_ns = now_ns() + std::int64_t{grace_s} * 1'000'000'000;
-        end.received = signal;
-        ::kill(program, signal == SIGQUIT ? SIGTERM : signal);
-      }
-    if (deadline_ns != 0 && now_ns() > deadline_ns) ::kill(-program, SIGKILL);
+    if (is_one_of(other_signals, signal)) {
+      if (end.forwarded == 0) end.forwarded = signal;
+      ::kill(program, signal);
+    }
+    if (is_one_of(ending_signals, signal)) {
+      if (end.received == 0) end.received = signal;
+      ending.take(signal);
+    }
+    ending.look();
   }
   kill_leftovers();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);

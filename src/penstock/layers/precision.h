@@ -10,4 +10,13 @@ enum class Precision {
   fp16   // the same in fp16, with a scaled loss so that small gradients do not vanish (LossScaling)
 };
 
+constexpr const char* to_string(Precision precision) {
+  switch (precision) {
+    case Precision::fp32: return "fp32";
+    case Precision::bf16: return "bf16";
+    case Precision::fp16: return "fp16";
+  }
+  return "";
+}
+
 }  // namespace penstock

@@ -163,6 +163,20 @@ void Segment::run_without_graph(ExecutionState& state, const RunCall& run_call) 
   }
 }
 
+bool Segment::needs_graph(const ExecutionState& done, const Memory& memory, const RunCall& again) const {
+  const BufferValues buffers(buffers_, memory.buffers);
+  ExecutionState other{done.slots, memory.saved, memory.place};
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const torch::Tensor& input = memory.inputs[i];
+    other.slots[inputs_[i].slot] = input.defined() ? copy_of(input) : input;
+  }
+  run_without_graph(other, again);
+  return std::ranges::any_of(outputs_, [&](std::size_t slot) {
+    const torch::Tensor &with = done.slots[slot], &without = other.slots[slot];
+    return with.defined() != without.defined() || (with.defined() && !torch::equal(with, without));
+  });
+}
+
 torch::Tensor Segment::keep(const Input& input, const torch::Tensor& value) const {
   if (!value.defined()) return value;
   const torch::Tensor alias = value.detach();
@@ -196,7 +210,7 @@ void Segment::forward(ExecutionState& state, const RunCall& run_call, const RunC
   memory->autocast = Autocast::current(device_of(originals, parameters_));
   memory->saved = state.saved;
   std::vector<OutputKind>& kinds = seen_[wanting(*memory)];
-  if (watched_ && std::ranges::count(kinds, OutputKind::wants_gradient) > 0) {
+  if (watched_ && !needs_graph_ && std::ranges::count(kinds, OutputKind::wants_gradient) > 0) {
     run_without_graph(state, run_call);
   } else {
     // This run's graph is dropped, and so is what its layers saved for W.
@@ -204,6 +218,7 @@ void Segment::forward(ExecutionState& state, const RunCall& run_call, const RunC
     for (std::size_t c = begin_; c < end_; ++c) run_call(c, state);
     state.saved = memory->saved;
     kinds = kinds_of_outputs(state);
+    if (!watched_) needs_graph_ = needs_graph(state, *memory, again);
   }
 
   if (!watched_) {

@@ -8,6 +8,9 @@
 // its last reader. The second run draws the random numbers of the first (model/random_place.h), uses its precision and
 // its buffers, and changes nothing but gradients (running statistics are updated once).
 //
+// Some kernels compute other bits without a graph (on some processors, oneDNN's LSTM). So the first F runs the calls in
+// both ways and compares; where the results differ, every F of the segment builds a graph, and drops it.
+//
 // Without a graph F cannot see which outputs require gradients. So the first F builds a graph, drops it at its end and
 // records the answer; so does every later F whose inputs and parameters require gradients in a combination that is new,
 // or whose combination had no output that required one.
@@ -16,7 +19,7 @@
 // the segment at a time. The order differs in one case: a call that uses one input several times inside, while a layer
 // after the segment uses the input too.
 //
-// State of a module outside of its parameters and buffers changes in both runs.
+// State of a module outside of its parameters and buffers changes in every run.
 #pragma once
 
 #include <functional>
@@ -89,6 +92,8 @@ class Segment {
   /// Whether each of the inputs, then of the parameters, requires a gradient.
   std::vector<bool> wanting(const Memory& memory) const;
   void run_without_graph(ExecutionState& state, const RunCall& run_call) const;
+  /// Whether the outputs in `done`, which were computed with a graph, have other bits without one.
+  bool needs_graph(const ExecutionState& done, const Memory& memory, const RunCall& again) const;
   torch::Tensor keep(const Input& input, const torch::Tensor& value) const;
   torch::Tensor to_work_on(const Input& input, const torch::Tensor& leaf) const;
   void leave(ExecutionState& state, const c10::intrusive_ptr<Memory>& memory, const Tensors& originals,
@@ -107,6 +112,7 @@ class Segment {
   Tensors parameters_;
   Tensors buffers_;       // the buffers that F changes, once watched_
   bool watched_ = false;  // the first F has checked which inputs and buffers change
+  bool needs_graph_ = false;
 };
 
 /// The segments of the calls that are to be recomputed, in order. Consecutive calls of one block form a segment.

@@ -6,14 +6,15 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/splitmix.h"
+#include "penstock/base/text_hash.h"
 
 namespace penstock {
 namespace {
 
-/// FNV-1a with a final mix: the same on every machine and compiler, unlike std::hash.
+/// The same on every machine and compiler.
 std::uint64_t seed_of(const WeightSeed& weights) {
-  std::uint64_t h = 0xcbf29ce484222325ULL ^ (weights.seed * 0x9e3779b97f4a7c15ULL);
-  for (unsigned char c : weights.layer) h = (h ^ c) * 0x100000001b3ULL;
+  std::uint64_t h = text_hash(weights.layer, fnv_begin ^ (weights.seed * splitmix_increment));
   h ^= h >> 33;
   h *= 0xff51afd7ed558ccdULL;
   return h ^ (h >> 33);

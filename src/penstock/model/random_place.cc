@@ -10,6 +10,7 @@
 #include <ATen/Context.h>
 
 #include "penstock/base/splitmix.h"
+#include "penstock/base/text_hash.h"
 #include "penstock/model/random_generator.h"
 
 namespace penstock {
@@ -40,8 +41,8 @@ std::mutex& mutex_of(c10::Device device) {
 
 // FNV-1a of the call's name, the step and the seed.
 std::uint64_t key_of(const RandomPlace& place, std::uint64_t draw) {
-  std::uint64_t hash = 14695981039346656037ull;
-  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
+  std::uint64_t hash = fnv_begin;
+  const auto mix = [&hash](std::uint64_t value) { hash = fnv_mixed(hash, value); };
   for (const char letter : place.call) mix(static_cast<unsigned char>(letter));
   for (const std::uint64_t number : {place.step, place.seed})
     for (int shift = 0; shift < 64; shift += 8) mix(number >> shift & 0xff);

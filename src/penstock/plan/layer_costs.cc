@@ -1,13 +1,13 @@
 #include "penstock/plan/layer_costs.h"
 
 #include <algorithm>
-#include <iomanip>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "penstock/base/error.h"
 #include "penstock/base/strict_json.h"
+#include "penstock/base/text_hash.h"
+#include "penstock/base/utf8.h"
 
 namespace penstock {
 namespace {
@@ -57,8 +57,8 @@ double slowdown_under_load(const StrictValue& value) {
 
 std::string name(const StrictValue& value) {
   std::string text = value.text();
-  require<DataError>(!text.empty() && text.find_first_of("\r\n") == std::string::npos, value.place(),
-                     " must be one line of text, and not empty");
+  require<DataError>(!text.empty() && is_plain_text(text), value.place(),
+                     " must be one line of text without control characters, and not empty");
   return text;
 }
 
@@ -120,9 +120,7 @@ std::vector<int> read_micro_batches(const StrictValue& list, std::int64_t sample
 LayerCosts read_layer_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
-  require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", version,
-                     " in its one object: docs/cost_file.md describes the format");
-  root[version_key].whole(version, version);
+  root.require_version(version_key, version, ": docs/cost_file.md describes the format");
   root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
                         "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",
                         "kernels", "layers"});
@@ -201,12 +199,6 @@ std::vector<int> candidate_micro_batches(const LayerCosts& costs) {
   return {static_cast<int>(m)};
 }
 
-std::string fingerprint(const LayerCosts& costs) {
-  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (const char c : write_layer_costs(costs)) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  std::ostringstream digits;
-  digits << std::hex << std::setw(16) << std::setfill('0') << hash;
-  return digits.str();
-}
+std::string fingerprint(const LayerCosts& costs) { return hash_digits(text_hash(write_layer_costs(costs))); }
 
 }  // namespace penstock

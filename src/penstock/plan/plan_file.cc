@@ -5,6 +5,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/strict_json.h"
+#include "penstock/base/utf8.h"
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/validate.h"
 
@@ -20,7 +21,7 @@ constexpr int version = 1;
 WeightGradients mode_named(const StrictValue& value) {
   const std::string name = value.text();
   const std::optional<WeightGradients> mode = weight_gradients_named(name);
-  require<DataError>(mode && mode != WeightGradients::automatic, value.place(), " is '", name,
+  require<DataError>(mode && mode != WeightGradients::automatic, value.place(), " is '", printable(name),
                      "': stream, fused and grouped are possible");
   return *mode;
 }
@@ -81,9 +82,7 @@ std::string partition_of(const Plan& plan) {
 Plan read_plan(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
-  require<DataError>(root.has(version_key), "the plan file must say \"", version_key, "\": ", version,
-                     " in its one object: `penstock plan --output FILE` writes one");
-  root[version_key].whole(version, version);
+  root.require_version(version_key, version, ": `penstock plan --output FILE` writes one");
   root.require_members(
       {version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
   Plan plan{root["costs"].text(),

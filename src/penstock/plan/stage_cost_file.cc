@@ -23,9 +23,8 @@ std::vector<double> list_of(const StrictValue& root, const char* key) {
 StageCosts read_stage_costs(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
-  require<DataError>(root.has(version_key), "the cost file must say \"", version_key, "\": ", stage_costs_version,
-                     " in its one object: docs/schedule_format.md describes the format of costs per stage");
-  root[version_key].whole(stage_costs_version, stage_costs_version);
+  root.require_version(version_key, stage_costs_version,
+                       ": docs/schedule_format.md describes the format of costs per stage");
   root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
                         "weight_grad_fused", "backward"});
   StageCosts costs;

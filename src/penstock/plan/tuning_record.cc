@@ -23,9 +23,7 @@ MeasuredCandidate read_step(const StrictValue& step) {
 TuningRecord read_tuning_record(std::string_view text) {
   const nlohmann::json document = parse_strictly(text, what);
   const StrictValue root(document, what);
-  require<DataError>(root.has(version_key), "the tuning file must say \"", version_key, "\": ", version,
-                     " in its one object");
-  root[version_key].whole(version, version);
+  root.require_version(version_key, version);
   root.require_members(
       {version_key, "key", "measured_at", "micro_batches", "partition", "kernels", "steps", "plan", "costs"});
   TuningRecord record;

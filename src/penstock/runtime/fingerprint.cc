@@ -14,11 +14,6 @@ namespace {
 
 const char* name_of(Reduction reduction) { return reduction == Reduction::mean ? "mean" : "sum"; }
 
-const char* name_of(Precision precision) {
-  if (precision == Precision::fp16) return "fp16";
-  return precision == Precision::fp32 ? "fp32" : "bf16";
-}
-
 }  // namespace
 
 Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& parts) {
@@ -38,7 +33,7 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"clip norm", options.clip_norm ? say(*options.clip_norm) : "none"},
           {"layouts", say(parts.axes.inputs.text(), "; ", parts.axes.targets.text(), "; ", parts.axes.outputs.text())},
           {"boundary shape", options.boundary_shape ? say(at::IntArrayRef(*options.boundary_shape)) : "any"},
-          {"precision", name_of(options.precision)},
+          {"precision", to_string(options.precision)},
           {"loss scaling", say(options.loss_scaling.initial, " for ", options.loss_scaling.growth_steps)},
           {"compared batches", say(options.compare_batches)},
           {"last step", options.keep_last_step ? "kept" : "not kept"},

@@ -36,7 +36,10 @@ void GradientReducer::begin(const StepJob& job) {
   }
 }
 
-void GradientReducer::clear() { gradients_.clear(); }
+void GradientReducer::clear() {
+  gradients_.clear();
+  ties_pending_ = false;
+}
 
 Tensors& GradientReducer::gradients_of(const Stage& stage) {
   const auto [known, is_new] = gradients_.try_emplace(stage.id());

@@ -30,6 +30,10 @@ class JobFactory {
 
   /// A training step or its forward_backward. Throws ConfigError for a batch that does not fit.
   std::shared_ptr<StepJob> training(const BatchTensors& inputs, const BatchTensors& targets, StepPart part);
+  /// Makes a training job refuse a loss that is infinite or not a number.
+  void refuse_invalid_loss(StepJob& job);
+  /// Counts a training step that is not run, so that the random numbers of later steps are those behind it.
+  void leave_out_step() { ++training_steps_; }
   /// `reduce` or `update` of the step that `begun` began.
   std::shared_ptr<StepJob> later_part(const StepJob& begun, StepPart part, double gradient_divisor);
   std::shared_ptr<StepJob> evaluation(const BatchTensors& inputs, const BatchTensors& targets,
@@ -42,6 +46,15 @@ class JobFactory {
   RowRange share_rows(std::int64_t samples) const;
   /// Sets the learning rate of the jobs that are made from now on; throws ConfigError for a negative or infinite one.
   void set_learning_rate(double rate);
+  std::optional<double> learning_rate() const { return learning_rate_; }
+
+  /// Training steps that were submitted. Random numbers depend on it.
+  std::uint64_t training_steps() const { return training_steps_; }
+  /// The next training step comes after `steps` others, and has this learning rate.
+  void continue_after(std::uint64_t steps, std::optional<double> learning_rate) {
+    training_steps_ = steps;
+    learning_rate_ = learning_rate;
+  }
 
  private:
   /// Everything but the schedules and what only some jobs have.

@@ -1,14 +1,28 @@
 #include "penstock/runtime/job_results.h"
 
+#include <cmath>
 #include <utility>
 
 #include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
+#include "penstock/runtime/invalid_loss.h"
 
 namespace penstock {
 
+NonFiniteLoss::NonFiniteLoss(MicroBatch micro_batch, double loss)
+    : Failure("the loss is " + text_of_loss(loss)), micro_batch_(micro_batch), loss_(loss) {}
+
+Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs) {
+  Tensors in_full = outputs;
+  for (torch::Tensor& output : in_full)
+    if (setting.precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
+      output = output.to(torch::kFloat32);
+  return in_full;
+}
+
 void JobResults::begin(const StepJob& job) {
   job_ = &job;
+  is_collected_ = false;
   if (!placement_.is_local(placement_.last_stage())) return;
   numbers_ = {};
   numbers_.metrics.assign(job.metrics.size(), 0);
@@ -34,15 +48,14 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
   }
   const Tensors targets = rows.targets(micro_batch);
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
-  Tensors in_full = outputs;
-  for (torch::Tensor& output : in_full)
-    if (setting_.precision != Precision::fp32 && output.defined() && is_reduced(output.scalar_type()))
-      output = output.to(torch::kFloat32);
+  const Tensors in_full = in_full_precision(setting_, outputs);
   torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
   const double factor = factors_.reported[micro_batch.index()];
   if (factor > 0) {
-    numbers_.loss += factor * sum.item<double>();
-    numbers_.loss_sum += sum.item<double>();
+    const auto value = sum.item<double>();
+    if (job_->refuses_invalid_loss && !std::isfinite(value)) throw NonFiniteLoss(micro_batch, value);
+    numbers_.loss += factor * value;
+    numbers_.loss_sum += value;
   }
   const torch::NoGradGuard no_grad;
   if (job_->keeps_outputs) outputs_.push_back(in_full);
@@ -60,7 +73,8 @@ void JobResults::send() {
     channel_.send_outputs(job_->step, *job_->inference, setting_.axes.outputs.join(std::exchange(outputs_, {})));
   } else {
     keep_outputs();
-    channel_.send(job_->step, numbers_);
+    channel_.send(job_->step, numbers_,
+                  job_->refuses_invalid_loss ? ResultChannel::To::ranks : ResultChannel::To::processes);
   }
 }
 
@@ -76,9 +90,11 @@ void JobResults::keep_outputs() {
   outputs_.clear();
 }
 
-void JobResults::collect() const {
-  if (job_->inference || !placement_.context().collects) return;
-  job_->state->set_numbers(channel_.receive(job_->step));
+void JobResults::collect() {
+  const bool collects = placement_.context().collects;
+  if (job_->inference || (!collects && !job_->refuses_invalid_loss) || std::exchange(is_collected_, true)) return;
+  StepNumbers numbers = channel_.receive(job_->step);
+  if (collects) job_->state->set_numbers(std::move(numbers));
 }
 
 }  // namespace penstock

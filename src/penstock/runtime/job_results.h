@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "penstock/base/error.h"
 #include "penstock/runtime/batch_rows.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/result_channel.h"
@@ -10,6 +11,23 @@
 #include "penstock/runtime/step_job.h"
 
 namespace penstock {
+
+/// Thrown by JobResults::add for a loss that is infinite or not a number, in a job that refuses it. It fails the step on
+/// all ranks; programs see InvalidLoss (invalid_loss.h).
+class NonFiniteLoss : public Failure {
+ public:
+  NonFiniteLoss(MicroBatch micro_batch, double loss);
+
+  MicroBatch micro_batch() const { return micro_batch_; }
+  double loss() const { return loss_; }
+
+ private:
+  MicroBatch micro_batch_;
+  double loss_;
+};
+
+/// The network's outputs as losses and metrics take them: not in 16 bits. To be used with autocast disabled.
+Tensors in_full_precision(const RankSetting& setting, const Tensors& outputs);
 
 /// Accumulates over the micro-batches in the order in which the last stage computes them, which is ascending in every
 /// schedule. Used on its rank's thread.
@@ -24,15 +42,16 @@ class JobResults {
   void clear();
 
   /// Adds a micro-batch. Returns its loss for the backward pass, before the factor of gradient_factor(); an undefined
-  /// tensor for an inference. Called within F of the last stage.
+  /// tensor for an inference. Called within F of the last stage. Throws NonFiniteLoss.
   torch::Tensor add(const Tensors& outputs, BatchRows& rows, MicroBatch micro_batch);
   /// To be called after each F of the last stage. After the last one it sends this replica's results.
   void end_forward();
   /// The factor of a micro-batch's loss in the gradients of this job.
   double gradient_factor(MicroBatch micro_batch) const { return factors_.gradient[micro_batch.index()]; }
   /// On the rank that collects for its process: waits for the results of all replicas, and writes them to the job's
-  /// state. Does nothing on other ranks, and for an inference.
-  void collect() const;
+  /// state. On other ranks it only waits, and only in a job that refuses invalid losses. Does nothing when it is called
+  /// again, and for an inference.
+  void collect();
 
   const ResultChannel& channel() const { return channel_; }
 
@@ -48,6 +67,7 @@ class JobResults {
   StepNumbers numbers_;           // of this replica
   std::vector<Tensors> outputs_;  // by micro-batch, of an inference or with keeps_outputs
   int forwards_left_ = 0;         // of the last stage
+  bool is_collected_ = false;
 };
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 #include "penstock/runtime/load_state.h"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -9,55 +10,75 @@
 namespace penstock {
 namespace {
 
-/// Lines: "+name" for a tensor of this rank that matches `state`, "!error" for one that does not.
-std::string findings(const std::vector<Stage::Held>& own, const std::map<std::string, torch::Tensor>& state) {
+constexpr std::size_t shown_differences = 3;
+
+/// Lines: "+name" for a tensor of this rank that fits, "!error" for one that does not.
+std::string findings(const RankStages& stages, const StateForm& stored) {
   std::string lines;
-  for (const Stage::Held& held : own) {
-    const auto found = state.find(held.name);
-    if (found == state.end()) {
-      lines +=
-          say("!the network has '", held.name, "' of shape ", held.value.sizes(), ", which the state does not have\n");
-      continue;
+  for (const auto& stage : stages)
+    for (const Stage::Held& held : stage->state()) {
+      const auto found = stored.tensors.find(held.name);
+      if (found == stored.tensors.end()) {
+        lines += say("!the network has '", held.name, "' of shape ", held.value.sizes(), ", which the ", stored.what,
+                     " does not have\n");
+        continue;
+      }
+      const TensorForm& form = found->second;
+      const bool fits = held.value.sizes() == form.shape && held.value.dtype().name() == form.dtype;
+      lines += fits ? say("+", held.name, "\n")
+                    : say("!'", held.name, "' is ", held.value.dtype().name(), " of shape ", held.value.sizes(),
+                          " in the network and ", form.dtype, " of shape ", at::IntArrayRef(form.shape), " in the ",
+                          stored.what, "\n");
     }
-    const torch::Tensor& value = found->second;
-    const bool fits = value.defined() && value.sizes() == held.value.sizes() && value.dtype() == held.value.dtype();
-    lines += fits ? say("+", held.name, "\n")
-                  : say("!'", held.name, "' is ", held.value.dtype().name(), " of shape ", held.value.sizes(),
-                        " in the network and ", value.defined() ? value.dtype().name() : "nothing", " of shape ",
-                        value.defined() ? value.sizes() : at::IntArrayRef(), " in the state\n");
-  }
   return lines;
 }
 
-/// The error text for all ranks' lines, on rank 0; empty where all tensors match.
-std::string validation_of(const std::string& lines, const std::map<std::string, torch::Tensor>& state) {
-  std::set<std::string> used;
+/// The text for all ranks' lines, on rank 0. A tied parameter has a line for each of its stages.
+std::string text_of(const std::string& lines, const StateForm& stored) {
+  std::vector<std::string> differences;
+  std::set<std::string> seen;
   std::istringstream all(lines);
-  for (std::string line; std::getline(all, line);) {
-    if (line.starts_with('!')) return line.substr(1);
-    used.insert(line.substr(1));
-  }
+  for (std::string line; std::getline(all, line);)
+    if (seen.insert(line.substr(1)).second && line.starts_with('!')) differences.push_back(line.substr(1));
+  if (differences.empty())
+    for (const auto& [name, form] : stored.tensors)
+      if (!seen.contains(name))
+        differences.push_back(say("the ", stored.what, " has '", name, "', which the network does not have"));
+  std::string text;
+  for (std::size_t i = 0; i < std::min(differences.size(), shown_differences); ++i)
+    text += (i == 0 ? "" : "; ") + differences[i];
+  if (differences.size() > shown_differences) text += say("; and ", differences.size() - shown_differences, " more");
+  return text;
+}
+
+StateForm form_of(const std::map<std::string, torch::Tensor>& state) {
+  StateForm form;
   for (const auto& [name, value] : state)
-    if (!used.contains(name)) return say("the state has '", name, "', which the network does not have");
-  return "";
+    form.tensors[name] =
+        value.defined() ? TensorForm{std::string(value.dtype().name()), value.sizes().vec()} : TensorForm{"nothing"};
+  return form;
 }
 
 }  // namespace
 
-std::string load_values(const RankContext& context, const Tag& tag, const std::vector<Stage::Held>& own,
-                        const std::map<std::string, torch::Tensor>& state) {
+std::string misfit(const RankContext& context, const Tag& tag, const RankStages& stages, const StateForm& stored) {
   const auto decide = [&](const std::vector<Message>& all) {
     std::string lines;
     for (const Message& message : all) lines += text_in(message);
-    return message_of(validation_of(lines, state));
+    return message_of(text_of(lines, stored));
   };
-  const std::string result =
-      text_in(agree(context, control_tag(tag.pipeline, Topic::state, tag.step), message_of(findings(own, state)),
-                    decide, {.parts = "what fits of a state", .decision = "whether a state fits"}));
-  if (!result.empty()) return result;
+  return text_in(agree(context, tag, message_of(findings(stages, stored)), decide,
+                       {.parts = "what fits of a " + stored.what, .decision = "whether a " + stored.what + " fits"}));
+}
+
+std::string load_values(const RankContext& context, const Tag& tag, const RankStages& stages,
+                        const std::map<std::string, torch::Tensor>& state) {
+  const std::string text = misfit(context, control_tag(tag.pipeline, Topic::state, tag.step), stages, form_of(state));
+  if (!text.empty()) return text;
   const torch::NoGradGuard no_grad;
-  for (const Stage::Held& held : own) torch::Tensor(held.value).copy_(state.at(held.name));
-  return result;
+  for (const auto& stage : stages)
+    for (const Stage::Held& held : stage->state()) torch::Tensor(held.value).copy_(state.at(held.name));
+  return text;
 }
 
 }  // namespace penstock

@@ -18,6 +18,12 @@ LossScaler::LossScaler(Precision precision, const LossScaling& scaling)
   if (is_dynamic_) scale_ = scaling.initial;
 }
 
+void LossScaler::load(const State& state) {
+  if (!is_dynamic_) return;
+  scale_ = state.scale;
+  good_steps_ = state.good_steps;
+}
+
 void LossScaler::end_step(bool is_finite) {
   if (!is_dynamic_) return;
   if (!is_finite) {

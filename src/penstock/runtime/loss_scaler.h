@@ -14,6 +14,14 @@ class LossScaler {
   double scale() const { return scale_; }
   /// Whether updates are skipped where gradients are not finite: under fp16.
   bool is_dynamic() const { return is_dynamic_; }
+  /// What decides about later scales: for checkpoints.
+  struct State {
+    double scale = 1;
+    int good_steps = 0;
+  };
+  State state() const { return {scale_, good_steps_}; }
+  /// Does nothing without fp16.
+  void load(const State& state);
   /// Ends a step, and sets the scale of the next one by whether this step's gradients were finite.
   void end_step(bool is_finite);
 

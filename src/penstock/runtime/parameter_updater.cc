@@ -38,6 +38,18 @@ void ParameterUpdater::add_optimizers() {
   }
 }
 
+OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
+  OptimizerState all;
+  const auto [first, end] = optimizers_.equal_range(stage);
+  for (auto optimizer = first; optimizer != end; ++optimizer) all.merge(optimizer->second->state());
+  return all;
+}
+
+void ParameterUpdater::load_optimizer_state(StageId stage, const OptimizerState& state) {
+  const auto [first, end] = optimizers_.equal_range(stage);
+  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->load_state(state);
+}
+
 void ParameterUpdater::begin(const StepJob& job) {
   job_ = &job;
   gradient_norm_.reset();
@@ -117,10 +129,12 @@ void ParameterUpdater::step_optimizers(Stage& stage) {
 
 bool ParameterUpdater::skips_update() const { return scaler_.is_dynamic() && !std::isfinite(*gradient_norm_); }
 
-void ParameterUpdater::end_update() {
-  if (!scaler_.is_dynamic()) return;
-  if (skips_update()) job_->state->set_update_skipped();
-  scaler_.end_step(std::isfinite(*gradient_norm_));
+bool ParameterUpdater::end_update() {
+  if (!scaler_.is_dynamic()) return true;
+  const bool skips = skips_update();
+  if (skips) job_->state->set_update_skipped();
+  scaler_.end_step(!skips);
+  return !skips;
 }
 
 }  // namespace penstock

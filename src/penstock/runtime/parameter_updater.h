@@ -34,6 +34,11 @@ class ParameterUpdater {
   /// Adds a hook that runs on the gradients of an update, after their reduction and before clipping.
   void add_hook(const GradientHook& hook) { hooks_.push_back(hook); }
   WeightAverage& average() { return average_; }
+  /// The state of the optimisers of one stage, in tensors that may share their memory.
+  OptimizerState optimizer_state(StageId stage) const;
+  /// Copies the state of these optimisers from `state`, which may hold others' too. Throws as Optimizer::load_state.
+  void load_optimizer_state(StageId stage, const OptimizerState& state);
+  LossScaler& loss_scaler() { return scaler_; }
 
   /// To be called before each job, which must live until its end.
   void begin(const StepJob& job);
@@ -45,8 +50,8 @@ class ParameterUpdater {
   void measure_norm();
   /// STEP: the update of one stage.
   void update(Stage& stage);
-  /// To be called after the updates of a step: adapts the loss scale.
-  void end_update();
+  /// To be called after the updates of a step: adapts the loss scale. Returns whether the parameters were updated.
+  bool end_update();
 
  private:
   void step_optimizers(Stage& stage);

@@ -1,6 +1,5 @@
 #include "penstock/runtime/pipeline.h"
 
-#include <cmath>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -8,192 +7,24 @@
 #include <torch/nn/module.h>
 
 #include "penstock/base/error.h"
-#include "penstock/base/log.h"
-#include "penstock/layers/autocast.h"
-#include "penstock/model/loss_checks.h"
-#include "penstock/runtime/fingerprint.h"
-#include "penstock/runtime/inferences.h"
-#include "penstock/runtime/job_factory.h"
+#include "penstock/runtime/checkpoint_loader.h"
 #include "penstock/runtime/load_state.h"
-#include "penstock/runtime/local_runners.h"
-#include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/peaks.h"
+#include "penstock/runtime/pipeline_impl.h"
+#include "penstock/runtime/pipeline_states.h"
 #include "penstock/runtime/recovered_state.h"
-#include "penstock/runtime/step_parts.h"
-#include "penstock/runtime/step_queue.h"
+#include "penstock/runtime/saver_parts.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/cache_share.h"
 #include "penstock/world/collectives.h"
-#include "penstock/world/device.h"
 #include "penstock/world/gather.h"
-#include "penstock/world/preflight.h"
 
 namespace penstock {
-namespace {
-
-/// `given` with the choices that the pipeline itself makes.
-PipelineOptions decided_options(PipelineOptions options, const std::string& schedule) {
-  keep_shapes_alone(options.sample);
-  options.schedule = schedule;
-  options.device = resolved_device(options.device);
-  return options;
-}
-
-void require_options(const PipelineOptions& options, int inputs) {
-  require_layouts(options, inputs);
-  const double clip_norm = options.clip_norm.value_or(1);
-  require<ConfigError>(clip_norm > 0, "gradients clipped to a norm of ", clip_norm, ": give a positive number");
-  require_loss_scaling(options.loss_scaling);
-  require_precision(options.precision, device_of(options.device, 0).type());
-  require<ConfigError>(options.compare_batches >= 0, "batches are compared in every ", options.compare_batches,
-                       "th step: give a positive number, or 0 for never");
-}
-
-}  // namespace
-
-/// The parts of a pipeline.
-class Pipeline::Impl {
- public:
-  Impl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given);
-
-  World& world() const { return runners->world(); }
-  const StagedGraph& staged() const { return runners->staged(); }
-  Fingerprint fingerprint() const {
-    return fingerprint_of(options, {world(), staged(), schedules.training(), loss, axes});
-  }
-  /// Compares the ranks' settings, and lowers the schedules for the parameters that train. Collective.
-  void lower();
-  void set_trainable(const std::string& name, bool trains);
-
-  /// Waits for all submitted jobs; throws the error of a failed one.
-  void drain();
-  /// drain(), then runs `work` on every local rank's thread.
-  void on_each_rank(const LocalRunners::Work& work) {
-    drain();
-    runners->run(work);
-  }
-  /// Throws ConfigError while the average replaces the parameters.
-  void require_own_values() const;
-
-  StepResult forward_backward(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& how);
-  void later_part(StepPart part, double divisor);
-
-  PipelineOptions options;
-  Loss loss;
-  BatchAxesOf axes;
-  std::uint32_t number;  // of the pipeline in its world
-  ScheduleCache schedules;
-  std::shared_ptr<LocalRunners> runners;
-  std::shared_ptr<const CompiledSchedule> full_schedule;  // for all m micro-batches
-  JobFactory jobs;
-  StepQueue steps;
-  StepParts parts;
-  std::optional<Inferences> inferences;
-  bool has_optimizer = false;
-  bool keeps_average = false;
-  bool uses_average = false;
-  int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the pipeline
-};
-
-Pipeline::Impl::Impl(World& in_world, Cell& network, Loss given_loss, const PipelineOptions& given)
-    : options(given),
-      loss(complete(std::move(given_loss))),
-      axes{{"inputs", given.input_layout}, {"targets", given.target_layout}, {"outputs", given.output_layout}},
-      number(in_world.next_pipeline()),
-      schedules({.options = given, .ranks = in_world.stages()}),
-      runners(std::make_shared<LocalRunners>(in_world, number,
-                                             partition_network(network, options, schedules.training().stage_count()))),
-      jobs({options, loss, axes, schedules, *runners}),
-      steps(runners) {
-  options = decided_options(std::move(options), schedules.source());
-  require_options(options, staged().graph.inputs);
-  if (world().is_main())
-    for (const std::string& warning : staged().warnings) warn(warning);
-  const std::shared_ptr<const KernelSelection> kernels = kernels_from(options.kernels, options.kernel_selection);
-  runners->make([&](const RankContext& context) {
-    const int local_rank = context.is_alone ? context.rank.value() : local_rank_of(context.rank.value());
-    return std::make_unique<RankRunner>(
-        staged(), schedules.training(),
-        RankSetting{.pipeline = number,
-                    .context = context,
-                    .loss = loss,
-                    .reductions = {options.reduction, options.replica_reduction, options.reported_loss},
-                    .clip_norm = options.clip_norm,
-                    .boundary_shape = options.boundary_shape,
-                    .seed = options.seed,
-                    .precision = options.precision,
-                    .loss_scaling = options.loss_scaling,
-                    .compare_batches = options.compare_batches,
-                    .device = device_of(options.device, local_rank),
-                    .kernels = kernels,
-                    .count_bytes = options.count_bytes,
-                    .axes = axes,
-                    .keep_last_step = options.keep_last_step});
-  });
-  lower();
-  const Rank last = full_schedule->schedule.rank_of(StageId(staged().stage_count() - 1));
-  inferences.emplace(runners, Inferences::Setting{staged().graph.inputs, options.micro_batches, last, axes});
-}
-
-void Pipeline::Impl::lower() {
-  std::vector<bool> node_trains;
-  runners->run([&](RankRunner& runner) {
-    auto trains =
-        compare_ranks(runner.context(), {number, fingerprint(), runner.trainable_nodes(), staged().graph.nodes.size()});
-    if (runner.context().collects) node_trains = std::move(trains);
-  });
-  schedules.set_partition(links_of(staged(), node_trains), world().replicas() > 1 || has_ties(staged(), node_trains));
-  full_schedule = schedules.for_training(options.micro_batches);
-}
-
-void Pipeline::Impl::set_trainable(const std::string& name, bool trains) {
-  require<ConfigError>(!parts.has_gradients(), trains ? "unfreeze" : "freeze", " before the last step's ",
-                       "update: call step() first");
-  require_parameters(staged(), name, options.seed);
-  on_each_rank([&](RankRunner& runner) { runner.set_trainable(name, trains); });
-  lower();
-}
-
-void Pipeline::Impl::drain() {
-  world().require_own_process();
-  inferences->finish();
-  steps.finish();
-}
-
-void Pipeline::Impl::require_own_values() const {
-  require<ConfigError>(!uses_average, "training while the average replaces the weights: call use_average(false) first");
-}
-
-StepResult Pipeline::Impl::forward_backward(const BatchTensors& inputs, const BatchTensors& targets,
-                                            const StepOptions& how) {
-  parts.require_forward_backward();
-  const auto job = jobs.training(inputs, targets, StepPart::forward_backward);
-  job->keeps_outputs = how.keep_outputs;
-  parts.begin(job, jobs.weight_of(*job));
-  return steps.start(job);
-}
-
-void Pipeline::Impl::later_part(StepPart part, double divisor) {
-  require<ConfigError>(has_optimizer || part != StepPart::update,
-                       "step before optimize_with: give the pipeline an optimiser first");
-  parts.require_later(part);
-  require<ConfigError>(std::isfinite(divisor) && divisor != 0, "gradients divided by ", divisor,
-                       ": give a finite scale that is not 0");
-  if (part == StepPart::update && parts.needs_reduction()) later_part(StepPart::reduce, 1);
-  const auto begun = parts.begun();
-  const auto job = jobs.later_part(*begun, part, divisor);
-  parts.end(part);
-  const StepResult result = steps.start(job);
-  if (part != StepPart::update) return;
-  // The result of the step is that of forward_backward.
-  if (options.clip_norm) begun->state->set_gradient_norm(result.gradient_norm());
-  if (options.precision == Precision::fp16 && result.update_skipped()) begun->state->set_update_skipped();
-}
 
 Pipeline::Pipeline(World& world, Cell& network, Loss loss, const PipelineOptions& options)
-    : impl_(std::make_unique<Impl>(world, network, std::move(loss), options)) {}
+    : impl_(std::make_unique<PipelineImpl>(world, network, std::move(loss), options)) {}
 
 Pipeline::Pipeline(World& world, const torch::nn::Sequential& network, Loss loss, const PipelineOptions& options)
     : Pipeline(world, *from_sequential(network), std::move(loss), options) {}
@@ -232,7 +63,14 @@ StepResult Pipeline::train_step(const BatchTensors& inputs, const BatchTensors& 
   }
   const auto job = impl_->jobs.training(inputs, targets, StepPart::whole);
   job->keeps_outputs = options.keep_outputs;
+  job->only_behind_success = options.only_behind_success;
+  if (options.refuse_invalid_loss) impl_->jobs.refuse_invalid_loss(*job);
   return impl_->steps.start(job);
+}
+
+void Pipeline::leave_out_step() {
+  impl_->parts.require_whole_steps("leave_out_step");
+  impl_->jobs.leave_out_step();
 }
 
 StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTensors& targets) {
@@ -345,9 +183,8 @@ void Pipeline::load_state(const std::map<std::string, torch::Tensor>& state) {
   const Tag tag = impl_->runners->next_gathering();
   std::string error_text;
   impl_->runners->run([&](RankRunner& runner) {
-    std::vector<Stage::Held> own;
-    for (const auto& stage : runner.stages()) own.insert(own.end(), stage->state().begin(), stage->state().end());
-    const std::string result = load_values(runner.context(), tag, own, state);
+    const std::string result = load_values(runner.context(), tag, runner.stages(), state);
+    runner.forget_last_update();
     if (runner.context().collects) error_text = result;
   });
   require<ConfigError>(error_text.empty(), error_text);
@@ -366,6 +203,41 @@ void Pipeline::copy_state_to(torch::nn::Module& network) {
   for (auto& item : network.named_buffers())
     if (item.value().defined()) own[item.key()] = item.value();
   load_into(own, trained, Cell::Missing::keep);
+}
+
+// Checkpoints.
+
+std::int64_t Pipeline::training_steps() const { return static_cast<std::int64_t>(impl_->jobs.training_steps()); }
+
+BitSettings Pipeline::bit_settings() const { return penstock::bit_settings(options(), world(), schedule()); }
+
+std::unique_ptr<CheckpointSaver> Pipeline::checkpoints(const SaverOptions& options) {
+  return std::make_unique<CheckpointSaver>(SaverParts{.runners = impl_->runners,
+                                                      .jobs = impl_->jobs,
+                                                      .steps = impl_->parts,
+                                                      .require_own_values = [this] { impl_->require_own_values(); },
+                                                      .pipeline = impl_->number,
+                                                      .seed = impl_->options.seed,
+                                                      .bits = bit_settings(),
+                                                      .damaged = impl_->damaged},
+                                           options);
+}
+
+void Pipeline::save(const std::string& folder, const CheckpointContents& contents) {
+  const auto saver = checkpoints({.folder = folder});
+  saver->save(contents);
+  saver->finish();
+}
+
+std::optional<Manifest> Pipeline::load(const std::string& path) {
+  impl_->require_own_values();
+  impl_->parts.require_whole_steps("load");
+  impl_->drain();
+  const LoadedCheckpoint loaded = load_checkpoint(*impl_->runners, path);
+  impl_->damaged = loaded.damaged;
+  if (const auto& from = loaded.manifest)
+    impl_->jobs.continue_after(static_cast<std::uint64_t>(from->step), learning_rate_in(from->states));
+  return loaded.manifest;
 }
 
 void Pipeline::keep_average(double decay) {

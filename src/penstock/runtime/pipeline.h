@@ -10,15 +10,20 @@
 // partitions and transports at equal micro-batches, replicas and threads per rank.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/base/split.h"
+#include "penstock/checkpoint/manifest.h"
 #include "penstock/model/model.h"
+#include "penstock/runtime/checkpoint_saver.h"
 #include "penstock/runtime/gradient_hook.h"
 #include "penstock/runtime/infer.h"
+#include "penstock/runtime/invalid_loss.h"
 #include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/optimizer.h"
 #include "penstock/runtime/options.h"
@@ -30,11 +35,14 @@
 
 namespace penstock {
 
+class PipelineImpl;
+
 /// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the
 /// same order. A call marked "collective" communicates: it returns only after every process has made it.
 /// Not thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any
-/// update, and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a TransportError, state() is the only call that
-/// the pipeline and its world still support; the program may create a new world.
+/// update, and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a
+/// TransportError, state() is the only call that the pipeline and its world still support; the program may create a new
+/// world.
 class Pipeline {
  public:
   /// Partitions `network`, builds every rank's layers, and compares the ranks' settings. `world` must outlive the
@@ -69,6 +77,9 @@ class Pipeline {
   /// StepResult has returned, wait() has returned, or ready() was true. The step copies what its backward pass needs
   /// after that. The same holds for an evaluation and for an inference (InferResult::outputs() or wait()).
   StepResult train_step(const BatchTensors& inputs, const BatchTensors& targets, const StepOptions& options = {});
+  /// Counts a training step without running one: for a batch that is left out of a training. Later steps then draw the
+  /// random numbers that they would draw behind a step with this batch. A step that failed is counted already.
+  void leave_out_step();
 
   /// The same step in parts, so that the program can inspect gradients before the update: forward_backward,
   /// reduce_gradients, step, in this order; step() reduces first where reduce_gradients was not called. The result is
@@ -140,6 +151,26 @@ class Pipeline {
   /// difference. Collective: every process passes the same values.
   void load_state(const std::map<std::string, torch::Tensor>& state);
 
+  /// Training steps so far: those that were submitted, and those before the checkpoint that was loaded.
+  std::int64_t training_steps() const;
+  /// Writes a checkpoint of everything that the next training step depends on (docs/checkpoints.md) into a folder of
+  /// checkpoints, which is made if it is missing, and waits until it survives a power failure. Collective. Throws
+  /// ConfigError while gradients await their update and where checkpoints() does; on the main process, Failure if it
+  /// cannot be written.
+  void save(const std::string& folder, const CheckpointContents& contents = {});
+  /// Writes checkpoints into a folder while training goes on. Locks the folder. Collective. Throws ConfigError, on every
+  /// process, if another process writes there, or the folder has a complete checkpoint of a later step.
+  std::unique_ptr<CheckpointSaver> checkpoints(const SaverOptions& options);
+  /// Continues from the newest checkpoint of a folder that is complete and undamaged, or from the one whose directory
+  /// `path` is: the next step is the one that followed it, whatever the partition, the schedule, the transport and the
+  /// number of ranks were. To be called after optimize_with() and keep_average(). Damaged checkpoints are logged and
+  /// skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the tensors of its own
+  /// ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing changes) or of another
+  /// optimiser (then load another state before going on), and DataError if the folder cannot be read.
+  std::optional<Manifest> load(const std::string& path);
+  /// The settings on which the bits of results depend, to be compared with those of a manifest: differences().
+  BitSettings bit_settings() const;
+
   /// Maintains an exponential moving average of the trained parameters. It starts from their present values; each
   /// update sets it to decay * average + (1 - decay) * parameter. Collective, like all calls below. Throws ConfigError
   /// unless 0 <= decay < 1.
@@ -186,8 +217,7 @@ class Pipeline {
  private:
   void set_optimizer(const OptimizerFactory& factory);
 
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<PipelineImpl> impl_;
 };
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/compare_batches.h"
+#include "penstock/runtime/pipeline_states.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/reason.h"
 
@@ -18,7 +19,8 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
       updater_(stages_, reducer_, histories_, setting_),
       copies_(placement_, stages_),
       clocks_(stages_),
-      executor_({staged.graph, setting_, placement_, stages_, reducer_, updater_, histories_}) {
+      executor_({staged.graph, setting_, placement_, stages_, reducer_, updater_, histories_}),
+      invalid_search_({staged.graph, setting_, placement_, stages_, histories_}) {
   for (const StagePart& part : staged.parts) {
     if (!placement_.is_local(part.id)) continue;
     stages_.push_back(
@@ -41,14 +43,30 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
   updater_.add_optimizers();
 }
 
+void RankRunner::begin_at(const Manifest& manifest) {
+  histories_.begin_at(static_cast<std::uint64_t>(manifest.step));
+  if (const auto scale = loss_scaler_in(manifest.states)) updater_.loss_scaler().load(*scale);
+  for (const auto& stage : stages_) stage->gradients().begin_step();  // invalidates casts of the former weights
+  has_failed_ = was_refused_ = false;
+  last_update_.reset();
+}
+
 void RankRunner::run(const StepJob& job) {
-  std::exception_ptr failure = permanent_error_;
+  if (job.only_behind_success && was_refused_ && !permanent_error_) {
+    const auto left_out = std::make_exception_ptr(
+        StepFailure(say("step ", job.step, " was not run, because the step before it was refused")));
+    has_failed_ = true;
+    job.state->mark_reported(left_out);  // it is what the program asked for
+    return job.state->rank_done(left_out);
+  }
+  std::exception_ptr failure = permanent_error_, own;
   try {
     if (!permanent_error_) run_or_throw(job);
   } catch (const BatchesDiffer& error) {
     failure = permanent_error_ = std::make_exception_ptr(ConfigError(error.what()));
   } catch (...) {
-    failure = failed(std::current_exception(), say(to_string(executor_.current()), " of step ", job.step));
+    own = std::current_exception();
+    failure = failed(own, say(to_string(executor_.current()), " of step ", job.step));
   }
   if (failure && job.inference) job.inference->state->fail(failure);
   job_ = nullptr;
@@ -56,7 +74,28 @@ void RankRunner::run(const StepJob& job) {
   // Gradients are kept for the next part of the step.
   const bool keeps_gradients = job.part == StepPart::forward_backward || job.part == StepPart::reduce;
   if (failure || (job.training && !keeps_gradients)) reducer_.clear();
+  if (failure && own && job.refuses_invalid_loss) failure = explained(job, failure, own);
+  if (job.training) {
+    was_refused_ = failure && job.refuses_invalid_loss;
+    has_failed_ = failure && !is_invalid_loss(failure);
+  }
   job.state->rank_done(failure);
+}
+
+std::exception_ptr RankRunner::explained(const StepJob& job, const std::exception_ptr& failure,
+                                         const std::exception_ptr& own) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const StepFailure&) {
+  } catch (...) {
+    return failure;  // the world has ended
+  }
+  try {
+    const auto invalid = invalid_search_.find(job, trouble_of(own, placement_.replica()), last_update_);
+    return invalid ? invalid : failure;
+  } catch (...) {
+    return failed(std::current_exception(), say("the search for the invalid value of step ", job.step));
+  }
 }
 
 void RankRunner::run_or_throw(const StepJob& job) {
@@ -70,7 +109,7 @@ void RankRunner::run_or_throw(const StepJob& job) {
   const int micro_batches = job.schedule_of(placement_.replica()).schedule.micro_batches;
   Recorder& recorder = job.training && micro_batches == micro_batches_ ? recorder_ : untraced_;
   executor_.run(job, recorder);
-  if (job.training && job.part == StepPart::whole) updater_.end_update();
+  if (job.training && job.part == StepPart::whole) end_update(job);
   if (const BusyTime& busy = recorder.newest_busy(); job.training)
     job.state->add_use({busy.begin_ns, busy.end_ns, busy.busy_ns, executor_.peak_activations()});
   executor_.end();
@@ -81,9 +120,13 @@ void RankRunner::run_later_part(const StepJob& job) {
   reducer_.begin(job);
   updater_.begin(job);
   executor_.run(job, untraced_);
-  if (job.part == StepPart::update) return updater_.end_update();
+  if (job.part == StepPart::update) return end_update(job);
   reducer_.finish_ties();
   if (job.gradient_divisor != 1) reducer_.divide(job.gradient_divisor);
+}
+
+void RankRunner::end_update(const StepJob& job) {
+  if (updater_.end_update()) last_update_ = job.training_step;
 }
 
 void RankRunner::fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state) {

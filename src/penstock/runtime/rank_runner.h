@@ -1,13 +1,17 @@
 // One rank of one pipeline: executes jobs on its stages, and decides what a failure ends.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "penstock/checkpoint/manifest.h"
 #include "penstock/model/stages.h"
 #include "penstock/runtime/gradient_reducer.h"
+#include "penstock/runtime/invalid_search.h"
 #include "penstock/runtime/parameter_updater.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
@@ -37,6 +41,11 @@ class RankRunner {
   StateCopies& copies() { return copies_; }
   StageClocks& clocks() { return clocks_; }
   Recorder& recorder() { return recorder_; }
+  /// To be called after the rank was given the state of a checkpoint.
+  void begin_at(const Manifest& manifest);
+  /// Whether the newest training step failed, so that its update is missing; false for one with an invalid loss, which
+  /// has none.
+  bool has_failed() const { return has_failed_; }
   /// For each node of this rank's stages, whether it has parameters that train.
   std::vector<std::pair<int, bool>> trainable_nodes() const;
   /// Freezes the parameters called `name` or "`name`.*", or unfreezes them; their optimiser state is kept.
@@ -47,12 +56,18 @@ class RankRunner {
   void run(const StepJob& job);
   /// Receives the outputs of step `step` that other ranks sent to this process. Never throws, as run().
   void fetch_outputs(std::uint64_t step, ReplicaInput replicas, InferState& state);
+  /// The parameters were given other values than those of the newest update.
+  void forget_last_update() { last_update_.reset(); }
   /// Frees the layers' memory of an inference session.
   void forget_session(std::uint64_t session) { executor_.forget_session(session); }
 
  private:
   void run_or_throw(const StepJob& job);
+  /// The error of a step that was refused: an InvalidLoss where its loss was the cause, else `failure`. Called on every
+  /// rank. `own` is the error that occurred on this rank.
+  std::exception_ptr explained(const StepJob& job, const std::exception_ptr& failure, const std::exception_ptr& own);
   void run_later_part(const StepJob& job);
+  void end_update(const StepJob& job);
   /// Cancels the step or aborts the world because of `error`, which occurred at `doing`. Returns the error for the
   /// job's state.
   std::exception_ptr failed(const std::exception_ptr& error, const std::string& doing);
@@ -69,10 +84,14 @@ class RankRunner {
   StateCopies copies_;
   StageClocks clocks_;
   StepExecutor executor_;
+  InvalidSearch invalid_search_;
   Recorder recorder_;
-  Recorder untraced_{1};                // records steps that traces do not contain
-  const StepJob* job_ = nullptr;        // the running job
-  std::exception_ptr permanent_error_;  // the error of every further job, once ranks were given different batches
+  Recorder untraced_{1};                      // records steps that traces do not contain
+  const StepJob* job_ = nullptr;              // the running job
+  bool has_failed_ = false;                   // the newest training step, other than by an invalid loss
+  std::exception_ptr permanent_error_;        // the error of every further job, once ranks were given different batches
+  std::optional<std::uint64_t> last_update_;  // the newest training step that updated the parameters
+  bool was_refused_ = false;                  // the newest training step that refuses invalid losses has failed
 };
 
 }  // namespace penstock

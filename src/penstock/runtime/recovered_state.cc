@@ -56,8 +56,7 @@ std::vector<std::pair<std::string, torch::Tensor>> owned(
   if (context.replica() != Replica(0)) return own;
   for (const auto& stage : runner.stages())
     for (const Stage::Held& held : stage->state())
-      if (held.all_uses.list.empty() || held.all_uses.owner() == stage->id())
-        own.emplace_back(held.name, value_of(*stage, held));
+      if (held.is_owned_by(stage->id())) own.emplace_back(held.name, value_of(*stage, held));
   return own;
 }
 

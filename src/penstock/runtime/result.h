@@ -21,8 +21,16 @@ struct StepUse {
   int peak_activations = 0;  // largest number of live micro-batches on a rank since the pipeline was made
 };
 
+/// The last two are the same on every process.
 struct StepOptions {
   bool keep_outputs = false;  // makes StepResult::outputs() available; costs a copy of them
+  /// A loss that is infinite or not a number fails a training step on every rank before any update, with InvalidLoss
+  /// (invalid_loss.h), which names the layer. Steps that are submitted behind it run as if it had not been submitted.
+  /// Ignored by evaluate(), and where gradients are accumulated over several calls (update_every).
+  bool refuse_invalid_loss = false;
+  /// Does not run the step where the step that was submitted before it was refused: it then fails with StepFailure. For
+  /// programs that submit a step before they know the loss of the last one, and want no update behind a refused one.
+  bool only_behind_success = false;
 };
 
 /// Shared by the ranks that write the result and the caller who reads it. Thread-safe.

@@ -46,11 +46,11 @@ Tag ResultChannel::tag_of(std::uint64_t step, Replica from) const {
   return {placement_.pipeline(), Traffic::result, step, from.value(), 0, 0};
 }
 
-void ResultChannel::send(std::uint64_t step, const StepNumbers& part) const {
+void ResultChannel::send(std::uint64_t step, const StepNumbers& part, To to) const {
   const RankContext& context = placement_.context();
   const Tag tag = tag_of(step, context.replica());
-  const int processes = context.is_alone ? 1 : context.world_size();
-  for (int r = 0; r < processes; ++r) placement_.endpoint().send(WorldRank(r), tag, numbers_message(part));
+  const int receivers = context.is_alone && to == To::processes ? 1 : context.world_size();
+  for (int r = 0; r < receivers; ++r) placement_.endpoint().send(WorldRank(r), tag, numbers_message(part));
 }
 
 StepNumbers ResultChannel::receive(std::uint64_t step) const {

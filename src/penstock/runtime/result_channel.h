@@ -16,9 +16,13 @@ class ResultChannel {
   /// `placement` must outlive it.
   explicit ResultChannel(const StagePlacement& placement) : placement_(placement) {}
 
+  enum class To {
+    processes,  // to the rank of each process that collects
+    ranks
+  };
   /// Sends this replica's part of a step's numbers. To be called on the rank of the last stage, right after its last F.
-  void send(std::uint64_t step, const StepNumbers& part) const;
-  /// The sum of the replicas' parts; waits for them. To be called on the rank that collects for its process.
+  void send(std::uint64_t step, const StepNumbers& part, To to) const;
+  /// The sum of the replicas' parts; waits for them. To be called on the ranks to which they are sent.
   StepNumbers receive(std::uint64_t step) const;
 
   /// Sends this replica's outputs of an inference to every process that gets them, and adds them to this process's

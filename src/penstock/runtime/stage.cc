@@ -242,15 +242,19 @@ void Stage::run_call(const Call& call, ExecutionState& run) const {
   try {
     const std::int64_t begin = clock_ ? now_ns() : 0;
     run_call_unnamed(call, run);
+    if (check_) check_(static_cast<int>(call.node - graph_.nodes.data()), outputs_of(call, run));
     if (!clock_) return;
-    Tensors inputs, outputs;
+    Tensors inputs;
     for (const std::size_t slot : call.inputs) inputs.push_back(run.slots[slot]);
-    for (int i = 0; i < call.node->outputs; ++i)
-      outputs.push_back(run.slots[call.first_output + static_cast<std::size_t>(i)]);
-    clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs, inputs);
+    clock_->ran(static_cast<std::size_t>(&call - calls_.data()), begin, outputs_of(call, run), inputs);
   } catch (const c10::Error& error) {
     throw Failure(say("'", call.node->name, "': ", reason_of(error), advice_for(error)));
   }
+}
+
+Tensors Stage::outputs_of(const Call& call, const ExecutionState& run) const {
+  const auto first = run.slots.begin() + static_cast<std::ptrdiff_t>(call.first_output);
+  return Tensors(first, first + call.node->outputs);
 }
 
 void Stage::run_call_unnamed(const Call& call, ExecutionState& run) const {

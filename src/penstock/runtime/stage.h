@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/base/ids.h"
@@ -61,6 +62,10 @@ class Stage {
     std::string name;
     torch::Tensor value;
     ParameterUses all_uses;  // of a parameter, on all stages; empty for a buffer
+
+    bool is_buffer() const { return all_uses.list.empty(); }
+    /// Whether `stage`, which holds it, is the one whose value is stored.
+    bool is_owned_by(StageId stage) const { return is_buffer() || all_uses.owner() == stage; }
   };
   /// Parameters, including frozen ones, and buffers, each once.
   const std::vector<Held>& state() const { return state_; }
@@ -73,6 +78,9 @@ class Stage {
   /// Switches the layers between training and evaluation mode (dropout, batch statistics).
   void set_training(bool training);
 
+  /// Calls `check` after every call of F with the node's number and its outputs; null: does not.
+  using Check = std::function<void(int node, const Tensors& outputs)>;
+  void set_check(Check check) { check_ = std::move(check); }
   /// Times every call with `clock`, which must have an entry for each of part().nodes and outlive its use; null: none.
   void set_clock(LayerClock* clock) { clock_ = clock; }
 
@@ -126,6 +134,7 @@ class Stage {
   void find_segments();
   void run_call(const Call& call, ExecutionState& run) const;
   void run_call_unnamed(const Call& call, ExecutionState& run) const;
+  Tensors outputs_of(const Call& call, const ExecutionState& run) const;
   /// Runs all calls by `run_call`; in grad mode, calls that are to be recomputed run as segments.
   void run_calls(ExecutionState& run, const RunCall& run_call);
   void run_watching_for_changes(ExecutionState& run);
@@ -145,6 +154,7 @@ class Stage {
   std::vector<std::unique_ptr<Segment>> segments_;  // in order
   RunCall plain_call_;                              // runs the call with a number, without checks
   LayerClock* clock_ = nullptr;
+  Check check_;
 };
 
 /// The stages of one rank, in ascending order.

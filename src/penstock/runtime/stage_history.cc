@@ -12,8 +12,6 @@ namespace {
 /// nothing before it trains), and may have begun the next.
 constexpr std::size_t most_buffer_copies = 3;
 
-bool is_buffer(const Stage::Held& held) { return held.all_uses.list.empty(); }
-
 }  // namespace
 
 void StageHistory::before_forward(const Stage& stage, std::uint64_t step) {
@@ -21,7 +19,7 @@ void StageHistory::before_forward(const Stage& stage, std::uint64_t step) {
   const torch::NoGradGuard no_grad;
   Copies copies{step};
   for (const Stage::Held& held : stage.state()) {
-    if (!is_buffer(held)) continue;
+    if (!held.is_buffer()) continue;
     // Constant buffers, such as masks, share one copy. On other devices a comparison would wait for the device.
     const torch::Tensor* before = buffers_.empty() ? nullptr : &buffers_.back().values.at(held.name);
     const bool is_same = before && held.value.is_cpu() && before->equal(held.value);
@@ -51,8 +49,14 @@ void StageHistory::undo_forward(const Stage& stage) {
   if (buffers_.empty() || buffers_.back().step < completed_) return;
   const torch::NoGradGuard no_grad;
   for (const Stage::Held& held : stage.state())
-    if (is_buffer(held)) torch::Tensor(held.value).copy_(buffers_.back().values.at(held.name));
+    if (held.is_buffer()) torch::Tensor(held.value).copy_(buffers_.back().values.at(held.name));
   buffers_.pop_back();
+}
+
+void StageHistory::begin_at(std::uint64_t step) {
+  completed_ = oldest_ = after_change_ = step;
+  parameters_ = {};
+  buffers_.clear();
 }
 
 void StageHistory::forget_parameters() {
@@ -61,7 +65,7 @@ void StageHistory::forget_parameters() {
 }
 
 const torch::Tensor& StageHistory::value_before(std::uint64_t step, const Stage::Held& held) const {
-  if (is_buffer(held)) {
+  if (held.is_buffer()) {
     for (const Copies& copies : buffers_)
       if (copies.step >= step) return copies.values.at(held.name);
   } else if (parameters_.step >= step) {
@@ -73,6 +77,10 @@ const torch::Tensor& StageHistory::value_before(std::uint64_t step, const Stage:
 
 void StageHistories::undo_forward(const RankStages& stages) {
   for (const auto& stage : stages) of(stage->id()).undo_forward(*stage);
+}
+
+void StageHistories::begin_at(std::uint64_t step) {
+  for (auto& [stage, history] : histories_) history.begin_at(step);
 }
 
 void StageHistories::forget_parameters() {

@@ -33,6 +33,8 @@ class StageHistory {
   void undo_forward(const Stage& stage);
   /// Forgets parameters: to be called between steps, when other parameters are trained from now on.
   void forget_parameters();
+  /// Forgets everything: the stage has been given the values that `step` steps left. To be called between steps.
+  void begin_at(std::uint64_t step);
 
   /// The first step that the stage has not completed.
   std::uint64_t completed() const { return completed_; }
@@ -66,6 +68,7 @@ class StageHistories {
   const StageHistory& of(StageId stage) const { return histories_.at(stage); }
   void undo_forward(const RankStages& stages);
   void forget_parameters();
+  void begin_at(std::uint64_t step);
 
   /// Between these steps, both included, all of the rank's stages have one known state: nowhere where `oldest` is above
   /// `completed`.

@@ -23,7 +23,7 @@ void StateCopies::share_buffers(const StepJob& job) {
 
 void StateCopies::synchronise(std::uint64_t round) {
   const torch::NoGradGuard no_grad;
-  const TieRoute route{placement_, round};
+  const TieRoute route{placement_, StepKey::tied_values + round};
   if (placement_.replica() == Replica(0)) {
     for (const auto& stage : stages_) send_values(route, *stage);
     for (const auto& stage : stages_) receive_values(route, *stage);

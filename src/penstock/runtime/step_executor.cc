@@ -74,7 +74,10 @@ void StepExecutor::perform(const Instruction& instruction) {
     case Op::send_forward:
     case Op::send_backward: return messages_.send(instruction);
     case Op::reduce: return parts_.reducer.reduce(stage(instruction.stage()));
-    case Op::step: return parts_.updater.update(stage(instruction.stage()));
+    case Op::step:
+      // No update before all losses are known to be finite: without gradients from later stages only this says so.
+      if (job_->refuses_invalid_loss && forwards_left_ == 0) results_.collect();
+      return parts_.updater.update(stage(instruction.stage()));
     case Op::norm: return parts_.updater.measure_norm();
     case Op::recv_forward:
     case Op::recv_backward: break;

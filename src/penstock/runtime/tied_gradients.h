@@ -13,7 +13,7 @@ namespace penstock {
 /// Addresses the stages of one pipeline replica.
 struct TieRoute {
   const StagePlacement& placement;
-  std::uint64_t round = 0;  // the step, or a counter of the synchronisations of values
+  std::uint64_t round = 0;  // the step; for values a counter of their synchronisations, from StepKey::tied_values on
 };
 
 /// Sends the gradient of every use of `stage` to the parameter's owner stage, where that is another stage.

@@ -24,6 +24,16 @@ void WeightAverage::add(const Stage& stage) {
   }
 }
 
+void WeightAverage::load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages) {
+  if (!decay_) return;
+  const torch::NoGradGuard no_grad;
+  for (const TrainedParameter& parameter : stage.gradients().parameters()) {
+    const auto found = averages.find(parameter.name);
+    const torch::Tensor& value = found == averages.end() ? parameter.value : found->second;
+    averages_[stage.id()][parameter.name] = value.detach().to(parameter.value.device(), false, /*copy=*/true);
+  }
+}
+
 void WeightAverage::swap() {
   const torch::NoGradGuard no_grad;
   for (const auto& stage : stages_) {

@@ -19,6 +19,10 @@ class WeightAverage {
   void keep(double decay);
   /// To be called after each update of `stage`. Does nothing unless averages are kept.
   void add(const Stage& stage);
+  /// The averages of one stage, by parameter.
+  const std::map<std::string, torch::Tensor>& of(StageId stage) { return averages_[stage]; }
+  /// Where averages are kept, takes those of a stage from `averages`, and the parameter's value for one that they lack.
+  void load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages);
   /// Exchanges the values of parameters and their averages.
   void swap();
 

@@ -1,13 +1,17 @@
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "penstock/base/error.h"
+#include "penstock/base/read_text.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/text.h"
 #include "penstock/schedule/torch_csv.h"
 
 namespace penstock {
+namespace {
+
+// A schedule of 100 million instructions.
+constexpr std::uint64_t most_schedule_bytes = std::uint64_t{1} << 30;
+
+}  // namespace
 
 bool is_schedule_file(const std::string& source) {
   if (known_generator(source)) return false;
@@ -16,20 +20,14 @@ bool is_schedule_file(const std::string& source) {
 }
 
 Schedule load_schedule(const std::string& path, std::vector<std::string>* notes) {
-  std::ifstream file(path, std::ios::binary);
-  require<DataError>(file.is_open() && !std::filesystem::is_directory(path), path,
-                     ": cannot be opened; a schedule file is expected there");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  require<DataError>(!file.bad(), path, ": cannot be read");
-  try {
+  const auto read = [&](const std::string& text) {
     if (text.starts_with("penstock")) return read_schedule(text);
     CsvSchedule csv = read_torch_csv(text);
     csv.schedule.name = std::filesystem::path(path).stem().string();
     if (notes) *notes = std::move(csv.notes);
     return std::move(csv.schedule);
-  } catch (const DataError& error) {
-    throw DataError(path + ": " + error.what());
-  }
+  };
+  return read_file(path, read, {.most_bytes = most_schedule_bytes, .expected = "a schedule file"});
 }
 
 }  // namespace penstock

@@ -9,6 +9,8 @@
 namespace penstock {
 namespace {
 
+constexpr std::string_view format = "penstock schedule ";
+constexpr std::int32_t version = 1;
 constexpr std::string_view first_line = "penstock schedule 1";
 constexpr std::string_view overlap = "OVERLAP_F_B";
 constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
@@ -20,6 +22,7 @@ class ScheduleReader {
   explicit ScheduleReader(std::string_view text) : text_(text) {}
 
   Schedule read() {
+    require_version();
     expect(first_line, "the first line must be 'penstock schedule 1'");
     end_line();
     schedule_.name = name();
@@ -38,6 +41,14 @@ class ScheduleReader {
     std::int32_t ranks;
     std::int32_t stages;
   };
+
+  void require_version() const {
+    if (!text_.starts_with(format)) return;
+    const ParsedNumber number = parse_number(text_.substr(format.size()), no_limit);
+    if (number.value && *number.value != version)
+      fail(format.size(),
+           say("the schedule is of version ", *number.value, ", and this Penstock reads version ", version));
+  }
 
   std::string name() {
     expect("name", "expected the header line 'name'");

@@ -1,5 +1,6 @@
 #include "penstock/base/error.h"
-#include "penstock/base/json_text.h"
+#include "penstock/base/strict_json.h"
+#include "penstock/base/utf8.h"
 #include "penstock/schedule/text.h"
 #include "penstock/trace/chrome.h"
 #include "penstock/trace/chrome_document.h"
@@ -16,7 +17,7 @@ class Node {
 
   Node operator[](const char* key) const {
     const auto found = value_.is_object() ? value_.find(key) : value_.end();
-    require<DataError>(found != value_.end(), "the trace has no ", path_, path_.empty() ? "" : ".", key,
+    require<DataError>(found != value_.end(), "the trace has no ", path(), path_.empty() ? "" : ".", key,
                        ": this is no trace that Penstock wrote");
     return Node(*found, path_.empty() ? key : say(path_, ".", key));
   }
@@ -31,11 +32,11 @@ class Node {
                       (!value_.is_number_unsigned() || value_.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
     return as(fits, "a whole number").get<std::int64_t>();
   }
-  const std::string& path() const { return path_; }
+  std::string path() const { return printable(path_); }
 
  private:
   const json& as(bool is_one, const char* what) const {
-    require<DataError>(is_one, "the trace's ", path_, " is not ", what);
+    require<DataError>(is_one, "the trace's ", path(), " is not ", what);
     return value_;
   }
 
@@ -49,7 +50,7 @@ Activity activity_named(const Node& node) {
   if (name == "wait") return Activity::wait;
   if (name == "communicate") return Activity::communicate;
   if (name == "update") return Activity::update;
-  throw DataError(say("the trace's ", node.path(), " is '", name, "', which is no activity"));
+  throw DataError(say("the trace's ", node.path(), " is '", printable(name), "', which is no activity"));
 }
 
 Span read_span(const Node& event) {
@@ -92,7 +93,7 @@ Trace read_header(const Node& header) {
   trace.replicas = static_cast<int>(replicas);
   const Node settings = header["settings"];
   for (const auto& [key, value] : settings.object().items())
-    trace.settings[key] = Node(value, say(settings.path(), ".", key)).text();
+    trace.settings[key] = Node(value, say("penstock.settings.", key)).text();
   return trace;
 }
 
@@ -116,12 +117,7 @@ void require_same_document(const json& document, const Trace& trace) {
 }  // namespace
 
 Trace read_trace(std::string_view text) {
-  json document;
-  try {
-    document = json::parse(text);
-  } catch (const json::exception& error) {
-    throw DataError(complaint_about_json(text, "the trace", error));
-  }
+  const json document = parse_strictly(text, "the trace");
   const Node root(document, "");
   Trace trace = read_header(root["penstock"]);
   const json& events = root["traceEvents"].array();

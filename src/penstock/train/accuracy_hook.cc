@@ -12,4 +12,12 @@ void AccuracyHook::after_test(const EvaluationReport& report) {
   test_.push_back(*report.accuracy);
 }
 
+StateValues AccuracyHook::save() const {
+  StateValues state;
+  add_numbers(state, "test", test_);
+  return state;
+}
+
+void AccuracyHook::load(const StateValues& state) { test_ = numbers_in(state, "test"); }
+
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "penstock/base/error.h"
+#include "penstock/checkpoint/manifest.h"
 #include "penstock/train/hooks.h"
 #include "penstock/train/trainer.h"
 
@@ -19,6 +20,16 @@ EarlyStopHook::EarlyStopHook(const EarlyStop& options)
 void EarlyStopHook::attached(Trainer& trainer) {
   trainer_ = &trainer;
   if (options_.by_accuracy) trainer.count_right_answers();
+}
+
+StateValues EarlyStopHook::save() const {
+  return {{"best", best_}, {"best_epoch", best_epoch_}, {"without_progress", without_progress_}};
+}
+
+void EarlyStopHook::load(const StateValues& state) {
+  best_ = number_in(state, "best");
+  best_epoch_ = whole_in(state, "best_epoch");
+  without_progress_ = whole_in(state, "without_progress");
 }
 
 void EarlyStopHook::after_test(const EvaluationReport& report) {

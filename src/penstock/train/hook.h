@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/checkpoint/manifest.h"
+
 namespace penstock {
 
 class Trainer;
@@ -46,15 +48,27 @@ struct StepReport {
   std::optional<std::int64_t> peak_resident_bytes = {};  // of this process so far
 };
 
+/// A training step that was left out because its loss is infinite or not a number (TrainerOptions::on_nan).
+struct LeftOutStep {
+  std::int64_t epoch = 0;  // 0-based
+  std::int64_t step = 0;   // within the epoch, 0-based
+  std::int64_t steps_in_epoch = 0;
+  std::int64_t samples = 0;   // of its batch, over all replicas
+  std::int64_t in_a_row = 0;  // it and the left-out steps directly before it
+  std::int64_t count = 0;     // left-out steps of this training so far, this one included
+  std::string reason;         // the message of InvalidLoss
+};
+
 /// A completed pass over the training set.
 struct EpochReport {
   std::int64_t epoch = 0;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;  // without those that were left out
   std::int64_t samples = 0;
   std::int64_t targets = 0;
   double loss = 0;                                // weighted mean over its samples, whatever the pipeline's reduction
   double seconds = 0;                             // without tests
   std::optional<double> next_learning_rate = {};  // of the following epoch; unset if the Trainer does not set it
+  std::int64_t left_out = 0;                      // steps whose loss was infinite or not a number
 };
 
 /// A completed batch of a test.
@@ -102,6 +116,15 @@ class Hook {
 
   int priority() const { return priority_; }  // hooks of lower priority run first
 
+  /// Checkpoints contain the states of all hooks. A hook whose callbacks depend on earlier ones overrides both: save()
+  /// returns what load() needs, in a later run of the program, to continue as if the training had not been interrupted.
+  /// load() is called after before_train(). Of hooks with different states on several processes, that of the main
+  /// process is stored and given to all. Text in a state is UTF-8.
+  virtual StateValues save() const { return {}; }
+  virtual void load(const StateValues&) {}
+  /// Finds the state of a hook in a checkpoint; hooks of one name are numbered in their order. Default: the class's.
+  virtual std::string name() const;
+
   /// Called once, by Trainer::add_hook. The Trainer owns the hook and outlives it.
   virtual void attached(Trainer&) {}
   virtual void before_train() {}
@@ -114,6 +137,8 @@ class Hook {
   virtual void after_epoch(const EpochReport&) {}
   virtual void before_step(const TrainingPosition&) {}
   virtual void after_step(const StepReport&) {}
+  /// Instead of after_step, for a step that was left out.
+  virtual void after_left_out(const LeftOutStep&) {}
 
   /// A test is one pass over the test set: after epochs (TrainerOptions::evaluate_every) and in Trainer::evaluate.
   virtual void before_test(const TrainingPosition&) {}

@@ -50,7 +50,7 @@ std::unique_ptr<Hook> tensorboard_hook(const std::string& directory);
 std::unique_ptr<Hook> epoch_log_hook(std::ostream& out);
 
 /// Writes `epoch: 1 step: 1, loss is 4.61`, both counted from 1, every `every` steps of an epoch. Throws Failure if a
-/// loss is infinite or not a number. `out` must outlive the hook.
+/// reported loss is infinite or not a number, as it may be with OnNan::go_on alone. `out` must outlive the hook.
 std::unique_ptr<Hook> loss_monitor_hook(std::ostream& out, std::int64_t every = 1);
 
 /// Writes `epoch: 0, 8000 samples in 3.2 s: 2500 samples/s` after each epoch, followed by tokens/s if targets have more
@@ -65,6 +65,9 @@ class LossHook : public Hook {
   void after_epoch(const EpochReport& report) override { train_.push_back(report.loss); }
   void after_test(const EvaluationReport& report) override { test_.push_back(report.loss); }
 
+  StateValues save() const override;
+  void load(const StateValues& state) override;
+
   const std::vector<double>& train() const { return train_; }  // by epoch
   const std::vector<double>& test() const { return test_; }    // by test
 
@@ -78,6 +81,8 @@ class AccuracyHook : public Hook {
   AccuracyHook() : Hook(0) {}
   void attached(Trainer& trainer) override;
   void after_test(const EvaluationReport& report) override;
+  StateValues save() const override;
+  void load(const StateValues& state) override;
 
   const std::vector<double>& test() const { return test_; }  // by test
 
@@ -154,6 +159,8 @@ class EarlyStopHook : public Hook {
   explicit EarlyStopHook(const EarlyStop& options);
   void attached(Trainer& trainer) override;
   void after_test(const EvaluationReport& report) override;
+  StateValues save() const override;
+  void load(const StateValues& state) override;
 
   double best() const { return best_; }
   std::int64_t best_epoch() const { return best_epoch_; }

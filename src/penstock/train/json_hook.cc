@@ -28,6 +28,14 @@ class JsonHook : public Hook {
     write(line);
   }
 
+  void after_left_out(const LeftOutStep& report) override {
+    write({{"epoch", report.epoch},
+           {"step", report.step},
+           {"left_out", report.count},
+           {"reason", report.reason},
+           {"samples", report.samples}});
+  }
+
   void after_test(const EvaluationReport& report) override {
     Line line{{"epoch", report.epoch}, {"test_loss", report.loss}};
     if (report.accuracy) line["test_accuracy"] = *report.accuracy;

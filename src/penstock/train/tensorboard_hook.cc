@@ -35,6 +35,11 @@ class TensorBoardHook : public Hook {
     file_.add(steps_, scalars);
   }
 
+  // A later run continues the numbers of the steps.
+  StateValues save() const override { return {{"steps", steps_}}; }
+  void load(const StateValues& state) override { steps_ = whole_in(state, "steps"); }
+  std::string name() const override { return "tensorboard"; }
+
  private:
   EventFile file_;
   std::int64_t steps_ = 0;

@@ -1,6 +1,7 @@
 // The public header of the module `train`: optimisers, a Trainer that runs the training loop, and text generation.
 #pragma once
 
+#include "penstock/train/checkpoint_hook.h"
 #include "penstock/train/generate.h"
 #include "penstock/train/hook.h"
 #include "penstock/train/hooks.h"

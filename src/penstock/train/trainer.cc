@@ -2,14 +2,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/world/resident_memory.h"
 
 namespace penstock {
-namespace {}  // namespace
+namespace {
+
+constexpr const char* trainer_state = "trainer";
+
+/// The name of a hook's state, "hook.MyHook"; "hook.MyHook-2" of the second hook of this name.
+class StateNames {
+ public:
+  std::string of(const Hook& hook) {
+    const int number = ++counts_[hook.name()];
+    return say("hook.", hook.name(), number > 1 ? say("-", number) : std::string());
+  }
+
+ private:
+  std::map<std::string, int> counts_;
+};
+
+}  // namespace
 
 /// A step that was submitted but not reported.
 struct Trainer::Pending {
@@ -25,7 +43,8 @@ struct Trainer::Epoch {
   double weight = 0;        // total weight of these losses
 };
 
-Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options) : pipeline_(pipeline), options_(options) {
+Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
+    : pipeline_(pipeline), options_(options), left_out_(options.on_nan) {
   require<ConfigError>(options.epochs >= 1, "epochs = ", options.epochs, ", but training takes at least 1");
   require<ConfigError>(!options.max_steps || *options.max_steps >= 1, "steps = ", options.max_steps.value_or(0),
                        ", but training takes at least 1");
@@ -53,24 +72,142 @@ void Trainer::count(const Metric& metric) {
 void Trainer::count_right_answers() { count(correct_along(pipeline_.loss().class_dimension)); }
 
 void Trainer::fit(Loader& train, Loader* test) {
+  require<ConfigError>(options_.on_nan != OnNan::rollback || checkpoints_,
+                       "rollback returns to the last checkpoint, but none are written: add a CheckpointHook");
   stopped_.reset();
+  interrupted_.reset();
   completed_ = 0;
+  left_out_ = LeftOutSteps(options_.on_nan);
   const auto end = [this] {
     for (const auto& hook : hooks_) hook->on_end();
   };
   try {
     for (const auto& hook : hooks_) hook->before_train();
-    run_epochs(train, test);
-    for (const auto& hook : hooks_) hook->after_train();
+    begin_checkpoints(train);
+    for (bool is_done = false; !is_done;) {
+      try {
+        run_epochs(train, test);
+        is_done = true;
+      } catch (const ReturnToCheckpoint& wanted) {
+        return_to_checkpoint(wanted.refusal, train);
+      }
+    }
+    if (checkpoints_) checkpoints_->write(progress_, hook_states());
+    if (checkpoints_) checkpoints_->finish();
+    if (!interrupted_)
+      for (const auto& hook : hooks_) hook->after_train();
   } catch (const Misuse&) {
     end();  // removes a progress bar before the error message is printed
     throw;
   } catch (...) {
-    end();
     pipeline_.world().fail_by(std::current_exception());  // of a hook or loader: other processes wait for this one
+    end();
     throw;
   }
   end();
+}
+
+bool Trainer::resume(const std::string& path) {
+  std::optional<Manifest> manifest = pipeline_.load(path);
+  if (!manifest) return false;
+  std::string different = differences(pipeline_.bit_settings(), manifest->bits);
+  if (pipeline_.options().seed != manifest->seed)
+    different += say(different.empty() ? "" : ", ", "seed ", pipeline_.options().seed, " instead of ", manifest->seed);
+  if (!different.empty() && pipeline_.world().is_main())
+    warn(say("the checkpoint of step ", manifest->step,
+             " was written with other settings, and so the last bits differ ",
+             "from those of a training without interruption: ", different));
+  resumed_ = std::move(manifest);
+  return true;
+}
+
+void Trainer::continue_from(const Manifest& from, const Loader& train) {
+  const auto state = from.states.find(trainer_state);
+  require<DataError>(state != from.states.end(), "the checkpoint of step ", from.step,
+                     " was written without a Trainer, and does not say where the training was: call Pipeline::load");
+  TrainingProgress progress = progress_in(state->second, from.data);
+  require<ConfigError>(progress.data.step_in_epoch == 0 || progress.steps_per_epoch == progress_.steps_per_epoch,
+                       "an epoch has ", progress_.steps_per_epoch, " steps, and had ", progress.steps_per_epoch,
+                       " when the checkpoint of step ", from.step, " was written, in the middle of epoch ",
+                       progress.data.epoch, ": give the same data and batch size");
+  if (progress.data.seed != train.seed() && pipeline_.world().is_main())
+    warn(say("the order of samples has seed ", train.seed(), " instead of ", progress.data.seed));
+  progress.data.seed = train.seed();
+  progress.steps_per_epoch = progress_.steps_per_epoch;
+  progress_ = progress;
+  completed_ = progress.completed;
+  stopped_ = progress.stopped;
+  load_hooks(from.states);
+}
+
+void Trainer::begin_checkpoints(const Loader& train) {
+  progress_ = {.data = {.seed = train.seed()}, .steps_per_epoch = train.batches_per_epoch()};
+  if (const auto from = std::exchange(resumed_, std::nullopt)) {
+    continue_from(*from, train);
+    left_out_.continue_from(progress_.left_out);
+  }
+  if (checkpoints_) checkpoints_->open(pipeline_, completed_);
+  if (left_out_.returns()) {
+    checkpoints_->set_newest(std::nullopt);
+    checkpoints_->write(progress_, hook_states());  // so that there is one to return to
+  }
+  agreement_.reset();
+  if (options_.stop_when || (checkpoints_ && checkpoints_->has_time())) agreement_.emplace(pipeline_.world());
+}
+
+void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& train) {
+  checkpoints_->finish();
+  const std::optional<Manifest> manifest = pipeline_.load(checkpoints_->folder());
+  if (!manifest)
+    throw InvalidLoss(refusal.where(), say(refusal.what(), ": there is no undamaged checkpoint in ",
+                                           checkpoints_->folder(), " to return to"));
+  left_out_.add_return(refusal, manifest->step);
+  continue_from(*manifest, train);
+  checkpoints_->set_newest(completed_);
+  if (pipeline_.world().is_main()) warn(say("training has returned to the checkpoint of step ", manifest->step));
+}
+
+std::map<std::string, StateValues> Trainer::hook_states() const {
+  std::map<std::string, StateValues> states;
+  StateNames names;
+  for (const auto& hook : hooks_)
+    if (StateValues state = hook->save(); !state.empty()) states[names.of(*hook)] = std::move(state);
+  return states;
+}
+
+void Trainer::load_hooks(const std::map<std::string, StateValues>& states) {
+  StateNames names;
+  for (const auto& hook : hooks_) {
+    // A hook without a state has no number.
+    if (hook->save().empty() && !states.contains("hook." + hook->name())) continue;
+    if (const auto state = states.find(names.of(*hook)); state != states.end()) hook->load(state->second);
+  }
+}
+
+bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch) {
+  bool saves = false;
+  if (checkpoints_) {
+    checkpoints_->check();
+    saves = checkpoints_->is_due_by_steps(next);
+  }
+  if (agreement_) {
+    StepWishes own;
+    own.save = checkpoints_ && checkpoints_->is_due_by_time();
+    if (const auto request = options_.stop_when ? options_.stop_when() : std::nullopt) {
+      own.stop = request->reason;
+      own.signal = request->signal;
+    }
+    if (const auto all = agreement_->agree(own, next.completed)) {
+      saves = saves || all->save;
+      if (all->stop) interrupted_ = StopRequest{*all->stop, all->signal};
+    }
+  }
+  if ((saves || interrupted_) && pending) {
+    report(*pending, epoch);
+    pending.reset();
+  }
+  if (saves && checkpoints_) checkpoints_->write(progress_, hook_states());
+  return !interrupted_;
 }
 
 bool Trainer::keeps_outputs(bool of_training) const {
@@ -110,29 +247,47 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
   limits.steps =
       std::min(options_.max_steps.value_or(options_.epochs * limits.per_epoch), options_.epochs * limits.per_epoch);
   const std::function<double(const TrainingPosition&)> rate = learning_rate(limits);
-  for (std::int64_t number = 0; completed_ < limits.steps && !stopped_; ++number) {
-    Epoch epoch{number, std::min(limits.per_epoch, limits.steps - completed_), rate};
+  while (completed_ < limits.steps && !stopped_) {
+    const auto [number, first_step, seed] = progress_.data;
+    Epoch epoch{number, std::min(limits.per_epoch, first_step + limits.steps - completed_), rate};
+    epoch.report = progress_.epoch_report;
+    epoch.weight = progress_.epoch_weight;
     const std::int64_t begin = last_report_ns_ = now_ns();
     run_epoch(train, epoch);
+    if (interrupted_) return;
     epoch.report.seconds = s_since(begin);
     for (const auto& hook : hooks_) hook->after_epoch(epoch.report);
 
     const bool is_last = completed_ >= limits.steps || stopped_;
     const bool is_due = options_.evaluate_every > 0 && ((number + 1) % options_.evaluate_every == 0 || is_last);
     if (test && is_due) evaluate_after(number, *test);
+    progress_.stopped = stopped_;
+    if (progress_.data.step_in_epoch < limits.per_epoch) continue;  // a training that ends in the middle of an epoch
+    progress_.data = {number + 1, 0, seed};
+    progress_.epoch_report = {};
+    progress_.epoch_weight = 0;
   }
 }
 
 void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   train.set_epoch(epoch.number);
-  TrainingPosition position{epoch.number, 0, epoch.steps, completed_};
+  TrainingPosition position{epoch.number, progress_.data.step_in_epoch, epoch.steps, completed_};
+  train.skip_batches(position.step);
   for (const auto& hook : hooks_) hook->before_epoch(position);
   epoch.report.epoch = epoch.number;
 
   const bool keeps_outputs = this->keeps_outputs(/*of_training=*/true);
   std::optional<Pending> pending;
   for (auto& [inputs, targets] : train) {
-    if (position.step == epoch.steps || stopped_) break;
+    if (position.step == epoch.steps || stopped_ || !prepare_step(position, pending, epoch)) break;
+    if (left_out_.contains(completed_)) {
+      if (pending) report(*std::exchange(pending, std::nullopt), epoch);
+      pipeline_.leave_out_step();
+      ++epoch.report.left_out;
+      advance(epoch, position.step++);
+      position.completed = ++completed_;
+      continue;
+    }
     StepReport step{.epoch = epoch.number, .step = position.step, .steps_in_epoch = epoch.steps};
     step.samples = pipeline_.samples(inputs, targets);
     step.targets = targets.defined() ? targets.numel() : step.samples;
@@ -142,7 +297,10 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
     }
     if (completed_ == 0) require_full(step);
     for (const auto& hook : hooks_) hook->before_step(position);
-    Pending next{pipeline_.train_step(inputs, targets, {.keep_outputs = keeps_outputs}), step};
+    const StepOptions how{.keep_outputs = keeps_outputs,
+                          .refuse_invalid_loss = left_out_.refuses(),
+                          .only_behind_success = pending && left_out_.ends_at_next()};
+    Pending next{pipeline_.train_step(inputs, targets, how), step};
     ++position.step;
     position.completed = ++completed_;
     if (pending) report(*pending, epoch);
@@ -152,6 +310,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
     pending.reset();
   }
   if (pending) report(*pending, epoch);
+  if (interrupted_) return;
   if (epoch.weight > 0) epoch.report.loss /= epoch.weight;
   if (epoch.rate) epoch.report.next_learning_rate = epoch.rate({epoch.number + 1, 0, 0, completed_});
 }
@@ -167,7 +326,25 @@ void Trainer::require_full(const StepReport& first) const {
                        " samples or more, or fewer micro-batches");
 }
 
+bool Trainer::is_valid(const Pending& pending, Epoch& epoch) {
+  try {
+    pending.result.loss();
+    left_out_.add_valid();
+    return true;
+  } catch (const InvalidLoss& refusal) {
+    const LeftOutStep left_out = left_out_.add(refusal, pending.report, progress_.completed);
+    if (pipeline_.world().is_main())
+      warn(say("step ", left_out.step, " of epoch ", left_out.epoch, " is left out: ", left_out.reason));
+    for (const auto& hook : hooks_) hook->after_left_out(left_out);
+    if (left_out_.returns()) throw ReturnToCheckpoint{refusal};
+    ++epoch.report.left_out;
+    advance(epoch, left_out.step);
+    return false;
+  }
+}
+
 void Trainer::report(const Pending& pending, Epoch& epoch) {
+  if (!is_valid(pending, epoch)) return;
   StepReport report = pending.report;
   report.loss = pending.result.loss();
   report.weight = pending.result.weight();
@@ -187,11 +364,21 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   epoch.report.targets += report.targets;
   epoch.report.loss += pending.result.loss_sum();
   epoch.weight += report.weight;
+  advance(epoch, report.step);
   if (keeps_outputs(/*of_training=*/true)) report_outputs(pending.result, report, &Hook::after_batch);
   for (const auto& hook : hooks_) hook->after_step(report);
-  require<Failure>(!options_.stop_at_invalid_loss || std::isfinite(report.loss), "the loss is ", report.loss,
-                   " at epoch ", report.epoch, ", step ", report.step,
+  // A pipeline that accumulates gradients over several calls refuses no step.
+  require<Failure>(!left_out_.refuses() || std::isfinite(report.loss), "the loss is ", report.loss, " at epoch ",
+                   report.epoch, ", step ", report.step,
                    ": training stops; try a lower learning rate, and look at the data of this batch");
+}
+
+void Trainer::advance(const Epoch& epoch, std::int64_t step) {
+  progress_.data.step_in_epoch = step + 1;
+  ++progress_.completed;
+  progress_.epoch_report = epoch.report;
+  progress_.epoch_weight = epoch.weight;
+  progress_.left_out = left_out_.counts();
 }
 
 EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test); }

@@ -11,7 +11,11 @@
 #include "penstock/data/data.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/train/hook.h"
+#include "penstock/train/left_out_steps.h"
 #include "penstock/train/lr_schedule.h"
+#include "penstock/train/progress.h"
+#include "penstock/train/step_agreement.h"
+#include "penstock/train/training_saver.h"
 
 namespace penstock {
 
@@ -23,18 +27,28 @@ struct LearningRatePlan {
   bool by_epoch = true;     // true: the rate changes once per epoch; false: at every step
 };
 
+/// Why a training should end before its goal, to be resumed later.
+struct StopRequest {
+  std::string reason;
+  int signal = 0;  // that asked for it; 0: none
+};
+
 struct TrainerOptions {
   std::int64_t epochs = 1;
   std::optional<std::int64_t> max_steps = {};          // limit over all epochs; unset: no limit
   std::int64_t evaluate_every = 1;                     // epochs; 0: never; otherwise also after the last epoch
   std::optional<LearningRatePlan> learning_rate = {};  // unset: the optimiser keeps its own learning rate
   std::optional<std::vector<Metric>> metrics = {};     // metrics of tests beside the loss; unset: right answers
-  bool stop_at_invalid_loss = true;                    // throw Failure if a loss is infinite or not a number
+  OnNan on_nan = OnNan::stop;                          // what to do if a loss is infinite or not a number
   /// True: the loss of a step is read after the next step was submitted, so that ranks do not wait for it. False: it is
   /// read before the next step is submitted, for hooks that control each step by the loss of the previous one; then the
   /// ranks synchronise at every step.
   bool look_ahead = true;
   bool measure = false;  // fill StepReport's bubble, peak_activations and peak_resident_bytes
+  /// Asked before every step, on every process (several processes follow the first that answers within a quarter of a
+  /// second). An answer ends fit() after the submitted steps, without the epoch's report and test, and with a checkpoint
+  /// where a CheckpointHook is added. Null: never.
+  std::function<std::optional<StopRequest>()> stop_when = nullptr;
 };
 
 /// Runs epochs and tests on a Pipeline and calls hooks. Under MPI every process runs its own Trainer over the same
@@ -54,11 +68,20 @@ class Trainer {
     return added;
   }
 
-  /// Trains on `train` and evaluates on `test` unless it is null. Collective. Throws Failure, after the step's hooks,
-  /// if a loss is infinite or not a number; ConfigError for batches with fewer samples than micro-batches; and passes
+  /// Trains on `train` and evaluates on `test` unless it is null. Collective. Throws InvalidLoss where
+  /// TrainerOptions::on_nan stops the training, which leaves the pipeline usable; ConfigError for batches with fewer samples than micro-batches; and passes
   /// on exceptions of hooks and loaders.
   void fit(Loader& train, Loader* test = nullptr);
   void fit(Loader& train, Loader& test) { fit(train, &test); }
+
+  /// Continues a training: loads the newest usable checkpoint of a folder, or the one whose directory `path` is
+  /// (Pipeline::load). The next fit() begins where that checkpoint was written, in the middle of an epoch too, and calls
+  /// the hooks' load(). Its steps are, to the last bit, those of a training that was never interrupted if the settings of
+  /// Pipeline::bit_settings() are the same, which may otherwise change: then a warning names what differs. Returns false,
+  /// and changes nothing, where there is no usable checkpoint. Collective. Throws as Pipeline::load().
+  bool resume(const std::string& path);
+  /// Why the last fit() ended before its goal (TrainerOptions::stop_when); unset if it did not.
+  const std::optional<StopRequest>& interrupted() const { return interrupted_; }
 
   /// One forward pass over `test` through the pipeline. Collective. The results are exact for uneven batches,
   /// micro-batches and replicas, and equal on every process.
@@ -81,6 +104,9 @@ class Trainer {
   /// Adds the metric `correct`, along the class dimension of the pipeline's loss.
   void count_right_answers();
 
+  /// For CheckpointHook: it is asked before every step whether to save.
+  void write_checkpoints_with(TrainingSaver& saver) { checkpoints_ = &saver; }
+
   Pipeline& pipeline() const { return pipeline_; }
   const TrainerOptions& options() const { return options_; }
 
@@ -92,6 +118,15 @@ class Trainer {
     std::int64_t steps = 0;  // over all epochs
   };
   void insert(std::unique_ptr<Hook> hook);
+  void begin_checkpoints(const Loader& train);
+  /// Takes the position, and the states of hooks, from a checkpoint that the pipeline has loaded.
+  void continue_from(const Manifest& from, const Loader& train);
+  void return_to_checkpoint(const InvalidLoss& refusal, const Loader& train);
+  /// To be called before a step is submitted: writes a checkpoint that is due. Reports `pending` first. Returns false
+  /// where the training is to end.
+  bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch);
+  std::map<std::string, StateValues> hook_states() const;
+  void load_hooks(const std::map<std::string, StateValues>& states);
   std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
   /// Whether a hook wants the outputs of training steps or tests.
@@ -102,6 +137,10 @@ class Trainer {
   void run_epoch(Loader& train, Epoch& epoch);
   void require_full(const StepReport& first) const;
   void report(const Pending& pending, Epoch& epoch);
+  /// Moves progress_ behind a step of `epoch`.
+  void advance(const Epoch& epoch, std::int64_t step);
+  /// Whether the step was not refused; otherwise leaves it out or throws, as TrainerOptions::on_nan says.
+  bool is_valid(const Pending& pending, Epoch& epoch);
   EvaluationReport evaluate_after(std::int64_t epoch, Loader& test);
 
   Pipeline& pipeline_;
@@ -109,7 +148,13 @@ class Trainer {
   std::vector<std::unique_ptr<Hook>> hooks_;
   std::vector<Metric> metrics_;
   std::optional<std::string> stopped_;
-  std::int64_t completed_ = 0;  // training steps submitted in this fit()
+  std::optional<StopRequest> interrupted_;
+  std::optional<Manifest> resumed_;  // the checkpoint from which the next fit() continues
+  TrainingProgress progress_;        // after the last step that was reported
+  TrainingSaver* checkpoints_ = nullptr;
+  std::optional<StepAgreement> agreement_;  // where processes have something to agree about
+  std::int64_t completed_ = 0;              // training steps submitted in this fit()
+  LeftOutSteps left_out_;                   // the same
   std::int64_t last_report_ns_ = 0;
 };
 

@@ -6,13 +6,14 @@
 #include <fstream>
 #include <string>
 
+#include "penstock/base/text_hash.h"
+
 namespace penstock {
 namespace {
 
-/// FNV-1a: the same in every build.
+/// Never 0, which stands for an unknown host.
 std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3ULL;
+  const std::uint64_t hash = text_hash(text);
   return hash == 0 ? 1 : hash;
 }
 

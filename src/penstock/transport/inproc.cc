@@ -5,7 +5,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/transport/mailbox.h"
+#include "penstock/transport/mailboxes.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
@@ -22,9 +22,9 @@ struct ThreadWorld {
                      options.stall_limit});
   }
 
-  std::deque<Mailbox<Message>> mailboxes;  // by rank
-  std::vector<Progress> positions;         // by rank
-  std::mutex aborting;                     // so that every mailbox gets the same first reason
+  std::deque<Mailboxes<Message>> mailboxes;  // by rank
+  std::vector<Progress> positions;           // by rank
+  std::mutex aborting;                       // so that every mailbox gets the same first reason
 };
 
 class ThreadEndpoint final : public Transport, private PeerWatch {

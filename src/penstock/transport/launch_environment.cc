@@ -16,8 +16,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
   const std::string_view text(value);
   int result = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
-  require<ConfigError>(error == std::errc{} && end == text.data() + text.size() && result >= 0, "the environment says ",
-                       name, " = '", text, "', which is not a number: start the program through one launcher only");
+  require<ConfigError>(error == std::errc{} && end == text.data() + text.size() && result >= 0, "the environment's ",
+                       name, " is not a number: start the program through one launcher only");
   return result;
 }
 
@@ -66,6 +66,13 @@ LaunchedAs launched_as(const Environment& environment) {
 
 LaunchedAs launched_as() {
   return launched_as([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+std::optional<std::string> local_transports(const Environment& environment) {
+  const auto everywhere = number(environment, "OMPI_COMM_WORLD_SIZE");
+  const auto here = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (!everywhere || everywhere != here || environment("OMPI_MCA_btl")) return std::nullopt;
+  return "self,vader";
 }
 
 bool logs_every_rank(const Environment& environment) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace penstock {
@@ -28,6 +29,10 @@ LaunchedAs launched_as(const Environment& environment);
 
 /// The same for this process's environment.
 LaunchedAs launched_as();
+
+/// Open MPI's transports for a job whose processes are all on one host: shared memory alone, so that no process listens
+/// on the network. None for other jobs, and where OMPI_MCA_btl is set already.
+std::optional<std::string> local_transports(const Environment& environment);
 
 /// The variable that `penstock launch` sets to 1 for every rank, because each rank's output goes to its own log.
 inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK";

@@ -98,7 +98,8 @@ class alignas(128) Mailbox {
       if (reason_ || !cancelled_.emplace(step, reason).second) return false;
       // No rank sends messages of steps that are this much older.
       std::erase_if(cancelled_, [&](const auto& old) {
-        return old.first.pipeline == step.pipeline && old.first.step + remembered_steps < step.step;
+        return old.first.pipeline == step.pipeline && StepKey::are_alike(old.first.step, step.step) &&
+               old.first.step + remembered_steps < step.step;
       });
       std::erase_if(messages_, [&](const auto& message) { return belongs(message.first.tag, step); });
       if (!awaited_ || !belongs(awaited_->tag, step)) return true;

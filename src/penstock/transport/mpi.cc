@@ -4,7 +4,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/transport/mailbox.h"
+#include "penstock/transport/mailboxes.h"
 #include "penstock/transport/mpi_progress_thread.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
@@ -54,6 +54,7 @@ class MpiEndpoint final : public Transport {
     progress_thread_.cancel(step, reason);
   }
   std::optional<std::string> aborted() const override { return progress_thread_.mailbox().aborted(); }
+  bool is_lost(WorldRank rank) const override { return progress_thread_.is_lost(rank); }
 
  private:
   void check_rank(WorldRank rank) const {

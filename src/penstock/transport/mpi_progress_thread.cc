@@ -88,20 +88,6 @@ bool MpiProgressThread::poll_by_rank() {
 
 void MpiProgressThread::poll() { poll_by_rank(); }
 
-void MpiProgressThread::ask(WorldRank peer) {
-  {
-    const std::lock_guard lock(mutex_);
-    ask_ = peer;
-  }
-  wake_.notify_one();
-}
-
-std::optional<PeerStatus> MpiProgressThread::status(WorldRank rank) const {
-  if (rank == rank_) return progress_.read();
-  const std::lock_guard lock(mutex_);
-  return statuses_[rank.index()];
-}
-
 void MpiProgressThread::sleep_begins() {
   rank_sleeps_ = true;
   {
@@ -134,11 +120,6 @@ void MpiProgressThread::cancel(const StepKey& step, const std::string& reason) n
   wake_.notify_one();
 }
 
-Contact MpiProgressThread::contact(WorldRank rank) const {
-  const std::lock_guard lock(mutex_);
-  return contacts_[rank.index()];
-}
-
 void MpiProgressThread::abort_with(const std::exception& error) {
   abort(say("rank ", rank_.value(), ": ", error.what()));
 }
@@ -160,7 +141,14 @@ void MpiProgressThread::run() {
 }
 
 void MpiProgressThread::set_up(std::chrono::milliseconds start_deadline) {
-  const std::uint64_t own_host = host_id();
+  /// What the processes tell each other.
+  struct Place {
+    std::uint64_t host = 0;
+    ProcessName process = {};
+  };
+  static_assert(sizeof(Place) == 3 * sizeof(std::uint64_t));
+  const Place own{host_id(), own_process_name()};
+  std::vector<Place> places;
   MPI_Request hosts_known = MPI_REQUEST_NULL;
   {
     const std::lock_guard lock(calls_);
@@ -171,12 +159,17 @@ void MpiProgressThread::set_up(std::chrono::milliseconds start_deadline) {
     check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     rank_ = WorldRank(rank);
-    hosts_.resize(static_cast<std::size_t>(size_));
-    check_mpi(MPI_Iallgather(&own_host, 1, MPI_UINT64_T, hosts_.data(), 1, MPI_UINT64_T, comm_, &hosts_known),
+    places.resize(static_cast<std::size_t>(size_));
+    check_mpi(MPI_Iallgather(&own, 3, MPI_UINT64_T, places.data(), 3, MPI_UINT64_T, comm_, &hosts_known),
               "MPI_Iallgather");
   }
   mpi_.finish_start(hosts_known, start_deadline);
-  const bool own_core = std::count(hosts_.begin(), hosts_.end(), own_host) <= std::thread::hardware_concurrency();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    hosts_.push_back(places[i].host);
+    const WorldRank other(static_cast<std::int32_t>(i));
+    if (other != rank_ && places[i].host == own.host) peers_.watch(other, places[i].process);
+  }
+  const bool own_core = std::count(hosts_.begin(), hosts_.end(), own.host) <= std::thread::hardware_concurrency();
   spin_ns_ = own_core ? spin_on_own_core_ns : spin_on_shared_core_ns;
   if (own_core) policy_.spin = WaitPolicy::spin_on_own_core;
   mailbox_.emplace(rank_, policy_);
@@ -189,7 +182,10 @@ void MpiProgressThread::serve() {
     const std::scoped_lock lock(calls_, mutex_);
     return closing_ && queue_.empty() && cancellations_.empty() && sending_.empty() && arriving_.empty();
   };
-  while (!mailbox_->aborted() && !is_over()) rest(pace_of_round());
+  while (!mailbox_->aborted() && !is_over()) {
+    rest(pace_of_round());
+    look_after_peers();
+  }
 }
 
 MpiProgressThread::Pace MpiProgressThread::pace_of_round() {
@@ -247,6 +243,7 @@ void MpiProgressThread::wait_for_all(bool asks) {
       require<TransportError>(silent < (policy_.deadline + 2 * flush_time).count(), "all work is done here, but ",
                               WaitChain(*this, next).text(policy_.poll_every() * 2));
       if (asks) {
+        look_after_peers();  // none may end before all have asked for the last time
         const std::lock_guard lock(calls_);
         inquire(next);
       }
@@ -322,12 +319,12 @@ bool MpiProgressThread::polling_round() {
 bool MpiProgressThread::send_queued() {
   std::deque<SendRequest> queue;
   std::deque<Cancellation> cancellations;
-  std::optional<WorldRank> peer;
+  std::vector<WorldRank> asks;
   {
     const std::lock_guard lock(mutex_);
     queue.swap(queue_);
     cancellations.swap(cancellations_);
-    peer = std::exchange(ask_, std::nullopt);
+    asks.swap(asks_);
   }
   for (const auto& [to, tag, message] : queue)
     begin_send(to, kind_message, encode(tag, message, {buffers_, shapes_.of(tag)}));
@@ -335,7 +332,7 @@ bool MpiProgressThread::send_queued() {
     for (std::int32_t to = 0; to < size_; ++to)
       if (WorldRank(to) != rank_)
         begin_send(WorldRank(to), kind_cancel, buffer_of(cancellation.step, cancellation.reason));
-  if (peer) inquire(*peer);
+  for (const WorldRank peer : asks) inquire(peer);
   return !queue.empty() || !cancellations.empty();
 }
 
@@ -413,60 +410,6 @@ void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
   }
 }
 
-void MpiProgressThread::heard_of(WorldRank peer, const Tag* tag) {
-  const std::lock_guard lock(mutex_);
-  Contact& contact = contacts_[peer.index()];
-  contact.heard_ns = now_ns();
-  if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
-  if (const auto step = tag ? step_of(*tag) : std::nullopt)
-    contact.step = std::max(contact.step, static_cast<std::int64_t>(step->step));
-}
-
-void MpiProgressThread::inquire(WorldRank peer) {
-  ++inquiry_;
-  inquired_.clear();
-  question(peer);
-}
-
-void MpiProgressThread::question(WorldRank peer) {
-  inquired_.push_back(peer);
-  if (peer != rank_) {
-    const std::lock_guard lock(mutex_);
-    Contact& contact = contacts_[peer.index()];
-    if (contact.unanswered_ns == 0) contact.unanswered_ns = now_ns();
-  }
-  if (peer != rank_) begin_send(peer, kind_question, buffer_of(Question{inquiry_}));
-}
-
-void MpiProgressThread::answer(WorldRank to, const WireBuffer& asked) {
-  const PeerStatus own = progress_.read();
-  Answer reply;
-  reply.inquiry = value_of<Question>(asked).inquiry;
-  reply.position = own.position;
-  reply.since_age_ns = own.heard_ns - own.since_ns;
-  reply.moved_age_ns = own.heard_ns - own.moved_ns;
-  if (own.waits_for) reply.waits_for = own.waits_for->value();
-  begin_send(to, kind_answer, buffer_of(reply));
-}
-
-void MpiProgressThread::answered(WorldRank from, const WireBuffer& buffer) {
-  const auto reply = value_of<Answer>(buffer);
-  PeerStatus status{reply.position, 0, 0, now_ns(), std::nullopt};
-  status.since_ns = status.heard_ns - reply.since_age_ns;
-  status.moved_ns = status.heard_ns - reply.moved_age_ns;
-  if (reply.waits_for >= 0) status.waits_for = WorldRank(reply.waits_for);
-  {
-    const std::lock_guard lock(mutex_);
-    statuses_[from.index()] = status;
-    contacts_[from.index()].heard_ns = status.heard_ns;
-    contacts_[from.index()].unanswered_ns = 0;
-  }
-  // Follows the chain of waits, each rank once. An answer to an older inquiry only updates the status.
-  const bool current = reply.inquiry == inquiry_ && status.waits_for && status.waits_for->value() < size_;
-  if (current && std::find(inquired_.begin(), inquired_.end(), *status.waits_for) == inquired_.end())
-    question(*status.waits_for);
-}
-
 void MpiProgressThread::rest(Pace pace) {
   const std::int64_t now = now_ns();
   if (pace == Pace::busy) {
@@ -479,7 +422,7 @@ void MpiProgressThread::rest(Pace pace) {
   const Pauses pauses = rank_sleeps_ ? pauses_urgent : pace == Pace::under_way ? pauses_under_way : pauses_idle;
   const std::chrono::nanoseconds pause(std::clamp(idle_ns / idle_per_pause, pauses.shortest_ns, pauses.longest_ns));
   std::unique_lock lock(mutex_);
-  const auto has_work = [&] { return !queue_.empty() || !cancellations_.empty() || ask_ || wait_began_; };
+  const auto has_work = [&] { return !queue_.empty() || !cancellations_.empty() || !asks_.empty() || wait_began_; };
   if (wake_.wait_for(lock, pause, has_work)) busy_ns_ = now_ns();
   wait_began_ = false;
 }

@@ -20,8 +20,9 @@
 
 #include <mpi.h>
 
-#include "penstock/transport/mailbox.h"
+#include "penstock/transport/mailboxes.h"
 #include "penstock/transport/mpi_runtime.h"
+#include "penstock/transport/peer_processes.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
@@ -41,14 +42,15 @@ class MpiProgressThread final : public PeerWatch {
   WorldRank rank() const { return rank_; }
   int size() const { return size_; }
   bool shares_host(WorldRank other) const { return hosts_[other.index()] == hosts_[rank_.index()]; }
-  Mailbox<Message>& mailbox() { return *mailbox_; }
+  Mailboxes<Message>& mailbox() { return *mailbox_; }
   /// The declared boundary shapes, which messages do not carry.
   KnownShapes& shapes() { return shapes_; }
-  const Mailbox<Message>& mailbox() const { return *mailbox_; }
+  const Mailboxes<Message>& mailbox() const { return *mailbox_; }
   Progress& progress() { return progress_; }
 
   void send(WorldRank to, const Tag& tag, Message message);
   void abort(const std::string& reason) noexcept;
+  bool is_lost(WorldRank rank) const;
   void cancel(const StepKey& step, const std::string& reason) noexcept;
 
   void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
@@ -83,6 +85,7 @@ class MpiProgressThread final : public PeerWatch {
   void run();
   void set_up(std::chrono::milliseconds start_deadline);
   void serve();
+  void look_after_peers();
   void close();
   void wait_for_all(bool asks);
   void finish_sending(std::chrono::nanoseconds at_most);
@@ -119,12 +122,12 @@ class MpiProgressThread final : public PeerWatch {
   WorldRank rank_;
   int size_ = 0;
   std::vector<std::uint64_t> hosts_;  // by rank: host_id()
-  std::optional<Mailbox<Message>> mailbox_;
+  std::optional<Mailboxes<Message>> mailbox_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<SendRequest> queue_;                    // guarded by mutex_
-  std::optional<WorldRank> ask_;                     // guarded by mutex_
+  std::vector<WorldRank> asks_;                      // guarded by mutex_: by the rank's thread and one beside it
   std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be sent to the others
   std::vector<std::optional<PeerStatus>> statuses_;  // guarded by mutex_
   std::vector<Contact> contacts_;                    // guarded by mutex_
@@ -144,10 +147,12 @@ class MpiProgressThread final : public PeerWatch {
   std::vector<WorldRank> inquired_;  // the ranks asked in this inquiry
 
   // Used by thread_ alone.
-  std::int64_t spin_ns_ = 0;  // how long to poll before sleeping
-  std::int64_t busy_ns_ = 0;  // when a polling round last found something to do
-  bool closed_ = false;       // every rank has closed
-  int number_ = 0;            // of this world, for MpiRuntime
+  std::int64_t spin_ns_ = 0;    // how long to poll before sleeping
+  std::int64_t busy_ns_ = 0;    // when a polling round last found something to do
+  PeerProcesses peers_;         // of this host
+  std::int64_t looked_ns_ = 0;  // when look_after_peers() last did
+  bool closed_ = false;         // every rank has closed
+  int number_ = 0;              // of this world, for MpiRuntime
 
   std::thread thread_;  // last: it uses all members above
 };

@@ -38,6 +38,7 @@ struct Contact {
   std::int64_t unanswered_ns = 0;  // when the oldest question without an answer was asked; 0: all are answered
   std::int64_t heard_ns = 0;       // when a message or an answer last came from it; 0: never
   std::int64_t step = -1;          // the newest step of its messages; -1: none
+  bool has_ended = false;          // its process
 };
 
 /// The position of one rank, as the rank records it. Written by its thread (`move` by any), read by all; never locks.

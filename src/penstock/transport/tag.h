@@ -11,12 +11,13 @@
 namespace penstock {
 
 enum class Traffic : std::uint8_t {
-  forward,   // boundary values of a micro-batch
-  backward,  // their gradients
-  reduce,    // parameter gradients between replicas
-  ties,      // gradients and values of parameters that several stages use
-  result,    // losses and metrics to every rank
-  control    // everything else: fingerprints, gathered traces, ...
+  forward,    // boundary values of a micro-batch
+  backward,   // their gradients
+  reduce,     // parameter gradients between replicas
+  ties,       // gradients and values of parameters that several stages use
+  result,     // losses and metrics to every rank
+  control,    // everything else: fingerprints, gathered traces, ...
+  background  // received by a thread beside the rank's own: what has been written of a checkpoint
 };
 
 /// The identity of one message between two ranks: its only key, in the store of a rank's boundary messages, in the
@@ -42,17 +43,19 @@ struct Tag {
 
 /// What a collective operation (world/collectives.h) is about.
 enum class Topic : std::int32_t {
-  settings,     // the comparison before the first step
-  batches,      // the comparison of the batches of a step
-  kernels,      // the kernels that rank 0 selects
-  partition,    // the partition that rank 0 chooses
-  layer_times,  // the times of layers that all ranks have measured
-  steps,        // the times of candidates' steps
-  tuning,       // what rank 0 finds in the tuning cache
-  gathering,    // records, steps or tensors of all ranks
-  host_clock,   // the clocks of hosts
-  state,        // whether a state fits
-  finish        // the end of all work
+  settings,      // the comparison before the first step
+  batches,       // the comparison of the batches of a step
+  kernels,       // the kernels that rank 0 selects
+  partition,     // the partition that rank 0 chooses
+  layer_times,   // the times of layers that all ranks have measured
+  steps,         // the times of candidates' steps
+  tuning,        // what rank 0 finds in the tuning cache
+  gathering,     // records, steps or tensors of all ranks
+  host_clock,    // the clocks of hosts
+  state,         // whether a state fits
+  wishes,        // what single processes want before a step: to save, to stop
+  invalid_loss,  // the value that made a loss infinite or not a number
+  finish         // the end of all work
 };
 
 /// The pipeline number in tags of messages that belong to no pipeline.
@@ -83,13 +86,22 @@ struct StepKey {
 
   /// A value of `step` that stands for all messages of the pipeline, including those that belong to no step.
   static constexpr std::uint64_t all = std::uint64_t{1} << 62;
+  /// The values of `step` from here on stand for work of Traffic::background.
+  static constexpr std::uint64_t background = std::uint64_t{1} << 61;
+  /// The values of Tag::step from here on stand for the search of an invalid value after a step.
+  static constexpr std::uint64_t search = std::uint64_t{1} << 60;
+  /// The values of Tag::step from here on count how often the values of tied parameters were synchronised.
+  static constexpr std::uint64_t tied_values = std::uint64_t{1} << 59;
+  /// Whether both are numbers of the same kind.
+  static constexpr bool are_alike(std::uint64_t one, std::uint64_t other) { return one >> 59 == other >> 59; }
 
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };
 
 /// The step that a message belongs to; none for traffic whose Tag::step does not count steps.
 inline std::optional<StepKey> step_of(const Tag& tag) noexcept {
-  if (tag.traffic == Traffic::ties || tag.traffic == Traffic::control) return std::nullopt;
+  if (tag.traffic == Traffic::background) return StepKey{tag.pipeline, StepKey::background + tag.step};
+  if (tag.traffic == Traffic::control) return std::nullopt;
   return StepKey{tag.pipeline, tag.step};
 }
 

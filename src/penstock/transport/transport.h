@@ -8,9 +8,11 @@
 //     shape, strides and values on every transport. Within a process they share their storage; between processes they
 //     arrive on the CPU, whatever device they were sent from.
 //   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
+//   * A process that ends while its world is open aborts the world on the other processes of its host.
 //
 // An endpoint's send, receive and report_progress are called by its own rank's thread; abort and cancel from any
-// thread.
+// thread. Messages of Traffic::background are sent and received by one other thread at a time, which waits as the rank's
+// thread does; peers do not see its waits.
 #pragma once
 
 #include <chrono>
@@ -82,6 +84,9 @@ class Transport {
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;
+  /// Whether `rank` can report nothing any more, as far as this rank knows: its process has ended, or has given no sign
+  /// of life for the deadline. False where another rank has aborted the world. May be called from any thread.
+  virtual bool is_lost(WorldRank) const { return false; }
 };
 
 struct TransportOptions {

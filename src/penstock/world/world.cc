@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::seconds grace_after_failure{2};
+constexpr std::chrono::milliseconds grace_after_failure{1500};
 constexpr std::int64_t most_threads = 1024;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
@@ -242,6 +242,7 @@ std::vector<RankContext> World::contexts_after_failure() const {
 }
 
 std::optional<std::string> World::failed() const { return state_->failed(); }
+bool World::is_lost(WorldRank rank) const { return context(local_ranks().front()).endpoint->is_lost(rank); }
 const std::shared_ptr<Failures>& World::failures() const { return state_->failures; }
 
 void World::require_own_process() const {

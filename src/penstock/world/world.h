@@ -94,6 +94,8 @@ class World {
   std::uint32_t next_pipeline();
   /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
+  /// Transport::is_lost(), as far as this process knows.
+  bool is_lost(WorldRank rank) const;
   /// The failures of this world's steps, and which of them a call has thrown.
   const std::shared_ptr<Failures>& failures() const;
   /// Throws ConfigError in a child process after fork(), which has no rank threads.

@@ -1,0 +1,144 @@
+#include "penstock/runtime/checkpoint_loader.h"
+
+#include <filesystem>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/checkpoint/safetensors.h"
+#include "penstock/runtime/load_state.h"
+#include "penstock/runtime/rank_state.h"
+#include "penstock/world/collectives.h"
+
+namespace penstock {
+namespace {
+
+/// What became of an attempt to load a checkpoint, on one rank or on all.
+struct Outcome {
+  enum class Kind : char { loaded = '+', unfit = '!', damaged = '?' };
+  Kind kind = Kind::loaded;
+  std::string text = {};
+
+  Message message() const { return message_of(std::string(1, static_cast<char>(kind)) + text); }
+  static Outcome of(const Message& message) {
+    const std::string coded = text_in(message);
+    return {static_cast<Kind>(coded.at(0)), coded.substr(1)};
+  }
+};
+
+/// The one that decides about the attempt. Called on every rank's thread; returns the same everywhere.
+Outcome agreed(const RankContext& context, const Tag& tag, const Outcome& own) {
+  const auto decide = [](const std::vector<Message>& all) {
+    for (const Outcome::Kind worst : {Outcome::Kind::unfit, Outcome::Kind::damaged})
+      for (const Message& message : all)
+        if (Outcome outcome = Outcome::of(message); outcome.kind == worst) return outcome.message();
+    return Outcome().message();
+  };
+  return Outcome::of(agree(context, tag, own.message(), decide,
+                           {.parts = "what it has read of a checkpoint", .decision = "whether a checkpoint is used"}));
+}
+
+StateForm form_of(const Checkpoint& checkpoint) {
+  StateForm form{"checkpoint"};
+  for (const FileRecord& file : checkpoint.manifest().files)
+    for (const TensorRecord& tensor : file.tensors)
+      if (file.kind == FileKind::model) {
+        const auto dtype = c10::scalarTypeToTypeMeta(scalar_type_of(tensor.type, tensor.name)).name();
+        form.tensors[tensor.name] = {std::string(dtype), tensor.shape};
+      }
+  return form;
+}
+
+/// An attempt in this process, whose ranks share the opened checkpoint.
+class Attempt {
+ public:
+  explicit Attempt(const std::string& path) {
+    try {
+      checkpoint_.emplace(path);
+      form_ = form_of(*checkpoint_);
+    } catch (const DataError& error) {
+      opened_ = {Outcome::Kind::damaged, error.what()};
+    }
+  }
+
+  struct Tags {
+    Tag opened, fits, read;
+  };
+  /// Called on every rank's thread.
+  Outcome load(RankRunner& runner, const Tags& tags) const {
+    const RankContext& context = runner.context();
+    Outcome outcome = agreed(context, tags.opened, opened_);
+    if (outcome.kind != Outcome::Kind::loaded) return outcome;
+    const std::string difference = misfit(context, tags.fits, runner.stages(), form_);
+    if (!difference.empty())
+      return {Outcome::Kind::unfit,
+              say("'", checkpoint_->directory(), "' is the checkpoint of another network: ", difference)};
+    try {
+      restore(runner, *checkpoint_);
+    } catch (const DataError& error) {
+      outcome = {Outcome::Kind::damaged, error.what()};
+    } catch (const ConfigError& error) {
+      outcome = {Outcome::Kind::unfit, say("'", checkpoint_->directory(), "': ", error.what())};
+    }
+    outcome = agreed(context, tags.read, outcome);
+    if (outcome.kind == Outcome::Kind::loaded) runner.begin_at(checkpoint_->manifest());
+    return outcome;
+  }
+
+  const Manifest& manifest() const { return checkpoint_->manifest(); }
+
+ private:
+  std::optional<Checkpoint> checkpoint_;
+  Outcome opened_;
+  StateForm form_;
+};
+
+/// The checkpoints that may be tried, newest first, each with a line break behind it; "!" and an error instead.
+std::string candidates(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return "";
+  try {
+    std::string lines;
+    for (const std::string& one : checkpoint_paths(path)) lines += one + "\n";
+    return lines;
+  } catch (const DataError& error) {
+    return say("!", error.what());
+  }
+}
+
+}  // namespace
+
+LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path) {
+  require<ConfigError>(path.find('\n') == std::string::npos, "a folder of checkpoints has a line break in its name");
+  std::string lines;
+  const Tag listed = runners.next_gathering();
+  runners.run([&](RankRunner& runner) {
+    const bool is_first = runner.context().rank == WorldRank(0);
+    const Message found = broadcast(runner.context(), listed, is_first ? message_of(candidates(path)) : Message{},
+                                    "the list of checkpoints");
+    if (runner.context().collects) lines = text_in(found);
+  });
+  if (lines.starts_with('!')) throw DataError(lines.substr(1));
+  LoadedCheckpoint loaded;
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::string directory = lines.substr(at, lines.find('\n', at) - at);
+    at += directory.size() + 1;
+    const Attempt attempt(directory);
+    const Attempt::Tags tags{runners.next_gathering(), runners.next_gathering(), runners.next_gathering()};
+    Outcome outcome;
+    runners.run([&](RankRunner& runner) {
+      Outcome of_rank = attempt.load(runner, tags);
+      if (runner.context().collects) outcome = std::move(of_rank);
+    });
+    if (outcome.kind == Outcome::Kind::unfit) throw ConfigError(outcome.text);
+    if (outcome.kind == Outcome::Kind::loaded) {
+      loaded.manifest = attempt.manifest();
+      return loaded;
+    }
+    loaded.damaged.insert(directory);
+    if (runners.world().is_main()) warn(say("a damaged checkpoint is skipped: ", outcome.text));
+  }
+  return loaded;
+}
+
+}  // namespace penstock

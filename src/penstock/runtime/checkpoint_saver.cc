@@ -1,0 +1,256 @@
+#include "penstock/runtime/checkpoint_saver.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "penstock/base/error.h"
+#include "penstock/base/log.h"
+#include "penstock/checkpoint/background_writer.h"
+#include "penstock/checkpoint/not_a_number.h"
+#include "penstock/runtime/pipeline_states.h"
+#include "penstock/runtime/rank_state.h"
+#include "penstock/runtime/saver_parts.h"
+#include "penstock/world/collectives.h"
+#include "penstock/world/reason.h"
+
+namespace penstock {
+namespace {
+
+/// A rank's report to world rank 0, or of rank 0 to all.
+struct Report {
+  enum class Kind : char {
+    written = '+',  // the text are its files
+    failed = '!',   // why there are none
+    unusable = '?'  // why they should not be kept; of the folder, why it cannot be used for them
+  };
+  Kind kind = Kind::written;
+  std::string text = {};
+
+  Message message() const { return message_of(std::string(1, static_cast<char>(kind)) + text); }
+  static Report of(const Message& message) {
+    const std::string coded = text_in(message);
+    return {static_cast<Kind>(coded.at(0)), coded.substr(1)};
+  }
+};
+
+/// Training has precedence: the thread mostly uses the time in which ranks wait.
+void lower_own_priority() {
+  constexpr int nice = 10;
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
+}
+
+/// The copies of one checkpoint, made on the ranks' threads and awaited by the writing thread. Shared with the ranks'
+/// threads, because a rank that hangs may outlive the saver.
+class Copies : public std::enable_shared_from_this<Copies> {
+ public:
+  struct OfRank {
+    RankContext context;
+    std::shared_ptr<RankSnapshot> snapshot;
+    std::string directory = {};
+    std::map<std::string, StateValues> states = {};
+    Report report = {Report::Kind::failed, "a rank ended before its state was copied"};  // until it is
+  };
+
+  /// `snapshots` are used again from checkpoint to checkpoint.
+  Copies(const LocalRunners& runners, std::map<WorldRank, std::shared_ptr<RankSnapshot>>& snapshots) {
+    for (const auto& runner : runners.all()) {
+      auto& snapshot = snapshots[runner->context().rank];
+      if (!snapshot) snapshot = std::make_shared<RankSnapshot>();
+      ranks_.emplace(runner->context().rank, OfRank{runner->context(), snapshot});
+    }
+  }
+
+  /// The work for every rank's thread. When all copies of it are gone, it has run on all of them or never will.
+  LocalRunners::Work work(const Tag& tag, const std::string& directory) {
+    const std::shared_ptr<void> work_is_gone(nullptr,
+                                             [self = shared_from_this()](void*) { self->set(self->is_complete_); });
+    return [this, tag, directory, work_is_gone](RankRunner& runner) {
+      OfRank& rank = ranks_.at(runner.context().rank);
+      try {
+        rank.directory =
+            text_in(broadcast(runner.context(), tag, message_of(directory), "the name of the checkpoint's directory"));
+        take(runner, rank);
+      } catch (...) {
+        rank.report = {Report::Kind::failed, reason_of(std::current_exception())};
+      }
+    };
+  }
+
+  /// Returns true when every rank has copied or never will, false after abandon().
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_complete_ || is_abandoned_; });
+    return !is_abandoned_;
+  }
+  void abandon() { set(is_abandoned_); }
+  const std::map<WorldRank, OfRank>& ranks() const { return ranks_; }
+
+ private:
+  void set(bool& condition) {
+    const std::lock_guard lock(mutex_);
+    condition = true;
+    changed_.notify_all();
+  }
+
+  static void take(RankRunner& runner, OfRank& rank) {
+    rank.report = {Report::Kind::unusable, "the step before it failed"};
+    if (runner.has_failed()) return;
+    const OwnedTensors owned(runner);
+    rank.snapshot->take(owned.tensors());
+    add_loss_scaler(rank.states, runner.updater().loss_scaler());
+    rank.report = {};
+  }
+
+  std::map<WorldRank, OfRank> ranks_;  // an entry is written by its rank's thread, and read after wait()
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_complete_ = false;   // guarded by mutex_
+  bool is_abandoned_ = false;  // likewise
+};
+
+}  // namespace
+
+class CheckpointSaver::Impl {
+ public:
+  Impl(SaverParts parts, const SaverOptions& options);
+  ~Impl();
+
+  void save(const CheckpointContents& contents);
+  void check() { background_.check(); }
+  void finish();
+
+ private:
+  void write(Copies& copies, Manifest manifest, const CheckpointContents& contents);
+  void commit(const std::vector<Report>& reports, Manifest manifest, const CheckpointContents& contents);
+
+  SaverParts parts_;
+  std::function<void(const CommittedCheckpoint&)> on_saved_;
+  std::optional<CheckpointWriter> writer_;                        // in the main process
+  std::map<WorldRank, std::shared_ptr<RankSnapshot>> snapshots_;  // of local ranks
+  std::shared_ptr<Copies> copies_;                                // of the newest checkpoint
+  std::uint64_t saves_ = 0;
+  BackgroundWriter background_;  // last: its thread uses the members above
+};
+
+CheckpointSaver::CheckpointSaver(SaverParts parts, const SaverOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(parts), options)) {}
+CheckpointSaver::~CheckpointSaver() = default;
+void CheckpointSaver::save(const CheckpointContents& contents) { impl_->save(contents); }
+void CheckpointSaver::check() { impl_->check(); }
+void CheckpointSaver::finish() { impl_->finish(); }
+
+CheckpointSaver::Impl::Impl(SaverParts parts, const SaverOptions& options)
+    : parts_(std::move(parts)), on_saved_(options.on_saved) {
+  Report opened;
+  const auto first_step = static_cast<std::int64_t>(parts_.jobs.training_steps());
+  if (parts_.runners->world().is_main()) {
+    try {
+      writer_.emplace(CheckpointFolder{options.folder, options.keep, first_step, parts_.damaged});
+    } catch (const Misuse& error) {
+      opened = {Report::Kind::unusable, error.what()};
+    } catch (const std::exception& error) {
+      opened = {Report::Kind::failed, error.what()};
+    }
+  }
+  const Tag tag = parts_.runners->next_gathering();
+  parts_.runners->run([&](RankRunner& runner) {
+    const Message told = broadcast(runner.context(), tag, opened.message(), "the folder of checkpoints");
+    if (runner.context().collects) opened = Report::of(told);
+  });
+  require<ConfigError>(opened.kind != Report::Kind::unusable, opened.text);
+  require<Failure>(opened.kind != Report::Kind::failed, opened.text);
+}
+
+// The thread may wait for a rank that hangs, or for a process that never reports.
+CheckpointSaver::Impl::~Impl() {
+  if (background_.has_ended()) return;
+  if (copies_) copies_->abandon();
+  const World& world = parts_.runners->world();
+  const WorldRank own = world.local_ranks().front();
+  world.context(own).endpoint->cancel({parts_.pipeline, StepKey::background + saves_},
+                                      say("rank ", own.value(), " ended before the checkpoint was written"));
+}
+
+void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
+  parts_.steps.require_whole_steps("a checkpoint");
+  parts_.require_own_values();
+  background_.wait();
+  Manifest manifest;
+  manifest.written_by = "penstock " PENSTOCK_VERSION;
+  manifest.step = static_cast<std::int64_t>(parts_.jobs.training_steps());
+  manifest.data = contents.data;
+  manifest.seed = parts_.seed;
+  manifest.bits = parts_.bits;
+  manifest.states = contents.states;
+  add_learning_rate(manifest.states, parts_.jobs.learning_rate());
+  ++saves_;
+  const std::string directory = writer_ ? writer_->begin(manifest.step) : "";
+  copies_ = std::make_shared<Copies>(*parts_.runners, snapshots_);
+  parts_.runners->post(copies_->work(parts_.runners->next_gathering(), directory));
+  background_.start([this, copies = copies_, manifest, contents] { write(*copies, manifest, contents); });
+}
+
+void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const CheckpointContents& contents) {
+  lower_own_priority();
+  if (!copies.wait()) return;
+  Tag tag = control_tag(parts_.pipeline, Topic::gathering, saves_);
+  tag.traffic = Traffic::background;
+  const auto report_of = [&](const Copies::OfRank& rank) -> Report {
+    if (rank.report.kind != Report::Kind::written || rank.context.replica() != Replica(0)) return rank.report;
+    const RankTensors& tensors = rank.snapshot->tensors();
+    const std::string name = tensor_that_is_no_number(tensors);
+    if (!name.empty()) return {Report::Kind::unusable, say("'", name, "' has values that are not a number")};
+    try {
+      return {Report::Kind::written,
+              write_file_records(write_rank_files(SystemCalls::real(), rank.directory, tensors, contents.metadata))};
+    } catch (const std::exception& error) {
+      return {Report::Kind::failed, error.what()};
+    }
+  };
+  // World rank 0 comes last, because it then waits for the reports of all others.
+  for (auto rank = copies.ranks().rbegin(); rank != copies.ranks().rend(); ++rank) {
+    const auto& [number, of_rank] = *rank;
+    std::vector<Report> reports;
+    for (const Message& message :
+         gather(of_rank.context, tag, report_of(of_rank).message(), "the files of a checkpoint"))
+      reports.push_back(Report::of(message));
+    if (number != WorldRank(0)) continue;
+    manifest.states.insert(of_rank.states.begin(), of_rank.states.end());
+    commit(reports, std::move(manifest), contents);
+  }
+}
+
+void CheckpointSaver::Impl::commit(const std::vector<Report>& reports, Manifest manifest,
+                                   const CheckpointContents& contents) {
+  for (const Report::Kind kind : {Report::Kind::failed, Report::Kind::unusable})
+    for (const Report& report : reports) {
+      if (report.kind != kind) continue;
+      writer_->abandon();
+      if (kind == Report::Kind::failed) throw Failure(report.text);
+      return warn(say("no checkpoint of step ", manifest.step, " is written: ", report.text));
+    }
+  for (const Report& report : reports) {
+    if (report.text.empty()) continue;
+    const std::vector<FileRecord> files = read_file_records(report.text);
+    manifest.files.insert(manifest.files.end(), files.begin(), files.end());
+  }
+  const CommittedCheckpoint committed = writer_->commit(std::move(manifest), contents.texts);
+  for (const std::string& remark : committed.remarks) warn(remark);
+  if (on_saved_) on_saved_(committed);
+}
+
+void CheckpointSaver::Impl::finish() {
+  background_.wait();
+  const Tag tag = parts_.runners->next_gathering();
+  parts_.runners->run([&](RankRunner& runner) {
+    broadcast(runner.context(), tag, message_of(std::string()), "rank 0 to have written the checkpoint");
+  });
+}
+
+}  // namespace penstock

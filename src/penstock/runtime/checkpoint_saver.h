@@ -1,0 +1,60 @@
+// Writes checkpoints of a pipeline while training goes on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/checkpoint/checkpoint_writer.h"
+
+namespace penstock {
+
+/// What the program adds to a checkpoint of its pipeline.
+struct CheckpointContents {
+  DataPosition data = {};                            // the next batch
+  std::map<std::string, StateValues> states = {};    // Manifest::states
+  std::vector<CheckpointText> texts = {};            // small files, as the settings of the run
+  std::map<std::string, std::string> metadata = {};  // of the files with weights
+};
+
+struct SaverOptions {
+  std::string folder = {};
+  int keep = 2;  // complete checkpoints to keep, at least 2
+  /// Called in the main process, on the thread that writes, when a checkpoint survives a power failure. Must not throw.
+  std::function<void(const CommittedCheckpoint&)> on_saved = nullptr;
+};
+
+struct SaverParts;
+
+/// Made by Pipeline::checkpoints(), and used by the program's thread. At most one checkpoint is being written; memory
+/// holds at most one copy of the state. All calls are collective. The pipeline must outlive it.
+class CheckpointSaver {
+ public:
+  /// Locks the folder. Throws, on every process, ConfigError or Failure as CheckpointWriter does on one.
+  CheckpointSaver(SaverParts parts, const SaverOptions& options);
+  /// Abandons a checkpoint that is not written yet, and loses its error: call finish() first.
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  /// Begins a checkpoint of the state that all submitted steps leave, and returns before they are done; first waits
+  /// until the former checkpoint is written. If the newest step fails, or a parameter, buffer or state of the optimiser
+  /// contains NaN, a warning says so and the checkpoint is not kept: it replaces no good one. Throws ConfigError while
+  /// gradients await their update, and on the main process the Failure of writing the former checkpoint.
+  void save(const CheckpointContents& contents);
+  /// On the main process, throws the Failure of a checkpoint whose writing has ended. Does not wait.
+  void check();
+  /// Returns when the last checkpoint is on the disk or abandoned. On the main process, throws the Failure of writing
+  /// it.
+  void finish();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

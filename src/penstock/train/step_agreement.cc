@@ -1,0 +1,70 @@
+#include "penstock/train/step_agreement.h"
+
+#include <algorithm>
+
+#include "penstock/base/clock.h"
+#include "penstock/world/collectives.h"
+
+namespace penstock {
+namespace {
+
+constexpr double seconds_between = 0.25;
+constexpr std::int64_t most_steps_between = 1000;
+
+/// What a process wants, and what rank 0 decides. The reason to stop follows as text.
+struct Wish {
+  static constexpr std::string_view record_name = "Wish";
+  std::int64_t save = 0;
+  std::int64_t stop = 0;
+  std::int64_t signal = 0;
+  std::int64_t steps_until_next = 1;  // of the decision
+};
+
+Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) {
+  Wish decision = record_in<Wish>(all.front());
+  std::string reason = text_in(all.front(), 1);
+  for (const Message& message : all) {
+    const Wish wish = record_in<Wish>(message);
+    if (decision.stop != 0 || wish.stop == 0) continue;
+    decision.stop = wish.stop;
+    decision.signal = wish.signal;
+    reason = text_in(message, 1);
+  }
+  decision.steps_until_next = steps_until_next;
+  return message_of(decision, reason);
+}
+
+}  // namespace
+
+StepAgreement::StepAgreement(const World& world)
+    : world_(world), is_alone_(world.local_ranks().size() == static_cast<std::size_t>(world.size())) {}
+
+std::optional<StepWishes> StepAgreement::agree(const StepWishes& own, std::int64_t completed) {
+  if (is_alone_) return own;
+  if (completed < next_) return std::nullopt;
+  const std::int64_t now = now_ns(), steps = completed - last_;
+  const double per_step = steps > 0 && last_ns_ > 0 ? to_s(now - last_ns_) / static_cast<double>(steps) : 0;
+  const std::int64_t until_next = per_step > 0 ? std::clamp(static_cast<std::int64_t>(seconds_between / per_step),
+                                                            std::int64_t{1}, most_steps_between)
+                                               : 1;
+  const Wish wish{own.save, own.stop.has_value(), own.signal};
+  const Tag tag = control_tag(pipeline_of_world, Topic::wishes, ++rounds_);
+  StepWishes agreed;
+  world_.run_on_local_ranks([&](const RankContext& context) {
+    const Message decision =
+        penstock::agree(context, tag, message_of(wish, own.stop.value_or("")),
+                        [&](const std::vector<Message>& all) { return decided(all, until_next); },
+                        {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
+    if (!context.collects) return;
+    const Wish all = record_in<Wish>(decision);
+    agreed.save = all.save != 0;
+    if (all.stop != 0) agreed.stop = text_in(decision, 1);
+    agreed.signal = static_cast<int>(all.signal);
+    next_ = completed + all.steps_until_next;
+  });
+  last_ = completed;
+  last_ns_ = now_ns();
+  return agreed;
+}
+
+}  // namespace penstock

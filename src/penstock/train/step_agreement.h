@@ -1,0 +1,40 @@
+// Wishes that arise in one process, between two steps, and have to be followed by all at the same step: a signal, a
+// clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "penstock/world/world.h"
+
+namespace penstock {
+
+/// A plain value.
+struct StepWishes {
+  bool save = false;
+  std::optional<std::string> stop = {};  // why training should end
+  int signal = 0;                        // that asked for it; 0: none
+};
+
+/// Ranks of one process agree at every step, at no cost. Processes agree about four times a second, because an agreement
+/// waits until the submitted steps are done.
+class StepAgreement {
+ public:
+  /// `world` must outlive it.
+  explicit StepAgreement(const World& world);
+
+  /// The wishes of all processes: the first stop, and a save if the main process wants one. The same on every process;
+  /// none at steps in which they do not agree. Collective; `completed` is the number of steps before this one.
+  std::optional<StepWishes> agree(const StepWishes& own, std::int64_t completed);
+
+ private:
+  const World& world_;
+  bool is_alone_;
+  std::uint64_t rounds_ = 0;
+  std::int64_t next_ = 0;     // the step before which processes agree
+  std::int64_t last_ = 0;     // the step before which they last did
+  std::int64_t last_ns_ = 0;  // when
+};
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+#include "penstock/transport/peer_processes.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace penstock {
+
+ProcessName own_process_name() {
+  struct stat of_namespace = {};
+  if (::stat("/proc/self/ns/pid", &of_namespace) != 0) return {};
+  return {static_cast<std::uint64_t>(of_namespace.st_ino), ::getpid()};
+}
+
+PeerProcesses::~PeerProcesses() {
+  for (const Watched& watched : watched_) ::close(watched.descriptor);
+}
+
+void PeerProcesses::watch(WorldRank rank, const ProcessName& process) {
+  if (process.numbered_by == 0 || process.numbered_by != own_process_name().numbered_by) return;
+#ifdef SYS_pidfd_open
+  const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process.number), 0));
+  if (descriptor >= 0) watched_.push_back({{rank, process.number}, descriptor});
+#endif
+}
+
+std::optional<PeerProcesses::Ended> PeerProcesses::ended() const {
+  std::vector<pollfd> descriptors;
+  for (const Watched& watched : watched_) descriptors.push_back({watched.descriptor, POLLIN, 0});
+  if (::poll(descriptors.data(), descriptors.size(), 0) <= 0) return std::nullopt;
+  for (std::size_t i = 0; i < watched_.size(); ++i)
+    if (descriptors[i].revents != 0) return watched_[i].which;
+  return std::nullopt;
+}
+
+}  // namespace penstock

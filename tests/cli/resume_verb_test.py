@@ -1,0 +1,160 @@
+"""`penstock train` with --checkpoint and --resume: settings, signals, limits of time, and misuse."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import unittest
+
+import program_runs
+from program_runs import ProgramRuns, of_mpi
+
+SMALL = ("--stages", "2", "--momentum", "0.9", "--log-every", "0")
+SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+
+
+def checkpoints(folder):
+    return sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+
+
+def contents(folder):
+    with open(os.path.join(folder, checkpoints(folder)[-1], "manifest.json")) as file:
+        manifest = json.load(file)
+    tensors = {(file["kind"], tensor["name"]): tensor["xxh3_128"]
+               for file in manifest["files"] for tensor in file.get("tensors", [])}
+    return {"step": manifest["step"], "data": manifest["data"], "states": manifest["states"], "tensors": tensors}
+
+
+class Resume(ProgramRuns):
+    def misuse(self, *arguments):
+        code, _, err = self.run_program(*arguments)
+        self.assertEqual(code, 2, err)
+        return err.strip().splitlines()[-1]
+
+    def undisturbed(self, *flags):
+        self.output_of(*self.train(*SMALL, "--checkpoint", "undisturbed", *flags))
+        return contents(self.path("undisturbed"))
+
+    def test_continues_with_the_stored_settings(self):
+        expected = self.undisturbed("--epochs", "2", "--warmup", "1", "--lr-schedule", "cosine", "--patience", "3")
+        flags = ("--checkpoint", "run", "--epochs", "2", "--warmup", "1", "--lr-schedule", "cosine", "--patience", "3")
+        run = self.start(*self.train(*SMALL, *flags, "--checkpoint-every", "10steps"))
+        while not os.path.isdir(self.path("run")) or len(checkpoints(self.path("run"))) < 2:
+            self.assertIsNone(run.poll(), "it ended before it was interrupted")
+        run.send_signal(signal.SIGTERM)
+        _, err = run.communicate()
+        self.assertEqual(run.returncode, 143, err)
+        _, out, err = self.run_program("train", "--resume", "run", "--stages", "3")
+        self.assertIn("resumed from run at step", err)
+        self.assertEqual(contents(self.path("run")), expected)
+        self.assertEqual(len(checkpoints(self.path("run"))), 2)
+        # After the last step nothing is left to do.
+        self.output_of("train", "--resume", "run")
+        self.assertEqual(contents(self.path("run")), expected)
+        # A folder that was moved continues where it is.
+        shutil.move(self.path("run"), self.path("moved"))
+        self.output_of("train", "--resume", "moved", "--epochs", "3")
+        self.assertFalse(os.path.exists(self.path("run")))
+        self.assertGreater(contents(self.path("moved"))["step"], expected["step"])
+
+    def end_by(self, which, ranks=None):
+        """A long training, ended by a signal to the launcher or the program."""
+        shutil.rmtree(self.path("run"), ignore_errors=True)
+        run = self.start(*self.train(*SMALL, "--epochs", "1000", "--checkpoint", "run", "--checkpoint-every", "30steps"),
+                         ranks=ranks)
+        while not os.path.isdir(self.path("run")) or not checkpoints(self.path("run")):
+            self.assertIsNone(run.poll(), "it ended before it was interrupted")
+        run.send_signal(which)
+        _, err = run.communicate()
+        last = re.search(r"ended before its goal, after step (\d+): signal (\d+)", err)
+        return run.returncode, last and (int(last[1]), int(last[2])), err
+
+    def test_a_signal_ends_it_with_a_checkpoint(self):
+        for which, code in SIGNALS.items():
+            with self.subTest(signal=which):
+                returned, last, err = self.end_by(which)
+                self.assertEqual(returned, code, err)
+                self.assertEqual(last[1], which)
+                self.assertEqual(contents(self.path("run"))["step"], last[0])
+                code, out, _ = self.run_program("checkpoint", "verify", "run")
+                self.assertEqual(code, 0, out)
+
+    def test_max_time_ends_it_with_a_checkpoint(self):
+        code, _, err = self.run_program(*self.train(*SMALL, "--epochs", "100000", "--checkpoint", "run", "--max-time",
+                                                    "0:00:01"))
+        self.assertEqual(code, 75, err)
+        self.assertIn("--max-time 0:00:01 is over; continue with --resume run", err)
+        self.assertGreater(contents(self.path("run"))["step"], 0)
+
+    @of_mpi
+    def test_processes_end_after_the_same_step(self):
+        code, _, err = self.run_program(*self.train(*SMALL, "--epochs", "100000", "--checkpoint", "run", "--max-time",
+                                                    "0:00:01"), ranks=2)
+        self.assertEqual(code, 75, err)
+        steps = contents(self.path("run"))["step"]
+        expected = self.undisturbed("--steps", str(steps))
+        self.assertEqual(contents(self.path("run"))["tensors"], expected["tensors"])
+
+    def test_json_lines_continue(self):
+        json_flags = ("--json", "lines.json")
+        self.output_of(*self.train(*SMALL, *json_flags, "--checkpoint", "run", "--steps", "5"))
+        self.output_of("train", "--resume", "run", "--steps", "8", *json_flags)
+        steps = [json.loads(line)["step"] for line in self.read("lines.json").splitlines()]
+        self.assertEqual(steps, list(range(8)))
+
+    def test_other_settings_are_named(self):
+        self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))
+        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed", "4")
+        self.assertEqual(code, 0, err)
+        self.assertIn("micro-batches 2 instead of 4, seed 4 instead of 0", err)
+
+    def test_auto_begins_or_continues(self):
+        flags = (*SMALL, "--checkpoint", "run", "--resume", "auto")
+        _, _, err = self.run_program(*self.train(*flags, "--steps", "5"))
+        self.assertIn("no complete checkpoint in run: training begins", err)
+        _, _, err = self.run_program(*self.train(*flags, "--steps", "8"))
+        self.assertIn("resumed from run at step 5", err)
+
+    def test_auto_schedule_keeps_what_bits_depend_on(self):
+        flags = ("--stages", "2", "--schedule", "auto", "--micro-batches", "auto", "--kernels", "fixed", "--log-every", "0",
+                 "--tuning-cache", "off", "--checkpoint", "run")
+        self.output_of(*self.train(*flags, "--steps", "5"))
+        with open(os.path.join(self.path("run"), checkpoints(self.path("run"))[-1], "manifest.json")) as file:
+            bits = json.load(file)["bits"]
+        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8")
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("other settings", err)
+        with open(os.path.join(self.path("run"), checkpoints(self.path("run"))[-1], "manifest.json")) as file:
+            self.assertEqual(json.load(file)["bits"], bits)
+
+    def test_misuse_is_told_in_a_line(self):
+        os.mkdir(self.path("empty"))
+        self.write("file", "")
+        train = self.train(*SMALL, "--steps", "3")
+        for flags, text in (
+                (("--resume", "nothing"), "--resume nothing: there is no complete checkpoint"),
+                (("--resume", "empty"), "--resume empty: there is no complete checkpoint"),
+                (("--resume", "auto"), "--resume auto continues from the newest checkpoint of --checkpoint"),
+                (("--checkpoint", "run", "--checkpoint-keep", "1"), "--checkpoint-keep 1: at least 2 are kept"),
+                (("--checkpoint", "run", "--checkpoint-every", "0"), "--checkpoint-every 0: give a whole number above 0"),
+                (("--checkpoint", "run", "--checkpoint-every", "3h"), "--checkpoint-every 3h: give a whole number"),
+                (("--checkpoint-every", "3"), "--checkpoint-every is for checkpoints: give --checkpoint DIR, too"),
+                (("--max-time", "1:00:00"), "--max-time is for checkpoints"),
+                (("--checkpoint", "run", "--max-time", "soon"), "--max-time soon: give hours, minutes and seconds"),
+                (("--checkpoint", "file"), "file: is a file, and checkpoints need a folder")):
+            with self.subTest(flags=flags):
+                self.assertIn(text, self.misuse(*train, *flags))
+        self.output_of(*train, "--checkpoint", "run")
+        self.assertIn("has a checkpoint of step 3, and training begins at step 0",
+                      self.misuse(*train, "--checkpoint", "run"))
+        self.assertIn("holds the weights of a network with --hidden 32,16, but --hidden 8 is given",
+                      self.misuse("train", "--resume", "run", "--hidden", "8"))
+        manifest = os.path.join("run", checkpoints(self.path("run"))[0], "manifest.json")
+        self.write(manifest, self.read(manifest).replace('"version": 1', '"version": 9'))
+        self.assertRegex(self.misuse("train", "--resume", "run"),
+                         "there is no complete checkpoint; the newest one: .*manifest.json' is damaged: its checksum")
+
+
+if __name__ == "__main__":
+    program_runs.main()

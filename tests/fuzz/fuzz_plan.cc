@@ -1,9 +1,0 @@
-#include <cstddef>
-#include <cstdint>
-
-#include "tests/fuzz/plan_input.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  penstock::try_plan(std::string_view(reinterpret_cast<const char*>(data), size));
-  return 0;
-}

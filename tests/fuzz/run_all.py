@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Runs the fuzzers of all parsers one after another, and prints a table of inputs, seconds and findings.
+
+Usage: run_all.py BUILD [--inputs N] [--seconds S] [--only NAME,...] [--state DIR]
+
+BUILD is the build folder of the preset `fuzz`. Each fuzzer runs until it has tried N inputs (10,000,000 by default) or
+S seconds have passed (no limit by default), with at most 256 MiB of memory and 10 s for each input. DIR (by default
+BUILD/fuzzing) keeps the inputs that reach new code and those that fail, so that a later call goes on where an earlier
+one ended; its counts are added up. Ends with 1 if there are findings: DIR/NAME/found has them.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+LIMITS = ["-rss_limit_mb=256", "-timeout=10", "-max_len=65536", "-print_final_stats=1", "-verbosity=0"]
+
+# Freed memory that the sanitizer keeps for a while counts as used.
+SANITIZER = {"ASAN_OPTIONS": "quarantine_size_mb=16"}
+
+
+def fuzzers(build):
+    """The names of the fuzzers of a build."""
+    return sorted(name.removeprefix("fuzz_") for name in os.listdir(os.path.join(build, "bin"))
+                  if name.startswith("fuzz_"))
+
+
+def run(build, name, folder, arguments):
+    """Runs one fuzzer once. Returns the number of inputs, the seconds, and whether it found something."""
+    reached, found = os.path.join(folder, "reached"), os.path.join(folder, "found", "")
+    os.makedirs(reached, exist_ok=True)
+    os.makedirs(found, exist_ok=True)
+    begin = time.monotonic()
+    with open(os.path.join(folder, "log"), "ab") as log:
+        done = subprocess.run([os.path.join(build, "bin", "fuzz_" + name), *LIMITS, *arguments,
+                               "-artifact_prefix=" + found, reached, os.path.join(CORPUS, name)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **SANITIZER})
+        log.write(done.stderr)
+    inputs = re.search(rb"number_of_executed_units:\s*(\d+)", done.stderr)
+    return int(inputs[1]) if inputs else 0, time.monotonic() - begin, done.returncode != 0
+
+
+def read_totals(state):
+    try:
+        with open(os.path.join(state, "totals.json")) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return {}
+
+
+def write_totals(state, totals):
+    path = os.path.join(state, "totals.json")
+    with open(path + ".new", "w") as file:
+        json.dump(totals, file, indent=1)
+    os.rename(path + ".new", path)
+
+
+def table(totals, names):
+    rows = [f"{'parser':<18} {'inputs':>12} {'seconds':>8} {'findings':>8}"]
+    for name in names:
+        one = totals.get(name, {"inputs": 0, "seconds": 0, "findings": 0})
+        rows.append(f"{name:<18} {one['inputs']:>12,} {one['seconds']:>8.0f} {one['findings']:>8}")
+    return "\n".join(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--inputs", type=int, default=10_000_000)
+    parser.add_argument("--seconds", type=int, default=0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--state")
+    wanted = parser.parse_args()
+    state = wanted.state or os.path.join(wanted.build, "fuzzing")
+    os.makedirs(state, exist_ok=True)
+    names = [name for name in fuzzers(wanted.build) if not wanted.only or name in wanted.only.split(",")]
+    totals = read_totals(state)
+    # Short rounds over all of them, so that an interrupted run has tried each.
+    round_inputs = max(1, wanted.inputs // 10)
+    end = {name: wanted.seconds for name in names}
+    unfinished = list(names)
+    while unfinished:
+        for name in list(unfinished):
+            total = totals.setdefault(name, {"inputs": 0, "seconds": 0, "findings": 0})
+            left = wanted.inputs - total["inputs"]
+            if left <= 0 or (wanted.seconds and end[name] < 1):
+                unfinished.remove(name)
+                continue
+            arguments = [f"-runs={min(left, round_inputs)}"]
+            if wanted.seconds:
+                arguments.append(f"-max_total_time={end[name]}")
+            inputs, seconds, failed = run(wanted.build, name, os.path.join(state, name), arguments)
+            end[name] -= max(1, round(seconds))
+            total["inputs"] += inputs
+            total["seconds"] += seconds
+            total["findings"] += failed
+            write_totals(state, totals)
+            if failed or inputs == 0:
+                unfinished.remove(name)
+    print(table(totals, names))
+    return 1 if any(totals[name]["findings"] for name in names if name in totals) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

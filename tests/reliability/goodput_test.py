@@ -1,0 +1,83 @@
+"""A job of which one random rank is killed again and again loses little time, and no bit.
+
+Usage: goodput_test.py PENSTOCK DATA MPIRUN [--steps N] [--period SECONDS] [--runs N] [--required SHARE]
+
+`penstock launch --restarts 1000` trains N steps (default: 4000) as two processes, undisturbed, and then with a kill -9 of
+a random rank every SECONDS (default: 2), in turns, N times each (default: 1). A kill waits for a checkpoint since the
+one before, because a job that gets nowhere is given up. Goodput is the undisturbed time over the disturbed one. The checkpoint at the end must have the bits of the
+undisturbed training. The short form says nothing about time; the long one is --steps 150000 --period 15
+--required 0.9, and --period 60 --required 0.97.
+"""
+import os
+import random
+import signal
+import statistics
+import time
+
+import training_runs
+from training_runs import TrainingRuns, contents, newest_of, of_mpi, processes_of_session, step_of
+
+STEPS, PERIOD_S, RUNS, REQUIRED = 4000, 2.0, 1, 0.0
+
+
+def ranks_of(session):
+    """The processes of the ranks of `penstock launch`: those that train."""
+    found = []
+    for process in processes_of_session(session):
+        try:
+            with open(f"/proc/{process}/comm") as file:
+                if file.read().startswith("penstock-runtim"):
+                    found.append(process)
+        except OSError:
+            pass
+    return found
+
+
+class Goodput(TrainingRuns):
+    samples = 2000
+
+    def train(self, name, kills):
+        """Trains to the end. Returns the time, and the number of kills."""
+        draw = random.Random(name)
+        folder = self.fresh(name)
+        begin = time.monotonic()
+        run = self.start("launch", "-n", "2", "--restarts", "1000", "--log-dir", self.fresh("logs"), "--tee", "none",
+                         "--", "train", "--data", self.data, "--hidden", "256,256", "--optimizer", "sgd", "--momentum",
+                         "0.9", "--stages", "2", "--batch-size", "32", "--steps", STEPS, "--epochs", STEPS,
+                         "--log-every", "0", "--checkpoint", folder, "--checkpoint-every", "1s", "--deadline", "10",
+                         environment={"PATH": os.path.dirname(training_runs.MPIRUN) + ":" + os.environ["PATH"]})
+        killed, next_kill, newest = 0, begin + PERIOD_S, newest_of(folder)
+        while run.process.poll() is None:
+            time.sleep(0.01)
+            if not kills or time.monotonic() < next_kill or newest_of(folder) == newest:
+                continue
+            ranks, newest = ranks_of(run.process.pid), newest_of(folder)
+            if ranks and step_of(newest) < STEPS:
+                os.kill(draw.choice(ranks), signal.SIGKILL)
+                killed += 1
+            next_kill = max(next_kill + PERIOD_S, time.monotonic())
+        seconds = time.monotonic() - begin
+        self.assertEqual(run.wait(), 0, run.text())
+        self.assertEqual(run.leftovers(), [])
+        run.close()
+        return seconds, killed
+
+    @of_mpi
+    def test_kills_cost_little_time_and_no_bit(self):
+        calm, disturbed = [], []
+        for number in range(RUNS):
+            calm.append(self.train("undisturbed", kills=False)[0])
+            seconds, killed = self.train(f"disturbed{number}", kills=True)
+            disturbed.append(seconds)
+            self.assertGreater(killed, 0)
+            self.assertEqual(contents(self.path(f"disturbed{number}")), contents(self.path("undisturbed")))
+            print(f"{STEPS} steps: {calm[-1]:.1f} s undisturbed, {seconds:.1f} s with {killed} kills, one each "
+                  f"{seconds / killed:.1f} s: goodput {calm[-1] / seconds:.3f}, {(seconds - calm[-1]) / killed:.2f} s "
+                  f"per kill; 0 bits differ", flush=True)
+        self.assertGreaterEqual(statistics.median(calm) / statistics.median(disturbed), REQUIRED)
+
+
+if __name__ == "__main__":
+    STEPS, PERIOD_S, RUNS, REQUIRED = training_runs.read_arguments(steps=STEPS, period=PERIOD_S, runs=RUNS,
+                                                                   required=REQUIRED)
+    training_runs.main()

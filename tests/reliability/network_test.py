@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""The network of a job: none with threads; with processes on one host, none of the ranks listens.
+
+Usage: network_test.py PENSTOCK DATA [MPIRUN]. Parts are skipped without strace, unshare, or mpirun.
+"""
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+import program_runs
+from program_runs import ENVIRONMENT, ProgramRuns, of_mpi, processes_of
+
+LISTENING = "0A"
+
+
+def can_run(*command):
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def descendants(pid):
+    """All processes below `pid`."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            children = [int(child) for child in file.read().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return children + [below for child in children for below in descendants(child)]
+
+
+def sockets_of(pid):
+    """The numbers of the sockets that a process has open."""
+    numbers = set()
+    try:
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{entry}"))
+            if found:
+                numbers.add(found[1])
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return numbers
+
+
+def listening():
+    """The sockets of this machine that listen to TCP: {number: address}."""
+    found = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+        except FileNotFoundError:
+            continue
+        found.update({row[9]: row[1] for row in rows if row[3] == LISTENING})
+    return found
+
+
+class Network(ProgramRuns):
+    def test_threads_open_no_network_socket(self):
+        if not can_run("strace", "-qq", "-e", "trace=none", "true"):
+            self.skipTest("processes cannot be traced here")
+        for verb in (self.train("--stages", "2", "--steps", "3", "--save-weights", "w.safetensors"),
+                     ["infer", "--model", "mlp", "--stages", "2"], ["doctor"],
+                     ["simulate", "1f1b", "--stages", "2", "--micro-batches", "4"]):
+            done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=%network", "-o", self.path("calls"),
+                                   *self.command(verb)], cwd=self.folder, env=ENVIRONMENT, capture_output=True,
+                                  text=True, timeout=program_runs.WATCHDOG_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("AF_INET", self.read("calls"))
+
+    def test_threads_train_without_a_network(self):
+        if not can_run("unshare", "-rn", "true"):
+            self.skipTest("no namespace of its own can be made here")
+        done = subprocess.run(["unshare", "-rn", *self.command(self.train("--stages", "2", "--steps", "3"))],
+                              cwd=self.folder, env=ENVIRONMENT, capture_output=True, text=True,
+                              timeout=program_runs.WATCHDOG_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("loss", done.stdout)
+
+    def listeners_of(self, command):
+        """While a job trains: the addresses on which its ranks, and the job's other processes, listen."""
+        run = subprocess.Popen(command, cwd=self.folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(self.end_all, run)
+        for line in run.stdout:  # until the job trains
+            if "loss" in line:
+                break
+        self.assertIsNone(run.poll(), "the job ended")
+        open_now = listening()
+        ranks, others = [], []
+        for pid in [run.pid, *descendants(run.pid)]:
+            try:
+                name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+            except FileNotFoundError:
+                continue
+            addresses = [open_now[number] for number in sockets_of(pid) if number in open_now]
+            (ranks if name == "penstock-runtime" else others).append(addresses)
+        return ranks, others
+
+    def end_all(self, run):
+        for pid in [*descendants(run.pid), run.pid] if run.poll() is None else []:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+        run.wait()
+        run.stdout.close()
+
+    def endless(self):
+        return self.train("--stages", "2", "--steps", "1000000", "--log-every", "1")
+
+    @of_mpi
+    def test_ranks_of_one_host_listen_nowhere(self):
+        plain = [program_runs.MPIRUN, "-n", "2", "--oversubscribe", "--bind-to", "none", program_runs.PROGRAM,
+                 *self.endless()]
+        launched = [program_runs.PROGRAM, "launch", "-n", "2", "--launcher", program_runs.MPIRUN, "--", *self.endless()]
+        for command in (plain, launched):
+            ranks, _ = self.listeners_of(command)
+            self.assertEqual(ranks, [[], []], command)
+
+    @of_mpi
+    def test_listeners_are_seen(self):
+        """With Open MPI's own choice of transports each rank listens, which the test above would see."""
+        command = [program_runs.MPIRUN, "-n", "2", "--oversubscribe", "--bind-to", "none", "--mca", "btl",
+                   "self,vader,tcp", program_runs.PROGRAM, *self.endless()]
+        ranks, _ = self.listeners_of(command)
+        if not listening():
+            self.skipTest("listening sockets cannot be seen here")
+        self.assertTrue(any(ranks), ranks)
+
+
+if __name__ == "__main__":
+    program_runs.main()

@@ -1,0 +1,269 @@
+// A training that is interrupted and resumed, with other stages and schedules, ends with the bits of one that is not.
+#include <filesystem>
+#include <map>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/penstock.h"
+#include "tests/base/error_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace penstock::test::resume_test {
+namespace {
+
+constexpr std::int64_t samples = 62, batch_size = 9, steps_per_epoch = 7, epochs = 3;  // the last batch has 8
+
+ImageSet random_images(std::int64_t count) {
+  torch::manual_seed(3);
+  return {.images = torch::randint(0, 256, {count, 1, 4, 4}).to(torch::kUInt8),
+          .labels = torch::randint(0, 4, {count}, torch::kInt64),
+          .mean = {0.5},
+          .std = {0.25}};
+}
+
+/// Running statistics, random numbers, and a parameter that is used twice.
+struct Network : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(16, 12); });
+  Layer norm = add("norm", [] { return torch::nn::BatchNorm1d(12); });
+  Layer drop = add("drop", [] { return torch::nn::Dropout(0.3); });
+  Layer middle = add("middle", [] { return torch::nn::Linear(12, 12); });
+  Layer relu = add("relu", [] { return torch::nn::ReLU(); });
+  Layer last = add("last", [] { return torch::nn::Linear(12, 4); });
+  Value forward(Value x) override { return last(relu(middle(drop(relu(middle(norm(first(flatten(x, 1))))))))); }
+};
+
+/// What a user writes; its state consists of tensors and a number.
+std::shared_ptr<torch::optim::Optimizer> rmsprop(const std::vector<torch::Tensor>& parameters) {
+  return std::make_shared<torch::optim::RMSprop>(parameters, torch::optim::RMSpropOptions(1e-3).momentum(0.9));
+}
+
+/// Adds up the losses that it has seen.
+class Sum : public Hook {
+ public:
+  void after_step(const StepReport& report) override { sum_ += report.loss; }
+  StateValues save() const override { return {{"sum", sum_}}; }
+  void load(const StateValues& state) override { sum_ = number_in(state, "sum"); }
+  double sum() const { return sum_; }
+
+ private:
+  double sum_ = 0;
+};
+
+struct Layout {
+  int stages = 1;
+  std::string schedule = "1f1b";
+  int chunks = 0;
+};
+
+struct Run {
+  std::string folder;
+  Layout layout = {};
+  std::string optimizer = "sgd";
+  std::optional<std::int64_t> stop_at = {};  // steps of this run
+  bool resumes = false;
+  bool keeps_average = false;
+  CheckpointEvery every = {.steps = 5};
+};
+
+double run(const Run& what) {
+  World world({.stages = what.layout.stages});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy,
+                    {.micro_batches = 4, .schedule = what.layout.schedule, .chunks = what.layout.chunks, .seed = 7});
+  if (what.optimizer == "sgd") pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  if (what.optimizer == "adamw") pipeline.optimize_with(adamw({.learning_rate = 0.01, .weight_decay = 0.01}));
+  if (what.optimizer == "rmsprop") pipeline.optimize_with(rmsprop);
+  if (what.keeps_average) pipeline.keep_average(0.9);
+  TrainerOptions options{.epochs = epochs, .learning_rate = LearningRatePlan{"cosine", 0.05, 4, false}};
+  std::int64_t steps = 0;
+  if (what.stop_at)
+    options.stop_when = [&]() -> std::optional<StopRequest> {
+      if (steps++ < *what.stop_at) return std::nullopt;
+      return StopRequest{"enough"};
+    };
+  Trainer trainer(pipeline, options);
+  auto& sum = trainer.add_hook(std::make_unique<Sum>());
+  trainer.add_hook(std::make_unique<EarlyStopHook>(EarlyStop{.patience = 50}));
+  trainer.add_hook(std::make_unique<CheckpointHook>(CheckpointOptions{.folder = what.folder, .every = what.every}));
+  if (what.resumes) {
+    EXPECT_TRUE(trainer.resume(what.folder));
+  }
+  Loader train(random_images(samples), {.batch_size = batch_size, .seed = 5});
+  Loader test(random_images(9), {.batch_size = 9, .shuffle = false});
+  trainer.fit(train, test);
+  EXPECT_EQ(trainer.interrupted().has_value(), what.stop_at.has_value());
+  return sum.sum();
+}
+
+/// Everything of the newest checkpoint but the division into files.
+std::map<std::string, std::string> contents(const std::string& folder) {
+  const auto newest = newest_checkpoint(folder, CheckpointCheck::checksums);
+  EXPECT_TRUE(newest.checkpoint && newest.damaged.empty());
+  Manifest manifest = newest.checkpoint->manifest();
+  std::map<std::string, std::string> all;
+  for (const FileRecord& file : manifest.files)
+    for (const TensorRecord& tensor : file.tensors)
+      all[say(to_string(file.kind), " ", tensor.name, " ", shape_text(tensor.shape))] = to_string(tensor.checksum);
+  manifest.files.clear();
+  all["manifest"] = write_manifest(manifest);
+  return all;
+}
+
+class Resume : public testing::Test {
+ protected:
+  const TemporaryFolder folder_{"resume"};
+};
+
+TEST_F(Resume, gives_the_same_bits_in_any_layout) {
+  const std::vector<Layout> layouts = {{2, "gpipe"}, {3, "1f1b"}, {4, "zb-h1"}, {2, "interleaved", 2}, {1, "1f1b"}};
+  for (const std::string optimizer : {"sgd", "adamw", "rmsprop"}) {
+    const std::string undisturbed = folder_ / (optimizer + "-undisturbed");
+    const double sum = run({.folder = undisturbed, .optimizer = optimizer});
+    const auto expected = contents(undisturbed);
+    // The first step, the middle and the edge of an epoch, the last step but one; each from one layout to the next.
+    const std::vector<std::int64_t> stops = {1, steps_per_epoch / 2, steps_per_epoch, epochs * steps_per_epoch - 1};
+    for (std::size_t i = 0; i < stops.size(); ++i) {
+      const std::string folder = folder_ / say(optimizer, "-", stops[i]);
+      run({.folder = folder, .layout = layouts[i], .optimizer = optimizer, .stop_at = stops[i]});
+      const double resumed = run({.folder = folder, .layout = layouts[i + 1], .optimizer = optimizer, .resumes = true});
+      EXPECT_EQ(resumed, sum) << optimizer << ", " << stops[i];
+      EXPECT_EQ(contents(folder), expected) << optimizer << ", " << stops[i];
+    }
+  }
+}
+
+TEST_F(Resume, goes_through_many_interruptions) {
+  const double sum = run({.folder = folder_ / "undisturbed"});
+  double resumed = 0;
+  for (int i = 0; i < epochs * steps_per_epoch; ++i)
+    resumed = run({.folder = folder_ / "often",
+                   .layout = {1 + i % 3},
+                   .stop_at = i + 1 < epochs * steps_per_epoch ? std::optional<std::int64_t>(1) : std::nullopt,
+                   .resumes = i > 0});
+  EXPECT_EQ(resumed, sum);
+  EXPECT_EQ(contents(folder_ / "often"), contents(folder_ / "undisturbed"));
+}
+
+TEST_F(Resume, after_the_last_step_trains_nothing) {
+  run({.folder = folder_ / "run"});
+  const auto before = contents(folder_ / "run");
+  run({.folder = folder_ / "run", .layout = {2}, .resumes = true});
+  EXPECT_EQ(contents(folder_ / "run"), before);
+}
+
+TEST_F(Resume, keeps_averages_of_weights) {
+  run({.folder = folder_ / "undisturbed", .keeps_average = true});
+  run({.folder = folder_ / "run", .layout = {2}, .stop_at = 9, .keeps_average = true});
+  run({.folder = folder_ / "run", .layout = {3}, .resumes = true, .keeps_average = true});
+  const auto resumed = contents(folder_ / "run");
+  EXPECT_EQ(resumed, contents(folder_ / "undisturbed"));
+  EXPECT_TRUE(std::any_of(resumed.begin(), resumed.end(),
+                          [](const auto& one) { return one.first.starts_with("optimizer last.weight/average"); }));
+}
+
+TEST_F(Resume, skips_a_damaged_checkpoint) {
+  run({.folder = folder_ / "undisturbed"});
+  run({.folder = folder_ / "run", .stop_at = 12});
+  const auto places = list_checkpoints(folder_ / "run");
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(places[0].step, 12);
+  EXPECT_EQ(places[1].step, 10);
+  for (const auto& file : std::filesystem::directory_iterator(places[0].path)) {
+    if (file.path().extension() != ".safetensors") continue;
+    std::string bytes = bytes_of_file(file.path().string());
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_bytes(file.path().string(), bytes);
+  }
+  run({.folder = folder_ / "run", .layout = {2}, .resumes = true});
+  EXPECT_EQ(contents(folder_ / "run"), contents(folder_ / "undisturbed"));
+  EXPECT_TRUE(std::filesystem::exists(places[0].path)) << "a damaged checkpoint was deleted";
+}
+
+TEST_F(Resume, in_the_middle_of_an_epoch_needs_the_same_steps) {
+  run({.folder = folder_ / "run", .stop_at = 3});
+  World world({.stages = 2});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  Trainer trainer(pipeline, {.epochs = epochs});
+  ASSERT_TRUE(trainer.resume(folder_ / "run"));
+  Loader train(random_images(samples), {.batch_size = 11, .seed = 5});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { trainer.fit(train); }), "an epoch has 6 steps, and had 7"));
+}
+
+TEST_F(Resume, without_a_checkpoint_changes_nothing) {
+  World world({.stages = 2});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  Trainer trainer(pipeline, {.epochs = 1});
+  EXPECT_FALSE(trainer.resume(folder_ / "nothing"));
+  std::filesystem::create_directories(folder_ / "empty");
+  EXPECT_FALSE(trainer.resume(folder_ / "empty"));
+}
+
+struct Other : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(16, 13); });
+  Layer final_layer = add("final", [] { return torch::nn::Linear(13, 4); });
+  Value forward(Value x) override { return final_layer(first(flatten(x, 1))); }
+};
+
+TEST_F(Resume, refuses_the_checkpoint_of_another_network) {
+  run({.folder = folder_ / "run", .stop_at = 3});
+  World world({.stages = 2});
+  Other network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  const auto before = pipeline.state();
+  const std::string text = error_text<ConfigError>([&] { pipeline.load(folder_ / "run"); });
+  EXPECT_TRUE(says(text,
+                   "is the checkpoint of another network: 'first.weight' is float of shape [13, 16] in the network "
+                   "and float of shape [12, 16] in the checkpoint",
+                   "'final.weight' of shape [4, 13], which the checkpoint", "and 1 more"))
+      << text;
+  for (const auto& [name, value] : pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
+}
+
+TEST_F(Resume, a_state_with_nan_replaces_no_checkpoint) {
+  World world({.stages = 2});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 7});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  const torch::Tensor images = torch::randn({8, 1, 4, 4}), labels = torch::zeros({8}, torch::kInt64);
+  pipeline.train_step(images, labels);
+  pipeline.save(folder_ / "run");
+  pipeline.train_step(images * std::numeric_limits<float>::quiet_NaN(), labels);
+  pipeline.save(folder_ / "run");
+  const auto places = list_checkpoints(folder_ / "run");
+  ASSERT_EQ(places.size(), 1u);
+  EXPECT_EQ(places[0].step, 1);
+}
+
+TEST_F(Resume, a_folder_has_one_writer_and_no_later_steps) {
+  run({.folder = folder_ / "run", .stop_at = 3});
+  World world({.stages = 1});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "run"); }),
+                   "has a checkpoint of step 3, and training begins at step 0: resume from it, or give another "
+                   "folder"));
+  const auto saver = pipeline.checkpoints({.folder = folder_ / "mine"});
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "mine"); }), "another process writes"));
+}
+
+TEST_F(Resume, gradients_that_wait_for_their_update_are_not_saved) {
+  World world({.stages = 2});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 2, .seed = 7});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1}));
+  pipeline.forward_backward(torch::randn({8, 1, 4, 4}), torch::zeros({8}, torch::kInt64));
+  EXPECT_TRUE(says(error_text<ConfigError>([&] { pipeline.save(folder_ / "run"); }), "call step() first"));
+  pipeline.step();
+  pipeline.save(folder_ / "run");
+}
+
+}  // namespace
+}  // namespace penstock::test::resume_test

@@ -1,0 +1,68 @@
+#include "penstock/transport/peer_processes.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace penstock::peer_processes_test {
+namespace {
+
+/// A child that lives until the test ends it.
+class Child {
+ public:
+  Child() : number_(::fork()) {
+    if (number_ == 0)
+      while (true) ::pause();
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  ProcessName name() const { return {own_process_name().numbered_by, number_}; }
+  /// Kills it, and waits until it has ended; its parent has not asked for its exit code yet.
+  void kill() const {
+    ::kill(number_, SIGKILL);
+    siginfo_t ignored;
+    ::waitid(P_PID, static_cast<id_t>(number_), &ignored, WEXITED | WNOWAIT);
+  }
+  void end() {
+    if (number_ <= 0) return;
+    ::kill(number_, SIGKILL);
+    ::waitpid(number_, nullptr, 0);
+    number_ = 0;
+  }
+
+ private:
+  pid_t number_;
+};
+
+TEST(PeerProcesses, report_the_one_that_has_ended) {
+  Child first, second;
+  PeerProcesses peers;
+  peers.watch(WorldRank(1), first.name());
+  peers.watch(WorldRank(2), second.name());
+  EXPECT_FALSE(peers.ended());
+  second.kill();
+  ASSERT_TRUE(peers.ended());
+  EXPECT_EQ(peers.ended()->rank, WorldRank(2));
+  EXPECT_EQ(peers.ended()->process, second.name().number);
+  second.end();
+  EXPECT_TRUE(peers.ended()) << "it was forgotten when its parent asked for its exit code";
+}
+
+// A container numbers its processes anew: the same number may be another process here.
+TEST(PeerProcesses, are_not_watched_across_containers) {
+  Child child;
+  ProcessName elsewhere = child.name();
+  ++elsewhere.numbered_by;
+  PeerProcesses peers;
+  peers.watch(WorldRank(1), elsewhere);
+  peers.watch(WorldRank(2), {0, child.name().number});
+  child.kill();
+  EXPECT_FALSE(peers.ended());
+}
+
+}  // namespace
+}  // namespace penstock::peer_processes_test
