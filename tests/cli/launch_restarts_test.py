@@ -11,12 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.dont_write_bytecode = True
-from program_runs import ENVIRONMENT, WATCHDOG_S
+from program_runs import ENVIRONMENT, WATCHDOG_S, InFolder
 
 PROGRAM = ""
 CHECKPOINTS = ""
@@ -52,28 +51,16 @@ save() {
 
 
 @unittest.skipUnless(MPIRUN, "there is no mpirun")
-class LaunchRestarts(unittest.TestCase):
+class LaunchRestarts(InFolder):
+    write = InFolder.write_executable
+
     def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
+        super().setUp()
         for folder in ("bin", "libexec/penstock", "tmp"):
             os.makedirs(self.path(folder))
         shutil.copy(PROGRAM, self.path("bin/penstock"))
         self.write("libexec/penstock/penstock-runtime", TRAINING)
         self.environment = {**ENVIRONMENT, "CHECKPOINTS": CHECKPOINTS, "TMPDIR": self.path("tmp")}
-
-    def path(self, *names):
-        return os.path.join(self.folder, *names)
-
-    def read(self, *names):
-        with open(self.path(*names)) as file:
-            return file.read()
-
-    def write(self, name, text):
-        with open(self.path(name), "w") as file:
-            file.write(text)
-        os.chmod(self.path(name), 0o755)
-        return self.path(name)
 
     def command(self, arguments, training):
         """Flags of launch, or of the training after "--"."""

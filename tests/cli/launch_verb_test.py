@@ -8,12 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.dont_write_bytecode = True
-from program_runs import ENVIRONMENT, WATCHDOG_S, still_running
+from program_runs import ENVIRONMENT, WATCHDOG_S, InFolder, still_running
 
 PROGRAM = ""
 MPIRUN = shutil.which("mpirun")
@@ -46,22 +45,8 @@ def of_mpirun(test):
     return unittest.skipUnless(MPIRUN, "there is no mpirun")(test)
 
 
-class LaunchVerb(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def path(self, *names):
-        return os.path.join(self.folder, *names)
-
-    def read(self, *names):
-        with open(self.path(*names)) as file:
-            return file.read()
-
-    def write(self, name, text):
-        with open(self.path(name), "w") as file:
-            file.write(text)
-        os.chmod(self.path(name), 0o755)
+class LaunchVerb(InFolder):
+    write = InFolder.write_executable
 
     def journal(self, path):
         """Its lines, without those about Open MPI's files on each host."""

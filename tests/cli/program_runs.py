@@ -53,29 +53,38 @@ def write_part(folder, stem, samples):
             part.write(header[:4] + struct.pack(">I", samples) + header[8:] + content)
 
 
-class ProgramRuns(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.small_set = tempfile.mkdtemp()
-        cls.addClassCleanup(shutil.rmtree, cls.small_set)
-        write_part(cls.small_set, "train", TRAIN_SAMPLES)
-        write_part(cls.small_set, "t10k", TEST_SAMPLES)
+class InFolder(unittest.TestCase):
+    """Every test has a folder of its own."""
 
     def setUp(self):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def path(self, name):
-        return os.path.join(self.folder, name)
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
 
-    def read(self, name):
-        with open(self.path(name)) as file:
+    def read(self, *names):
+        with open(self.path(*names)) as file:
             return file.read()
 
     def write(self, name, text):
         with open(self.path(name), "w") as file:
             file.write(text)
         return name
+
+    def write_executable(self, name, text):
+        self.write(name, text)
+        os.chmod(self.path(name), 0o755)
+        return self.path(name)
+
+
+class ProgramRuns(InFolder):
+    @classmethod
+    def setUpClass(cls):
+        cls.small_set = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.small_set)
+        write_part(cls.small_set, "train", TRAIN_SAMPLES)
+        write_part(cls.small_set, "t10k", TEST_SAMPLES)
 
     def train(self, *flags, data=None):
         """The arguments of a training on the small set; later flags take precedence."""

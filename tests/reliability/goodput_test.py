@@ -1,13 +1,16 @@
 """A job of which one random rank is killed again and again loses little time, and no bit.
 
-Usage: goodput_test.py PENSTOCK DATA MPIRUN [--steps N] [--period SECONDS] [--runs N] [--required SHARE]
+Usage: goodput_test.py PENSTOCK DATA MPIRUN [--steps N] [--every N[s|steps]] [--period SECONDS] [--runs N]
+                       [--required SHARE]
 
-`penstock launch --restarts 1000` trains N steps (default: 4000) as two processes, undisturbed, and then with a kill -9 of
-a random rank every SECONDS (default: 2), in turns, N times each (default: 1). A kill waits for a checkpoint since the
-one before, because a job that gets nowhere is given up. Goodput is the undisturbed time over the disturbed one. The checkpoint at the end must have the bits of the
-undisturbed training. The short form says nothing about time; the long one is --steps 150000 --period 15
---required 0.9, and --period 60 --required 0.97.
+`penstock launch --restarts 1000` trains N steps (default: 4000) as two processes, with a checkpoint every N (default:
+1000steps), undisturbed, and then with a kill -9 of a random rank every SECONDS (default: 0), in turns, N times each
+(default: 1). A kill waits for a checkpoint since the one before, because a job that gets nowhere is given up. Goodput
+is the undisturbed time over the disturbed one. The checkpoint at the end must have the bits of the undisturbed
+training. The short form says nothing about time; the long one is --steps 150000 --every 1s --period 15 --required 0.9,
+and --period 60 --required 0.97.
 """
+
 import os
 import random
 import signal
@@ -17,7 +20,7 @@ import time
 import training_runs
 from training_runs import TrainingRuns, contents, newest_of, of_mpi, processes_of_session, step_of
 
-STEPS, PERIOD_S, RUNS, REQUIRED = 4000, 2.0, 1, 0.0
+STEPS, EVERY, PERIOD_S, RUNS, REQUIRED = 4000, "1000steps", 0.0, 1, 0.0
 
 
 def ranks_of(session):
@@ -44,7 +47,7 @@ class Goodput(TrainingRuns):
         run = self.start("launch", "-n", "2", "--restarts", "1000", "--log-dir", self.fresh("logs"), "--tee", "none",
                          "--", "train", "--data", self.data, "--hidden", "256,256", "--optimizer", "sgd", "--momentum",
                          "0.9", "--stages", "2", "--batch-size", "32", "--steps", STEPS, "--epochs", STEPS,
-                         "--log-every", "0", "--checkpoint", folder, "--checkpoint-every", "1s", "--deadline", "10",
+                         "--log-every", "0", "--checkpoint", folder, "--checkpoint-every", EVERY, "--deadline", "10",
                          environment={"PATH": os.path.dirname(training_runs.MPIRUN) + ":" + os.environ["PATH"]})
         killed, next_kill, newest = 0, begin + PERIOD_S, newest_of(folder)
         while run.process.poll() is None:
@@ -78,6 +81,6 @@ class Goodput(TrainingRuns):
 
 
 if __name__ == "__main__":
-    STEPS, PERIOD_S, RUNS, REQUIRED = training_runs.read_arguments(steps=STEPS, period=PERIOD_S, runs=RUNS,
-                                                                   required=REQUIRED)
+    STEPS, EVERY, PERIOD_S, RUNS, REQUIRED = training_runs.read_arguments(steps=STEPS, every=EVERY, period=PERIOD_S,
+                                                                          runs=RUNS, required=REQUIRED)
     training_runs.main()

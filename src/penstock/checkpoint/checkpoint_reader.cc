@@ -100,6 +100,12 @@ bool is_checkpoint(const std::string& path) {
   return fs::exists(directory / manifest_name, ignored) || place_of(directory.parent_path()).has_value();
 }
 
+std::string folder_of_checkpoints(const std::string& path) {
+  if (!is_checkpoint(path)) return path;
+  const fs::path folder = (fs::path(path) / "").parent_path().parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
 std::vector<std::string> checkpoint_paths(const std::string& path, SystemCalls& calls) {
   if (is_checkpoint(path)) return {path};
   std::vector<std::string> paths;

@@ -31,6 +31,8 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemC
 
 /// Whether `path` is one checkpoint, complete or not, and no folder of them.
 bool is_checkpoint(const std::string& path);
+/// The folder of checkpoints that `path` is or, if it is one checkpoint, is in.
+std::string folder_of_checkpoints(const std::string& path);
 /// `path` itself if it is one checkpoint; else all checkpoints of the folder, newest first. Throws DataError if the
 /// folder cannot be read.
 std::vector<std::string> checkpoint_paths(const std::string& path, SystemCalls& calls = SystemCalls::real());

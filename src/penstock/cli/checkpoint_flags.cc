@@ -75,11 +75,9 @@ void CheckpointFlags::add_to(CLI::App& verb) {
 }
 
 void CheckpointFlags::settle() {
-  namespace fs = std::filesystem;
   require<ConfigError>(resume != resume_if_possible || writes(), "--resume auto continues from the newest checkpoint ",
                        "of --checkpoint, which is not given: give both, or --resume DIR");
-  if (resumes() && resume != resume_if_possible)
-    folder = is_checkpoint(resume) ? (fs::path(resume) / "").parent_path().parent_path().string() : resume;
+  if (resumes() && resume != resume_if_possible) folder = folder_of_checkpoints(resume);
   require<ConfigError>(writes() || (!every && !keep && max_time.empty()),
                        every  ? "--checkpoint-every"
                        : keep ? "--checkpoint-keep"

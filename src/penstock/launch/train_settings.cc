@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <chrono>
-#include <filesystem>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -28,10 +27,7 @@ std::optional<std::string> text_of(std::string_view value) {
 }  // namespace
 
 std::string TrainSettings::folder() const {
-  if (resume.empty() || resume == "auto") return checkpoint;
-  if (!is_checkpoint(resume)) return resume;
-  const std::string parent = std::filesystem::path(resume + "/").parent_path().parent_path().string();
-  return parent.empty() ? "." : parent;
+  return resume.empty() || resume == "auto" ? checkpoint : folder_of_checkpoints(resume);
 }
 
 TrainSettings parse_train_settings(std::string_view printed) {

@@ -12,8 +12,8 @@ constexpr double seconds_between = 0.25;
 constexpr std::int64_t most_steps_between = 1000;
 
 /// What a process wants, and what rank 0 decides. The reason to stop follows as text.
-struct Wish {
-  static constexpr std::string_view record_name = "Wish";
+struct RequestRecord {
+  static constexpr std::string_view record_name = "RequestRecord";
   std::int64_t save = 0;
   std::int64_t stop = 0;
   std::int64_t signal = 0;
@@ -21,13 +21,13 @@ struct Wish {
 };
 
 Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) {
-  Wish decision = record_in<Wish>(all.front());
+  RequestRecord decision = record_in<RequestRecord>(all.front());
   std::string reason = text_in(all.front(), 1);
   for (const Message& message : all) {
-    const Wish wish = record_in<Wish>(message);
-    if (decision.stop != 0 || wish.stop == 0) continue;
-    decision.stop = wish.stop;
-    decision.signal = wish.signal;
+    const RequestRecord request = record_in<RequestRecord>(message);
+    if (decision.stop != 0 || request.stop == 0) continue;
+    decision.stop = request.stop;
+    decision.signal = request.signal;
     reason = text_in(message, 1);
   }
   decision.steps_until_next = steps_until_next;
@@ -39,7 +39,7 @@ Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) 
 StepAgreement::StepAgreement(const World& world)
     : world_(world), is_alone_(world.local_ranks().size() == static_cast<std::size_t>(world.size())) {}
 
-std::optional<StepWishes> StepAgreement::agree(const StepWishes& own, std::int64_t completed) {
+std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, std::int64_t completed) {
   if (is_alone_) return own;
   if (completed < next_) return std::nullopt;
   const std::int64_t now = now_ns(), steps = completed - last_;
@@ -47,16 +47,16 @@ std::optional<StepWishes> StepAgreement::agree(const StepWishes& own, std::int64
   const std::int64_t until_next = per_step > 0 ? std::clamp(static_cast<std::int64_t>(seconds_between / per_step),
                                                             std::int64_t{1}, most_steps_between)
                                                : 1;
-  const Wish wish{own.save, own.stop.has_value(), own.signal};
-  const Tag tag = control_tag(pipeline_of_world, Topic::wishes, ++rounds_);
-  StepWishes agreed;
+  const RequestRecord request{own.save, own.stop.has_value(), own.signal};
+  const Tag tag = control_tag(pipeline_of_world, Topic::requests, ++rounds_);
+  StepRequests agreed;
   world_.run_on_local_ranks([&](const RankContext& context) {
     const Message decision =
-        penstock::agree(context, tag, message_of(wish, own.stop.value_or("")),
+        penstock::agree(context, tag, message_of(request, own.stop.value_or("")),
                         [&](const std::vector<Message>& all) { return decided(all, until_next); },
                         {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
     if (!context.collects) return;
-    const Wish all = record_in<Wish>(decision);
+    const RequestRecord all = record_in<RequestRecord>(decision);
     agreed.save = all.save != 0;
     if (all.stop != 0) agreed.stop = text_in(decision, 1);
     agreed.signal = static_cast<int>(all.signal);

@@ -1,5 +1,5 @@
-// Wishes that arise in one process, between two steps, and have to be followed by all at the same step: a signal, a
-// clock.
+// Requests that arise in one process, between two steps, and that all processes have to follow at the same step: a
+// signal, a clock.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-/// A plain value.
-struct StepWishes {
+/// What a process requests before a step. A plain value.
+struct StepRequests {
   bool save = false;
   std::optional<std::string> stop = {};  // why training should end
   int signal = 0;                        // that asked for it; 0: none
@@ -24,9 +24,9 @@ class StepAgreement {
   /// `world` must outlive it.
   explicit StepAgreement(const World& world);
 
-  /// The wishes of all processes: the first stop, and a save if the main process wants one. The same on every process;
+  /// The requests of all processes: the first stop, and a save if the main process wants one. The same on every process;
   /// none at steps in which they do not agree. Collective; `completed` is the number of steps before this one.
-  std::optional<StepWishes> agree(const StepWishes& own, std::int64_t completed);
+  std::optional<StepRequests> agree(const StepRequests& own, std::int64_t completed);
 
  private:
   const World& world_;

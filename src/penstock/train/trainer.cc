@@ -170,18 +170,17 @@ void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& tra
 std::map<std::string, StateValues> Trainer::hook_states() const {
   std::map<std::string, StateValues> states;
   StateNames names;
-  for (const auto& hook : hooks_)
-    if (StateValues state = hook->save(); !state.empty()) states[names.of(*hook)] = std::move(state);
+  for (const auto& hook : hooks_) {
+    const std::string name = names.of(*hook);
+    if (StateValues state = hook->save(); !state.empty()) states[name] = std::move(state);
+  }
   return states;
 }
 
 void Trainer::load_hooks(const std::map<std::string, StateValues>& states) {
   StateNames names;
-  for (const auto& hook : hooks_) {
-    // A hook without a state has no number.
-    if (hook->save().empty() && !states.contains("hook." + hook->name())) continue;
+  for (const auto& hook : hooks_)
     if (const auto state = states.find(names.of(*hook)); state != states.end()) hook->load(state->second);
-  }
 }
 
 bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch) {
@@ -191,7 +190,7 @@ bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>&
     saves = checkpoints_->is_due_by_steps(next);
   }
   if (agreement_) {
-    StepWishes own;
+    StepRequests own;
     own.save = checkpoints_ && checkpoints_->is_due_by_time();
     if (const auto request = options_.stop_when ? options_.stop_when() : std::nullopt) {
       own.stop = request->reason;

@@ -69,8 +69,8 @@ class Trainer {
   }
 
   /// Trains on `train` and evaluates on `test` unless it is null. Collective. Throws InvalidLoss where
-  /// TrainerOptions::on_nan stops the training, which leaves the pipeline usable; ConfigError for batches with fewer samples than micro-batches; and passes
-  /// on exceptions of hooks and loaders.
+  /// TrainerOptions::on_nan stops the training, which leaves the pipeline usable; ConfigError for batches with fewer
+  /// samples than micro-batches; and passes on exceptions of hooks and loaders.
   void fit(Loader& train, Loader* test = nullptr);
   void fit(Loader& train, Loader& test) { fit(train, &test); }
 

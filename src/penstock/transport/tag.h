@@ -53,7 +53,7 @@ enum class Topic : std::int32_t {
   gathering,     // records, steps or tensors of all ranks
   host_clock,    // the clocks of hosts
   state,         // whether a state fits
-  wishes,        // what single processes want before a step: to save, to stop
+  requests,      // what single processes want before a step: to save, to stop
   invalid_loss,  // the value that made a loss infinite or not a number
   finish         // the end of all work
 };
