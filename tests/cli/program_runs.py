@@ -73,7 +73,7 @@ class InFolder(unittest.TestCase):
         return name
 
     def write_executable(self, name, text):
-        self.write(name, text)
+        InFolder.write(self, name, text)
         os.chmod(self.path(name), 0o755)
         return self.path(name)
 

@@ -1,13 +1,15 @@
 """Bits that change and files that end too early in a checkpoint of a training: `checkpoint verify` names the file and
-the tensor.
+the tensor, and a training resumes from the checkpoint before.
 
 Usage: damage_test.py PENSTOCK DATA [MPIRUN] [--flips N] [--ends N]
 
 N random bits (default: 60) and N random lengths (30). The long form is --flips 1000 --ends 1000.
 """
+
 import json
 import os
 import random
+import shutil
 import subprocess
 
 import training_runs
@@ -81,6 +83,19 @@ class Damage(TrainingRuns):
                 self.is_detected(name, tensor)
             self.write(name, self.files[name])
         print(f"{FLIPS} bits in {len(names)} files are detected, {in_tensors} of them with their tensor", flush=True)
+
+    def test_a_training_resumes_from_the_checkpoint_before(self):
+        draw = random.Random(3)
+        for name in self.files:
+            self.flip(draw, name)
+            damaged = self.fresh("damaged")
+            shutil.copytree(self.run_folder, damaged)
+            self.write(name, self.files[name])
+            with self.subTest(name=name):
+                run = self.finished("train", "--resume", damaged, "--steps", "3")
+                self.assertIn(f"'{os.path.join(damaged, os.path.basename(self.newest), name)}'", run.errors())
+                self.assertIn("step: 1,", run.output())
+                self.assertNotIn("step: 0,", run.output())
 
     def test_a_missing_end_is_detected(self):
         draw = random.Random(2)

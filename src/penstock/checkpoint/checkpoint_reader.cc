@@ -126,9 +126,15 @@ Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : direc
     const ReadFile& found = files_.emplace_back(calls, directory + "/" + file.name, SymbolicLinks::refused);
     require<DataError>(found.size() == file.bytes, "'", found.path(), "' is damaged: it has ", found.size(),
                        " bytes, and had ", file.bytes, " when it was written");
-    if (file.kind != FileKind::text) check_header(files_.size() - 1);
+    file.kind == FileKind::text ? check_text(files_.size() - 1) : check_header(files_.size() - 1);
   }
   note_tensors();
+}
+
+void Checkpoint::check_text(std::size_t file) const {
+  const Checksum found = checksum_in(files_[file], 0, files_[file].size());
+  const Checksum& recorded = manifest_.files[file].checksum;
+  if (found != recorded) fail_checksum(files_[file].path(), "", found, recorded);
 }
 
 void Checkpoint::check_header(std::size_t file) const {
@@ -198,7 +204,7 @@ void Checkpoint::check_index() const {
 
 void Checkpoint::check_file(std::size_t file, std::vector<std::string>& damage) const {
   const FileRecord& recorded = manifest_.files[file];
-  if (recorded.kind == FileKind::text) return note_damage(damage, [&] { text(file); });
+  if (recorded.kind == FileKind::text) return note_damage(damage, [&] { check_text(file); });
   for (const TensorRecord& tensor : recorded.tensors)
     note_damage(damage, [&] {
       const std::uint64_t size = size_in_bytes(tensor.type, tensor.shape).value_or(0);

@@ -44,8 +44,8 @@ struct StoredTensor {
   std::uint64_t offset = 0;  // of its numbers in the file
 };
 
-/// A directory with a manifest that fits: sizes and headers of all files are what it records. The checksums of tensors
-/// are compared when they are read. Its files stay open, so that it can be read even if a writer removes it.
+/// A directory with a manifest that fits: sizes, headers and texts of all files are what it records. The checksums of
+/// tensors are compared when they are read. Its files stay open, so that it can be read even if a writer removes it.
 /// Thread-safe.
 class Checkpoint {
  public:
@@ -74,6 +74,7 @@ class Checkpoint {
   std::vector<std::string> damage() const;
 
  private:
+  void check_text(std::size_t file) const;
   void check_header(std::size_t file) const;
   void note_tensors();
   void check_file(std::size_t file, std::vector<std::string>& damage) const;
@@ -85,7 +86,8 @@ class Checkpoint {
   std::map<std::string, StoredTensor> model_, optimizer_;  // by name
 };
 
-/// What newest_checkpoint() compares: sizes, manifest and headers, or all checksums too, for which it reads all files.
+/// What newest_checkpoint() compares: sizes, manifest, texts and headers, or all checksums too, for which it reads all
+/// files.
 enum class CheckpointCheck { structure, checksums };
 
 struct NewestCheckpoint {
