@@ -250,4 +250,8 @@ class TrainingRuns(unittest.TestCase):
 
 
 def main():
+    # Linux gives each session its share of the processors. In that of a busy ctest this process would wait for seconds
+    # while ranks that are bound to the cores spin (autogroups, kernel 6.18).
+    if os.getpgrp() != os.getpid():
+        os.setsid()
     unittest.main(module="__main__", argv=sys.argv[:1], verbosity=2)
