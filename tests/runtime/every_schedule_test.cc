@@ -9,6 +9,7 @@
 
 #include "tests/runtime/run_integers.h"
 #include "tests/schedule/random_schedule.h"
+#include "tests/support/sanitized.h"
 
 namespace penstock::every_schedule_test {
 namespace {
@@ -26,8 +27,8 @@ void for_each_generator(Visit&& visit) {
 
 TEST(EverySchedule, completes_on_one_thread) {
   for_each_generator([](const Generator& generator, int v) {
-    for (int p = 1; p <= 12; ++p)
-      for (int m = 1; m <= 24; ++m) {
+    for (int p = 1; p <= 12; p += loop_step)
+      for (int m = 1; m <= 24; m += loop_step) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m, .chunks = v};
         SCOPED_TRACE(trace_of(generator, shape));
         run_interleaved(lower(generate(generator.name, shape)));
@@ -51,7 +52,7 @@ TEST(EverySchedule, completes_on_threads_with_random_delays) {
 
 TEST(EverySchedule, is_valid_for_many_ranks_and_micro_batches) {
   for_each_generator([](const Generator& generator, int v) {
-    for (int p = 13; p <= 32; ++p)
+    for (int p = 13; p <= 32; p += loop_step)
       for (const int m : {1, p - 1, p + 1, 2 * p + 3, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = std::min(m, 64), .chunks = v};
         const ValidateOptions bound{.links = {}, .activation_bound = generator.activation_bound(shape, {})};

@@ -9,6 +9,7 @@
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/validate.h"
+#include "tests/support/sanitized.h"
 
 namespace penstock::generate_test {
 namespace {
@@ -62,7 +63,7 @@ void expect_valid_within_its_bound(const Generator& generator, const ScheduleSha
 TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
   for (const Generator& generator : generators())
     for (int v = generator.min_chunks; v <= std::min(generator.max_chunks, 3); ++v)
-      for (int p = 1; p <= 12; ++p)
+      for (int p = 1; p <= 12; p += loop_step)
         for (int m = 1; m <= 24; ++m)
           expect_valid_within_its_bound(generator, {.ranks = p, .micro_batches = m, .chunks = v});
 }
@@ -83,7 +84,7 @@ TEST(Generate, no_bubble_is_longer_than_its_formula) {
   const StageCosts equal = StageCosts::unit();
   for (const Generator& generator : generators())
     for (int v = generator.min_chunks; generator.bubble_time && v <= std::min(generator.max_chunks, 3); ++v)
-      for (int p = 1; p <= 16; ++p)
+      for (int p = 1; p <= 16; p += loop_step)
         for (int m = 2 * p; m <= 64; ++m)
           expect_bubble_within_its_formula(generator, {.ranks = p, .micro_batches = m, .chunks = v}, equal);
 }

@@ -12,6 +12,7 @@
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/validate.h"
+#include "tests/support/sanitized.h"
 
 namespace penstock::generate_zero_bubble_test {
 namespace {
@@ -65,7 +66,7 @@ TEST(GenerateZeroBubble, one_rank_has_split_backwards_too) {
 TEST(GenerateZeroBubble, idle_time_is_within_the_formula) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2"}) {
     const Generator& generator = find_generator(name);
-    for (int p = 1; p <= 16; ++p)
+    for (int p = 1; p <= 16; p += loop_step)
       for (const int m : {2 * p, 2 * p + 1, 3 * p, 64}) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m};
         const Schedule schedule = generate(name, shape);
@@ -98,7 +99,7 @@ TEST(GenerateZeroBubble, beyond_the_formula_idle_time_is_that_of_the_gradients) 
 
 TEST(GenerateZeroBubble, is_never_slower_than_gpipe_for_equal_costs) {
   for (const char* name : {"1f1b-early", "zb-h1", "zb-h2", "zb-auto"})
-    for (int p = 1; p <= 12; ++p)
+    for (int p = 1; p <= 12; p += loop_step)
       for (int m = 1; m <= 24; ++m) {
         const ScheduleShape shape{.ranks = p, .micro_batches = m};
         EXPECT_LE(simulate(generate(name, shape), StageCosts::unit()).makespan,

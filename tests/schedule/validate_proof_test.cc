@@ -16,6 +16,7 @@
 #include "penstock/schedule/text.h"
 #include "tests/schedule/plain_interpreter.h"
 #include "tests/schedule/random_schedule.h"
+#include "tests/support/sanitized.h"
 
 namespace penstock::validate_proof_test {
 namespace {
@@ -188,7 +189,7 @@ TEST(ValidateProof, agrees_with_the_interpreter_on_every_swap_in_small_schedules
       Working working{unpaired(lower(generate(generator.name, shape))), chain(3 * v)};
       for (Order& order : working.schedule.orders)
         for (std::size_t a = 0; a < order.size(); ++a)
-          for (std::size_t b = 0; b < a; ++b) {
+          for (std::size_t b = 0; b < a; b += loop_step) {
             std::swap(order[a], order[b]);
             expect_agreement(working);
             if (HasFatalFailure()) return;

@@ -19,8 +19,6 @@ namespace {
 constexpr double rounding = 1e-9;
 
 std::string ms(double value) { return fixed(value, 2) + " ms"; }
-std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
-
 /// The layers of a run, with costs that are scaled to the measured times.
 struct Layers {
   LayerCosts costs;

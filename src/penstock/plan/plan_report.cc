@@ -20,15 +20,13 @@ std::string in_bytes(double bytes) {
   return fixed(bytes, unit == 0 ? 0 : 2) + units[unit];
 }
 
-std::string in_percent(double share) { return fixed(100 * share, 1) + " %"; }
-
 std::string result_of(const Candidate& candidate, const Candidate& chosen) {
   if (!candidate.fits)
     return say("needs ", std::llround(candidate.prediction.most_bytes()), " bytes",
                candidate.needed_limit ? say(", limit ", *candidate.needed_limit) : "");
   if (&candidate == &chosen) return "chosen";
   const double slower = candidate.prediction.makespan / chosen.prediction.makespan - 1;
-  return slower >= visible ? in_percent(slower) + " slower" : "as fast";
+  return slower >= visible ? percent(slower) + " slower" : "as fast";
 }
 
 std::string shown_limit(const Candidate& candidate) {
@@ -45,9 +43,9 @@ std::string rival_of(const Planned& planned) {
   if (rival == planned.candidates.end()) return "";
   const double makespan = rival->prediction.makespan;
   return say(" The best of another kind, ", describe(*rival), ", ",
-             makespan >= shortest * (1 + visible) ? say("takes ", in_percent(makespan / shortest - 1), " longer")
+             makespan >= shortest * (1 + visible) ? say("takes ", percent(makespan / shortest - 1), " longer")
                                                   : say("is as fast"),
-             " and idles ", in_percent(rival->prediction.bubble_makespan), ".");
+             " and idles ", percent(rival->prediction.bubble_makespan), ".");
 }
 
 /// The sentence about the steps of the finalists.
@@ -77,7 +75,7 @@ std::string to_table(const Planned& planned, std::size_t most_rows) {
                     shown_limit(candidate), to_string(candidate.weight_gradients),
                     (candidate.is_exact ? "" : "~") + std::string(to_string(candidate.partition)),
                     candidate.fits ? fixed(candidate.prediction.makespan, 3) : "-",
-                    candidate.fits ? in_percent(candidate.prediction.bubble_makespan) : "-",
+                    candidate.fits ? percent(candidate.prediction.bubble_makespan) : "-",
                     in_bytes(candidate.prediction.most_bytes()), result_of(candidate, chosen)});
   }
   const std::size_t hidden = planned.candidates.size() + 1 - rows.size();
@@ -96,7 +94,7 @@ std::string explanation(const Planned& planned) {
   std::string text =
       say("Chosen: ", describe(chosen), is_measured ? ", one of the best of " : ", the shortest step of ",
           planned.candidates.size(), " tried: ", fixed(prediction.makespan, 3), " ", planned.plan.time_unit,
-          is_measured ? " predicted" : "", ", of which ranks idle ", in_percent(prediction.bubble_makespan), ".");
+          is_measured ? " predicted" : "", ", of which ranks idle ", percent(prediction.bubble_makespan), ".");
   text += is_measured ? compared_in(planned) : rival_of(planned);
   const std::size_t fullest = prediction.fullest_rank();
   text += say(" Rank ", fullest, " holds the most: ", in_bytes(prediction.memory_bytes[fullest]), ", with ",

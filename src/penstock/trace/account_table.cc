@@ -6,8 +6,6 @@ namespace penstock {
 namespace {
 
 std::string ms(double value) { return fixed(value, 2); }
-std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
-
 std::string listed(const std::vector<StageId>& stages) {
   std::string text;
   for (const StageId stage : stages) text += (text.empty() ? "" : ",") + std::to_string(stage.value());

@@ -13,7 +13,6 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
 /// The cells of the table; the first row is the heading.

@@ -21,6 +21,8 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
+
 std::string fixed(double value, int decimals) {
   std::array<char, 400> text{};
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);

@@ -12,5 +12,7 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows);
 
 /// "12.50" for decimals = 2.
 std::string fixed(double value, int decimals);
+/// "12.5 %" for 0.125.
+std::string percent(double share);
 
 }  // namespace penstock
