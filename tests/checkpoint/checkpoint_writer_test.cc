@@ -21,7 +21,7 @@ using Names = std::vector<std::string>;
 TEST(Checkpoints, are_read_as_they_were_written) {
   const TemporaryFolder folder("checkpoint_round_trip");
   CheckpointWriter writer({folder / "made/on/the/way/"});
-  const CommittedCheckpoint committed = save_small(writer, 12);
+  const SavedSmall committed = save_small(writer, 12);
   EXPECT_EQ(committed.directory, folder / "made/on/the/way/step-00000012");
   EXPECT_EQ(names_in(committed.directory),
             (Names{"manifest.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",

@@ -61,17 +61,24 @@ inline Manifest small_manifest(std::int64_t step) {
   return manifest;
 }
 
-/// Writes a checkpoint of `step` as a job of two ranks does.
-inline CommittedCheckpoint save_small(CheckpointWriter& writer, std::int64_t step, SystemCalls& calls) {
+struct SavedSmall {
+  std::string directory;
+  std::vector<std::string> removed, remarks;
+};
+
+/// Writes a checkpoint of `step` as a job of two ranks does, and removes old ones.
+inline SavedSmall save_small(CheckpointWriter& writer, std::int64_t step, SystemCalls& calls) {
   const SmallState state(step);
   Manifest manifest = small_manifest(step);
   const std::string directory = writer.begin(step);
   for (const RankTensors& rank : state.ranks())
     for (FileRecord& file : write_rank_files(calls, directory, rank, {{"model", "small"}}))
       manifest.files.push_back(std::move(file));
-  return writer.commit(std::move(manifest), {{"train.toml", "steps = 7\n"}});
+  const CommittedCheckpoint committed = writer.commit(std::move(manifest), {{"train.toml", "steps = 7\n"}});
+  const RemovedCheckpoints old = writer.remove_old();
+  return {committed.directory, old.paths, old.remarks};
 }
-inline CommittedCheckpoint save_small(CheckpointWriter& writer, std::int64_t step) {
+inline SavedSmall save_small(CheckpointWriter& writer, std::int64_t step) {
   return save_small(writer, step, SystemCalls::real());
 }
 

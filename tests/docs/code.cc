@@ -26,6 +26,7 @@ namespace {
   auto files = ps::write_rank_files(calls, directory, tensors, {});  // in each process, for its ranks
   manifest.files = files;                                               // of all processes
   writer.commit(manifest);                                              // now it survives a power failure
+  writer.remove_old();                                                  // all complete ones but three
 
   const auto newest = ps::newest_checkpoint("run", ps::CheckpointCheck::checksums);
   for (const std::string& line : newest.damaged) ps::warn(line);  // skipped

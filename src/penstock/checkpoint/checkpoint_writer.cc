@@ -89,9 +89,7 @@ CommittedCheckpoint CheckpointWriter::commit(Manifest manifest, const std::vecto
     abandon();
     throw;
   }
-  // From here on the checkpoint exists; a problem with old ones does not change that.
-  prune(committed);
-  remove_temporary(committed);
+  newest_ = committed.directory;
   return committed;
 }
 
@@ -153,33 +151,31 @@ std::string CheckpointWriter::free_name(std::int64_t step) const {
   return folder_.path + "/" + checkpoint_name(step, attempt);
 }
 
-void CheckpointWriter::prune(CommittedCheckpoint& committed) const {
+RemovedCheckpoints CheckpointWriter::remove_old() const {
+  RemovedCheckpoints removed;
   try {
     int kept = 0;
     for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
       if (!is_complete(place)) continue;  // a damaged checkpoint is never deleted
-      if (++kept <= folder_.keep || place.path == committed.directory) continue;
+      if (++kept <= folder_.keep || place.path == newest_) continue;
       // A directory that is being removed must not look like a checkpoint, not even after a power failure.
       rename_path(calls_, place.path, say(folder_.path, "/", temporary_begin, "removed-", random_digits()));
-      committed.removed.push_back(place.path);
+      removed.paths.push_back(place.path);
     }
-    if (!committed.removed.empty()) sync_directory(calls_, folder_.path);
+    if (!removed.paths.empty()) sync_directory(calls_, folder_.path);
+    remove_temporary();
   } catch (const std::exception& error) {
-    committed.remarks.emplace_back(error.what());
+    removed.remarks.emplace_back(error.what());
   }
+  return removed;
 }
 
-void CheckpointWriter::remove_temporary(CommittedCheckpoint& committed) const {
-  if (!committed.remarks.empty()) return;
-  try {
-    std::vector<std::string> names;
-    const int problem = list_names(calls_, folder_.path, names);
-    require<Failure>(problem == 0, "'", folder_.path, "' cannot be read: ", error_text_of(problem));
-    for (const std::string& name : names)
-      if (name.starts_with(temporary_begin)) remove_directory(calls_, folder_.path + "/" + name);
-  } catch (const std::exception& error) {
-    committed.remarks.emplace_back(error.what());
-  }
+void CheckpointWriter::remove_temporary() const {
+  std::vector<std::string> names;
+  const int problem = list_names(calls_, folder_.path, names);
+  require<Failure>(problem == 0, "'", folder_.path, "' cannot be read: ", error_text_of(problem));
+  for (const std::string& name : names)
+    if (name.starts_with(temporary_begin)) remove_directory(calls_, folder_.path + "/" + name);
 }
 
 }  // namespace penstock

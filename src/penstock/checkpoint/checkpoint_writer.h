@@ -33,16 +33,20 @@ struct CheckpointText {
 struct CommittedCheckpoint {
   std::string directory = {};
   std::int64_t step = 0;
-  std::uint64_t bytes = 0;                // of all tensors, with their headers
-  std::vector<std::string> removed = {};  // older checkpoints
+  std::uint64_t bytes = 0;  // of all tensors, with their headers
+};
+
+struct RemovedCheckpoints {
+  std::vector<std::string> paths = {};
   std::vector<std::string> remarks = {};  // why something old could not be removed
 };
 
-/// The one writer of a folder of checkpoints, in the process that commits them. A checkpoint is written in three parts:
+/// The one writer of a folder of checkpoints, in the process that commits them. A checkpoint is written in four parts:
 ///
 ///   begin()             here: makes a temporary directory
 ///   write_rank_files()  in every process, for its own ranks, which may take place at the same time
 ///   commit()            here, with the records of all processes: now the checkpoint exists, on the disk
+///   remove_old()        here: removes older ones
 ///
 /// An error in any part leaves former checkpoints as they are. Not thread-safe, but may be used by one thread after
 /// another.
@@ -61,10 +65,13 @@ class CheckpointWriter {
   std::string begin(std::int64_t step);
 
   /// Adds the index, `texts` and the manifest to the temporary directory, makes it the checkpoint of manifest.step (the
-  /// step given to begin()), and removes the oldest complete checkpoints but `keep`. manifest.files are the records of
-  /// all processes. When it returns, the checkpoint survives a power failure. Throws Failure, after which the attempt
-  /// is abandoned.
+  /// step given to begin()). manifest.files are the records of all processes. When it returns, the checkpoint survives a
+  /// power failure. Throws Failure, after which the attempt is abandoned.
   CommittedCheckpoint commit(Manifest manifest, const std::vector<CheckpointText>& texts = {});
+
+  /// After commit(): removes the oldest complete checkpoints but `keep`, and what abandoned attempts have left. A
+  /// problem with old ones is a remark.
+  RemovedCheckpoints remove_old() const;
 
   /// Removes the temporary directory, if there is one.
   void abandon() noexcept;
@@ -74,14 +81,14 @@ class CheckpointWriter {
   void require_files(const Manifest& manifest) const;
   std::string free_name(std::int64_t step) const;
   bool is_complete(const CheckpointPlace& place) const;
-  void prune(CommittedCheckpoint& committed) const;
-  void remove_temporary(CommittedCheckpoint& committed) const;
+  void remove_temporary() const;
 
   CheckpointFolder folder_;
   SystemCalls& calls_;
   OpenFile lock_;
   std::optional<std::string> temporary_;
   std::int64_t step_ = 0;
+  std::string newest_;  // the directory that the last commit() made
 };
 
 }  // namespace penstock

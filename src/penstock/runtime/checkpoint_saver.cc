@@ -6,6 +6,9 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
+#include <future>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -213,12 +216,16 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
       return {Report::Kind::failed, error.what()};
     }
   };
+  // At the same time, because each waits for the disk. The threads inherit the priority of this one.
+  std::map<WorldRank, std::future<Report>> written;
+  for (const auto& [number, rank] : copies.ranks())
+    written[number] = std::async(std::launch::async, report_of, std::cref(rank));
   // World rank 0 comes last, because it then waits for the reports of all others.
   for (auto rank = copies.ranks().rbegin(); rank != copies.ranks().rend(); ++rank) {
     const auto& [number, of_rank] = *rank;
     std::vector<Report> reports;
     for (const Message& message :
-         gather(of_rank.context, tag, report_of(of_rank).message(), "the files of a checkpoint"))
+         gather(of_rank.context, tag, written[number].get().message(), "the files of a checkpoint"))
       reports.push_back(Report::of(message));
     if (number != WorldRank(0)) continue;
     manifest.states.insert(of_rank.states.begin(), of_rank.states.end());
@@ -241,8 +248,8 @@ void CheckpointSaver::Impl::commit(const std::vector<Report>& reports, Manifest 
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   }
   const CommittedCheckpoint committed = writer_->commit(std::move(manifest), contents.texts);
-  for (const std::string& remark : committed.remarks) warn(remark);
   if (on_saved_) on_saved_(committed);
+  for (const std::string& remark : writer_->remove_old().remarks) warn(remark);
 }
 
 void CheckpointSaver::Impl::finish() {
