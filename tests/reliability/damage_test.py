@@ -92,7 +92,7 @@ class Damage(TrainingRuns):
             shutil.copytree(self.run_folder, damaged)
             self.write(name, self.files[name])
             with self.subTest(name=name):
-                run = self.finished("train", "--resume", damaged, "--steps", "3")
+                run = self.finished("train", "--resume", damaged, "--steps", "3", "--log-every", "1")
                 self.assertIn(f"'{os.path.join(damaged, os.path.basename(self.newest), name)}'", run.errors())
                 self.assertIn("step: 1,", run.output())
                 self.assertNotIn("step: 0,", run.output())

@@ -9,7 +9,6 @@ with the second one.
 import contextlib
 import os
 import re
-import statistics
 import time
 
 import training_runs
@@ -42,8 +41,9 @@ class Soak(TrainingRuns):
               f"{samples[-1][1:]}", flush=True)
         self.assertLessEqual(after, before * (GROWTH if is_long else GROWTH_OF_SHORT_RUN))
         for number, name in ((1, "open files"), (2, "threads"), (3, "shared memory")):
+            # The smallest, because a checkpoint that is being written has files and threads of its own.
             counts = [sample[number] for sample in samples]
-            self.assertLessEqual(statistics.median(counts[-tenth:]), statistics.median(counts[tenth:2 * tenth]), name)
+            self.assertLessEqual(min(counts[-tenth:]), min(counts[tenth:2 * tenth]), name)
 
     def test_a_long_training_takes_no_more(self):
         for ranks in transports(None, 2):
