@@ -250,8 +250,10 @@ class TrainingRuns(unittest.TestCase):
 
 
 def main():
-    # Linux gives each session its share of the processors. In that of a busy ctest this process would wait for seconds
-    # while ranks that are bound to the cores spin (autogroups, kernel 6.18).
-    if os.getpgrp() != os.getpid():
-        os.setsid()
+    # Ranks that are bound to all cores and spin keep a test of a busy ctest from running for seconds (each session has
+    # its share of the processors, Linux 6.18). As root it takes precedence; its children do not.
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except PermissionError:
+        pass
     unittest.main(module="__main__", argv=sys.argv[:1], verbosity=2)
