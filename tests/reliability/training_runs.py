@@ -5,18 +5,21 @@ A script is called with PENSTOCK DATA [MPIRUN], the program, the folder of all d
 MPI; read_arguments() also takes options of the script.
 """
 
-import gzip
 import json
 import os
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+import program_runs
+from program_runs import of_mpi, write_part
 
 PENSTOCK = DATA = MPIRUN = ""
 
@@ -41,6 +44,7 @@ def read_arguments(*names, **options):
     paths = [os.path.abspath(rest.pop(0)) for _ in names]
     PENSTOCK, DATA = map(os.path.abspath, rest[:2])
     MPIRUN = rest[2] if len(rest) > 2 else ""
+    program_runs.MPIRUN, program_runs.DATA = MPIRUN, os.path.join(DATA, "mnist")
     return [*paths, *given.values()]
 
 
@@ -49,24 +53,10 @@ def transports(*both):
     return both if MPIRUN else both[:1]
 
 
-def of_mpi(test):
-    """A test that needs MPI. (The command line is read after the tests are declared.)"""
-    def run(self):
-        if not MPIRUN:
-            self.skipTest("this build has no MPI")
-        test(self)
-    return run
-
-
 def write_part_of_mnist(folder, samples):
-    """Training and test sets of MNIST of which an epoch is short, not compressed."""
+    """Training and test sets of MNIST of which an epoch is short."""
     for part, count in (("train", samples), ("t10k", 32)):
-        for kind, head, size in (("images-idx3", 16, 28 * 28), ("labels-idx1", 8, 1)):
-            name = f"{part}-{kind}-ubyte"
-            with gzip.open(os.path.join(DATA, "mnist", name + ".gz")) as whole:
-                header, content = whole.read(head), whole.read(count * size)
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(header[:4] + struct.pack(">I", count) + header[8:] + content)
+        write_part(folder, part, count)
 
 
 def newest_of(run):
@@ -126,13 +116,11 @@ class Run:
 
     def __init__(self, test, arguments, *, ranks=None, environment=None, program=None):
         self.test, self.temporary = test, tempfile.mkdtemp(dir=test.folder)
-        launch = [MPIRUN, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
-                  "--mca", "btl_vader_backing_directory", self.temporary] if ranks else []
+        launch = [MPIRUN, "-n", str(ranks), *program_runs.LAUNCH, "--mca", "btl_vader_backing_directory",
+                  self.temporary] if ranks else []
         self.command = [*launch, program or PENSTOCK, *map(str, arguments)]
-        self.environment = {name: value for name, value in os.environ.items()
-                            if not name.startswith(("OMPI_", "PMI", "SLURM_")) and name not in ("RANK", "WORLD_SIZE")}
-        self.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                                TMPDIR=self.temporary, XDG_CACHE_HOME=test.cache, **(environment or {}))
+        self.environment = {**program_runs.ENVIRONMENT, "TMPDIR": self.temporary, "XDG_CACHE_HOME": test.cache,
+                            **(environment or {})}
         self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
                                         start_new_session=True, env=self.environment)

@@ -29,17 +29,6 @@ std::optional<std::int64_t> whole_number_of(std::string_view digits) {
   return number;
 }
 
-std::optional<CheckpointPlace> place_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(name_begin)) return std::nullopt;
-  const std::string_view rest = std::string_view(name).substr(name_begin.size());
-  const std::size_t dash = rest.find('-');
-  const auto step = whole_number_of(rest.substr(0, dash));
-  const auto attempt = dash == std::string_view::npos ? 1 : whole_number_of(rest.substr(dash + 1));
-  if (!step || !attempt || name != checkpoint_name(*step, *attempt)) return std::nullopt;
-  return CheckpointPlace{path.string(), *step, *attempt};
-}
-
 /// The checksum of `size` bytes of `file` from `offset`.
 Checksum checksum_in(const ReadFile& file, std::uint64_t offset, std::uint64_t size) {
   constexpr std::uint64_t piece_size = std::uint64_t{1} << 20;
@@ -81,13 +70,24 @@ std::string checkpoint_name(std::int64_t step, std::int64_t attempt) {
              attempt > 1 ? say("-", attempt) : std::string());
 }
 
+std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  if (!name.starts_with(name_begin)) return std::nullopt;
+  const std::string_view rest = std::string_view(name).substr(name_begin.size());
+  const std::size_t dash = rest.find('-');
+  const auto step = whole_number_of(rest.substr(0, dash));
+  const auto attempt = dash == std::string_view::npos ? 1 : whole_number_of(rest.substr(dash + 1));
+  if (!step || !attempt || name != checkpoint_name(*step, *attempt)) return std::nullopt;
+  return CheckpointPlace{path, *step, *attempt};
+}
+
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls) {
   std::vector<std::string> names;
   const int problem = list_names(calls, folder, names);
   require<DataError>(problem == 0, "cannot read the folder of checkpoints '", folder, "': ", error_text_of(problem));
   std::vector<CheckpointPlace> places;
   for (const std::string& name : names)
-    if (auto place = place_of(fs::path(folder) / name)) places.push_back(std::move(*place));
+    if (auto place = place_of_checkpoint((fs::path(folder) / name).string())) places.push_back(std::move(*place));
   std::sort(places.begin(), places.end(), [](const CheckpointPlace& a, const CheckpointPlace& b) {
     return std::tie(a.step, a.attempt) > std::tie(b.step, b.attempt);
   });
@@ -97,7 +97,7 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemC
 bool is_checkpoint(const std::string& path) {
   std::error_code ignored;
   const fs::path directory = fs::path(path) / "";  // with a "/" at its end
-  return fs::exists(directory / manifest_name, ignored) || place_of(directory.parent_path()).has_value();
+  return fs::exists(directory / manifest_name, ignored) || place_of_checkpoint(directory.parent_path().string()).has_value();
 }
 
 std::string folder_of_checkpoints(const std::string& path) {
@@ -119,7 +119,7 @@ Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : direc
   require<DataError>(!fs::is_directory(directory, ignored) || fs::exists(fs::symlink_status(path, ignored)), "'",
                      directory, "' is no complete checkpoint: it has no ", manifest_name);
   manifest_ = read_manifest(ReadFile(calls, path, SymbolicLinks::refused).text(largest_manifest), say("'", path, "'"));
-  if (const auto place = place_of(fs::path(directory)))
+  if (const auto place = place_of_checkpoint(directory))
     require<DataError>(place->step == manifest_.step, "'", directory, "' holds the checkpoint of step ",
                        manifest_.step);
   for (const FileRecord& file : manifest_.files) {

@@ -24,6 +24,8 @@ struct CheckpointPlace {
 };
 
 std::string checkpoint_name(std::int64_t step, std::int64_t attempt);
+/// By its name alone, whether or not it exists; none for the name of something else.
+std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path);
 
 /// All checkpoints in `folder`, complete or not, newest first. Temporary directories are not checkpoints. Throws
 /// DataError if the folder cannot be read.

@@ -10,9 +10,7 @@ std::optional<CheckpointPlace> newest_complete(const std::string& folder) {
   if (folder.empty()) return std::nullopt;
   try {
     const NewestCheckpoint newest = newest_checkpoint(folder, CheckpointCheck::structure);
-    if (!newest.checkpoint) return std::nullopt;
-    for (CheckpointPlace& place : list_checkpoints(folder))
-      if (place.path == newest.checkpoint->directory()) return std::move(place);
+    if (newest.checkpoint) return place_of_checkpoint(newest.checkpoint->directory());
   } catch (const DataError&) {  // the folder does not exist yet: the training makes it
   }
   return std::nullopt;

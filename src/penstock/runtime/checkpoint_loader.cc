@@ -7,24 +7,17 @@
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/checkpoint/safetensors.h"
 #include "penstock/runtime/load_state.h"
+#include "penstock/runtime/rank_report.h"
 #include "penstock/runtime/rank_state.h"
 #include "penstock/world/collectives.h"
 
 namespace penstock {
 namespace {
 
-/// What became of an attempt to load a checkpoint, on one rank or on all.
-struct Outcome {
-  enum class Kind : char { loaded = '+', unfit = '!', damaged = '?' };
-  Kind kind = Kind::loaded;
-  std::string text = {};
+enum class Loading : char { loaded = '+', unfit = '!', damaged = '?' };
 
-  Message message() const { return message_of(std::string(1, static_cast<char>(kind)) + text); }
-  static Outcome of(const Message& message) {
-    const std::string coded = text_in(message);
-    return {static_cast<Kind>(coded.at(0)), coded.substr(1)};
-  }
-};
+/// What became of an attempt to load a checkpoint, on one rank or on all.
+using Outcome = RankReport<Loading>;
 
 /// The one that decides about the attempt. Called on every rank's thread; returns the same everywhere.
 Outcome agreed(const RankContext& context, const Tag& tag, const Outcome& own) {

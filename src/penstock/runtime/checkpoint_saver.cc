@@ -17,6 +17,7 @@
 #include "penstock/checkpoint/background_writer.h"
 #include "penstock/checkpoint/not_a_number.h"
 #include "penstock/runtime/pipeline_states.h"
+#include "penstock/runtime/rank_report.h"
 #include "penstock/runtime/rank_state.h"
 #include "penstock/runtime/saver_parts.h"
 #include "penstock/world/collectives.h"
@@ -25,22 +26,14 @@
 namespace penstock {
 namespace {
 
-/// A rank's report to world rank 0, or of rank 0 to all.
-struct Report {
-  enum class Kind : char {
-    written = '+',  // the text are its files
-    failed = '!',   // why there are none
-    unusable = '?'  // why they should not be kept; of the folder, why it cannot be used for them
-  };
-  Kind kind = Kind::written;
-  std::string text = {};
-
-  Message message() const { return message_of(std::string(1, static_cast<char>(kind)) + text); }
-  static Report of(const Message& message) {
-    const std::string coded = text_in(message);
-    return {static_cast<Kind>(coded.at(0)), coded.substr(1)};
-  }
+enum class Writing : char {
+  written = '+',  // the text are its files
+  failed = '!',   // why there are none
+  unusable = '?'  // why they should not be kept; of the folder, why it cannot be used for them
 };
+
+/// A rank's report to world rank 0, or of rank 0 to all.
+using Report = RankReport<Writing>;
 
 /// Training has precedence: the thread mostly uses the time in which ranks wait.
 void lower_own_priority() {
