@@ -29,7 +29,10 @@ struct IntegerWorld {
     void ask(WorldRank) override {
       if (world.on_ask) world.on_ask();
     }
-    std::optional<PeerStatus> status(WorldRank rank) const override { return world.ranks[rank.index()].read(); }
+    std::optional<PeerStatus> status(WorldRank rank) const override {
+      if (world.on_status) world.on_status();
+      return world.ranks[rank.index()].read();
+    }
     bool status_is_delayed() const override { return false; }
     Contact contact(WorldRank rank) const override { return world.contacts[rank.index()]; }
     IntegerWorld& world;
@@ -54,7 +57,8 @@ struct IntegerWorld {
   std::vector<Contact> contacts;
   std::deque<Mailbox<int>> mailboxes;
   std::deque<Watch> watches;
-  std::function<void()> on_ask;  // called by a waiting rank whenever it checks its peer
+  std::function<void()> on_ask;     // called by a waiting rank after each check of its peer
+  std::function<void()> on_status;  // and during the check
 };
 
 Tag tag_of(int micro_batch) { return {.traffic = Traffic::forward, .step = 1, .micro_batch = micro_batch}; }
@@ -319,6 +323,45 @@ TEST(Deadline, a_rank_that_has_left_sends_nothing) {
   world.ranks[0].report(end_position);
   EXPECT_EQ(failure_of([&] { world.take(1, 0, tag_of(0), "1RECV_F0"); }),
             "rank 1 waits for 1RECV_F0 from rank 0, which has left the world, and sends nothing any more");
+}
+
+TEST(Deadline, counts_from_when_this_rank_learns_that_the_other_has_left) {
+  // The status arrives late and says that the rank left at the begin of the wait: its last message may come with it.
+  struct Late final : PeerWatch {
+    void wait_begins(WorldRank) override {}
+    void wait_ends() override {}
+    void ask(WorldRank) override {}
+    std::optional<PeerStatus> status(WorldRank) const override { return known; }
+    bool status_is_delayed() const override { return true; }
+    std::optional<PeerStatus> known;
+  } watch;
+  const WaitPolicy policy{.deadline = 40ms};
+  const std::int64_t begin = now_ns();
+  WaitGuard guard(WorldRank(1), WorldRank(0), policy, watch);
+  while (now_ns() - begin < 2 * std::chrono::nanoseconds(policy.deadline).count()) guard.check("1RECV_F0");
+  watch.known = PeerStatus{end_position, begin, begin, now_ns(), std::nullopt};
+  EXPECT_NO_THROW(guard.check("1RECV_F0"));
+  const std::int64_t learned = now_ns();
+  EXPECT_THROW(
+      for (;;) {
+        watch.known->heard_ns = now_ns();
+        guard.check("1RECV_F0");
+      },
+      TransportError);
+  EXPECT_GE(now_ns() - learned, std::chrono::nanoseconds(policy.deadline).count() * 9 / 10);
+}
+
+TEST(Deadline, a_message_that_arrives_while_the_wait_is_given_up_is_taken) {
+  IntegerWorld world(2, {.stall_limit = 20ms});
+  const std::int64_t begin = now_ns();
+  bool is_sent = false;
+  world.on_status = [&] {
+    if (!is_sent && now_ns() - begin >= std::chrono::nanoseconds(20ms).count()) {
+      is_sent = true;
+      world.put(0, 1, tag_of(0), 42);
+    }
+  };
+  EXPECT_EQ(world.take(1, 0, tag_of(0)), 42);
 }
 
 Tag tag_in_step(std::uint64_t step) { return {.traffic = Traffic::forward, .step = step}; }

@@ -54,9 +54,8 @@ class WaitGuard {
         period_(policy.poll_every().count()),
         // An answer can be one period old: the limit counts from before the last question.
         late_(watch.status_is_delayed() ? period_ : 0),
-        begin_(now_ns()),
-        floor_(begin_),
-        check_at_(begin_ + std::min(period_, first_check_ns)) {}
+        floor_(now_ns()),
+        check_at_(floor_ + std::min(period_, first_check_ns)) {}
 
   /// When to call check() next, on the steady clock.
   std::int64_t next_check_ns() const { return check_at_; }
@@ -66,7 +65,10 @@ class WaitGuard {
   void check(std::string_view waiting_for) {
     const std::int64_t now = now_ns();
     // Time in which this process itself was stopped (debugger, suspended job) does not count against peers.
-    if (now - check_at_ > period_) floor_ = std::max(floor_, now - std::max<std::int64_t>(0, check_at_ - floor_));
+    if (const std::int64_t stopped = now - check_at_; stopped > period_) {
+      floor_ = std::max(floor_, now - std::max<std::int64_t>(0, check_at_ - floor_));
+      if (left_) *left_ += stopped;
+    }
     const WaitChain chain(watch_, from_);
     const auto fail = [&](const auto&... why) {
       throw TransportError(say("rank ", owner_.value(), " waits for ", waiting_for, " from ",
@@ -77,10 +79,12 @@ class WaitGuard {
     if (chain.longest_silent(now, floor_, silent) && silent >= deadline)
       fail(" (no sign of life for ", to_s(deadline), " s)");
 
-    const auto& peer = chain.links.front().status;
-    // Messages that it sent before it left have arrived before this status, except for the end of a long one.
-    if (peer && is_end(peer->position) && now - std::max(peer->since_ns, begin_) >= std::min(deadline, leaving_ns))
-      fail(", and sends nothing any more");
+    // A message that it sent before it left may still be under way when this process learns that it has left, however
+    // long ago that was: both come at once to a process that had no time to receive.
+    if (const auto& peer = chain.links.front().status; peer && is_end(peer->position)) {
+      if (!left_) left_ = now;
+      if (now - *left_ >= std::min(deadline, leaving_ns)) fail(", and sends nothing any more");
+    }
 
     const std::int64_t still = now - std::max(floor_, chain.moved_ns());
     if (chain.circle && still >= deadline + late_) fail(" (no progress for ", to_s(deadline), " s)");
@@ -99,9 +103,10 @@ class WaitGuard {
   const WorldRank owner_, from_;
   const WaitPolicy& policy_;
   PeerWatch& watch_;
-  const std::int64_t period_, late_, begin_;
+  const std::int64_t period_, late_;
   std::int64_t floor_;  // time before this does not count against peers
   std::int64_t check_at_;
+  std::optional<std::int64_t> left_;  // when this wait first saw that the awaited rank has left
 };
 
 }  // namespace penstock

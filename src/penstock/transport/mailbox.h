@@ -189,7 +189,13 @@ class alignas(128) Mailbox {
                           [&] { return wake_.load(std::memory_order_relaxed); });
       if (wake_.load(std::memory_order_relaxed)) return;
       lock.unlock();
-      guard.check(waiting_for);
+      try {
+        guard.check(waiting_for);
+      } catch (const TransportError&) {
+        lock.lock();
+        if (wake_.load(std::memory_order_relaxed)) return;  // the message came while the wait was given up
+        throw;
+      }
       lock.lock();
     }
   }
