@@ -97,7 +97,8 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemC
 bool is_checkpoint(const std::string& path) {
   std::error_code ignored;
   const fs::path directory = fs::path(path) / "";  // with a "/" at its end
-  return fs::exists(directory / manifest_name, ignored) || place_of_checkpoint(directory.parent_path().string()).has_value();
+  return fs::exists(directory / manifest_name, ignored) ||
+         place_of_checkpoint(directory.parent_path().string()).has_value();
 }
 
 std::string folder_of_checkpoints(const std::string& path) {
