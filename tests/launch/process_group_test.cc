@@ -55,7 +55,15 @@ TEST(ProcessGroup, kills_a_program_that_does_not_end) {
   EXPECT_EQ(end.received, SIGTERM);
 }
 
-constexpr EndingOptions politely{.polite_signal = SIGURG, .grace = long_time};
+const EndingOptions politely{.polite_signal = SIGURG, .grace = long_time};
+
+TEST(ProcessGroup, kills_a_program_that_is_over) {
+  int asked = 0;
+  const GroupEnd end = run_shell("sleep 100 & wait", {.is_over = [&] { return ++asked >= 3; }});
+  EXPECT_EQ(end.signal, SIGKILL);
+  EXPECT_EQ(end.received, 0);
+  EXPECT_GE(asked, 3);
+}
 
 TEST(ProcessGroup, asks_politely_first) {
   for (const auto& [sent, got] : {std::pair{"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}}) {

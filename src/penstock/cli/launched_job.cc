@@ -10,7 +10,6 @@
 #include "penstock/base/public_text.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/failed_attempt.h"
-#include "penstock/launch/job_screen.h"
 #include "penstock/launch/keep_rank.h"
 #include "penstock/launch/restart_limit.h"
 #include "penstock/launch/temporary_files.h"
@@ -43,6 +42,14 @@ std::vector<Ending> failures_while_stopping(std::vector<Ending> endings) {
     return one.signal != 0 || one.exit_code == 0 || is_polite_stop(one.exit_code);
   });
   return endings;
+}
+
+/// Whether all ranks have ended, and one of them because of a failure.
+bool has_failed_as_a_whole(const JobLogs& logs, int ranks) {
+  const std::vector<Ending> endings = logs.endings();
+  return std::ssize(endings) == ranks && std::any_of(endings.begin(), endings.end(), [](const Ending& one) {
+           return one.failed() && !is_polite_stop(one.exit_code);
+         });
 }
 
 }  // namespace
@@ -114,14 +121,17 @@ std::vector<HostSlots> LaunchedJob::hosts_now(bool is_restart) const {
 
 std::vector<std::string> LaunchedJob::launcher_line(const Start& start, const JobLogs& logs) const {
   std::vector<std::string> line = launcher_arguments(start.settings, machine_);
-  const std::vector<std::string> supervised =
-      supervisor_arguments(own_path(), logs, options_.tee == "first", start.program);
+  const bool shows_first = options_.shown == ShownRanks::first && !is_on_this_machine(start.settings);
+  const std::vector<std::string> supervised = supervisor_arguments(own_path(), logs, shows_first, start.program);
   line.insert(line.end(), supervised.begin(), supervised.end());
   return line;
 }
 
-EndingOptions LaunchedJob::ending_options() const {
+EndingOptions LaunchedJob::ending_options(const LaunchSettings& settings, const JobLogs& logs) const {
   EndingOptions how{.grace = options_.grace};
+  // After a failure mpirun takes two seconds to end, even when no rank is left.
+  if (is_on_this_machine(settings))
+    how.is_over = [&logs, ranks = rank_count(settings)] { return has_failed_as_a_whole(logs, ranks); };
   // srun kills its tasks after SIGTERM, and does not know polite_stop_signal; but it forwards SIGUSR1, by which our own
   // programs stop too.
   if (!is_srun(options_.settings)) {
@@ -139,12 +149,17 @@ LaunchedJob::Outcome LaunchedJob::attempt(const Start& start) const {
   const std::vector<std::string> line = launcher_line(start, logs);
   announce(start.settings, machine_, logs);
   logs.note(public_text(as_shell_line(line)));
+  // On this machine the first rank is shown from here too, because mpirun may be killed before it has passed the rank's
+  // last lines on.
+  const bool shows = options_.shown == ShownRanks::all || is_on_this_machine(start.settings);
   std::optional<JobScreen> screen;
-  if (options_.tee == "all") screen.emplace(logs, ranks);
-  const GroupEnd end = run_in_own_group(line, ending_options());
+  if (shows) screen.emplace(logs, ranks, options_.shown);
+  const EndingOptions how = ending_options(start.settings, logs);
+  const GroupEnd end = run_in_own_group(line, how);
   screen.reset();
+  const bool is_expected = how.is_over && how.is_over();
   for (const std::string& path : remove_temporary_files(logs, end.process))
-    log(LogLevel::info, say("removed ", path, ", which this attempt left"));
+    if (!is_expected) log(LogLevel::info, say("removed ", path, ", which this attempt left"));
   const Outcome outcome = outcome_of(end, logs, ranks);
   logs.note(say("job: exit code ", outcome.exit_code));
   return outcome;

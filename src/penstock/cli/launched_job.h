@@ -8,6 +8,7 @@
 
 #include "penstock/launch/elastic.h"
 #include "penstock/launch/job_logs.h"
+#include "penstock/launch/job_screen.h"
 #include "penstock/launch/launcher_arguments.h"
 #include "penstock/launch/process_group.h"
 #include "penstock/launch/train_settings.h"
@@ -18,7 +19,7 @@ struct LaunchOptions {
   LaunchSettings settings = {};
   std::string log_folder = "log_output";
   LogLayout layout = LogLayout::rank;
-  std::string tee = "first";  // "first", "all" or "none"
+  ShownRanks shown = ShownRanks::first;
   int restarts = 0;
   std::chrono::milliseconds grace{30'000};
   std::optional<ElasticRange> elastic = {};
@@ -63,7 +64,7 @@ class LaunchedJob {
   void make_elastic(Start& start, bool is_restart) const;
   std::vector<HostSlots> hosts_now(bool is_restart) const;
   std::vector<std::string> launcher_line(const Start& start, const JobLogs& logs) const;
-  EndingOptions ending_options() const;
+  EndingOptions ending_options(const LaunchSettings& settings, const JobLogs& logs) const;
 
   Outcome attempt(const Start& start) const;
   Outcome outcome_of(const GroupEnd& end, const JobLogs& logs, int ranks) const;

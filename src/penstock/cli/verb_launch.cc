@@ -18,6 +18,7 @@ struct LaunchFlags {
   LaunchOptions options;
   std::string hosts;
   std::string layout = "rank";
+  std::string tee = "first";
   std::string elastic;
   double grace_s = 30;
   bool dry_run = false;
@@ -64,6 +65,7 @@ void settle(LaunchFlags& wanted) {
   require<ConfigError>(wanted.grace_s >= 0 && wanted.grace_s <= longest_grace_s, "--grace ", wanted.grace_s,
                        ": give seconds between 0 and ", longest_grace_s);
   options.layout = wanted.layout == "worker" ? LogLayout::worker : LogLayout::rank;
+  options.shown = wanted.tee == "all" ? ShownRanks::all : wanted.tee == "first" ? ShownRanks::first : ShownRanks::none;
   options.grace = std::chrono::milliseconds(static_cast<std::int64_t>(wanted.grace_s * 1e3));
   if (!wanted.hosts.empty()) options.settings.hosts = parse_hosts(wanted.hosts);
   if (!wanted.elastic.empty()) options.elastic = parse_elastic_range(wanted.elastic);
@@ -100,7 +102,7 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
                    "rank: DIR/ATTEMPT/rank.N/stdout and stderr; worker: DIR/worker_N.log")
       ->check(CLI::IsMember({"rank", "worker"}))
       ->capture_default_str();
-  verb->add_option("--tee", wanted->options.tee,
+  verb->add_option("--tee", wanted->tee,
                    "ranks whose output is also shown on the screen; all: each line begins with its rank")
       ->check(CLI::IsMember({"first", "all", "none"}))
       ->capture_default_str();

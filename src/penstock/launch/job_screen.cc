@@ -10,10 +10,11 @@
 #include "penstock/launch/blocked_signals.h"
 
 namespace penstock {
-JobScreen::JobScreen(const JobLogs& logs, int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) {
+JobScreen::JobScreen(const JobLogs& logs, int ranks, ShownRanks shown) {
+  const int count = shown == ShownRanks::all ? ranks : shown == ShownRanks::first ? 1 : 0;
+  for (int rank = 0; rank < count; ++rank) {
     const RankLogs files = logs.of_rank(rank);
-    const std::string mark = say("[rank ", rank, "] ");
+    const std::string mark = shown == ShownRanks::all ? say("[rank ", rank, "] ") : std::string();
     awaited_.push_back({files.out, STDOUT_FILENO, mark});
     if (files.err != files.out) awaited_.push_back({files.err, STDERR_FILENO, mark});
   }

@@ -1,4 +1,4 @@
-// Shows the output of all ranks of a job on one screen.
+// Shows the output of ranks of a job on one screen.
 #pragma once
 
 #include <list>
@@ -10,12 +10,14 @@
 
 namespace penstock {
 
-/// While it lives, a thread copies the logs of all ranks to stdout and stderr as they grow, with the rank before every
-/// line: "[rank 1] ...". Lines of different ranks are never mixed. It reads the log files, so the output of ranks on
-/// other hosts appears only if the hosts share the folder.
+enum class ShownRanks { none, first, all };
+
+/// While it lives, a thread copies the logs of rank 0, or of all ranks, to stdout and stderr as they grow. Of all ranks
+/// with the rank before every line: "[rank 1] ..."; lines of different ranks are never mixed. It reads the log files, so
+/// the output of ranks on other hosts appears only if the hosts share the folder.
 class JobScreen {
  public:
-  JobScreen(const JobLogs& logs, int ranks);
+  JobScreen(const JobLogs& logs, int ranks, ShownRanks shown);
   JobScreen(const JobScreen&) = delete;
   JobScreen& operator=(const JobScreen&) = delete;
   /// Copies the remaining output.

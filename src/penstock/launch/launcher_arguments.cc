@@ -58,8 +58,7 @@ Arguments mpirun_arguments(const LaunchSettings& settings, const LaunchingMachin
   if (is_crowded(settings, machine)) add({"--oversubscribe"});
   add(binding(settings, machine));
   // On one machine messages use shared memory, so no rank needs to listen on the network.
-  const bool is_one_machine = std::all_of(settings.hosts.begin(), settings.hosts.end(), is_this_machine);
-  if (is_one_machine && !machine.btl_chosen) add({"--mca", "btl", "self,vader"});
+  if (is_on_this_machine(settings) && !machine.btl_chosen) add({"--mca", "btl", "self,vader"});
   return arguments;
 }
 
@@ -105,6 +104,10 @@ bool is_srun(const LaunchSettings& settings) { return std::filesystem::path(sett
 bool is_this_machine(const HostSlots& host) {
   char name[256] = {};
   return host.name == "localhost" || (::gethostname(name, sizeof(name) - 1) == 0 && host.name == name);
+}
+
+bool is_on_this_machine(const LaunchSettings& settings) {
+  return !is_srun(settings) && std::all_of(settings.hosts.begin(), settings.hosts.end(), is_this_machine);
 }
 
 int slots_of(const std::vector<HostSlots>& hosts) {

@@ -39,6 +39,9 @@ bool is_this_machine(const HostSlots& host);
 /// The sum of the hosts' slots.
 int slots_of(const std::vector<HostSlots>& hosts);
 
+/// Whether mpirun starts all ranks on this machine.
+bool is_on_this_machine(const LaunchSettings& settings);
+
 /// Whether the launcher is Slurm's.
 bool is_srun(const LaunchSettings& settings);
 

@@ -160,10 +160,11 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const Endin
   const pid_t program = start(arguments, signals);
 
   GroupEnd end{.process = program};
+  const std::chrono::milliseconds pause(how.is_over ? 50 : 1000);
   StepwiseEnd ending(program, how);
   int status = 0;
   while (!has_ended(program, status)) {
-    const int signal = signals.next(std::chrono::seconds(1));
+    const int signal = signals.next(pause);
     if (is_one_of(other_signals, signal)) {
       if (end.forwarded == 0) end.forwarded = signal;
       ::kill(program, signal);
@@ -173,6 +174,7 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const Endin
       ending.take(signal);
     }
     ending.look();
+    if (how.is_over && how.is_over()) ::kill(-program, SIGKILL);
   }
   kill_leftovers();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);

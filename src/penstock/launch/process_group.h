@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct GroupEnd {
   int status() const { return signal != 0 ? 128 + signal : exit_code; }
 };
 
-/// How a program is ended after this process received a terminating signal.
+/// How a program is ended after this process received a terminating signal, or when it is over.
 struct EndingOptions {
   /// Sent to the program first; 0: the received signal itself, SIGQUIT as SIGTERM.
   int polite_signal = 0;
@@ -32,6 +33,9 @@ struct EndingOptions {
   std::chrono::milliseconds grace{0};
   /// The time after that SIGTERM after which the program and its process group are killed.
   std::chrono::milliseconds grace_after_term{5000};
+  /// Asked every 50 ms: whether all that matters of the program has ended. Then it is killed with its process group. None:
+  /// never.
+  std::function<bool()> is_over = {};
 };
 
 /// Runs the program arguments[0], looked up in PATH, with `arguments` and waits for its end. It runs in a process group
