@@ -96,6 +96,14 @@ class Resume(ProgramRuns):
         expected = self.undisturbed("--steps", str(steps))
         self.assertEqual(contents(self.path("run"))["tensors"], expected["tensors"])
 
+    @of_mpi
+    def test_processes_end_soon(self):
+        # In its first second a training of slow steps submits few; how long they take is not known before they are done.
+        code, _, err = self.run_program(*self.train(*SMALL, "--hidden", "1024,1024", "--batch-size", "256", "--epochs",
+                                                    "100000", "--checkpoint", "run", "--max-time", "0:00:01"), ranks=2)
+        self.assertEqual(code, 75, err)
+        self.assertLess(contents(self.path("run"))["step"], 200)
+
     def test_json_lines_continue(self):
         json_flags = ("--json", "lines.json")
         self.output_of(*self.train(*SMALL, *json_flags, "--checkpoint", "run", "--steps", "5"))

@@ -9,6 +9,8 @@ namespace penstock {
 namespace {
 
 constexpr double seconds_between = 0.25;
+// Steps that have not been timed yet may be slower than those before.
+constexpr std::int64_t most_growth = 4;
 constexpr std::int64_t most_steps_between = 1000;
 
 /// What a process wants, and what rank 0 decides. The reason to stop follows as text.
@@ -19,6 +21,14 @@ struct RequestRecord {
   std::int64_t signal = 0;
   std::int64_t steps_until_next = 1;  // of the decision
 };
+
+/// How many steps take as long as processes may wait for an agreement, if they are like the last `steps`.
+std::int64_t steps_between(std::int64_t steps, double seconds) {
+  if (steps <= 0) return 1;
+  const std::int64_t most = std::min(most_steps_between, most_growth * steps);
+  const double fitting = static_cast<double>(steps) * seconds_between / std::max(seconds, 1e-9);
+  return static_cast<std::int64_t>(std::clamp(fitting, 1.0, static_cast<double>(most)));
+}
 
 Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) {
   RequestRecord decision = record_in<RequestRecord>(all.front());
@@ -42,18 +52,16 @@ StepAgreement::StepAgreement(const World& world)
 std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, std::int64_t completed) {
   if (is_alone_) return own;
   if (completed < next_) return std::nullopt;
-  const std::int64_t now = now_ns(), steps = completed - last_;
-  const double per_step = steps > 0 && last_ns_ > 0 ? to_s(now - last_ns_) / static_cast<double>(steps) : 0;
-  const std::int64_t until_next = per_step > 0 ? std::clamp(static_cast<std::int64_t>(seconds_between / per_step),
-                                                            std::int64_t{1}, most_steps_between)
-                                               : 1;
   const RequestRecord request{own.save, own.stop.has_value(), own.signal};
   const Tag tag = control_tag(pipeline_of_world, Topic::requests, ++rounds_);
   StepRequests agreed;
   world_.run_on_local_ranks([&](const RankContext& context) {
     const Message decision =
         penstock::agree(context, tag, message_of(request, own.stop.value_or("")),
-                        [&](const std::vector<Message>& all) { return decided(all, until_next); },
+                        // By then the steps are done, not only submitted.
+                        [&](const std::vector<Message>& all) {
+                          return decided(all, steps_between(completed - last_, to_s(now_ns() - last_ns_)));
+                        },
                         {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
     if (!context.collects) return;
     const RequestRecord all = record_in<RequestRecord>(decision);
