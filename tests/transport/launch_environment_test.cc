@@ -33,19 +33,25 @@ std::string error_text(const std::map<std::string, std::string>& variables) {
 
 TEST(LaunchEnvironment, processes_of_one_host_use_shared_memory_alone) {
   using Variables = std::map<std::string, std::string>;
-  const auto transports = [](const Variables& variables) {
-    return local_transports([&](const char* name) {
+  const auto settings = [](const Variables& variables) {
+    return local_mpi_settings([&](const char* name) {
       const auto found = variables.find(name);
       return found == variables.end() ? nullptr : found->second.c_str();
     });
   };
   const Variables local{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
-  EXPECT_EQ(transports(local), "self,vader");
-  Variables chosen = local, two_hosts = local;
-  chosen["OMPI_MCA_btl"] = "self,tcp";
-  two_hosts["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
-  for (const Variables& other : {chosen, two_hosts, Variables{}, Variables{{"PMI_SIZE", "2"}}})
-    EXPECT_EQ(transports(other), std::nullopt);
+  const auto with = [&](const char* name, const char* value) {
+    Variables variables = local;
+    variables[name] = value;
+    return settings(variables);
+  };
+  const Variables transport{{"OMPI_MCA_btl", "self,vader"}}, layer{{"OMPI_MCA_pml", "ob1"}};
+  EXPECT_EQ(settings(local), (Variables{*transport.begin(), *layer.begin()}));
+  EXPECT_EQ(with("OMPI_MCA_btl", "self,tcp"), layer);
+  EXPECT_EQ(with("OMPI_MCA_pml", "cm"), transport);
+  EXPECT_EQ(with("OMPI_MCA_mtl", "psm2"), transport);
+  EXPECT_EQ(with("OMPI_COMM_WORLD_LOCAL_SIZE", "2"), Variables{});
+  for (const Variables& other : {Variables{}, Variables{{"PMI_SIZE", "2"}}}) EXPECT_EQ(settings(other), Variables{});
 }
 
 TEST(LaunchEnvironment, without_a_launcher) { expect(launched({{"PATH", "/bin"}}), LaunchedAs::Kind::alone, 0, 1); }

@@ -68,11 +68,14 @@ LaunchedAs launched_as() {
   return launched_as([](const char* name) -> const char* { return std::getenv(name); });
 }
 
-std::optional<std::string> local_transports(const Environment& environment) {
+std::map<std::string, std::string> local_mpi_settings(const Environment& environment) {
   const auto everywhere = number(environment, "OMPI_COMM_WORLD_SIZE");
   const auto here = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (!everywhere || everywhere != here || environment("OMPI_MCA_btl")) return std::nullopt;
-  return "self,vader";
+  if (!everywhere || everywhere != here) return {};
+  std::map<std::string, std::string> settings{{"OMPI_MCA_btl", "self,vader"}};
+  if (!environment("OMPI_MCA_mtl")) settings.emplace("OMPI_MCA_pml", "ob1");
+  std::erase_if(settings, [&](const auto& setting) { return environment(setting.first.c_str()) != nullptr; });
+  return settings;
 }
 
 bool logs_every_rank(const Environment& environment) {

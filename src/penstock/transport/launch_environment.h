@@ -2,7 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <map>
 #include <string>
 
 namespace penstock {
@@ -30,9 +30,12 @@ LaunchedAs launched_as(const Environment& environment);
 /// The same for this process's environment.
 LaunchedAs launched_as();
 
-/// Open MPI's transports for a job whose processes are all on one host: shared memory alone, so that no process listens
-/// on the network. None for other jobs, and where OMPI_MCA_btl is set already.
-std::optional<std::string> local_transports(const Environment& environment);
+/// The variables to set before MPI_Init in a job whose processes are all on one host; none for other jobs, and not those
+/// that are set already.
+///   * OMPI_MCA_btl: messages use shared memory alone, so that no process listens on the network.
+///   * OMPI_MCA_pml: the layer above is named, unless OMPI_MCA_mtl is set. To choose one, Open MPI loads the libraries of
+///     Omni-Path and its predecessor, which time the processor's clock for a tenth of a second each.
+std::map<std::string, std::string> local_mpi_settings(const Environment& environment);
 
 /// The variable that `penstock launch` sets to 1 for every rank, because each rank's output goes to its own log.
 inline constexpr const char* log_every_rank_variable = "PENSTOCK_LOG_EVERY_RANK";

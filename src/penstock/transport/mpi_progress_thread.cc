@@ -285,9 +285,11 @@ void MpiProgressThread::spread_abort() {
   // Transfers that began before the abort may complete meanwhile.
   const std::int64_t end = now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
   try {
+    const auto is_under_way = [&](const Transfer& transfer) { return !contacts_[transfer.peer.index()].has_ended; };
     const auto is_sent = [&] {
-      const std::lock_guard lock(calls_);
-      return is_own && sending_.empty() && arriving_.empty();
+      const std::scoped_lock lock(calls_, mutex_);
+      return is_own && std::none_of(sending_.begin(), sending_.end(), is_under_way) &&
+             std::none_of(arriving_.begin(), arriving_.end(), is_under_way);
     };
     while (!is_sent() && now_ns() < end) rest(pace_of_round());
   } catch (const std::exception&) {

@@ -132,8 +132,8 @@ void MpiRuntime::begin_mpi() {
                          "for that level in MPI_Init_thread");
     return;
   }
-  const auto transports = local_transports([](const char* name) -> const char* { return std::getenv(name); });
-  if (transports) ::setenv("OMPI_MCA_btl", transports->c_str(), 0);
+  for (const auto& [name, value] : local_mpi_settings([](const char* variable) { return std::getenv(variable); }))
+    ::setenv(name.c_str(), value.c_str(), 0);
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
   is_ours_ = true;
   require<ConfigError>(level >= MPI_THREAD_SERIALIZED, "this MPI grants ", level_name(level),
