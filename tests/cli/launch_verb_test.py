@@ -219,6 +219,13 @@ class LaunchVerb(InFolder):
         self.assertEqual(run.returncode, 128 + 9, err)
         self.assertIn("penstock: rank 2 of 3 failed first: signal 9 (Killed)", err)
 
+    def test_a_launcher_without_ranks_is_not_awaited(self):
+        # mpirun takes up to two seconds after a failure; this one more than the test has.
+        self.write("mpirun", '#!/bin/sh\nwhile [ "${1#/}" = "$1" ]; do shift; done\n'
+                             f'OMPI_COMM_WORLD_RANK=0 "$@"\nexec {LONG}\n')
+        code, out, err = self.launch("-n", "1", "--launcher", "./mpirun", script="echo last words; exit 3")
+        self.assertEqual((code, out), (3, "last words\n"), err)
+
     @of_mpirun
     def test_a_terminated_launcher_is_not_a_rank_failure(self):
         run, ranks = self.start("-n", "2", script=f"exec {LONG}", rank_count=2, environment=UNHURRIED)
