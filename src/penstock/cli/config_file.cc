@@ -39,7 +39,8 @@ void require_below_here(const std::string& argument, const std::string& place) {
   const fs::path here = fs::canonical(fs::current_path(ignored), ignored);
   const fs::path target = fs::weakly_canonical(fs::absolute(value, ignored), ignored);
   const auto [end, differs] = std::mismatch(here.begin(), here.end(), target.begin(), target.end());
-  require<ConfigError>(!here.empty() && end == here.end(), place, argument.substr(0, argument.find('=')), " ", value,
+  require<ConfigError>(!here.empty() && end == here.end(), place, argument.substr(0, argument.find('=')), " ",
+                       printable(value),
                        " is not below the current folder: give this flag yourself to write there again");
 }
 
