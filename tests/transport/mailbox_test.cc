@@ -325,16 +325,38 @@ TEST(Deadline, a_rank_that_has_left_sends_nothing) {
             "rank 1 waits for 1RECV_F0 from rank 0, which has left the world, and sends nothing any more");
 }
 
+/// What is known of every other rank, as the test sets it.
+struct KnownPeers final : PeerWatch {
+  void wait_begins(WorldRank) override {}
+  void wait_ends() override {}
+  void ask(WorldRank) override { ++questions; }
+  std::optional<PeerStatus> status(WorldRank) const override { return known; }
+  bool status_is_delayed() const override { return true; }
+  Contact contact(WorldRank) const override { return heard; }
+  std::optional<PeerStatus> known;
+  Contact heard;
+  int questions = 0;
+};
+
+TEST(Deadline, does_not_count_time_in_which_this_process_was_stopped) {
+  // A question is not answered before this process is stopped, for longer than the deadline; the answer waits for it.
+  KnownPeers watch;
+  const WaitPolicy policy{.deadline = 40ms};
+  const auto time = [](std::chrono::nanoseconds length) { return now_ns() + length.count(); };
+  WaitGuard guard(WorldRank(1), WorldRank(0), policy, watch);
+  for (const std::int64_t end = time(60ms); now_ns() < end;) guard.check("1RECV_F0");
+  watch.heard.unanswered_ns = now_ns();
+  for (const std::int64_t end = time(100ms); now_ns() < end;) continue;
+  watch.questions = 0;
+  EXPECT_NO_THROW(guard.check("1RECV_F0"));
+  EXPECT_EQ(watch.questions, 1);
+  // Without an answer the next check fails.
+  EXPECT_THROW(guard.check("1RECV_F0"), TransportError);
+}
+
 TEST(Deadline, counts_from_when_this_rank_learns_that_the_other_has_left) {
   // The status arrives late and says that the rank left at the begin of the wait: its last message may come with it.
-  struct Late final : PeerWatch {
-    void wait_begins(WorldRank) override {}
-    void wait_ends() override {}
-    void ask(WorldRank) override {}
-    std::optional<PeerStatus> status(WorldRank) const override { return known; }
-    bool status_is_delayed() const override { return true; }
-    std::optional<PeerStatus> known;
-  } watch;
+  KnownPeers watch;
   const WaitPolicy policy{.deadline = 40ms};
   const std::int64_t begin = now_ns();
   WaitGuard guard(WorldRank(1), WorldRank(0), policy, watch);

@@ -82,9 +82,8 @@ Job::Job(JobFlags& flags, Use use)
 
 Job::~Job() {
   const WorldRank own = world_.local_ranks().front();
-  for (std::int32_t rank = 0; rank < own.value(); ++rank)
-    if (!world_.is_lost(WorldRank(rank))) return;
-  if (own.value() > 0) report_in_place_of_rank_0();
+  // Only ranks that have noticed it themselves see rank 0 as lost: mostly one, which tells the others.
+  if (own.value() > 0 && world_.is_lost(WorldRank(0))) report_in_place_of_rank_0();
 }
 
 void Job::require_batch() const {

@@ -151,11 +151,16 @@ int await(pid_t rank, const BlockedSignals& signals, SignalRecorder& recorder, s
     const bool ended = ::waitpid(rank, &status, WNOHANG) == rank;
     // Even after the rank has ended: a signal to the whole group is pending here before waitpid reports the rank's
     // death.
-    while (const int signal = signals.next(none)) recorder.take(signal);
+    bool may_have_ended = false;  // since waitpid
+    while (const int signal = signals.next(none)) {
+      may_have_ended |= signal == SIGCHLD;
+      recorder.take(signal);
+    }
     for (LogFollower& follower : followers) follower.copy_new(ended);
     if (ended) return status;
     recorder.look();
-    recorder.take(signals.next(followers.empty() && !recorder.is_hurried() ? second : pause_between_looks));
+    if (!may_have_ended)
+      recorder.take(signals.next(followers.empty() && !recorder.is_hurried() ? second : pause_between_looks));
   }
 }
 

@@ -51,18 +51,20 @@ StepAgreement::StepAgreement(const World& world)
 
 std::optional<StepRequests> StepAgreement::agree(const StepRequests& own, std::int64_t completed) {
   if (is_alone_) return own;
-  if (completed < next_) return std::nullopt;
+  const bool has_gone_back = completed < last_;  // to a checkpoint
+  if (completed < next_ && !has_gone_back) return std::nullopt;
+  const bool is_timed = last_ns_ > 0 && !has_gone_back;
   const RequestRecord request{own.save, own.stop.has_value(), own.signal};
   const Tag tag = control_tag(pipeline_of_world, Topic::requests, ++rounds_);
   StepRequests agreed;
   world_.run_on_local_ranks([&](const RankContext& context) {
-    const Message decision =
-        penstock::agree(context, tag, message_of(request, own.stop.value_or("")),
-                        // By then the steps are done, not only submitted.
-                        [&](const std::vector<Message>& all) {
-                          return decided(all, steps_between(completed - last_, to_s(now_ns() - last_ns_)));
-                        },
-                        {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
+    const Message decision = penstock::agree(
+        context, tag, message_of(request, own.stop.value_or("")),
+        // By then the steps are done, not only submitted.
+        [&](const std::vector<Message>& all) {
+          return decided(all, is_timed ? steps_between(completed - last_, to_s(now_ns() - last_ns_)) : 1);
+        },
+        {.parts = "whether it wants to save or to stop", .decision = "whether all save or stop"});
     if (!context.collects) return;
     const RequestRecord all = record_in<RequestRecord>(decision);
     agreed.save = all.save != 0;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
@@ -65,10 +66,17 @@ class WaitGuard {
   void check(std::string_view waiting_for) {
     const std::int64_t now = now_ns();
     // Time in which this process itself was stopped (debugger, suspended job) does not count against peers.
+    // What has arrived meanwhile is received before the next check; this one decides nothing, but not twice in a row.
     if (const std::int64_t stopped = now - check_at_; stopped > period_) {
       floor_ = std::max(floor_, now - std::max<std::int64_t>(0, check_at_ - floor_));
       if (left_) *left_ += stopped;
+      if (!std::exchange(was_stopped_, true)) {
+        watch_.ask(from_);
+        check_at_ = now + period_;
+        return;
+      }
     }
+    was_stopped_ = false;
     const WaitChain chain(watch_, from_);
     const auto fail = [&](const auto&... why) {
       throw TransportError(say("rank ", owner_.value(), " waits for ", waiting_for, " from ",
@@ -106,6 +114,7 @@ class WaitGuard {
   const std::int64_t period_, late_;
   std::int64_t floor_;  // time before this does not count against peers
   std::int64_t check_at_;
+  bool was_stopped_ = false;          // before the last check
   std::optional<std::int64_t> left_;  // when this wait first saw that the awaited rank has left
 };
 

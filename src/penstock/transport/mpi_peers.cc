@@ -110,9 +110,10 @@ void MpiProgressThread::look_after_peers() {
 }
 
 bool MpiProgressThread::is_lost(WorldRank rank) const {
-  const std::lock_guard lock(mutex_);
+  if (!mailbox_->aborted()) return false;
+  const std::scoped_lock lock(calls_, mutex_);
   // A rank whose failure has come from another one may itself have been stopped meanwhile: then all others seem lost.
-  if (!report_abort_) return false;
+  if (is_told_of_abort_) return false;
   const Contact& last = contacts_[rank.index()];
   return last.has_ended || (last.unanswered_ns > 0 && now_ns() - last.unanswered_ns >= policy_.deadline.count());
 }

@@ -103,12 +103,7 @@ void MpiProgressThread::wait_ends() {
 }
 
 void MpiProgressThread::abort(const std::string& reason) noexcept {
-  if (!mailbox_->abort(reason)) return;
-  {
-    const std::lock_guard lock(mutex_);
-    report_abort_ = true;
-  }
-  wake_.notify_one();
+  if (mailbox_->abort(reason)) wake_.notify_one();
 }
 
 void MpiProgressThread::cancel(const StepKey& step, const std::string& reason) noexcept {
@@ -243,12 +238,12 @@ void MpiProgressThread::wait_for_all(bool asks) {
       require<TransportError>(silent < (policy_.deadline + 2 * flush_time).count(), "all work is done here, but ",
                               WaitChain(*this, next).text(policy_.poll_every() * 2));
       if (asks) {
-        look_after_peers();  // none may end before all have asked for the last time
         const std::lock_guard lock(calls_);
         inquire(next);
       }
       asked = now;
     }
+    if (asks) look_after_peers();  // none may end before all have asked for the last time
     rest(pace);
   }
 }
@@ -270,7 +265,7 @@ void MpiProgressThread::spread_abort() {
     const std::scoped_lock lock(calls_, mutex_);
     queue_.clear();
     cancellations_.clear();
-    is_own = report_abort_;
+    is_own = !is_told_of_abort_;
   }
   if (is_own) {
     try {
@@ -408,7 +403,7 @@ void MpiProgressThread::received(WorldRank from, int kind, WireBuffer buffer) {
     case kind_cancel:
       mailbox_->cancel(value_of<StepKey>(buffer), reinterpret_cast<const char*>(buffer.data()) + sizeof(StepKey));
       break;
-    default: mailbox_->abort(std::string(reinterpret_cast<const char*>(buffer.data())));
+    default: is_told_of_abort_ |= mailbox_->abort(std::string(reinterpret_cast<const char*>(buffer.data())));
   }
 }
 

@@ -134,7 +134,6 @@ class MpiProgressThread final : public PeerWatch {
   bool wait_began_ = false;                          // guarded by mutex_: sleep_begins() since the last pause
   std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
   bool closing_ = false;                             // guarded by mutex_
-  bool report_abort_ = false;                        // guarded by mutex_: begun here, to be sent to the others
   bool has_ended_ = false;                           // guarded by mutex_: thread_ makes no more MPI calls
 
   MpiRuntime& mpi_ = MpiRuntime::instance();
@@ -143,6 +142,7 @@ class MpiProgressThread final : public PeerWatch {
   MPI_Datatype block_ = MPI_DATATYPE_NULL;  // WireBuffer::unit bytes, so that counts stay small
   std::vector<Transfer> sending_;
   std::vector<Transfer> arriving_;
+  bool is_told_of_abort_ = false;    // another rank has begun the abort
   std::uint64_t inquiry_ = 0;        // the number that all questions along one chain of waits carry
   std::vector<WorldRank> inquired_;  // the ranks asked in this inquiry
 
