@@ -164,6 +164,16 @@ TEST_F(Resume, keeps_averages_of_weights) {
                           [](const auto& one) { return one.first.starts_with("optimizer last.weight/average"); }));
 }
 
+/// Flips a bit of the last tensor of each file.
+void damage(const CheckpointPlace& place) {
+  for (const auto& file : std::filesystem::directory_iterator(place.path)) {
+    if (file.path().extension() != ".safetensors") continue;
+    std::string bytes = bytes_of_file(file.path().string());
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_bytes(file.path().string(), bytes);
+  }
+}
+
 TEST_F(Resume, skips_a_damaged_checkpoint) {
   run({.folder = folder_ / "undisturbed"});
   run({.folder = folder_ / "run", .stop_at = 12});
@@ -171,15 +181,23 @@ TEST_F(Resume, skips_a_damaged_checkpoint) {
   ASSERT_EQ(places.size(), 2u);
   EXPECT_EQ(places[0].step, 12);
   EXPECT_EQ(places[1].step, 10);
-  for (const auto& file : std::filesystem::directory_iterator(places[0].path)) {
-    if (file.path().extension() != ".safetensors") continue;
-    std::string bytes = bytes_of_file(file.path().string());
-    bytes.back() = static_cast<char>(bytes.back() ^ 1);
-    write_bytes(file.path().string(), bytes);
-  }
+  damage(places[0]);
   run({.folder = folder_ / "run", .layout = {2}, .resumes = true});
   EXPECT_EQ(contents(folder_ / "run"), contents(folder_ / "undisturbed"));
   EXPECT_TRUE(std::filesystem::exists(places[0].path)) << "a damaged checkpoint was deleted";
+}
+
+TEST_F(Resume, of_damaged_checkpoints_alone_changes_nothing) {
+  run({.folder = folder_ / "run", .stop_at = 12});
+  for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) damage(place);
+  World world({.stages = 2});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4, .seed = 7});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  const auto before = pipeline.state();
+  Trainer trainer(pipeline, {.epochs = epochs});
+  EXPECT_FALSE(trainer.resume(folder_ / "run"));
+  for (const auto& [name, value] : pipeline.state()) EXPECT_TRUE(torch::equal(value, before.at(name))) << name;
 }
 
 TEST_F(Resume, in_the_middle_of_an_epoch_needs_the_same_steps) {

@@ -169,6 +169,13 @@ std::optional<StoredTensor> Checkpoint::find(FileKind kind, const std::string& n
   return found->second;
 }
 
+void Checkpoint::check(const StoredTensor& tensor) const {
+  const TensorRecord& wanted = record(tensor);
+  const std::uint64_t size = size_in_bytes(wanted.type, wanted.shape).value_or(0);
+  const Checksum found = checksum_in(files_[tensor.file], tensor.offset, size);
+  if (found != wanted.checksum) fail_checksum(files_[tensor.file].path(), tensor_text(wanted), found, wanted.checksum);
+}
+
 void Checkpoint::read(const StoredTensor& tensor, std::span<std::byte> into) const {
   const TensorRecord& wanted = record(tensor);
   require<InternalError>(size_in_bytes(wanted.type, wanted.shape) == into.size(), "tensor '", printable(wanted.name),
@@ -207,11 +214,7 @@ void Checkpoint::check_file(std::size_t file, std::vector<std::string>& damage) 
   const FileRecord& recorded = manifest_.files[file];
   if (recorded.kind == FileKind::text) return note_damage(damage, [&] { check_text(file); });
   for (const TensorRecord& tensor : recorded.tensors)
-    note_damage(damage, [&] {
-      const std::uint64_t size = size_in_bytes(tensor.type, tensor.shape).value_or(0);
-      const Checksum found = checksum_in(files_[file], find(recorded.kind, tensor.name)->offset, size);
-      if (found != tensor.checksum) fail_checksum(files_[file].path(), tensor_text(tensor), found, tensor.checksum);
-    });
+    note_damage(damage, [&] { check(*find(recorded.kind, tensor.name)); });
 }
 
 std::vector<std::string> Checkpoint::damage() const {

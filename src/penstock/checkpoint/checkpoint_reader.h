@@ -63,6 +63,8 @@ class Checkpoint {
   const TensorRecord& record(const StoredTensor& tensor) const {
     return manifest_.files[tensor.file].tensors[tensor.tensor];
   }
+  /// Compares the checksum of a tensor. Throws DataError, which names file and tensor. Takes one megabyte of memory.
+  void check(const StoredTensor& tensor) const;
   /// Copies the numbers of a tensor into memory of exactly their size, and compares their checksum. Only these bytes of
   /// the file are read. Throws DataError, which names file and tensor.
   void read(const StoredTensor& tensor, std::span<std::byte> into) const;

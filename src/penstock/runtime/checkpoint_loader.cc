@@ -55,7 +55,7 @@ class Attempt {
   }
 
   struct Tags {
-    Tag opened, fits, read;
+    Tag opened, fits, checked, restored;
   };
   /// Called on every rank's thread.
   Outcome load(RankRunner& runner, const Tags& tags) const {
@@ -67,13 +67,21 @@ class Attempt {
       return {Outcome::Kind::unfit,
               say("'", checkpoint_->directory(), "' is the checkpoint of another network: ", difference)};
     try {
+      require_undamaged(runner, *checkpoint_);
+    } catch (const DataError& error) {
+      outcome = {Outcome::Kind::damaged, error.what()};
+    }
+    // Only now does any rank replace a value: a checkpoint that is skipped changes nothing.
+    outcome = agreed(context, tags.checked, outcome);
+    if (outcome.kind != Outcome::Kind::loaded) return outcome;
+    try {
       restore(runner, *checkpoint_);
     } catch (const DataError& error) {
       outcome = {Outcome::Kind::damaged, error.what()};
     } catch (const ConfigError& error) {
       outcome = {Outcome::Kind::unfit, say("'", checkpoint_->directory(), "': ", error.what())};
     }
-    outcome = agreed(context, tags.read, outcome);
+    outcome = agreed(context, tags.restored, outcome);
     if (outcome.kind == Outcome::Kind::loaded) runner.begin_at(checkpoint_->manifest());
     return outcome;
   }
@@ -117,7 +125,8 @@ LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path)
     const std::string directory = lines.substr(at, lines.find('\n', at) - at);
     at += directory.size() + 1;
     const Attempt attempt(directory);
-    const Attempt::Tags tags{runners.next_gathering(), runners.next_gathering(), runners.next_gathering()};
+    const Attempt::Tags tags{runners.next_gathering(), runners.next_gathering(), runners.next_gathering(),
+                             runners.next_gathering()};
     Outcome outcome;
     runners.run([&](RankRunner& runner) {
       Outcome of_rank = attempt.load(runner, tags);

@@ -1,5 +1,6 @@
 #include "penstock/runtime/rank_state.h"
 
+#include <map>
 #include <set>
 
 #include "penstock/base/error.h"
@@ -34,14 +35,28 @@ void read_into(torch::Tensor tensor, const Checkpoint& checkpoint, const StoredT
     tensor.copy_(read_tensor(checkpoint, stored));
 }
 
-/// The optimiser's state and the averages of `parameters`.
-OptimizerState read_slots(const Checkpoint& checkpoint, const std::set<std::string>& parameters) {
-  OptimizerState slots;
+StoredTensor stored_value(const Checkpoint& checkpoint, const std::string& name) {
+  const auto stored = checkpoint.find(FileKind::model, name);
+  require<InternalError>(stored.has_value(), "'", name, "' is restored, and the checkpoint does not have it");
+  return *stored;
+}
+
+/// The optimiser's state and the averages of `parameters`, by name.
+std::map<std::string, StoredTensor> stored_slots(const Checkpoint& checkpoint,
+                                                 const std::set<std::string>& parameters) {
+  std::map<std::string, StoredTensor> slots;
   for (const FileRecord& file : checkpoint.manifest().files)
     for (const TensorRecord& tensor : file.tensors)
       if (file.kind == FileKind::optimizer && parameters.contains(SlotName(tensor.name).parameter))
-        slots[tensor.name] = read_tensor(checkpoint, *checkpoint.find(FileKind::optimizer, tensor.name));
+        slots[tensor.name] = *checkpoint.find(FileKind::optimizer, tensor.name);
   return slots;
+}
+
+std::set<std::string> parameters_of(const Stage& stage) {
+  std::set<std::string> parameters;
+  for (const Stage::Held& held : stage.state())
+    if (!held.is_buffer()) parameters.insert(held.name);
+  return parameters;
 }
 
 }  // namespace
@@ -74,17 +89,21 @@ void OwnedTensors::add(std::vector<TensorBytes>& list, const std::string& name, 
                   {static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes()}});
 }
 
+void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint) {
+  for (const auto& stage : runner.stages()) {
+    for (const Stage::Held& held : stage->state()) checkpoint.check(stored_value(checkpoint, held.name));
+    for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage))) checkpoint.check(stored);
+  }
+}
+
 void restore(RankRunner& runner, const Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
   for (const auto& stage : runner.stages()) {
-    std::set<std::string> parameters;
-    for (const Stage::Held& held : stage->state()) {
-      const auto stored = checkpoint.find(FileKind::model, held.name);
-      require<InternalError>(stored.has_value(), "'", held.name, "' is restored, and the checkpoint does not have it");
-      read_into(held.value, checkpoint, *stored);
-      if (!held.is_buffer()) parameters.insert(held.name);
-    }
-    OptimizerState slots = read_slots(checkpoint, parameters);
+    for (const Stage::Held& held : stage->state())
+      read_into(held.value, checkpoint, stored_value(checkpoint, held.name));
+    OptimizerState slots;
+    for (const auto& [name, stored] : stored_slots(checkpoint, parameters_of(*stage)))
+      slots[name] = read_tensor(checkpoint, stored);
     std::map<std::string, torch::Tensor> averages;
     for (auto slot = slots.begin(); slot != slots.end();) {
       const SlotName name(slot->first);

@@ -26,6 +26,9 @@ class OwnedTensors {
   std::vector<torch::Tensor> memory_;  // keeps the bytes alive
 };
 
+/// Compares the checksums of all tensors that restore() reads. Throws DataError where one does not match.
+void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint);
+
 /// Reads everything of `checkpoint` that the rank's stages use into them, owned or not. Called on the rank's thread.
 /// Throws DataError where a checksum does not match, and ConfigError where the checkpoint's optimiser does not fit. Then
 /// some values have been replaced, and others not.
