@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include <torch/torch.h>
@@ -38,6 +39,11 @@ struct Job {
   static void wait_for(const std::filesystem::path& path) {
     const auto end = std::chrono::steady_clock::now() + 20s;
     while (!std::filesystem::exists(path) && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
+  }
+  bool has_notes(int first, int last) const {
+    bool all = true;
+    for (int of_rank = first; of_rank <= last; ++of_rank) all = all && std::filesystem::exists(file(of_rank));
+    return all;
   }
   void wait_for_notes(int first, int last) const {
     for (int of_rank = first; of_rank <= last; ++of_rank) wait_for(file(of_rank));
@@ -91,7 +97,7 @@ void abort_case(Job& job) {
   job.wait_for_notes(0, job.size - 1);
 }
 
-/// Rank 0 stops; the others form a chain behind it, fail, and wake it; then all continue.
+/// Rank 0 stops; the others form a chain behind it, fail, and wake it; then all continue. They need not fail at once.
 void stop_case(Job& job) {
   if (job.rank == 0) {
     job.transport->report_progress({"0F5"});
@@ -103,11 +109,19 @@ void stop_case(Job& job) {
   const std::string what = std::to_string(job.rank) + "RECV_F5";
   job.transport->report_progress({});
   job.note(job.failure_of_receive(job.rank - 1, data, what));
-  job.wait_for_notes(1, job.size - 1);
-  kill(job.pid_of_stopped(), SIGCONT);
-  const std::int64_t value = job.receive(job.rank - 1, data, what);
-  require<TransportError>(value == 7, "got ", value);
-  if (job.rank + 1 < job.size) job.send(job.rank + 1, data, value);
+  // A rank that waits no longer would end the chain of those behind it: until all have failed, it waits again.
+  std::optional<std::int64_t> value;
+  while (!value) {
+    const bool all_have_failed = job.has_notes(1, job.size - 1);
+    if (all_have_failed) kill(job.pid_of_stopped(), SIGCONT);
+    try {
+      value = job.receive(job.rank - 1, data, what);
+    } catch (const TransportError&) {
+      if (all_have_failed) throw;
+    }
+  }
+  require<TransportError>(*value == 7, "got ", *value);
+  if (job.rank + 1 < job.size) job.send(job.rank + 1, data, *value);
 }
 
 /// Rank 0 is at one instruction for several deadlines; the last rank waits at the end of a chain.
