@@ -38,7 +38,7 @@ std::string what_is_wrong(const std::string& folder, const std::vector<std::int6
   return "";
 }
 
-/// Saves steps 1 to 3, of which two are kept, in a folder that does not exist before.
+/// Saves steps 1 to 3, of which two are kept, in a folder that need not exist before.
 void save_three(LossyDisk& disk, const std::string& root) {
   CheckpointWriter writer({root + "/run", kept}, disk);
   for (const std::int64_t step : {1, 2, 3}) {
@@ -103,6 +103,15 @@ TEST(PowerFailures, leave_complete_checkpoints) {
   EXPECT_EQ(result.wrong, "");
   EXPECT_GT(result.states, 300U);
   RecordProperty("states", static_cast<int>(result.states));
+}
+
+TEST(PowerFailures, spare_a_folder_whose_maker_did_not_sync_it) {
+  const TemporaryFolder folder("checkpoint_unsynced_folder");
+  fs::create_directories(folder / "disk");
+  LossyDisk disk(folder / "disk");
+  disk.mkdir(folder / "disk/run", 0777);
+  save_three(disk, folder / "disk");
+  EXPECT_EQ(search(disk, 0, folder / "scratch").wrong, "");
 }
 
 TEST(PowerFailures, do_damage_without_any_one_sync) {

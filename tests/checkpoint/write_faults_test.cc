@@ -147,7 +147,9 @@ TEST(WriteFaults, of_every_call_leave_the_former_checkpoint) {
         continue;
       }
       ++failures;
-      EXPECT_TRUE(says(outcome.message, "/run", "(errno " + std::to_string(error) + ")")) << outcome.message;
+      // The folder's own name is in the one above.
+      EXPECT_TRUE(says(outcome.message, "/penstock_checkpoint_faults_", "(errno " + std::to_string(error) + ")"))
+          << outcome.message;
       // Of the last call, which writes the folder's names, only the durability of the new one is unknown.
       EXPECT_TRUE(outcome.newest == 2 || (outcome.newest == 3 && says(outcome.message, "/run' cannot be")))
           << calls << ": " << outcome.message;

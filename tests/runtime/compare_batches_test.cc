@@ -55,6 +55,10 @@ TEST(LossScaler, halves_at_once_and_doubles_after_good_steps) {
     scales.push_back(scaler.scale());
   }
   EXPECT_EQ(scales, (std::vector<double>{8, 4, 4, 2, 2, 4, 4, 8, 8}));
+  // A checkpoint may come from a training with more good steps per growth.
+  scaler.load({.scale = 8, .good_steps = 5});
+  scaler.end_step(true);
+  EXPECT_EQ(scaler.scale(), 16);
   LossScaler none(Precision::bf16, {});
   none.end_step(false);
   EXPECT_EQ(none.scale(), 1);

@@ -33,6 +33,13 @@ OpenFile locked(SystemCalls& calls, const std::string& folder) {
   return file;
 }
 
+/// One path for all ways to write it.
+std::string canonical(const std::string& path) {
+  std::error_code problem;
+  const fs::path one = fs::weakly_canonical(path, problem);
+  return problem ? path : one.string();
+}
+
 /// A path without "/" at its end, so that its parent is the directory above.
 CheckpointFolder checked(CheckpointFolder folder) {
   require<ConfigError>(folder.keep >= 2, "keep = ", folder.keep,
@@ -49,6 +56,7 @@ CheckpointFolder checked(CheckpointFolder folder) {
 
 CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& calls)
     : folder_(checked(folder)), calls_(calls), lock_(locked(calls, folder_.path)) {
+  add_damaged(folder_.damaged);
   for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
     if (place.step <= folder_.first_step) break;
     require<ConfigError>(!is_complete(place), folder_.path, ": has a checkpoint of step ", place.step,
@@ -58,6 +66,10 @@ CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& 
 }
 
 CheckpointWriter::~CheckpointWriter() { abandon(); }
+
+void CheckpointWriter::add_damaged(const std::set<std::string>& paths) {
+  for (const std::string& path : paths) damaged_.insert(canonical(path));
+}
 
 std::string CheckpointWriter::begin(std::int64_t step) {
   abandon();
@@ -134,7 +146,7 @@ std::string CheckpointWriter::publish(Manifest manifest, const std::vector<Check
 }
 
 bool CheckpointWriter::is_complete(const CheckpointPlace& place) const {
-  if (folder_.damaged.contains(place.path)) return false;
+  if (damaged_.contains(canonical(place.path))) return false;
   try {
     const Checkpoint checkpoint(place.path, calls_);
     return true;

@@ -61,6 +61,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+  /// Adds paths to CheckpointFolder::damaged.
+  void add_damaged(const std::set<std::string>& paths);
+
   /// Returns the path of the temporary directory. Abandons a former attempt that was not committed. Throws Failure.
   std::string begin(std::int64_t step);
 
@@ -88,7 +91,8 @@ class CheckpointWriter {
   OpenFile lock_;
   std::optional<std::string> temporary_;
   std::int64_t step_ = 0;
-  std::string newest_;  // the directory that the last commit() made
+  std::string newest_;             // the directory that the last commit() made
+  std::set<std::string> damaged_;  // in their canonical form
 };
 
 }  // namespace penstock

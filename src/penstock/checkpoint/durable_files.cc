@@ -46,6 +46,20 @@ class TemporaryFile {
   std::string path_;
 };
 
+struct SyncResult {
+  int error_number = 0;
+  const char* what = "";
+};
+
+/// Writes the names in a directory to the disk.
+SyncResult sync(SystemCalls& calls, const std::string& path) {
+  const OpenFile directory = open_file(calls, path, O_RDONLY | O_DIRECTORY);
+  if (!directory.is_open()) return {errno, "cannot be opened"};
+  if (uninterrupted([&] { return calls.fsync(directory.number()); }) < 0)
+    return {errno, "cannot be written to the disk"};
+  return {};
+}
+
 }  // namespace
 
 OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_t mode) {
@@ -96,10 +110,7 @@ void write_new_file(SystemCalls& calls, const std::string& path, const Pieces& p
 }
 
 void sync_directory(SystemCalls& calls, const std::string& path) {
-  const OpenFile directory = open_file(calls, path, O_RDONLY | O_DIRECTORY);
-  if (!directory.is_open()) fail(path, "cannot be opened", errno);
-  if (uninterrupted([&] { return calls.fsync(directory.number()); }) < 0)
-    fail(path, "cannot be written to the disk", errno);
+  if (const auto [error_number, what] = sync(calls, path); error_number != 0) fail(path, what, error_number);
 }
 
 void make_directory(SystemCalls& calls, const std::string& path) {
@@ -107,15 +118,21 @@ void make_directory(SystemCalls& calls, const std::string& path) {
 }
 
 void make_directories(SystemCalls& calls, const std::string& path) {
+  if (path.empty()) return;
   std::error_code ignored;
-  const fs::path wanted(path);
-  if (path.empty() || fs::is_directory(wanted, ignored)) return;
-  const std::string above = wanted.parent_path().string();
-  make_directories(calls, above);
+  const std::string above = fs::path(path).parent_path().string(), parent = above.empty() ? "." : above;
+  if (fs::is_directory(path, ignored)) {
+    // A process that made it may have ended before its name was on the disk. Not every parent may be read or written.
+    const auto [error_number, what] = sync(calls, parent);
+    if (error_number != 0 && error_number != EACCES && error_number != EINVAL && error_number != EROFS)
+      fail(parent, what, error_number);
+    return;
+  }
+  if (!fs::is_directory(parent, ignored)) make_directories(calls, above);
   // Another rank's process may make the same directory.
   if (uninterrupted([&] { return calls.mkdir(path, any_directory); }) < 0 && errno != EEXIST)
     fail(path, "cannot be made", errno);
-  sync_directory(calls, above.empty() ? "." : above);
+  sync_directory(calls, parent);
 }
 
 int list_names(SystemCalls& calls, const std::string& path, std::vector<std::string>& names) {

@@ -71,7 +71,8 @@ void write_new_file(SystemCalls& calls, const std::string& path, const Pieces& p
 void sync_directory(SystemCalls& calls, const std::string& path);
 
 void make_directory(SystemCalls& calls, const std::string& path);
-/// Makes `path` and the directories above it that are missing, on the disk.
+/// Makes `path` and the directories above it that are missing. Then the name of `path` is on the disk, also if it was
+/// there before, unless the directory above it may not be read or written.
 void make_directories(SystemCalls& calls, const std::string& path);
 
 /// The names in a directory, in any order. Returns the error's number if it cannot be read, else 0.

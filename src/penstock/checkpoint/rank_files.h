@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct RankTensors {
   std::int64_t ranks = 1;  // of the pipeline
   std::vector<TensorBytes> model = {};
   std::vector<TensorBytes> optimizer = {};
+  std::set<std::string> trained = {};  // names of those of `model` that an optimiser may change
 };
 
 /// A copy of a rank's tensors, in one piece of memory, from which a checkpoint is written while training changes the

@@ -15,7 +15,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/background_writer.h"
-#include "penstock/checkpoint/not_a_number.h"
+#include "penstock/checkpoint/spoiled_tensor.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/runtime/rank_report.h"
 #include "penstock/runtime/rank_state.h"
@@ -130,8 +130,8 @@ class CheckpointSaver::Impl {
   std::optional<CheckpointWriter> writer_;                        // in the main process
   std::map<WorldRank, std::shared_ptr<RankSnapshot>> snapshots_;  // of local ranks
   std::shared_ptr<Copies> copies_;                                // of the newest checkpoint
-  std::uint64_t saves_ = 0;
-  BackgroundWriter background_;  // last: its thread uses the members above
+  std::uint64_t save_ = 0;                                        // the number of the newest checkpoint
+  BackgroundWriter background_;                                   // last: its thread uses the members above
 };
 
 CheckpointSaver::CheckpointSaver(SaverParts parts, const SaverOptions& options)
@@ -169,7 +169,7 @@ CheckpointSaver::Impl::~Impl() {
   if (copies_) copies_->abandon();
   const World& world = parts_.runners->world();
   const WorldRank own = world.local_ranks().front();
-  world.context(own).endpoint->cancel({parts_.pipeline, StepKey::background + saves_},
+  world.context(own).endpoint->cancel({parts_.pipeline, StepKey::background + save_},
                                       say("rank ", own.value(), " ended before the checkpoint was written"));
 }
 
@@ -185,7 +185,8 @@ void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
   manifest.bits = parts_.bits;
   manifest.states = contents.states;
   add_learning_rate(manifest.states, parts_.jobs.learning_rate());
-  ++saves_;
+  save_ = parts_.runners->next_save();
+  if (writer_) writer_->add_damaged(parts_.damaged);
   const std::string directory = writer_ ? writer_->begin(manifest.step) : "";
   copies_ = std::make_shared<Copies>(*parts_.runners, snapshots_);
   parts_.runners->post(copies_->work(parts_.runners->next_gathering(), directory));
@@ -195,13 +196,12 @@ void CheckpointSaver::Impl::save(const CheckpointContents& contents) {
 void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const CheckpointContents& contents) {
   lower_own_priority();
   if (!copies.wait()) return;
-  Tag tag = control_tag(parts_.pipeline, Topic::gathering, saves_);
+  Tag tag = control_tag(parts_.pipeline, Topic::gathering, save_);
   tag.traffic = Traffic::background;
   const auto report_of = [&](const Copies::OfRank& rank) -> Report {
     if (rank.report.kind != Report::Kind::written || rank.context.replica() != Replica(0)) return rank.report;
     const RankTensors& tensors = rank.snapshot->tensors();
-    const std::string name = tensor_that_is_no_number(tensors);
-    if (!name.empty()) return {Report::Kind::unusable, say("'", name, "' has values that are not a number")};
+    if (const std::string spoiled = spoiled_tensor(tensors); !spoiled.empty()) return {Report::Kind::unusable, spoiled};
     try {
       return {Report::Kind::written,
               write_file_records(write_rank_files(SystemCalls::real(), rank.directory, tensors, contents.metadata))};

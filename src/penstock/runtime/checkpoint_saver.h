@@ -42,8 +42,9 @@ class CheckpointSaver {
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   /// Begins a checkpoint of the state that all submitted steps leave, and returns before they are done; first waits
-  /// until the former checkpoint is written. If the newest step fails, or a parameter, buffer or state of the optimiser
-  /// contains NaN, a warning says so and the checkpoint is not kept: it replaces no good one. Throws ConfigError while
+  /// until the former checkpoint is written. If the newest step fails, a parameter, buffer or state of the optimiser
+  /// contains NaN, or a trained parameter infinities, a warning says so and the checkpoint is not kept: it replaces no
+  /// good one. Throws ConfigError while
   /// gradients await their update, and on the main process the Failure of writing the former checkpoint.
   void save(const CheckpointContents& contents);
   /// On the main process, throws the Failure of a checkpoint whose writing has ended. Does not wait.

@@ -29,7 +29,7 @@ void LossScaler::end_step(bool is_finite) {
   if (!is_finite) {
     scale_ = std::max(scale_ / 2, smallest_scale);
     good_steps_ = 0;
-  } else if (++good_steps_ == scaling_.growth_steps) {
+  } else if (++good_steps_ >= scaling_.growth_steps) {
     scale_ = std::min(scale_ * 2, largest_scale);
     good_steps_ = 0;
   }

@@ -34,20 +34,28 @@ void ParameterUpdater::add_optimizers() {
       parameters.push_back({parameter.name, parameter.value});
       optimized_.insert(parameter.name);
     }
-    if (!parameters.empty()) optimizers_.emplace(stage->id(), make_optimizer_(parameters));
+    if (parameters.empty()) continue;
+    std::unique_ptr<Optimizer> made = make_optimizer_(parameters);
+    const std::optional<double> rate = made->learning_rate();
+    optimizers_.emplace(stage->id(), Made{std::move(made), rate});
   }
 }
 
 OptimizerState ParameterUpdater::optimizer_state(StageId stage) const {
   OptimizerState all;
   const auto [first, end] = optimizers_.equal_range(stage);
-  for (auto optimizer = first; optimizer != end; ++optimizer) all.merge(optimizer->second->state());
+  for (auto made = first; made != end; ++made) all.merge(made->second.optimizer->state());
   return all;
 }
 
 void ParameterUpdater::load_optimizer_state(StageId stage, const OptimizerState& state) {
   const auto [first, end] = optimizers_.equal_range(stage);
-  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->load_state(state);
+  for (auto made = first; made != end; ++made) made->second.optimizer->load_state(state);
+}
+
+void ParameterUpdater::reset_learning_rate() {
+  for (auto& [stage, made] : optimizers_)
+    if (made.rate && made.optimizer->learning_rate() != made.rate) made.optimizer->set_learning_rate(*made.rate);
 }
 
 void ParameterUpdater::begin(const StepJob& job) {
@@ -55,7 +63,7 @@ void ParameterUpdater::begin(const StepJob& job) {
   gradient_norm_.reset();
   if (job.training && !job.is_later_part()) hooked_.clear();
   if (job.learning_rate)
-    for (auto& [stage, optimizer] : optimizers_) optimizer->set_learning_rate(*job.learning_rate);
+    for (auto& [stage, made] : optimizers_) made.optimizer->set_learning_rate(*job.learning_rate);
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> ParameterUpdater::gradients() {
@@ -121,7 +129,7 @@ void ParameterUpdater::step_optimizers(Stage& stage) {
   }
   histories_.of(stage.id()).before_update(stage, job_->training_step);
   const auto [first, end] = optimizers_.equal_range(stage.id());
-  for (auto optimizer = first; optimizer != end; ++optimizer) optimizer->second->step();
+  for (auto made = first; made != end; ++made) made->second.optimizer->step();
   average_.add(stage);
   // Frees the clipped or unscaled copies, whose memory is reused in the next step.
   for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();

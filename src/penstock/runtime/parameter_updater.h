@@ -38,6 +38,8 @@ class ParameterUpdater {
   OptimizerState optimizer_state(StageId stage) const;
   /// Copies the state of these optimisers from `state`, which may hold others' too. Throws as Optimizer::load_state.
   void load_optimizer_state(StageId stage, const OptimizerState& state);
+  /// Gives the optimisers the learning rates with which they were made, where these are known.
+  void reset_learning_rate();
   LossScaler& loss_scaler() { return scaler_; }
 
   /// To be called before each job, which must live until its end.
@@ -65,8 +67,12 @@ class ParameterUpdater {
   std::optional<double> clip_norm_;
   LossScaler scaler_;
   OptimizerFactory make_optimizer_;
-  std::multimap<StageId, std::unique_ptr<Optimizer>> optimizers_;  // several per stage after unfreezing parameters
-  std::set<std::string> optimized_;                                // names of the parameters in optimizers_
+  struct Made {
+    std::unique_ptr<Optimizer> optimizer;
+    std::optional<double> rate;  // with which it was made
+  };
+  std::multimap<StageId, Made> optimizers_;  // several per stage after unfreezing parameters
+  std::set<std::string> optimized_;          // names of the parameters in optimizers_
   std::vector<GradientHook> hooks_;
   std::set<StageId> hooked_;  // stages whose gradients the hooks have processed in this step
   WeightAverage average_;

@@ -80,6 +80,7 @@ StepResult Pipeline::forward_backward(const BatchTensors& inputs, const BatchTen
 void Pipeline::reduce_gradients(double scale) { impl_->later_part(StepPart::reduce, scale); }
 void Pipeline::step() { impl_->later_part(StepPart::update, 1); }
 void Pipeline::update_every(int calls) { impl_->parts.update_every(calls); }
+bool Pipeline::has_gradients() const { return impl_->parts.has_gradients(); }
 
 void Pipeline::add_gradient_hook(const GradientHook& hook) {
   require<ConfigError>(hook != nullptr, "a gradient hook is empty: give a function of a name and a gradient");

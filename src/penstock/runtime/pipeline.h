@@ -97,6 +97,8 @@ class Pipeline {
   /// Gradient accumulation: from now on every `calls`-th train_step updates, with the gradients accumulated since the
   /// last update; step() updates earlier. Throws ConfigError for less than 1, and while gradients await their update.
   void update_every(int calls);
+  /// Whether gradients await their update, so that no checkpoint can be written.
+  bool has_gradients() const;
   /// Adds a function that replaces gradients. It runs after gradients are summed over ties and replicas and divided by
   /// their scale, and before their norm is computed and they are clipped. Hooks run in the order of their addition. An
   /// exception in a hook fails the step.

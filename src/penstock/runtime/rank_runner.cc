@@ -45,6 +45,7 @@ void RankRunner::set_trainable(const std::string& name, bool trains) {
 
 void RankRunner::begin_at(const Manifest& manifest) {
   histories_.begin_at(static_cast<std::uint64_t>(manifest.step));
+  if (!learning_rate_in(manifest.states)) updater_.reset_learning_rate();
   if (const auto scale = loss_scaler_in(manifest.states)) updater_.loss_scaler().load(*scale);
   for (const auto& stage : stages_) stage->gradients().begin_step();  // invalidates casts of the former weights
   has_failed_ = was_refused_ = false;
@@ -55,7 +56,6 @@ void RankRunner::run(const StepJob& job) {
   if (job.only_behind_success && was_refused_ && !permanent_error_) {
     const auto left_out = std::make_exception_ptr(
         StepFailure(say("step ", job.step, " was not run, because the step before it was refused")));
-    has_failed_ = true;
     job.state->mark_reported(left_out);  // it is what the program asked for
     return job.state->rank_done(left_out);
   }

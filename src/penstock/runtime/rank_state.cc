@@ -71,6 +71,7 @@ OwnedTensors::OwnedTensors(RankRunner& runner) {
       if (!held.is_owned_by(stage->id())) continue;
       owned.insert(held.name);
       add(tensors_.model, held.name, held.value);
+      if (!held.is_buffer() && held.value.requires_grad()) tensors_.trained.insert(held.name);
     }
     const auto add_slot = [&](const std::string& name, const torch::Tensor& value) {
       if (owned.contains(SlotName(name).parameter)) add(tensors_.optimizer, name, value);

@@ -22,7 +22,7 @@ struct SaverParts {
   std::uint32_t pipeline = 0;
   std::uint64_t seed = 0;
   BitSettings bits = {};
-  std::set<std::string> damaged = {};  // CheckpointFolder::damaged
+  const std::set<std::string>& damaged;  // CheckpointFolder::damaged
 };
 
 }  // namespace penstock

@@ -24,13 +24,18 @@ void WeightAverage::add(const Stage& stage) {
   }
 }
 
+// A frozen parameter may have an average, of the time before it was frozen.
 void WeightAverage::load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages) {
   if (!decay_) return;
   const torch::NoGradGuard no_grad;
-  for (const TrainedParameter& parameter : stage.gradients().parameters()) {
-    const auto found = averages.find(parameter.name);
-    const torch::Tensor& value = found == averages.end() ? parameter.value : found->second;
-    averages_[stage.id()][parameter.name] = value.detach().to(parameter.value.device(), false, /*copy=*/true);
+  auto& own = averages_[stage.id()];
+  own.clear();
+  for (const Stage::Held& held : stage.state()) {
+    if (held.is_buffer()) continue;
+    const auto found = averages.find(held.name);
+    if (found == averages.end() && !held.value.requires_grad()) continue;
+    const torch::Tensor& value = found == averages.end() ? held.value : found->second;
+    own[held.name] = value.detach().to(held.value.device(), false, /*copy=*/true);
   }
 }
 

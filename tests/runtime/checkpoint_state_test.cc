@@ -1,0 +1,148 @@
+// What of a pipeline's state gets into checkpoints, and out of them.
+#include <future>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/penstock.h"
+#include "tests/support/temporary_folder.h"
+
+namespace penstock::test::checkpoint_state_test {
+namespace {
+
+using State = std::map<std::string, torch::Tensor>;
+
+/// Passes its input on once `opens` is ready.
+struct GateImpl : torch::nn::Module {
+  explicit GateImpl(std::shared_future<void> opens) : opens_(std::move(opens)) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (opens_.valid()) opens_.wait();
+    return x;
+  }
+
+ private:
+  std::shared_future<void> opens_;
+};
+TORCH_MODULE(Gate);
+
+struct Network : Cell {
+  explicit Network(std::shared_future<void> opens = {})
+      : gate(add("gate", [opens = std::move(opens)] { return Gate(opens); })) {}
+  Layer first = add("first", [] { return torch::nn::Linear(6, 8); });
+  Layer gate;
+  Layer last = add("last", [] { return torch::nn::Linear(8, 3); });
+  Value forward(Value x) override { return last(gate(relu(first(x)))); }
+};
+
+struct Job {
+  explicit Job(const std::shared_future<void>& opens = {}) : network(opens) {
+    pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  }
+  StepResult step(const StepOptions& options = {}) { return pipeline.train_step(inputs, targets, options); }
+  /// Sets a number of a parameter.
+  void set(const std::string& name, float value) {
+    State state = pipeline.state();
+    state.at(name) = state.at(name).clone();
+    state.at(name).flatten()[0] = value;
+    pipeline.load_state(state);
+  }
+
+  World world{{.stages = 2}};
+  Network network;
+  Pipeline pipeline{world, network, cross_entropy, {.micro_batches = 2, .partition = "gate", .seed = 4}};
+  torch::Tensor inputs = torch::ones({8, 6}), targets = torch::arange(8) % 3;
+};
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+std::size_t checkpoints_in(const std::string& folder) { return list_checkpoints(folder).size(); }
+
+void expect_same(const State& one, const State& other) {
+  ASSERT_EQ(one.size(), other.size());
+  for (const auto& [name, value] : one) EXPECT_TRUE(value.equal(other.at(name))) << name;
+}
+
+class CheckpointState : public testing::Test {
+ protected:
+  const TemporaryFolder temporary_{"checkpoint_state"};
+  const std::string folder_ = temporary_ / "run";
+};
+
+TEST_F(CheckpointState, with_an_infinite_parameter_is_not_kept) {
+  Job job;
+  job.step().wait();
+  job.pipeline.save(folder_);
+  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    job.set("last.bias", value);
+    job.pipeline.save(folder_);
+    EXPECT_EQ(checkpoints_in(folder_), 1U) << value;
+  }
+  // One that is not trained may be a mask.
+  job.set("last.bias", -infinity);
+  job.pipeline.freeze("last");
+  job.pipeline.save(folder_);
+  EXPECT_EQ(checkpoints_in(folder_), 2U);
+}
+
+TEST_F(CheckpointState, contains_the_averages_of_frozen_parameters) {
+  Job job;
+  job.pipeline.keep_average(0.9);
+  for (int i = 0; i < 3; ++i) job.step();
+  job.pipeline.freeze("first");
+  job.step();
+  job.pipeline.save(folder_);
+  const State average = job.pipeline.average_state();
+  ASSERT_FALSE(average.at("first.weight").equal(job.pipeline.state().at("first.weight")));
+  for (const bool is_frozen : {true, false}) {
+    Job resumed;
+    resumed.pipeline.keep_average(0.9);
+    if (is_frozen) resumed.pipeline.freeze("first");
+    ASSERT_TRUE(resumed.pipeline.load(folder_));
+    expect_same(resumed.pipeline.average_state(), average);
+  }
+}
+
+TEST_F(CheckpointState, from_before_the_first_learning_rate_has_that_of_the_optimiser) {
+  Job plain;
+  for (int i = 0; i < 2; ++i) plain.step();
+  Job job;
+  job.step();
+  job.pipeline.save(folder_);
+  job.pipeline.set_learning_rate(3);
+  job.step();
+  ASSERT_TRUE(job.pipeline.load(folder_));
+  job.step();
+  expect_same(job.pipeline.state(), plain.pipeline.state());
+}
+
+TEST_F(CheckpointState, is_saved_after_one_that_was_abandoned) {
+  std::promise<void> gate;
+  Job job(gate.get_future().share());
+  auto saver = job.pipeline.checkpoints({.folder = folder_});
+  job.step();
+  saver->save({});  // whose state cannot be copied before the step ends
+  saver.reset();
+  gate.set_value();
+  job.pipeline.save(folder_);
+  EXPECT_EQ(checkpoints_in(folder_), 1U);
+}
+
+TEST_F(CheckpointState, is_saved_where_an_invalid_loss_has_ended_two_steps) {
+  Job job;
+  job.step().wait();
+  const State before = job.pipeline.state();
+  job.inputs = torch::full({8, 6}, infinity);
+  const StepResult refused = job.step({.refuse_invalid_loss = true});
+  const StepResult behind = job.step({.refuse_invalid_loss = true, .only_behind_success = true});
+  EXPECT_THROW(refused.loss(), InvalidLoss);
+  EXPECT_THROW(behind.loss(), StepFailure);
+  job.pipeline.save(folder_);
+  ASSERT_EQ(checkpoints_in(folder_), 1U);
+  Job resumed;
+  EXPECT_EQ(resumed.pipeline.load(folder_)->step, 3);
+  expect_same(resumed.pipeline.state(), before);
+}
+
+}  // namespace
+}  // namespace penstock::test::checkpoint_state_test
