@@ -187,6 +187,15 @@ TEST_F(Resume, skips_a_damaged_checkpoint) {
   EXPECT_TRUE(std::filesystem::exists(places[0].path)) << "a damaged checkpoint was deleted";
 }
 
+TEST_F(Resume, skips_a_damaged_checkpoint_however_the_folder_is_written) {
+  for (const std::string folder : {"one/", "two//", "./three"}) {
+    run({.folder = folder_ / folder, .stop_at = 12});
+    damage(list_checkpoints(folder_ / folder)[0]);
+    run({.folder = folder_ / folder, .resumes = true});
+    EXPECT_EQ(list_checkpoints(folder_ / folder)[0].step, epochs * steps_per_epoch) << folder;
+  }
+}
+
 TEST_F(Resume, of_damaged_checkpoints_alone_changes_nothing) {
   run({.folder = folder_ / "run", .stop_at = 12});
   for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) damage(place);

@@ -26,14 +26,14 @@ void CheckpointHook::attached(Trainer& trainer) { trainer.write_checkpoints_with
 
 void CheckpointHook::on_end() { saver_.reset(); }
 
-void CheckpointHook::open(Pipeline& pipeline, std::int64_t completed) {
+void CheckpointHook::open(Pipeline& pipeline, std::optional<std::int64_t> newest) {
   saver_ = pipeline.checkpoints({options_.folder, options_.keep, options_.on_saved});
-  last_completed_ = completed;
+  last_completed_ = newest;
   last_ns_ = now_ns();
 }
 
 bool CheckpointHook::is_due_by_steps(const TrainingPosition& next) const {
-  if (next.completed == last_completed_) return false;
+  if (next.completed == 0 || next.completed == last_completed_) return false;
   const CheckpointEvery& every = options_.every;
   return (every.steps && next.completed % *every.steps == 0) ||
          (every.epochs && next.step == 0 && next.epoch % *every.epochs == 0);

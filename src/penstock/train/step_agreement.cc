@@ -46,6 +46,13 @@ Message decided(const std::vector<Message>& all, std::int64_t steps_until_next) 
 
 }  // namespace
 
+void StepRequests::add(const StepRequests& later) {
+  save = save || later.save;
+  if (stop || !later.stop) return;
+  stop = later.stop;
+  signal = later.signal;
+}
+
 StepAgreement::StepAgreement(const World& world)
     : world_(world), is_alone_(world.local_ranks().size() == static_cast<std::size_t>(world.size())) {}
 

@@ -15,6 +15,9 @@ struct StepRequests {
   bool save = false;
   std::optional<std::string> stop = {};  // why training should end
   int signal = 0;                        // that asked for it; 0: none
+
+  /// Adds later ones; the first reason to stop counts.
+  void add(const StepRequests& later);
 };
 
 /// Ranks of one process agree at every step, at no cost. Processes agree about four times a second, because an agreement

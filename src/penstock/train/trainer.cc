@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/world/resident_memory.h"
 
@@ -76,6 +78,7 @@ void Trainer::fit(Loader& train, Loader* test) {
                        "rollback returns to the last checkpoint, but none are written: add a CheckpointHook");
   stopped_.reset();
   interrupted_.reset();
+  requested_ = {};
   completed_ = 0;
   left_out_ = LeftOutSteps(options_.on_nan);
   const auto end = [this] {
@@ -92,8 +95,7 @@ void Trainer::fit(Loader& train, Loader* test) {
         return_to_checkpoint(wanted.refusal, train);
       }
     }
-    if (checkpoints_) checkpoints_->write(progress_, hook_states());
-    if (checkpoints_) checkpoints_->finish();
+    if (checkpoints_) write_last_checkpoint();
     if (!interrupted_)
       for (const auto& hook : hooks_) hook->after_train();
   } catch (const Misuse&) {
@@ -117,7 +119,7 @@ bool Trainer::resume(const std::string& path) {
     warn(say("the checkpoint of step ", manifest->step,
              " was written with other settings, and so the last bits differ ",
              "from those of a training without interruption: ", different));
-  resumed_ = std::move(manifest);
+  resumed_ = Resumed{std::move(*manifest), folder_of_checkpoints(path)};
   return true;
 }
 
@@ -142,17 +144,28 @@ void Trainer::continue_from(const Manifest& from, const Loader& train) {
 
 void Trainer::begin_checkpoints(const Loader& train) {
   progress_ = {.data = {.seed = train.seed()}, .steps_per_epoch = train.batches_per_epoch()};
-  if (const auto from = std::exchange(resumed_, std::nullopt)) {
-    continue_from(*from, train);
+  std::optional<std::int64_t> newest;
+  if (const auto resumed = std::exchange(resumed_, std::nullopt)) {
+    continue_from(resumed->from, train);
     left_out_.continue_from(progress_.left_out);
+    if (checkpoints_ && resumed->folder == checkpoints_->folder()) newest = completed_;
   }
-  if (checkpoints_) checkpoints_->open(pipeline_, completed_);
+  if (checkpoints_) checkpoints_->open(pipeline_, newest);
   if (left_out_.returns()) {
     checkpoints_->set_newest(std::nullopt);
     checkpoints_->write(progress_, hook_states());  // so that there is one to return to
   }
   agreement_.reset();
   if (options_.stop_when || (checkpoints_ && checkpoints_->has_time())) agreement_.emplace(pipeline_.world());
+}
+
+void Trainer::write_last_checkpoint() {
+  if (!pipeline_.has_gradients())
+    checkpoints_->write(progress_, hook_states());
+  else if (pipeline_.world().is_main())
+    warn(say("no checkpoint of step ", pipeline_.training_steps(), " is written, because gradients of the last steps ",
+             "wait for their update: let the number of steps be a multiple of that given to update_every"));
+  checkpoints_->finish();
 }
 
 void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& train) {
@@ -184,10 +197,9 @@ void Trainer::load_hooks(const std::map<std::string, StateValues>& states) {
 }
 
 bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch) {
-  bool saves = false;
   if (checkpoints_) {
     checkpoints_->check();
-    saves = checkpoints_->is_due_by_steps(next);
+    if (checkpoints_->is_due_by_steps(next)) requested_.save = true;
   }
   if (agreement_) {
     StepRequests own;
@@ -196,16 +208,17 @@ bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>&
       own.stop = request->reason;
       own.signal = request->signal;
     }
-    if (const auto all = agreement_->agree(own, next.completed)) {
-      saves = saves || all->save;
-      if (all->stop) interrupted_ = StopRequest{*all->stop, all->signal};
-    }
+    if (const auto all = agreement_->agree(own, next.completed)) requested_.add(*all);
   }
-  if ((saves || interrupted_) && pending) {
-    report(*pending, epoch);
-    pending.reset();
-  }
-  if (saves && checkpoints_) checkpoints_->write(progress_, hook_states());
+  // A checkpoint holds no gradients, so that it waits for the next update.
+  if ((!requested_.save && !requested_.stop) || pipeline_.has_gradients()) return true;
+  const StepRequests now = std::exchange(requested_, {});
+  if (pending) report(*pending, epoch);
+  pending.reset();
+  // That report has ended the training after one more step, as it does where nothing was requested.
+  if (stopped_) return true;
+  if (now.save && checkpoints_) checkpoints_->write(progress_, hook_states());
+  if (now.stop) interrupted_ = StopRequest{*now.stop, now.signal};
   return !interrupted_;
 }
 
@@ -226,14 +239,26 @@ void Trainer::report_outputs(const StepResult& result, const Report& report,
     if (hook->wants_outputs() >= least) ((*hook).*callback)(report, *outputs);
 }
 
+// Epochs before the position may have had another number of steps, in a training that was resumed.
+Trainer::Limits Trainer::limits_of(std::int64_t steps_per_epoch) const {
+  const auto [epoch, step, seed] = progress_.data;
+  const std::int64_t most_epochs = (std::numeric_limits<std::int64_t>::max() - completed_) / steps_per_epoch;
+  const std::int64_t epochs_left = std::clamp<std::int64_t>(options_.epochs - epoch, 0, most_epochs);
+  Limits limits{.per_epoch = steps_per_epoch,
+                .steps = completed_ + std::max<std::int64_t>(0, epochs_left * steps_per_epoch - step)};
+  limits.steps = std::min(limits.steps, options_.max_steps.value_or(limits.steps));
+  limits.epochs =
+      epoch + (step + std::max<std::int64_t>(0, limits.steps - completed_) + steps_per_epoch - 1) / steps_per_epoch;
+  return limits;
+}
+
 // Null if the optimisers keep their own learning rates.
 std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limits& limits) const {
   if (!options_.learning_rate) return nullptr;
   const LearningRatePlan& plan = *options_.learning_rate;
-  const std::int64_t epochs = (limits.steps + limits.per_epoch - 1) / limits.per_epoch;
   const LearningRateSchedule schedule =
       learning_rate_schedule(plan.schedule, {.rate = plan.rate,
-                                             .total = plan.by_epoch ? epochs : limits.steps,
+                                             .total = plan.by_epoch ? limits.epochs : limits.steps,
                                              .unit = plan.by_epoch ? "epochs" : "steps",
                                              .warmup = plan.warmup});
   return [schedule, by_epoch = plan.by_epoch](const TrainingPosition& position) {
@@ -242,9 +267,7 @@ std::function<double(const TrainingPosition&)> Trainer::learning_rate(const Limi
 }
 
 void Trainer::run_epochs(Loader& train, Loader* test) {
-  Limits limits{train.batches_per_epoch(), 0};
-  limits.steps =
-      std::min(options_.max_steps.value_or(options_.epochs * limits.per_epoch), options_.epochs * limits.per_epoch);
+  const Limits limits = limits_of(train.batches_per_epoch());
   const std::function<double(const TrainingPosition&)> rate = learning_rate(limits);
   while (completed_ < limits.steps && !stopped_) {
     const auto [number, first_step, seed] = progress_.data;

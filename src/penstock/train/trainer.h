@@ -115,18 +115,22 @@ class Trainer {
   struct Epoch;
   struct Limits {
     std::int64_t per_epoch = 0;
-    std::int64_t steps = 0;  // over all epochs
+    std::int64_t steps = 0;   // over all epochs
+    std::int64_t epochs = 0;  // that have a step, the last perhaps not all of them
   };
   void insert(std::unique_ptr<Hook> hook);
   void begin_checkpoints(const Loader& train);
   /// Takes the position, and the states of hooks, from a checkpoint that the pipeline has loaded.
   void continue_from(const Manifest& from, const Loader& train);
+  void write_last_checkpoint();
   void return_to_checkpoint(const InvalidLoss& refusal, const Loader& train);
-  /// To be called before a step is submitted: writes a checkpoint that is due. Reports `pending` first. Returns false
-  /// where the training is to end.
+  /// To be called before a step is submitted: writes a checkpoint that is due, between two updates. Reports `pending`
+  /// first. Returns false where the training is to end.
   bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch);
   std::map<std::string, StateValues> hook_states() const;
   void load_hooks(const std::map<std::string, StateValues>& states);
+  /// Of the training that goes on from progress_.
+  Limits limits_of(std::int64_t steps_per_epoch) const;
   std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
   /// Whether a hook wants the outputs of training steps or tests.
@@ -149,10 +153,15 @@ class Trainer {
   std::vector<Metric> metrics_;
   std::optional<std::string> stopped_;
   std::optional<StopRequest> interrupted_;
-  std::optional<Manifest> resumed_;  // the checkpoint from which the next fit() continues
-  TrainingProgress progress_;        // after the last step that was reported
+  struct Resumed {
+    Manifest from;
+    std::string folder;
+  };
+  std::optional<Resumed> resumed_;  // the checkpoint from which the next fit() continues
+  TrainingProgress progress_;       // after the last step that was reported
   TrainingSaver* checkpoints_ = nullptr;
   std::optional<StepAgreement> agreement_;  // where processes have something to agree about
+  StepRequests requested_;                  // on all processes, and not done yet
   std::int64_t completed_ = 0;              // training steps submitted in this fit()
   LeftOutSteps left_out_;                   // the same
   std::int64_t last_report_ns_ = 0;

@@ -18,8 +18,9 @@ class TrainingSaver {
  public:
   virtual ~TrainingSaver() = default;
 
-  /// Called first, when `completed` steps are done.
-  virtual void open(Pipeline& pipeline, std::int64_t completed) = 0;
+  /// Called first. `newest`: the folder has a checkpoint of the state that the training begins with, after that many
+  /// steps.
+  virtual void open(Pipeline& pipeline, std::optional<std::int64_t> newest) = 0;
   /// Whether a checkpoint is due before the step `next`: the same on every process.
   virtual bool is_due_by_steps(const TrainingPosition& next) const = 0;
   /// The same by this process's clock; and whether the clock is ever used.
