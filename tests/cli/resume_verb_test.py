@@ -58,6 +58,18 @@ class Resume(ProgramRuns):
         self.assertFalse(os.path.exists(self.path("run")))
         self.assertGreater(contents(self.path("moved"))["step"], expected["step"])
 
+    def test_continues_in_another_folder(self):
+        expected = self.undisturbed("--steps", "8")
+        self.output_of(*self.train(*SMALL, "--steps", "5", "--checkpoint", "run"))
+        before = contents(self.path("run"))
+        for ranks in (None, 2):
+            self.output_of("train", "--resume", "run", "--checkpoint", f"other{ranks}", "--steps", "8", ranks=ranks)
+            self.assertEqual(contents(self.path(f"other{ranks}")), expected)
+        self.assertEqual(contents(self.path("run")), before)
+        # The settings stored in the other folder continue there.
+        self.output_of("train", "--resume", "other2", "--steps", "9")
+        self.assertEqual(contents(self.path("other2"))["step"], 9)
+
     def end_by(self, which, ranks=None):
         """A long training, ended by a signal to the launcher or the program."""
         shutil.rmtree(self.path("run"), ignore_errors=True)

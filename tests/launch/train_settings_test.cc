@@ -65,10 +65,16 @@ TEST(TrainSettings, a_start_from_one_checkpoint_is_repeated_until_there_is_a_new
   EXPECT_EQ(added({.resume = "run/step-00000100/"}, true), (Arguments{"--resume", "run"}));
 }
 
+TEST(TrainSettings, a_start_from_another_folder_is_repeated_until_there_is_a_newer_one) {
+  EXPECT_EQ(added({.checkpoint = "own", .resume = "other"}, false), Arguments());
+  EXPECT_EQ(added({.checkpoint = "own", .resume = "other"}, true), (Arguments{"--resume", "own"}));
+}
+
 TEST(TrainSettings, folder_of_checkpoints) {
   EXPECT_EQ(TrainSettings().folder(), "");
   EXPECT_EQ((TrainSettings{.checkpoint = "run", .resume = "auto"}).folder(), "run");
   EXPECT_EQ((TrainSettings{.resume = "other"}).folder(), "other");
+  EXPECT_EQ((TrainSettings{.checkpoint = "own", .resume = "other"}).folder(), "own");
   EXPECT_EQ((TrainSettings{.resume = "other/step-00000100"}).folder(), "other");
   EXPECT_EQ((TrainSettings{.resume = "other/step-00000100/"}).folder(), "other");
   EXPECT_EQ((TrainSettings{.resume = "step-00000100"}).folder(), ".");

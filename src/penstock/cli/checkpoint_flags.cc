@@ -65,9 +65,11 @@ void CheckpointFlags::add_to(CLI::App& verb) {
   verb.add_option("--checkpoint-every", every, "the interval: 600s, 100steps (or 100), 1epochs (default: 600s)")
       ->type_name("N[s|steps|epochs]");
   verb.add_option("--checkpoint-keep", keep, "complete checkpoints to keep, at least 2 (default: 2)")->type_name("K");
-  verb.add_option("--resume", resume,
-                  "continue from the newest complete checkpoint of this folder, with its settings where no flag gives "
-                  "others, and write there; auto: from that of --checkpoint, or begin if there is none")
+  verb.add_option(
+          "--resume", resume,
+          "continue from the newest complete checkpoint of this folder, with its settings where no flag gives "
+          "others, and write there unless --checkpoint names another; auto: from that of --checkpoint, or begin "
+          "if there is none")
       ->type_name("DIR|auto");
   verb.add_option("--max-time", max_time,
                   "after this time save a checkpoint and end with exit code 75, before a scheduler does")
@@ -77,7 +79,7 @@ void CheckpointFlags::add_to(CLI::App& verb) {
 void CheckpointFlags::settle() {
   require<ConfigError>(resume != resume_if_possible || writes(), "--resume auto continues from the newest checkpoint ",
                        "of --checkpoint, which is not given: give both, or --resume DIR");
-  if (resumes() && resume != resume_if_possible) folder = folder_of_checkpoints(resume);
+  if (folder.empty() && resumes()) folder = folder_of_checkpoints(resume);
   require<ConfigError>(writes() || (!every && !keep && max_time.empty()),
                        every  ? "--checkpoint-every"
                        : keep ? "--checkpoint-keep"

@@ -37,7 +37,8 @@ struct CheckpointFlags {
   std::string max_time;
 
   void add_to(CLI::App& verb);
-  /// Completes and checks the flags: --resume DIR also continues to write there. Throws ConfigError.
+  /// Completes and checks the flags: --resume DIR continues to write there where no other folder is given. Throws
+  /// ConfigError.
   void settle();
 
   bool writes() const { return !folder.empty(); }

@@ -30,6 +30,9 @@ const std::set<std::string> not_in_files = {"help", "config", "print-config"};
 const std::set<std::string> output_flags = {"dump",        "json",  "save-weights", "svg",
                                             "tensorboard", "trace", "tuning-cache"};
 
+/// Flags whose stored value --resume replaces: the folder of the checkpoints may have been moved.
+const std::set<std::string> replaced_by_resume = {"checkpoint"};
+
 /// Throws ConfigError unless the value of `argument`, "--json=FILE", is below the current folder, or none of a file: the
 /// settings of a checkpoint, which somebody else may have made, name nothing else that is written.
 void require_below_here(const std::string& argument, const std::string& place) {
@@ -284,6 +287,7 @@ void ConfiguredLine::read(const CLI::App& program, const ConfigText& config) {
     require<ConfigError>(places_.emplace(flag, place).second, place, "'", shown, "' is given a second time: '",
                          "-' and '_' are one, and so are a flag and its --no- form");
     if (is_overruled(*option, given)) continue;
+    if (config.is_stored && replaced_by_resume.contains(option->get_lnames().front())) continue;
     if (config.is_stored && output_flags.contains(option->get_lnames().front()))
       for (const std::string& argument : *arguments) require_below_here(argument, place);
     from_file.insert(from_file.end(), arguments->begin(), arguments->end());

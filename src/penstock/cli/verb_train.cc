@@ -78,12 +78,12 @@ void check(const TrainFlags& flags) {
   if (!flags.dump.empty() && launched_as().rank == 0) require_dump_place(flags.dump);
 }
 
-/// Ends the training because of a signal, which is noticed while `signals` exists, or of --max-time.
-std::function<std::optional<StopRequest>()> stop_when(const CheckpointFlags& flags) {
+/// Ends the training because of a signal, which is noticed while `signals` exists, or of --max-time after `begin_ns`.
+std::function<std::optional<StopRequest>()> stop_when(const CheckpointFlags& flags, std::int64_t begin_ns) {
   if (!flags.writes()) return nullptr;
-  return [longest = flags.longest_time(), text = flags.max_time, begin = now_ns()]() -> std::optional<StopRequest> {
+  return [longest = flags.longest_time(), text = flags.max_time, begin_ns]() -> std::optional<StopRequest> {
     if (const auto signal = StopSignals::received()) return StopRequest{say("signal ", *signal), *signal};
-    if (longest && s_since(begin) >= *longest) return StopRequest{say("--max-time ", text, " is over")};
+    if (longest && s_since(begin_ns) >= *longest) return StopRequest{say("--max-time ", text, " is over")};
     return std::nullopt;
   };
 }
@@ -94,7 +94,7 @@ OnNan on_nan_called(const std::string& name) {
   return name == "stop" ? OnNan::stop : OnNan::go_on;
 }
 
-TrainerOptions trainer_options(const TrainFlags& flags) {
+TrainerOptions trainer_options(const TrainFlags& flags, std::int64_t begin_ns) {
   TrainerOptions options;
   // An epoch has at least one step.
   options.epochs = flags.epochs.value_or(flags.steps.value_or(1));
@@ -102,7 +102,7 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   options.evaluate_every = flags.evaluate_every.value_or(1);
   options.on_nan = on_nan_called(flags.on_nan);
   options.measure = !flags.json.empty() || !flags.tensorboard.empty();
-  options.stop_when = stop_when(flags.checkpoints);
+  options.stop_when = stop_when(flags.checkpoints, begin_ns);
   options.learning_rate =
       LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup, flags.lr_by == "epoch"};
   return options;
@@ -216,6 +216,7 @@ void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::opti
 }
 
 int train(TrainFlags flags) {
+  const std::int64_t begin_ns = now_ns();  // reading data and measuring layers count for --max-time
   flags.checkpoints.settle();
   const auto recorded = recorded_run(flags.checkpoints);
   if (recorded) keep_recorded_bits(*recorded, flags.job);
@@ -247,7 +248,7 @@ int train(TrainFlags flags) {
                          .state = weights.state.empty() ? nullptr : &weights.state});
   Loaders loaders = make_loaders(std::move(sets), flags.data, flags.job.network, reading, *pipeline);
   World& world = job.world();
-  Trainer trainer(*pipeline, trainer_options(flags));
+  Trainer trainer(*pipeline, trainer_options(flags, begin_ns));
 
   if (world.is_main() || flags.log_ranks == "all" || (flags.log_ranks == "auto" && world.speaks()))
     add_lines(trainer, flags, out, world.is_main() && !json_on_stdout && stdout_is_terminal());

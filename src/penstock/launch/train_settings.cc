@@ -27,7 +27,8 @@ std::optional<std::string> text_of(std::string_view value) {
 }  // namespace
 
 std::string TrainSettings::folder() const {
-  return resume.empty() || resume == "auto" ? checkpoint : folder_of_checkpoints(resume);
+  const bool names_none = resume.empty() || resume == "auto";
+  return names_none || !checkpoint.empty() ? checkpoint : folder_of_checkpoints(resume);
 }
 
 TrainSettings parse_train_settings(std::string_view printed) {
@@ -67,7 +68,7 @@ std::vector<std::string> resuming_arguments(const std::vector<std::string>& argu
                                             bool has_progress) {
   std::vector<std::string> resuming = arguments;
   if (settings.resume.empty() && !settings.checkpoint.empty()) resuming.insert(resuming.end(), {"--resume", "auto"});
-  if (has_progress && settings.resume != "auto" && is_checkpoint(settings.resume))
+  if (has_progress && !settings.resume.empty() && settings.resume != "auto" && settings.resume != settings.folder())
     resuming.insert(resuming.end(), {"--resume", settings.folder()});
   return resuming;
 }

@@ -17,7 +17,7 @@ struct TrainSettings {
   int replicas = 1;
 
   /// The folder into which the training writes checkpoints; empty: none. A resumed training goes on in the folder from
-  /// which it resumes.
+  /// which it resumes unless --checkpoint names another.
   std::string folder() const;
 };
 
@@ -30,8 +30,8 @@ TrainSettings parse_train_settings(std::string_view printed);
 TrainSettings read_train_settings(const std::vector<std::string>& arguments);
 
 /// The arguments of a later attempt of `arguments`, so that it goes on from the newest checkpoint: with "--resume auto"
-/// where it would begin anew, and with "--resume FOLDER" where it would begin from one checkpoint again although this job
-/// has written a newer one (`has_progress`).
+/// where it would begin anew, and with "--resume FOLDER" where it would begin from one checkpoint or another folder again
+/// although this job has written a newer one (`has_progress`).
 std::vector<std::string> resuming_arguments(const std::vector<std::string>& arguments, const TrainSettings& settings,
                                             bool has_progress);
 
