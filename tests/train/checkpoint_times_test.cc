@@ -64,7 +64,9 @@ Done run(const Run& what) {
   notes.stop_after = what.stop_after;
   trainer.add_hook(std::make_unique<CheckpointHook>(
       CheckpointOptions{.folder = what.folder, .keep = 100, .every = {.seconds = {}, .steps = what.every}}));
-  if (!what.resume.empty()) EXPECT_TRUE(trainer.resume(what.resume));
+  if (!what.resume.empty()) {
+    EXPECT_TRUE(trainer.resume(what.resume));
+  }
   torch::manual_seed(5);
   const torch::Tensor inputs = torch::randn({60, 6}), targets = torch::randint(0, 3, {60}, torch::kInt64);
   Loader train(tensor_source(inputs, targets), {.batch_size = what.batch_size, .seed = 5});

@@ -10,24 +10,13 @@
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/runtime/batch_axes.h"
+#include "penstock/train/test_run.h"
 #include "penstock/world/resident_memory.h"
 
 namespace penstock {
 namespace {
 
 constexpr const char* trainer_state = "trainer";
-
-/// The name of a hook's state, "hook.MyHook"; "hook.MyHook-2" of the second hook of this name.
-class StateNames {
- public:
-  std::string of(const Hook& hook) {
-    const int number = ++counts_[hook.name()];
-    return say("hook.", hook.name(), number > 1 ? say("-", number) : std::string());
-  }
-
- private:
-  std::map<std::string, int> counts_;
-};
 
 }  // namespace
 
@@ -60,9 +49,7 @@ Trainer::Trainer(Pipeline& pipeline, const TrainerOptions& options)
 
 void Trainer::insert(std::unique_ptr<Hook> hook) {
   Hook& added = *hook;
-  const auto place = std::upper_bound(hooks_.begin(), hooks_.end(), added.priority(),
-                                      [](int priority, const auto& other) { return priority < other->priority(); });
-  hooks_.insert(place, std::move(hook));
+  hooks_.add(std::move(hook));
   added.attached(*this);
 }
 
@@ -81,11 +68,8 @@ void Trainer::fit(Loader& train, Loader* test) {
   requested_ = {};
   completed_ = 0;
   left_out_ = LeftOutSteps(options_.on_nan);
-  const auto end = [this] {
-    for (const auto& hook : hooks_) hook->on_end();
-  };
   try {
-    for (const auto& hook : hooks_) hook->before_train();
+    hooks_.call(&Hook::before_train);
     begin_checkpoints(train);
     for (bool is_done = false; !is_done;) {
       try {
@@ -96,17 +80,16 @@ void Trainer::fit(Loader& train, Loader* test) {
       }
     }
     if (checkpoints_) write_last_checkpoint();
-    if (!interrupted_)
-      for (const auto& hook : hooks_) hook->after_train();
+    if (!interrupted_) hooks_.call(&Hook::after_train);
   } catch (const Misuse&) {
-    end();  // removes a progress bar before the error message is printed
+    hooks_.call(&Hook::on_end);  // removes a progress bar before the error message is printed
     throw;
   } catch (...) {
     pipeline_.world().fail_by(std::current_exception());  // of a hook or loader: other processes wait for this one
-    end();
+    hooks_.call(&Hook::on_end);
     throw;
   }
-  end();
+  hooks_.call(&Hook::on_end);
 }
 
 bool Trainer::resume(const std::string& path) {
@@ -139,7 +122,7 @@ void Trainer::continue_from(const Manifest& from, const Loader& train) {
   progress_ = progress;
   completed_ = progress.completed;
   stopped_ = progress.stopped;
-  load_hooks(from.states);
+  hooks_.load(from.states);
 }
 
 void Trainer::begin_checkpoints(const Loader& train) {
@@ -153,7 +136,7 @@ void Trainer::begin_checkpoints(const Loader& train) {
   if (checkpoints_) checkpoints_->open(pipeline_, newest);
   if (left_out_.returns()) {
     checkpoints_->set_newest(std::nullopt);
-    checkpoints_->write(progress_, hook_states());  // so that there is one to return to
+    checkpoints_->write(progress_, hooks_.states());  // so that there is one to return to
   }
   agreement_.reset();
   if (options_.stop_when || (checkpoints_ && checkpoints_->has_time())) agreement_.emplace(pipeline_.world());
@@ -161,7 +144,7 @@ void Trainer::begin_checkpoints(const Loader& train) {
 
 void Trainer::write_last_checkpoint() {
   if (!pipeline_.has_gradients())
-    checkpoints_->write(progress_, hook_states());
+    checkpoints_->write(progress_, hooks_.states());
   else if (pipeline_.world().is_main())
     warn(say("no checkpoint of step ", pipeline_.training_steps(), " is written, because gradients of the last steps ",
              "wait for their update: let the number of steps be a multiple of that given to update_every"));
@@ -178,22 +161,6 @@ void Trainer::return_to_checkpoint(const InvalidLoss& refusal, const Loader& tra
   continue_from(*manifest, train);
   checkpoints_->set_newest(completed_);
   if (pipeline_.world().is_main()) warn(say("training has returned to the checkpoint of step ", manifest->step));
-}
-
-std::map<std::string, StateValues> Trainer::hook_states() const {
-  std::map<std::string, StateValues> states;
-  StateNames names;
-  for (const auto& hook : hooks_) {
-    const std::string name = names.of(*hook);
-    if (StateValues state = hook->save(); !state.empty()) states[name] = std::move(state);
-  }
-  return states;
-}
-
-void Trainer::load_hooks(const std::map<std::string, StateValues>& states) {
-  StateNames names;
-  for (const auto& hook : hooks_)
-    if (const auto state = states.find(names.of(*hook)); state != states.end()) hook->load(state->second);
 }
 
 bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch) {
@@ -217,26 +184,9 @@ bool Trainer::prepare_step(const TrainingPosition& next, std::optional<Pending>&
   pending.reset();
   // That report has ended the training after one more step, as it does where nothing was requested.
   if (stopped_) return true;
-  if (now.save && checkpoints_) checkpoints_->write(progress_, hook_states());
+  if (now.save && checkpoints_) checkpoints_->write(progress_, hooks_.states());
   if (now.stop) interrupted_ = StopRequest{*now.stop, now.signal};
   return !interrupted_;
-}
-
-bool Trainer::keeps_outputs(bool of_training) const {
-  return std::any_of(hooks_.begin(), hooks_.end(), [&](const auto& hook) {
-    const WantsOutputs wanted = hook->wants_outputs();
-    return wanted == WantsOutputs::of_all || (wanted == WantsOutputs::of_tests && !of_training);
-  });
-}
-
-template <class Report>
-void Trainer::report_outputs(const StepResult& result, const Report& report,
-                             void (Hook::*callback)(const Report&, const BatchOutputs&)) {
-  const std::optional<BatchOutputs> outputs = result.outputs();
-  if (!outputs) return;
-  const WantsOutputs least = std::is_same_v<Report, StepReport> ? WantsOutputs::of_all : WantsOutputs::of_tests;
-  for (const auto& hook : hooks_)
-    if (hook->wants_outputs() >= least) ((*hook).*callback)(report, *outputs);
 }
 
 // Epochs before the position may have had another number of steps, in a training that was resumed.
@@ -278,7 +228,7 @@ void Trainer::run_epochs(Loader& train, Loader* test) {
     run_epoch(train, epoch);
     if (interrupted_) return;
     epoch.report.seconds = s_since(begin);
-    for (const auto& hook : hooks_) hook->after_epoch(epoch.report);
+    hooks_.call(&Hook::after_epoch, epoch.report);
 
     const bool is_last = completed_ >= limits.steps || stopped_;
     const bool is_due = options_.evaluate_every > 0 && ((number + 1) % options_.evaluate_every == 0 || is_last);
@@ -295,10 +245,10 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
   train.set_epoch(epoch.number);
   TrainingPosition position{epoch.number, progress_.data.step_in_epoch, epoch.steps, completed_};
   train.skip_batches(position.step);
-  for (const auto& hook : hooks_) hook->before_epoch(position);
+  hooks_.call(&Hook::before_epoch, position);
   epoch.report.epoch = epoch.number;
 
-  const bool keeps_outputs = this->keeps_outputs(/*of_training=*/true);
+  const bool keeps_outputs = hooks_.want_outputs(WantsOutputs::of_all);
   std::optional<Pending> pending;
   for (auto& [inputs, targets] : train) {
     if (position.step == epoch.steps || stopped_ || !prepare_step(position, pending, epoch)) break;
@@ -318,7 +268,7 @@ void Trainer::run_epoch(Loader& train, Epoch& epoch) {
       pipeline_.set_learning_rate(*step.learning_rate);
     }
     if (completed_ == 0) require_full(step);
-    for (const auto& hook : hooks_) hook->before_step(position);
+    hooks_.call(&Hook::before_step, position);
     const StepOptions how{.keep_outputs = keeps_outputs,
                           .refuse_invalid_loss = left_out_.refuses(),
                           .only_behind_success = pending && left_out_.ends_at_next()};
@@ -357,7 +307,7 @@ bool Trainer::is_valid(const Pending& pending, Epoch& epoch) {
     const LeftOutStep left_out = left_out_.add(refusal, pending.report, progress_.completed);
     if (pipeline_.world().is_main())
       warn(say("step ", left_out.step, " of epoch ", left_out.epoch, " is left out: ", left_out.reason));
-    for (const auto& hook : hooks_) hook->after_left_out(left_out);
+    hooks_.call(&Hook::after_left_out, left_out);
     if (left_out_.returns()) throw ReturnToCheckpoint{refusal};
     ++epoch.report.left_out;
     advance(epoch, left_out.step);
@@ -387,8 +337,8 @@ void Trainer::report(const Pending& pending, Epoch& epoch) {
   epoch.report.loss += pending.result.loss_sum();
   epoch.weight += report.weight;
   advance(epoch, report.step);
-  if (keeps_outputs(/*of_training=*/true)) report_outputs(pending.result, report, &Hook::after_batch);
-  for (const auto& hook : hooks_) hook->after_step(report);
+  hooks_.report_outputs(pending.result, report);
+  hooks_.call(&Hook::after_step, report);
   // A pipeline that accumulates gradients over several calls refuses no step.
   require<Failure>(!left_out_.refuses() || std::isfinite(report.loss), "the loss is ", report.loss, " at epoch ",
                    report.epoch, ", step ", report.step,
@@ -406,62 +356,10 @@ void Trainer::advance(const Epoch& epoch, std::int64_t step) {
 EvaluationReport Trainer::evaluate(Loader& test) { return evaluate_after(0, test); }
 
 EvaluationReport Trainer::evaluate_after(std::int64_t epoch, Loader& test) {
-  // Sums instead of the batches' reduced losses, so that the mean is exact for batches of any size.
-  std::vector<Metric> metrics = metrics_;  // a copy: a hook may add a metric meanwhile
-  std::vector<double> sums(metrics.size(), 0.0);
-  double loss_sum = 0, weight = 0;
-  EvaluationReport report;
-  report.epoch = epoch;
-  TrainingPosition position{epoch, 0, test.batches_per_epoch(), completed_};
-  TestStepReport step{epoch, 0, position.steps_in_epoch, 0, 0};
-  const std::int64_t begin = now_ns();
-  std::int64_t last = begin;
-
-  struct Submitted {
-    StepResult result;
-    std::int64_t samples;
-  };
-  const bool keeps = keeps_outputs(/*of_training=*/false);
-  std::optional<Submitted> pending;
-  const auto add = [&](const Submitted& submitted) {
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += submitted.result.metrics()[i];
-    loss_sum += submitted.result.loss_sum();
-    weight += submitted.result.weight();
-    report.samples += submitted.samples;
-    step.samples = submitted.samples;
-    step.seconds = s_since(last);
-    last = now_ns();
-    if (keeps) report_outputs(submitted.result, step, &Hook::after_test_batch);
-    for (const auto& hook : hooks_) hook->after_test_step(step);
-    ++step.step;
-  };
-  for (const auto& hook : hooks_) hook->before_test(position);
-  test.set_epoch(0);
-  for (auto& [inputs, targets] : test) {
-    for (const auto& hook : hooks_) hook->before_test_step(position);
-    if (targets.count() == 0 && !options_.metrics && position.step == 0) {
-      // The default metric needs targets.
-      std::erase_if(metrics, [](const Metric& metric) { return metric.name == correct.name; });
-      sums.resize(metrics.size());
-    }
-    ++position.step;
-    Submitted next{pipeline_.evaluate(inputs, targets, metrics, {.keep_outputs = keeps}),
-                   pipeline_.samples(inputs, targets)};
-    if (pending) add(*pending);
-    pending.emplace(std::move(next));
-  }
-  if (pending) add(*pending);
-
-  report.loss = weight > 0 ? loss_sum / weight : 0;
-  for (std::size_t i = 0; i < metrics.size(); ++i) {
-    // Accuracy is per answer, not per sample: a sample may have several, and masked ones do not count.
-    const double of = metrics[i].name == correct.name ? weight : static_cast<double>(report.samples);
-    const double mean = of > 0 ? sums[i] / of : 0;
-    report.metrics.push_back({metrics[i].name, sums[i], mean});
-    if (metrics[i].name == correct.name) report.accuracy = mean;
-  }
-  report.seconds = s_since(begin);
-  for (const auto& hook : hooks_) hook->after_test(report);
+  const EvaluationReport report = run_test(pipeline_, test, hooks_,
+                                           {.metrics = metrics_,
+                                            .may_lack_targets = !options_.metrics,
+                                            .position = {.epoch = epoch, .completed = completed_}});
   last_report_ns_ = now_ns();
   return report;
 }

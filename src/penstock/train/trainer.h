@@ -11,6 +11,7 @@
 #include "penstock/data/data.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/train/hook.h"
+#include "penstock/train/hook_list.h"
 #include "penstock/train/left_out_steps.h"
 #include "penstock/train/lr_schedule.h"
 #include "penstock/train/progress.h"
@@ -127,17 +128,10 @@ class Trainer {
   /// To be called before a step is submitted: writes a checkpoint that is due, between two updates. Reports `pending`
   /// first. Returns false where the training is to end.
   bool prepare_step(const TrainingPosition& next, std::optional<Pending>& pending, Epoch& epoch);
-  std::map<std::string, StateValues> hook_states() const;
-  void load_hooks(const std::map<std::string, StateValues>& states);
   /// Of the training that goes on from progress_.
   Limits limits_of(std::int64_t steps_per_epoch) const;
   std::function<double(const TrainingPosition&)> learning_rate(const Limits& limits) const;
   void run_epochs(Loader& train, Loader* test);
-  /// Whether a hook wants the outputs of training steps or tests.
-  bool keeps_outputs(bool of_training) const;
-  template <class Report>
-  void report_outputs(const StepResult& result, const Report& report,
-                      void (Hook::*callback)(const Report&, const BatchOutputs&));
   void run_epoch(Loader& train, Epoch& epoch);
   void require_full(const StepReport& first) const;
   void report(const Pending& pending, Epoch& epoch);
@@ -149,7 +143,7 @@ class Trainer {
 
   Pipeline& pipeline_;
   TrainerOptions options_;
-  std::vector<std::unique_ptr<Hook>> hooks_;
+  HookList hooks_;
   std::vector<Metric> metrics_;
   std::optional<std::string> stopped_;
   std::optional<StopRequest> interrupted_;
