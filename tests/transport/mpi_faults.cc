@@ -85,6 +85,7 @@ struct Job {
 
 constexpr Tag data{.traffic = Traffic::forward, .micro_batch = 5};
 constexpr Tag never_sent{.traffic = Traffic::control};
+constexpr Tag never_received{.traffic = Traffic::background};
 
 /// The last rank aborts while all others wait.
 void abort_case(Job& job) {
@@ -191,20 +192,26 @@ void early_end_case(Job& job) {
   job.note("ended");
 }
 
-/// Rank 0 stops while the others end: their destructors must return.
-void stopped_end_case(Job& job) {
+/// Rank 0 stops while the others end, with `last` as their last message: their destructors must return.
+void stopped_end_case(Job& job, const std::optional<Message>& last) {
   if (job.rank == 0) {
     job.stop();
     job.note(job.failure_of_receive(1, data, "0RECV_B5"));
     job.wait_for_notes(1, 1);
   } else {
     const pid_t stopped = job.pid_of_stopped();
+    if (last) job.transport->send(WorldRank(0), never_received, *last);
     job.transport.reset();
     job.note("ended");
     kill(stopped, SIGCONT);
     job.wait_for_notes(0, 0);
   }
 }
+
+void idle_end_case(Job& job) { stopped_end_case(job, std::nullopt); }
+
+/// The message is too long to leave before the receiver takes it.
+void sending_end_case(Job& job) { stopped_end_case(job, Message{{{torch::zeros({4 << 20}), false}}}); }
 
 /// One rank sends two messages with one tag: the receiver detects the error and aborts the world.
 void twice_case(Job& job) {
@@ -227,7 +234,8 @@ int run(const std::string& name, const std::string& directory) {
       {"cancel", {20s, cancel_case}},
       {"kill", {60s, kill_case}},
       {"early_end", {1500ms, early_end_case}},
-      {"stopped_end", {1s, stopped_end_case}},
+      {"stopped_end", {1s, idle_end_case}},
+      {"stopped_end_with_a_long_message", {1s, sending_end_case}},
       {"twice", {20s, twice_case}},
   };
   const auto& [deadline, action] = cases.at(name);

@@ -79,9 +79,11 @@ class MpiFaults(unittest.TestCase):
         self.assertEqual(job.notes, {rank: "ended" for rank in range(3)})
 
     def test_a_rank_that_stops_before_the_end_does_not_hold_the_others(self):
-        job = Job("stopped_end", 2)
-        self.assertEqual(job.notes.get(1), "ended", job.output)
-        self.assertRegex(job.notes.get(0, ""), "all work is done here, but rank 0, which .*answer")
+        for case in "stopped_end", "stopped_end_with_a_long_message":
+            with self.subTest(case):
+                job = Job(case, 2)
+                self.assertEqual(job.notes.get(1), "ended", job.output)
+                self.assertRegex(job.notes.get(0, ""), "all work is done here, but rank 0, which .*answer")
 
     def test_a_tag_used_twice_ends_the_world(self):
         job = Job("twice", 2)

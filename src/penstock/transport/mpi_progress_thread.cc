@@ -177,10 +177,38 @@ void MpiProgressThread::serve() {
     const std::scoped_lock lock(calls_, mutex_);
     return closing_ && queue_.empty() && cancellations_.empty() && sending_.empty() && arriving_.empty();
   };
+  LastWait wait;
   while (!mailbox_->aborted() && !is_over()) {
     rest(pace_of_round());
     look_after_peers();
+    if (const auto peer = last_peer())
+      expect(*peer, wait);
+    else
+      wait = {};
   }
+}
+
+std::optional<WorldRank> MpiProgressThread::last_peer() const {
+  const std::scoped_lock lock(calls_, mutex_);
+  if (!closing_ || !queue_.empty() || !cancellations_.empty()) return std::nullopt;
+  for (const auto* transfers : {&sending_, &arriving_})
+    if (!transfers->empty()) return transfers->front().peer;
+  return std::nullopt;
+}
+
+void MpiProgressThread::expect(WorldRank peer, LastWait& wait, bool asks) {
+  const std::int64_t now = now_ns(), pause = now - wait.asked_ns;
+  if (pause <= policy_.poll_every().count()) return;
+  if (pause > 3 * policy_.poll_every().count()) wait.begin_ns = now;  // this process itself was stopped
+  const std::int64_t unanswered = contact(peer).unanswered_ns;
+  const std::int64_t begin = asks ? std::max(wait.begin_ns, unanswered) : wait.begin_ns;
+  require<TransportError>((asks && unanswered == 0) || now - begin < (policy_.deadline + 2 * flush_time).count(),
+                          "all work is done here, but ", WaitChain(*this, peer).text(policy_.poll_every() * 2));
+  if (asks) {
+    const std::lock_guard lock(calls_);
+    inquire(peer);
+  }
+  wait.asked_ns = now;
 }
 
 MpiProgressThread::Pace MpiProgressThread::pace_of_round() {
@@ -220,8 +248,7 @@ void MpiProgressThread::wait_for_all(bool asks) {
   }
   // Every rank watches the next one, so that a rank in the barrier notices a stopped one.
   const WorldRank next((rank_.value() + 1) % size_);
-  std::int64_t begin = now_ns();
-  std::int64_t asked = begin;
+  LastWait wait;
   while (!mailbox_->aborted()) {
     const Pace pace = pace_of_round();
     {
@@ -230,19 +257,7 @@ void MpiProgressThread::wait_for_all(bool asks) {
       check_mpi(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) return;
     }
-    const std::int64_t now = now_ns();
-    if (now - asked > policy_.poll_every().count()) {
-      if (now - asked > 3 * policy_.poll_every().count()) begin = now;  // this process itself was stopped
-      const std::int64_t unanswered = contact(next).unanswered_ns;
-      const std::int64_t silent = asks ? (unanswered == 0 ? 0 : now - std::max(begin, unanswered)) : now - begin;
-      require<TransportError>(silent < (policy_.deadline + 2 * flush_time).count(), "all work is done here, but ",
-                              WaitChain(*this, next).text(policy_.poll_every() * 2));
-      if (asks) {
-        const std::lock_guard lock(calls_);
-        inquire(next);
-      }
-      asked = now;
-    }
+    expect(next, wait, asks);
     if (asks) look_after_peers();  // none may end before all have asked for the last time
     rest(pace);
   }

@@ -20,6 +20,7 @@
 
 #include <mpi.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/transport/mailboxes.h"
 #include "penstock/transport/mpi_runtime.h"
 #include "penstock/transport/peer_processes.h"
@@ -82,10 +83,20 @@ class MpiProgressThread final : public PeerWatch {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
+  /// A wait of a rank that has no other work.
+  struct LastWait {
+    std::int64_t begin_ns = now_ns();
+    std::int64_t asked_ns = begin_ns;
+  };
+
   void run();
   void set_up(std::chrono::milliseconds start_deadline);
   void serve();
   void look_after_peers();
+  /// A rank that holds up the end: its transfer is not complete, and this rank has nothing else to do.
+  std::optional<WorldRank> last_peer() const;
+  /// Throws TransportError where `peer` has not answered for the deadline. To be called again and again: asks it at times.
+  void expect(WorldRank peer, LastWait& wait, bool asks = true);
   void close();
   void wait_for_all(bool asks);
   void finish_sending(std::chrono::nanoseconds at_most);
