@@ -33,6 +33,13 @@ TEST(CapturedRun, a_late_program_is_killed_with_its_children) {
   EXPECT_EQ(run.status, 137);
 }
 
+TEST(CapturedRun, a_late_program_may_have_closed_its_output) {
+  const CapturedRun run = run_shell("echo begun; exec >&-; sleep 1000", std::chrono::seconds(1));
+  EXPECT_TRUE(run.is_late);
+  EXPECT_EQ(run.output, "begun\n");
+  EXPECT_EQ(run.status, 137);
+}
+
 TEST(CapturedRun, throws_for_a_missing_program) {
   EXPECT_THROW(run_captured({"/no/such/program"}, long_time), Failure);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,20 +40,35 @@ pid_t start_with_output(const std::vector<std::string>& command, int output) {
   return program;
 }
 
-/// Reads until the end of the file; false if that has not come at `deadline_ns`.
-bool read_until(int file, std::int64_t deadline_ns, std::string& text) {
-  char piece[4096];
+/// Waits until a file has something to read, or has ended; false if that has not come at `deadline_ns`.
+bool wait_for(int file, std::int64_t deadline_ns) {
   while (true) {
     const std::int64_t left_ms = (deadline_ns - now_ns()) / 1'000'000;
     pollfd waiting{file, POLLIN, 0};
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 1 << 30)));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
+/// Reads until the end of the file; false if that has not come at `deadline_ns`.
+bool read_until(int file, std::int64_t deadline_ns, std::string& text) {
+  char piece[4096];
+  while (true) {
+    if (!wait_for(file, deadline_ns)) return false;
     const ssize_t size = ::read(file, piece, sizeof(piece));
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return true;
     text.append(piece, static_cast<std::size_t>(size));
   }
+}
+
+/// A program that has closed its output need not have ended.
+bool has_ended_at(pid_t program, std::int64_t deadline_ns) {
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, program, 0));
+  if (process < 0) return true;  // before Linux 5.3 its end can only be awaited without a limit
+  const bool has_ended = wait_for(process, deadline_ns);
+  ::close(process);
+  return has_ended;
 }
 
 }  // namespace
@@ -65,7 +81,7 @@ CapturedRun run_captured(const std::vector<std::string>& arguments, std::chrono:
     const std::int64_t deadline_ns = now_ns() + std::chrono::nanoseconds(limit).count();
     const pid_t program = start_with_output(arguments, ends[1]);
     ::close(std::exchange(ends[1], -1));
-    run.is_late = !read_until(ends[0], deadline_ns, run.output);
+    run.is_late = !read_until(ends[0], deadline_ns, run.output) || !has_ended_at(program, deadline_ns);
     if (run.is_late) ::kill(-program, SIGKILL);
     int status = 0;
     while (::waitpid(program, &status, 0) < 0 && errno == EINTR) {
