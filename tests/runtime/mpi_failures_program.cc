@@ -286,10 +286,10 @@ void invalid_case() {
   if (world.is_main()) std::cout << text << std::endl;
 }
 
-/// Waits until it is stopped, or trains a few steps: for the start of a world.
-void start_case() {
+/// Trains until it is stopped, or a few steps: for the start of a world.
+void start_case(int steps) {
   Job job({.stages = 1, .deadline = 2s, .start_deadline = 2s});
-  for (int i = 0; i < 1000000; ++i) job.step(i).loss();
+  for (int i = 0; i < steps; ++i) job.step(i).loss();
 }
 
 int run(const std::string& name) {
@@ -307,7 +307,8 @@ int run(const std::string& name) {
     if (name == "width") width_case();
     if (name == "worlds") worlds_case();
     if (name == "invalid") invalid_case();
-    if (name == "start") start_case();
+    if (name == "start") start_case(1000000);
+    if (name == "paused_start") start_case(3);
     if (name == "kept_backward") last_step_case("backward", 3);
     if (name == "kept_first") last_step_case("a.bias", 0);
     if (name == "kept_last") last_step_case("c.bias", 0);

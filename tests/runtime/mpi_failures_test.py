@@ -2,6 +2,7 @@
 
 usage: mpi_failures_test.py PROGRAM MPIRUN [unittest arguments]
 """
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,6 +51,22 @@ def end_of(pids):
     while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < end:
         time.sleep(0.02)
     return not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def start(case):
+    """A job of three ranks, and their processes."""
+    run = subprocess.Popen([MPIRUN, "-n", "3", *FLAGS, PROGRAM, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           text=True)
+    ranks = {}
+    while len(ranks) < 3 and run.poll() is None:
+        ranks = children_of(run)
+    return run, ranks
+
+
+def tell(pid, signal_number):
+    """Sends a signal to a process, which may have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal_number)
 
 
 class MpiFailures(unittest.TestCase):
@@ -125,11 +142,7 @@ class MpiFailures(unittest.TestCase):
         outputs = []
         for delay in (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3):
             with self.subTest(delay=delay):
-                run = subprocess.Popen([MPIRUN, "-n", "3", *FLAGS, PROGRAM, "start"], stdout=subprocess.PIPE,
-                                       stderr=subprocess.STDOUT, text=True)
-                ranks = {}
-                while len(ranks) < 3 and run.poll() is None:
-                    ranks = children_of(run)
+                run, ranks = start("start")
                 time.sleep(delay)
                 os.kill(ranks[1], signal.SIGSTOP)
                 begin = time.monotonic()
@@ -141,6 +154,21 @@ class MpiFailures(unittest.TestCase):
                 outputs.append(output)
         self.assertRegex("".join(outputs), r"said: the world is incomplete after 2 s \(the start deadline, at MPI_Init\): "
                                            r"rank 1 \(process \d+\) is stopped, and has not come")
+
+    def test_a_start_may_be_stopped_for_longer_than_its_deadline(self):
+        # As by Ctrl-Z: all ranks, rank 1 first, so that the others already wait for it.
+        for delay in (0.3, 0.5, 0.7, 1.0):
+            with self.subTest(delay=delay):
+                run, ranks = start("paused_start")
+                time.sleep(delay)
+                for rank in (1, 0, 2):
+                    tell(ranks[rank], signal.SIGSTOP)
+                    time.sleep(0.1)
+                time.sleep(3)
+                for pid in ranks.values():
+                    tell(pid, signal.SIGCONT)
+                output, _ = run.communicate(timeout=60)
+                self.assertEqual(run.returncode, 0, output)
 
 
 if __name__ == "__main__":

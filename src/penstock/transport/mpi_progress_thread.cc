@@ -158,7 +158,7 @@ void MpiProgressThread::set_up(std::chrono::milliseconds start_deadline) {
     check_mpi(MPI_Iallgather(&own, 3, MPI_UINT64_T, places.data(), 3, MPI_UINT64_T, comm_, &hosts_known),
               "MPI_Iallgather");
   }
-  mpi_.finish_start(hosts_known, start_deadline);
+  mpi_.finish_start(hosts_known, StartDeadline(start_deadline));
   for (std::size_t i = 0; i < places.size(); ++i) {
     hosts_.push_back(places[i].host);
     const WorldRank other(static_cast<std::int32_t>(i));

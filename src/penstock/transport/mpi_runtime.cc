@@ -44,9 +44,9 @@ MpiRuntime& MpiRuntime::instance() {
 MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
   require<ConfigError>(!is_broken_, "MPI did not start in this process, and cannot be started a second time");
   start_deadline_ = deadline;
-  const std::int64_t end = now_ns() + std::chrono::nanoseconds(deadline).count();
+  StartDeadline left(deadline);
   roll_call_.come(++rounds_);
-  if (!started_) start(deadline);
+  if (!started_) start(left);
 
   // Nonblocking, so that worlds that are open already make progress, and a missing process is noticed.
   MPI_Comm comm = MPI_COMM_NULL;
@@ -55,12 +55,11 @@ MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
     const std::lock_guard lock(calls_);
     check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request), "MPI_Comm_idup");
   }
-  finish_start(request, std::chrono::nanoseconds(end - now_ns()));
+  finish_start(request, left);
   return comm;
 }
 
-void MpiRuntime::finish_start(MPI_Request& request, std::chrono::nanoseconds deadline) {
-  const std::int64_t end = now_ns() + deadline.count();
+void MpiRuntime::finish_start(MPI_Request& request, StartDeadline deadline) {
   for (std::chrono::microseconds pause(50);; pause = std::min(2 * pause, std::chrono::microseconds(1000))) {
     {
       const std::lock_guard lock(calls_);
@@ -68,7 +67,7 @@ void MpiRuntime::finish_start(MPI_Request& request, std::chrono::nanoseconds dea
       check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done) return;
     }
-    if (now_ns() > end) fail_start("the first agreement");
+    if (deadline.is_over()) fail_start("the first agreement");
     std::this_thread::sleep_for(pause);
   }
 }
@@ -79,14 +78,15 @@ void MpiRuntime::fail_start(const char* doing) {
                            " s (the start deadline, at ", doing, "): ", roll_call_.missing(rounds_)));
 }
 
-void MpiRuntime::start(std::chrono::milliseconds deadline) {
+void MpiRuntime::start(StartDeadline& deadline) {
   process_ = getpid();
   std::promise<void> started;
   auto ready = started.get_future();
   // In a thread of its own, because MPI_Init waits for all processes without a limit.
   std::thread([this, promise = std::move(started)]() mutable { keep(std::move(promise)); }).detach();
   ::on_exit([](int status, void*) { instance().end_process(status); }, nullptr);
-  if (ready.wait_for(deadline) != std::future_status::ready) fail_start("MPI_Init");
+  while (ready.wait_for(StartDeadline::look_every) != std::future_status::ready)
+    if (deadline.is_over()) fail_start("MPI_Init");
   try {
     ready.get();
   } catch (...) {

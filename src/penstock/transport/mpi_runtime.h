@@ -4,22 +4,45 @@
 // Threads call MPI one at a time, with calls() held: MPI_THREAD_SERIALIZED.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <mpi.h>
 
+#include "penstock/base/clock.h"
 #include "penstock/transport/roll_call.h"
 
 namespace penstock {
 
 /// Throws TransportError, with MPI's text, unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
+
+/// The time that the start of a world may take, not counting that in which this process is stopped.
+class StartDeadline {
+ public:
+  explicit StartDeadline(std::chrono::nanoseconds length) : left_ns_(length.count()) {}
+
+  /// To be called about every `look_every`.
+  bool is_over() {
+    const std::int64_t now = now_ns();
+    left_ns_ -= std::min(now - std::exchange(looked_ns_, now), longest_pause_ns);
+    return left_ns_ < 0;
+  }
+  static constexpr std::chrono::milliseconds look_every{10};
+
+ private:
+  static constexpr std::int64_t longest_pause_ns = 100'000'000;  // of a process that runs
+  std::int64_t left_ns_;
+  std::int64_t looked_ns_ = now_ns();
+};
 
 class MpiRuntime {
  public:
@@ -34,7 +57,7 @@ class MpiRuntime {
 
   /// Waits for `request`, a collective of all processes during the opening of a world, without holding calls(). Throws
   /// as open().
-  void finish_start(MPI_Request& request, std::chrono::nanoseconds deadline);
+  void finish_start(MPI_Request& request, StartDeadline deadline);
 
   /// Must be held around every call of MPI.
   std::mutex& calls() { return calls_; }
@@ -52,7 +75,7 @@ class MpiRuntime {
 
   enum class EndRequest { none, finalize, leave };
 
-  void start(std::chrono::milliseconds deadline);
+  void start(StartDeadline& deadline);
   void keep(std::promise<void> started);
   void begin_mpi();
   void end_process(int status);
