@@ -33,7 +33,7 @@ if sys.argv[-1] != "--print-config":
 if "--wrong" in flags:
     print("penstock: --wrong is wrong", file=sys.stderr)
     sys.exit(2)
-for name in ("checkpoint", "resume", "plan", "schedule", "partition"):
+for name in ("checkpoint", "resume", "max-time", "plan", "schedule", "partition"):
     print(f'{name} = "{flags["--" + name]}"' if "--" + name in flags else f"# {name} =")
 print("replicas =", flags.get("--replicas", 0))
 """
@@ -128,6 +128,18 @@ class LaunchRestarts(InFolder):
                                 training="[ -e 2 ] && exit 0; touch 2; exit 4")
         self.assertEqual(code, 0, err)
         self.assertEqual(self.line_of(2), "--checkpoint run --resume auto")
+
+    def test_the_time_of_former_attempts_counts(self):
+        code, err = self.launch("-n", "1", "--restarts", "2", "--", "--checkpoint", "run", "--max-time", "1-1:00:01",
+                                training="[ -e 3 ] && exit 75; [ -e 2 ] && touch 3; touch 2; exit 4")
+        self.assertEqual(code, 75, err)
+        self.assertRegex(self.line_of(2), r" --resume auto --max-time (25:00:0[01]|24:59:\d\d)$")
+        self.assertRegex(self.line_of(3), r" --resume auto --max-time (25:00:00|24:59:\d\d)$")
+        shutil.rmtree(self.path("log_output"))
+        os.remove(self.path("3"))
+        self.launch("-n", "1", "--restarts", "1", "--", "--checkpoint", "run", "--max-time", "0:00:01",
+                    training="[ -e 4 ] && exit 75; touch 4; sleep 1; exit 4")
+        self.assertIn(" --max-time 0:00:01", self.line_of(2))
 
     def test_three_restarts_without_progress_are_the_last(self):
         code, err = self.launch("-n", "1", "--restarts", "100", training="[ -e run ] || save; exit 4")

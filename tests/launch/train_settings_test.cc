@@ -27,6 +27,7 @@ TEST(TrainSettings, are_those_that_the_program_prints) {
   EXPECT_EQ(settings.schedule, "1f1b");
   EXPECT_EQ(settings.partition, "uniform");
   EXPECT_EQ(settings.replicas, 2);
+  EXPECT_EQ(parse_train_settings("max-time = \"1:00:00\"\n").max_time, "1:00:00");
 }
 
 TEST(TrainSettings, without_replicas_there_is_one) {

@@ -1,13 +1,13 @@
 #include "penstock/cli/checkpoint_flags.h"
 
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <vector>
 
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/cli/command_line_check.h"
+#include "penstock/cli/time_limit.h"
 
 namespace penstock {
 namespace {
@@ -104,32 +104,7 @@ CheckpointEvery CheckpointFlags::interval() const {
 
 std::optional<double> CheckpointFlags::longest_time() const {
   if (max_time.empty()) return std::nullopt;
-  constexpr double day = 86400;
-  std::string_view rest = max_time;
-  double seconds = 0;
-  const auto whole = [&](std::string_view digits) {
-    std::int64_t number = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    require<ConfigError>(!digits.empty() && error == std::errc() && end == digits.data() + digits.size() &&
-                             number >= 0 && number < 1'000'000,
-                         "--max-time ", max_time,
-                         ": give hours, minutes and seconds as 11:30:00, or days before them as ", "1-11:30:00");
-    return static_cast<double>(number);
-  };
-  if (const auto dash = rest.find('-'); dash != std::string_view::npos) {
-    seconds += day * whole(rest.substr(0, dash));
-    rest.remove_prefix(dash + 1);
-  }
-  double unit_seconds = 0;
-  for (std::size_t begin = 0;;) {
-    const std::size_t colon = std::min(rest.find(':', begin), rest.size());
-    unit_seconds = 60 * unit_seconds + whole(rest.substr(begin, colon - begin));
-    if (colon == rest.size()) break;
-    begin = colon + 1;
-  }
-  seconds += unit_seconds;
-  require<ConfigError>(seconds > 0, "--max-time ", max_time, ": give a time above 0");
-  return seconds;
+  return parse_time_limit("--max-time", max_time);
 }
 
 std::optional<RecordedRun> recorded_run(const CheckpointFlags& flags) {

@@ -10,6 +10,7 @@
 #include "penstock/base/public_text.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/failed_attempt.h"
+#include "penstock/cli/time_limit.h"
 #include "penstock/launch/keep_rank.h"
 #include "penstock/launch/restart_limit.h"
 #include "penstock/launch/temporary_files.h"
@@ -92,9 +93,17 @@ int LaunchedJob::run() {
 
 LaunchedJob::Start LaunchedJob::start_of(bool is_restart, bool has_progress) const {
   Start start{options_.settings, program_.arguments};
-  if (is_restart && program_.is_train()) start.program = resuming_arguments(start.program, train_, has_progress);
+  if (is_restart && program_.is_train()) {
+    start.program = resuming_arguments(start.program, train_, has_progress);
+    if (!train_.max_time.empty()) start.program.insert(start.program.end(), {"--max-time", time_left()});
+  }
   if (options_.elastic) make_elastic(start, is_restart);
   return start;
+}
+
+// It is that of the whole job, as the limit of the batch system is.
+std::string LaunchedJob::time_left() const {
+  return time_limit_text(parse_time_limit("--max-time", train_.max_time) - s_since(begin_ns_));
 }
 
 void LaunchedJob::make_elastic(Start& start, bool is_restart) const {

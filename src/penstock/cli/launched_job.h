@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "penstock/base/clock.h"
 #include "penstock/launch/elastic.h"
 #include "penstock/launch/job_logs.h"
 #include "penstock/launch/job_screen.h"
@@ -61,6 +63,7 @@ class LaunchedJob {
   };
 
   Start start_of(bool is_restart, bool has_progress) const;
+  std::string time_left() const;
   void make_elastic(Start& start, bool is_restart) const;
   std::vector<HostSlots> hosts_now(bool is_restart) const;
   std::vector<std::string> launcher_line(const Start& start, const JobLogs& logs) const;
@@ -73,6 +76,7 @@ class LaunchedJob {
   LaunchedProgram program_;
   LaunchingMachine machine_;
   TrainSettings train_;  // of the verb `train`, if it matters
+  std::int64_t begin_ns_ = now_ns();
 };
 
 /// The path of this program.

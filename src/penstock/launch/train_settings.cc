@@ -44,6 +44,7 @@ TrainSettings parse_train_settings(std::string_view printed) {
     const std::string_view name = line.substr(0, equals);
     if (name == "checkpoint") settings.checkpoint = *value;
     if (name == "resume") settings.resume = *value;
+    if (name == "max-time") settings.max_time = *value;
     if (name == "plan") settings.plan = *value;
     if (name == "schedule") settings.schedule = *value;
     if (name == "partition") settings.partition = *value;

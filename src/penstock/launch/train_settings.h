@@ -11,6 +11,7 @@ namespace penstock {
 struct TrainSettings {
   std::string checkpoint = {};  // the folder of checkpoints
   std::string resume = {};      // what --resume says: a folder, one checkpoint of it, or "auto"
+  std::string max_time = {};    // what --max-time says
   std::string plan = {};
   std::string schedule = {};
   std::string partition = {};
