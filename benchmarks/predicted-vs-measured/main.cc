@@ -123,8 +123,6 @@ class Grid {
     for (const auto& pipeline : profiled_)
       runs.emplace_back(ps::timed_run(*pipeline, {{workload_.inputs}, workload_.targets, 1}));
     rounds_.push_back(ps::costs_of(runs, workload_.targets.size(0)));
-    auto& fitted_to = profiled_steps_.emplace_back();
-    for (std::size_t i = 0; i < 3; ++i) fitted_to.push_back({runs[i]->plan, runs[i]->steps.step});
     for (std::size_t i = 0; i < points_.size(); ++i) {
       Point& point = points_[forward ? i : points_.size() - 1 - i];
       point.measured.push_back(step_ms(point));
@@ -166,41 +164,27 @@ class Grid {
                 runs, 100 * ps::median(beside), 100 * worst, kept(worst, choice_bar), 100 * choice_bar);
   }
 
-  /// All rounds' costs say what a step takes; how much instructions vary is for all rounds together to say.
   void predict() {
-    std::vector<double> spreads, contentions;
+    std::vector<double> slowdowns;
     for (const ps::LayerCosts& costs : rounds_) {
-      spreads.push_back(costs.time_variation);
-      contentions.push_back(costs.slowdown_under_load);
-    }
-    time_variation_ = ps::median(spreads);
-    slowdown_under_load_ = ps::median(contentions);
-    for (ps::LayerCosts& costs : rounds_) {
-      costs.time_variation = time_variation_;
+      slowdowns.push_back(costs.slowdown_under_load);
       for (Point& point : points_) point.predicted.push_back(ps::predict(point.plan, costs).makespan);
     }
+    slowdown_under_load_ = ps::median(slowdowns);
   }
 
-  /// What each term of the model buys: the same measurements against predictions without the term, the other terms as
-  /// they are, and with the time variation fitted again, as it would be if the term were not in the model.
+  /// What each term of the model buys: the same measurements against predictions without the term.
   void report_terms() const {
     std::printf(
-        "\n| without | changes a step by: median | most | error: median | worst | fitted again: variation | median | "
-        "worst |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+        "\n| without | changes a step by: median | most | error: median | worst |\n"
+        "| --- | ---: | ---: | ---: | ---: |\n");
     const Errors all = errors_of([](ps::StepModel&) {});
     ps::require<ps::InternalError>(all.most_change == 0, "the whole model and predict() differ by ", all.most_change);
-    std::printf("| nothing | | | %.1f %% | %.1f %% | %.0f %% | | |\n", 100 * all.median, 100 * all.worst,
-                100 * time_variation_);
+    std::printf("| nothing | | | %.1f %% | %.1f %% |\n", 100 * all.median, 100 * all.worst);
     for (const ps::Term& term : ps::terms()) {
       const Errors without = errors_of(term.leave_out);
-      std::printf("| %s | %.1f %% | %+.1f %% | %.1f %% | %.1f %% |", term.name, 100 * without.change,
+      std::printf("| %s | %.1f %% | %+.1f %% | %.1f %% | %.1f %% |\n", term.name, 100 * without.change,
                   100 * without.most_change, 100 * without.median, 100 * without.worst);
-      const double variation = &term == &ps::terms().front() ? 0 : variation_without(term);
-      const Errors again = errors_of([&](ps::StepModel& model) {
-        model.time_variation = variation;
-        term.leave_out(model);
-      });
-      std::printf(" %.0f %% | %.1f %% | %.1f %% |\n", 100 * variation, 100 * again.median, 100 * again.worst);
     }
   }
 
@@ -229,8 +213,7 @@ class Grid {
         100 * ps::median(errors), kept(ps::median(errors), median_bar), 100 * median_bar, 100 * worst->error(),
         worst->name().c_str(), kept(std::abs(worst->error()), worst_bar), 100 * worst_bar, errors.size());
     print_twins(grid);
-    std::printf("instructions vary by %.0f %%; all ranks at work make them %.2f times as long as one alone\n",
-                100 * time_variation_, slowdown_under_load_);
+    std::printf("all ranks at work make instructions %.2f times as long as one alone\n", slowdown_under_load_);
   }
 
  private:
@@ -260,21 +243,6 @@ class Grid {
     std::vector<double> sizes;
     for (const double one : changes) sizes.push_back(std::abs(one));
     return {ps::median(errors), std::ranges::max(errors), ps::median(sizes), changes.back()};
-  }
-
-  /// The time variation over all rounds of a model without `term`, fitted as that of the whole model.
-  double variation_without(const ps::Term& term) const {
-    std::vector<double> fitted;
-    for (std::size_t round = 0; round < rounds_.size(); ++round)
-      fitted.push_back(ps::fitted_time_variation(
-          [&](const ps::Plan& plan, double time_variation) {
-            ps::StepModel model = ps::model_of(plan, rounds_[round]);
-            model.time_variation = time_variation;
-            term.leave_out(model);
-            return ps::makespan(plan, model);
-          },
-          profiled_steps_[round]));
-    return ps::median(fitted);
   }
 
   /// Steps of two points in turns, now one first and now the other.
@@ -350,8 +318,7 @@ class Grid {
   std::vector<std::unique_ptr<ps::Pipeline>> profiled_;
   std::vector<Point> points_;  // the last one is what auto chooses
   std::vector<ps::LayerCosts> rounds_;
-  std::vector<std::vector<ps::MeasuredStep>> profiled_steps_;  // by round: those that its time variation is fitted to
-  double time_variation_ = 0, slowdown_under_load_ = 1;
+  double slowdown_under_load_ = 1;
 };
 
 }  // namespace

@@ -6,8 +6,6 @@
 namespace penstock {
 namespace {
 
-void without_variation(StepModel& model) { model.time_variation = 0; }
-
 void without_caching(StepModel& model) {
   model.costs.forward_cache_saving = model.costs.input_grad_cache_saving = model.costs.weight_grad_cache_saving = {0};
 }
@@ -25,8 +23,7 @@ void without_update(StepModel& model) { model.costs.update = {0}; }
 
 void without_overhead(StepModel& model) { model.costs.overhead = 0; }
 
-constexpr Term all_terms[] = {{"time variation", without_variation},
-                              {"caching", without_caching},
+constexpr Term all_terms[] = {{"caching", without_caching},
                               {"slowdown under load", without_slowdown},
                               {"update", without_update},
                               {"per-instruction overhead", without_overhead}};
@@ -42,14 +39,10 @@ StepModel model_of(const Plan& plan, const LayerCosts& costs) {
     stages.push_back({begin, next});
   }
   const LayerSums sums(costs, plan.schedule.micro_batches);
-  return {stage_costs(sums, plan.schedule.rank_of_stage, stages), costs.time_variation, costs.slowdown_under_load};
+  return {stage_costs(sums, plan.schedule.rank_of_stage, stages), costs.slowdown_under_load};
 }
 
-double makespan(const Plan& plan, const StepModel& model) {
-  return simulate(plan.schedule, model.costs,
-                  {.links = {}, .keep_slots = false, .time_variation = model.time_variation})
-      .makespan;
-}
+double makespan(const Plan& plan, const StepModel& model) { return simulate(plan.schedule, model.costs).makespan; }
 
 std::span<const Term> terms() { return all_terms; }
 

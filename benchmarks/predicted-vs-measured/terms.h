@@ -10,7 +10,6 @@ namespace penstock {
 /// What predict() simulates for one plan.
 struct StepModel {
   StageCosts costs;
-  double time_variation = 0;
   double slowdown_under_load = 1;  // the times in `costs` contain this factor
 };
 
@@ -24,7 +23,7 @@ struct Term {
   void (*leave_out)(StepModel&);
 };
 
-/// The terms of the model beside the times of F, I, W, B and messages. The first one is the time variation.
+/// The terms of the model beside the times of F, I, W, B and messages.
 std::span<const Term> terms();
 
 }  // namespace penstock

@@ -61,6 +61,8 @@ TEST(LayerCosts, reads_optional_members_of_a_layer) {
   EXPECT_EQ(costs.layers[0].update, 4);
   EXPECT_EQ(costs.slowdown_under_load, 1);
   EXPECT_EQ(read_layer_costs(with("\"link\"", "\"contention\": 1.25, \"link\"")).slowdown_under_load, 1.25);
+  EXPECT_EQ(read_layer_costs(with("\"link\"", "\"spread\": 0.2, \"link\"")), read_layer_costs(smallest))
+      << "of earlier versions";
   EXPECT_EQ(complaint_of(with("\"link\"", "\"contention\": 0, \"link\"")),
             "the cost file's contention is 0: it is a factor above 0, 1 where ranks do not slow each other down, and "
             "at most 1e+06");
@@ -123,7 +125,6 @@ TEST(LayerCosts, every_value_reads_back) {
     LayerCosts costs = any_costs(9);
     if (*rc::gen::arbitrary<bool>()) costs.memory_cap_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.micro_batches.clear();
-    if (*rc::gen::arbitrary<bool>()) costs.time_variation = *rc::gen::inRange(0, 100) / 100.0;
     if (*rc::gen::arbitrary<bool>()) costs.cache_bytes = *rc::gen::inRange(0, 1 << 30);
     if (*rc::gen::arbitrary<bool>()) costs.kernels = "tuned\nlinear 784 1024 streamed\n";
     if (*rc::gen::arbitrary<bool>()) costs.slowdown_under_load = *rc::gen::inRange(1, 300) / 100.0;

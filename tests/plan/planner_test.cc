@@ -458,5 +458,30 @@ TEST(PlanReport, a_table_and_a_paragraph) {
             "fit into memory.\n");
 }
 
+TEST(Predict, equals_the_prediction_of_the_plan) {
+  LayerCosts costs = even_layers();
+  const Plan plan = make_plan(costs).plan;
+  EXPECT_EQ(predict(plan, costs), plan.prediction);
+  for (LayerCost& layer : costs.layers) layer.forward = layer.input_grad = layer.weight_grad = 2;
+  EXPECT_DOUBLE_EQ(predict(plan, costs).makespan, 2 * plan.prediction.makespan);
+}
+
+TEST(Predict, refuses_costs_of_another_network) {
+  LayerCosts costs = even_layers();
+  const Plan plan = make_plan(costs).plan;
+  const auto complaint_of = [&] { return test::error_text<ConfigError>([&] { predict(plan, costs); }); };
+  costs.layers[2].name = "other";
+  EXPECT_EQ(complaint_of(),
+            "the plan has 'layer2' as layer 2, and the costs have 'other': they are for different "
+            "networks");
+  costs.layers.resize(2);
+  EXPECT_EQ(complaint_of(),
+            "the plan has 'layer2' as layer 2, and the costs have no more layers: they are for "
+            "different networks");
+  costs = even_layers();
+  costs.layers.push_back({"layer8", 1, 1, 1, 10, 100, 0});
+  EXPECT_EQ(complaint_of(), "the plan has 8 layers, and the costs have 9: they are for different networks");
+}
+
 }  // namespace
 }  // namespace penstock::planner_test

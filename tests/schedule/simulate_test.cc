@@ -84,28 +84,6 @@ TEST(Simulate, instructions_start_when_their_dependencies_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
-// A rank that waits for another one waits for the slower of two times, so steps become longer if times vary. The step
-// of a single rank takes the sum of the mean times.
-TEST(Simulate, time_variation_makes_steps_longer) {
-  const auto with = [](const Schedule& schedule, double time_variation) {
-    return simulate(schedule, StageCosts::unit(), {.links = {}, .keep_slots = true, .time_variation = time_variation});
-  };
-  const Schedule alone = generate("1f1b", {.ranks = 1, .micro_batches = 64});
-  EXPECT_NEAR(with(alone, 0.2).makespan, with(alone, 0).makespan, 0.02 * with(alone, 0).makespan);
-  for (const int ranks : {2, 4, 8}) {
-    const Schedule schedule = generate("1f1b", {.ranks = ranks, .micro_batches = 16});
-    const Simulation even = with(schedule, 0), varied = with(schedule, 0.2), more = with(schedule, 0.4);
-    EXPECT_GT(varied.makespan, 1.02 * even.makespan) << ranks;
-    EXPECT_GT(more.makespan, varied.makespan);
-    EXPECT_GT(varied.bubble_makespan, even.bubble_makespan);
-    EXPECT_EQ(varied.makespan, with(schedule, 0.2).makespan) << "the same times in every call";
-    EXPECT_EQ(varied.busy, even.busy);
-    EXPECT_EQ(varied.slots.front().back().end, even.slots.front().back().end);
-  }
-  EXPECT_THROW(with(alone, -0.1), ConfigError);
-  EXPECT_THROW(with(alone, 1.1), ConfigError);
-}
-
 /// A schedule of one rank with `instructions` for four micro-batches.
 Schedule alone(const std::string& instructions) {
   return read_schedule(

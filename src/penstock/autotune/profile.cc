@@ -10,7 +10,6 @@
 #include "penstock/autotune/sample_size.h"
 #include "penstock/base/error.h"
 #include "penstock/model/trace_graph.h"
-#include "penstock/plan/fit_time_variation.h"
 #include "penstock/plan/planner.h"
 #include "penstock/runtime/layer_times.h"
 #include "penstock/runtime/partition_network.h"
@@ -186,10 +185,6 @@ LayerCosts costs_of(std::span<const std::optional<TimedRun>> runs, std::int64_t 
   const double together = work(whole), alone = runs[sequential_run] ? work(runs[sequential_run]->steps.costs) : 0;
   if (costs.ranks > 1 && together > 0 && alone > 0) costs.slowdown_under_load = together / alone;
   costs.layers = in_order_of(runs[fused_run]->plan.stages, std::move(costs.layers));
-  std::vector<MeasuredStep> steps;  // of the runs that the costs come from
-  for (const std::size_t run : {fused_run, split_run, whole_run})
-    steps.push_back({runs[run]->plan, runs[run]->steps.step});
-  costs.time_variation = fitted_time_variation(costs, steps);
   return costs;
 }
 

@@ -26,8 +26,7 @@ struct ProfileOptions {
 /// partition do not matter. The weights of `network` do not change. Times are in ms, medians over passes of medians
 /// over steps, of replica 0; the update includes the sum of gradients over replicas. LayerCosts::samples is the share
 /// of one replica. LayerCosts::slowdown_under_load is their ratio to the times in a sequential step, in which one rank
-/// works at a time; 1 where `how` leaves that step out. LayerCosts::time_variation is fitted to the measured lengths of
-/// the first three steps.
+/// works at a time; 1 where `how` leaves that step out.
 ///
 /// Annotated networks are measured on the stages of their annotations, and LayerCosts has their layers stage by stage.
 /// The looped step with other chunks is left out then. Where the annotations give several stages per rank, the others

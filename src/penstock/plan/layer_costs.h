@@ -49,7 +49,6 @@ struct LayerCosts {
   LinkSpeed link;
   double weight_share = 1;                 // the share of activation_bytes that is saved for W after I has run
   double instruction_overhead = 0;         // added to every F, B, I and W; does not depend on its size
-  double time_variation = 0;               // SimulateOptions::time_variation
   double cache_bytes = 0;                  // of a rank's cache (docs/cost_file.md)
   std::optional<double> memory_cap_bytes;  // per rank
   /// The time of instructions while all ranks compute, divided by their time on an idle machine. The layers' times

@@ -5,7 +5,6 @@
 #include "penstock/plan/candidate.h"
 #include "penstock/plan/cost_list.h"
 #include "penstock/plan/finalists.h"
-#include "penstock/plan/fit_time_variation.h"
 #include "penstock/plan/layer_costs.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/partition_search.h"

@@ -120,10 +120,6 @@ std::vector<int> fitting_contexts(const LayerSums& sums, const Schedule& schedul
   return contexts;
 }
 
-SimulateOptions varying(const LayerCosts& costs) {
-  return {.links = {}, .keep_slots = false, .time_variation = costs.time_variation};
-}
-
 /// Sets all members of `prediction` but memory_bytes.
 void report_time(const Simulation& simulation, Prediction& prediction) {
   prediction.makespan = simulation.makespan;
@@ -191,7 +187,7 @@ class Candidates {
       candidate.fits = candidate.fits && is_within_limit(schedule, *limit, peaks);
     }
     if (!candidate.fits) return;
-    report_time(simulate(schedule, outcome.costs, varying(costs_)), candidate.prediction);
+    report_time(simulate(schedule, outcome.costs), candidate.prediction);
   }
 
   /// The candidate with the best partition. The partitions are made for the memory of `base`; the schedule of a
@@ -411,8 +407,7 @@ Prediction predict(const Plan& plan, const LayerCosts& costs) {
   const Stages stages = ranges_of(plan.stages, costs);
   const LayerSums sums(costs, plan.schedule.micro_batches);
   Prediction prediction;
-  report_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages), varying(costs)),
-              prediction);
+  report_time(simulate(plan.schedule, stage_costs(sums, plan.schedule.rank_of_stage, stages)), prediction);
   prediction.memory_bytes = memory_bytes(sums, plan.schedule, stages);
   return prediction;
 }

@@ -1,14 +1,12 @@
 #include "penstock/schedule/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "penstock/base/error.h"
-#include "penstock/base/splitmix.h"
 #include "penstock/schedule/instruction_times.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/violation.h"
@@ -64,61 +62,7 @@ void count_activations(RankState& state, const Instruction& instruction, const C
   }
 }
 
-/// Random factors for the times of instructions, a function of the run and the instruction's position: (1 + a z)^2 /
-/// (1 + a^2), where z is nearly normal. Their mean is 1, and their distribution has a tail to the right. They use only
-/// arithmetic and square roots, so that they are bitwise the same on every machine.
-class Variation {
- public:
-  Variation(double time_variation, std::uint64_t run)
-      : time_variation_(time_variation), single_(square_of_a(time_variation * time_variation)), run_(run) {}
-
-  double operator()(Rank rank, int position, const Instruction& instruction) const {
-    if (time_variation_ == 0 || !is_compute(instruction.op())) return 1;
-    const int group = instruction.micro_batch_count();
-    const double square = group == 1 ? single_ : square_of_a(time_variation_ * time_variation_ / group);
-    const std::uint64_t place = (std::uint64_t{rank.index()} << 32) + static_cast<std::uint32_t>(position);
-    const double root = 1 + std::sqrt(square) * normal(place);
-    return root * root / (1 + square);
-  }
-
- private:
-  /// Solves variance = (4 a^2 + 1.7 a^4) / (1 + a^2)^2 for a^2. The mean of the fourth power of z is 2.7.
-  static double square_of_a(double variance) {
-    const double quadratic = 1.7 - variance, linear = 4 - 2 * variance;
-    return (std::sqrt(linear * linear + 4 * quadratic * variance) - linear) / (2 * quadratic);
-  }
-
-  /// Approximates a standard normal number by the sum of four 16-bit numbers of a hash.
-  double normal(std::uint64_t place) const {
-    const std::uint64_t bits = splitmix_mixed(place + (run_ + 1) * splitmix_increment);
-    double sum = 0;
-    for (int part = 0; part < 4; ++part) sum += static_cast<double>((bits >> (16 * part)) & 0xffff) / 65536 - 0.5;
-    return sum * std::sqrt(3.0);  // the variance of the sum is 4/12
-  }
-
-  double time_variation_;
-  double single_;  // square_of_a() for an instruction of one micro-batch
-  std::uint64_t run_;
-};
-
-constexpr int varied_runs = 16;
-
 double idle_share(double busy, double ranks, double cost) { return cost > 0 ? 1 - busy / (ranks * cost) : 0; }
-
-struct StepTimes {
-  double makespan = 0;
-  double span = 0;
-};
-
-/// Sets the times and the idle shares that follow from them.
-void report_times(const StepTimes& times, Simulation& simulation) {
-  const double busy = std::accumulate(simulation.busy.begin(), simulation.busy.end(), 0.0);
-  const auto ranks = static_cast<double>(simulation.busy.size());
-  simulation.makespan = times.makespan;
-  simulation.span = times.span;
-  simulation.bubble_makespan = idle_share(busy, ranks, times.makespan);
-  simulation.bubble_span = idle_share(busy, ranks, times.span);
-}
 
 Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks) {
   std::vector<int> chunks(ranks.size(), 0);
@@ -137,7 +81,11 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
     result.peak_activations.push_back(state.peak / std::max(1, chunks[rank]));
     result.peak_contexts.push_back(state.peak_contexts);
   }
-  report_times({std::max(0.0, last_end - first_begin), span}, result);
+  result.makespan = std::max(0.0, last_end - first_begin);
+  result.span = span;
+  const double busy = std::accumulate(result.busy.begin(), result.busy.end(), 0.0);
+  result.bubble_makespan = idle_share(busy, static_cast<double>(ranks.size()), result.makespan);
+  result.bubble_span = idle_share(busy, static_cast<double>(ranks.size()), span);
   return result;
 }
 
@@ -146,23 +94,19 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options) {
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
   const InstructionTimes time_of(costs, schedule);
-  require<ConfigError>(options.time_variation >= 0 && options.time_variation <= largest_time_variation,
-                       "a time_variation of ", options.time_variation, ": 0 to ", largest_time_variation,
-                       " is possible");
   const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
   if (auto violation = find_incomplete(schedule, dependencies))
     throw ScheduleError("this schedule cannot run: " + violation->reason);
 
   const Counting counting{costs.weight_share, schedule.is_forward_only()};
-  std::vector<RankState> ranks;
+  std::vector<RankState> ranks(schedule.orders.size());
   std::vector<std::vector<Slot>> slots(options.keep_slots ? schedule.orders.size() : 0);
-  Variation variation(0, 0);
   const bool adds_updates = !schedule.is_lowered() && !schedule.is_forward_only();
-  const auto run = [&](Rank rank, int position, const Instruction& instruction, double ready) {
+  const auto run = [&](Rank rank, int, const Instruction& instruction, double ready) {
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
     if (is_send(instruction.op())) return begin;  // a message occupies no rank
-    const double duration = time_of(instruction, state.last_instruction) * variation(rank, position, instruction);
+    const double duration = time_of(instruction, state.last_instruction);
     if (is_compute(instruction.op())) state.last_instruction = instruction;
     const double end = state.work(begin, duration);
     if (adds_updates && schedule.completes_gradients(instruction))
@@ -172,24 +116,10 @@ Simulation simulate(const Schedule& schedule, const StageCosts& costs, const Sim
       slots[rank.index()].push_back({instruction, begin, end});
     return end;
   };
-  const auto run_all = [&] {
-    ranks.assign(schedule.orders.size(), {});
-    const Reach progress = replay(schedule, dependencies, time_of.message(), run);
-    require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() reports where");
-    return summary(schedule, ranks);
-  };
-
-  Simulation result = run_all();
-  result.slots = std::exchange(slots, {});
-  if (options.time_variation == 0) return result;
-  double makespan = 0, span = 0;
-  for (int i = 0; i < varied_runs; ++i) {
-    variation = Variation(options.time_variation, static_cast<std::uint64_t>(i));
-    const Simulation varied = run_all();
-    makespan += varied.makespan / varied_runs;
-    span += varied.span / varied_runs;
-  }
-  report_times({makespan, span}, result);
+  const Reach progress = replay(schedule, dependencies, time_of.message(), run);
+  require<ScheduleError>(progress.finished, "this schedule deadlocks: validate() reports where");
+  Simulation result = summary(schedule, ranks);
+  result.slots = std::move(slots);
   return result;
 }
 

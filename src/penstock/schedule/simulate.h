@@ -26,18 +26,9 @@ struct Slot {
   double end = 0;
 };
 
-/// The upper bound of SimulateOptions::time_variation.
-constexpr double largest_time_variation = 1;
-
 struct SimulateOptions {
   std::optional<Links> links;  // the links that the model needs; by default links_of(schedule)
   bool keep_slots = false;     // fill Simulation::slots
-  /// The relative standard deviation of the time of a compute instruction, 0 to largest_time_variation; instructions
-  /// vary independently, and a W over g micro-batches varies by 1/sqrt(g) of it. Above 0, makespan, span and bubbles
-  /// are means over a few runs with varied times, which are the same in every call. Steps become longer with it,
-  /// because a rank that waits for another one waits for the slower of two times. Slots and busy times are those
-  /// without variation.
-  double time_variation = 0;
 };
 
 /// The result of simulate(). Times are in the unit of the costs.
@@ -60,7 +51,7 @@ struct Simulation {
 /// STEP instructions, the update of a stage follows the instruction that completes its gradients, and has no slot. The
 /// time is linear in the number of instructions.
 /// Throws ScheduleError if the schedule is incomplete or deadlocks (validate() reports the place) and ConfigError for
-/// costs that require_costs_fit() refuses and for a time variation out of range.
+/// costs that require_costs_fit() refuses.
 Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options = {});
 
 }  // namespace penstock
