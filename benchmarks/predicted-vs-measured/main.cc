@@ -12,6 +12,7 @@
 #include <penstock/base/error.h>
 #include <penstock/base/median.h>
 #include <penstock/penstock.h>
+#include <penstock/trace/text_table.h>
 #include <torch/torch.h>
 
 #include "terms.h"
@@ -74,6 +75,7 @@ struct Point {
   ps::Plan plan;
   std::unique_ptr<ps::Pipeline> pipeline;
   std::vector<double> predicted, measured;  // ms
+  std::string compared = {};                // of a choice of auto: what it measured in turns
 
   std::string name() const { return candidate.schedule + " " + ps::to_string(candidate.weight_gradients); }
   double predicted_ms() const { return ps::median(predicted); }
@@ -145,8 +147,9 @@ class Grid {
   /// Lets auto choose again, `runs` times and without a cache, and compares each choice with the best of the grid.
   void repeat_auto(int runs, int turns) {
     Point& best = best_of_grid();
-    std::printf("\n| auto run | chooses | v | m | took s | auto ms | best ms (%s) | beside |\n", best.name().c_str());
-    std::printf("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    std::printf("\n| auto run | chooses | v | m | took s | auto ms | best ms (%s) | beside | compared, ms |\n",
+                best.name().c_str());
+    std::printf("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
     std::vector<double> beside;
     for (int run = 1; run <= runs; ++run) {
       const std::int64_t begin = ps::now_ns();
@@ -154,9 +157,9 @@ class Grid {
       const double seconds = ps::s_since(begin);
       const Duel duel = run_duel(chosen, best, turns);
       beside.push_back(duel.beside);
-      std::printf("| %d | %s | %d | %d | %.0f | %.1f | %.1f | %+.1f %% |\n", run, chosen.name().c_str(),
+      std::printf("| %d | %s | %d | %d | %.0f | %.1f | %.1f | %+.1f %% | %s |\n", run, chosen.name().c_str(),
                   chosen.candidate.chunks, chosen.candidate.micro_batches, seconds, duel.first_ms, duel.second_ms,
-                  100 * duel.beside);
+                  100 * duel.beside, chosen.compared.c_str());
       std::fflush(stdout);
     }
     const double worst = std::ranges::max(beside);
@@ -275,7 +278,11 @@ class Grid {
     ps::ChooseOptions how;
     how.profile.optimizer = optimizer_;
     const ps::AutoChoice choice = ps::choose_by_profile(world_, *network_, workload_.loss, options, how);
-    return {choice.planned->candidates.front(), *choice.plan, make(choice.options), {}, {}};
+    std::string compared;
+    for (const ps::ComparedCandidate& one : choice.planned->compared)
+      compared += ps::say(compared.empty() ? "" : "; ", one.candidate.schedule, " v ", one.candidate.chunks, " ",
+                          ps::to_string(one.candidate.weight_gradients), " ", ps::fixed(one.step_ms, 1));
+    return {choice.planned->candidates.front(), *choice.plan, make(choice.options), {}, {}, compared};
   }
 
   double step_ms(Point& point) const {

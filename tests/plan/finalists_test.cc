@@ -22,7 +22,7 @@ std::vector<std::string> chosen(const std::vector<Candidate>& candidates, int mo
   for (const std::size_t index : finalists_of(candidates, most, [&](std::size_t i) {
          const Candidate& own = candidates[i].schedule == "twin" ? candidates[0] : candidates[i];
          Plan plan;
-         plan.stages = {{own.schedule}};
+         plan.stages = {{own.schedule, to_string(own.weight_gradients)}};
          return plan;
        }))
     names.push_back(candidates[index].schedule);
@@ -40,6 +40,15 @@ TEST(Finalists, are_the_best_of_both_modes_and_those_that_are_nearly_as_short) {
   EXPECT_EQ(chosen(candidates, 3), (Names{"a", "e", "b"}));
   EXPECT_EQ(chosen(candidates, 1), Names{"a"});
   EXPECT_EQ(chosen(candidates, 0), Names{});
+}
+
+TEST(Finalists, contain_the_best_schedule_in_the_other_mode) {
+  const std::vector<Candidate> candidates{
+      candidate_of("a", WeightGradients::stream, 100), candidate_of("b", WeightGradients::stream, 101),
+      candidate_of("c", WeightGradients::fused, 105),  candidate_of("b", WeightGradients::fused, 130),
+      candidate_of("a", WeightGradients::fused, 140),  candidate_of("a", WeightGradients::fused, 141)};
+  EXPECT_EQ(chosen(candidates, 9), (Names{"a", "c", "a", "b"}));
+  EXPECT_EQ(chosen(candidates, 2), (Names{"a", "c"}));
 }
 
 TEST(Finalists, leave_out_what_is_much_longer_or_does_not_fit) {

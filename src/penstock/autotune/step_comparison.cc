@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-constexpr double clearly_longer[] = {1.15, 1.10, 1.06, 1.03};  // after the first, second, ... turn
+constexpr double clearly_longer[] = {2, 1.10, 1.06, 1.03};  // after the first, second, ... turn
 constexpr int least_turns = 5;
 constexpr int most_turns = 12;
 constexpr double clearly_shorter = 0.99;
@@ -41,13 +41,23 @@ std::vector<double> of_rank_0(World& world, const std::vector<double>& own) {
 /// A candidate's times, one of each turn in which it took part. All took part in the first turn, and none came back.
 using TurnTimes = std::vector<double>;
 
-/// How much longer the steps of `one` are, from the turns that both took part in: a turn's times were measured one
-/// after the other, so that a change of the machine's speed from turn to turn does not matter.
-double ratio(const TurnTimes& one, const TurnTimes& other) {
-  std::vector<double> ratios;
-  for (std::size_t turn = 0; turn < std::min(one.size(), other.size()); ++turn)
-    ratios.push_back(one[turn] / other[turn]);
-  return median(ratios);
+/// How much longer the steps of `one` are, for each turn that both took part in: a turn's times were measured one after
+/// the other, so that a change of the machine's speed from turn to turn does not matter.
+std::vector<double> ratios(const TurnTimes& one, const TurnTimes& other) {
+  std::vector<double> all;
+  for (std::size_t turn = 0; turn < std::min(one.size(), other.size()); ++turn) all.push_back(one[turn] / other[turn]);
+  return all;
+}
+double ratio(const TurnTimes& one, const TurnTimes& other) { return median(ratios(one, other)); }
+
+/// Whether `one` should leave. In at least half of the turns it was longer by a factor that falls with their number: in
+/// the first two in each, because other programs may double the time of a turn.
+bool is_clearly_longer(const TurnTimes& one, const TurnTimes& other) {
+  std::vector<double> all = ratios(one, other);
+  const std::size_t turns = all.size();
+  const auto lower_median = all.begin() + static_cast<std::ptrdiff_t>((turns - 1) / 2);
+  std::nth_element(all.begin(), lower_median, all.end());
+  return *lower_median > clearly_longer[std::min(turns, std::size(clearly_longer)) - 1];
 }
 
 /// Whether `one` is shorter beyond doubt, although the prediction prefers `other`.
@@ -74,14 +84,9 @@ StepComparison compare_steps(World& world, std::size_t count, const ComparisonOp
       times[candidate].push_back(lower_quartile(measured));
     }
     const TurnTimes& first = times[left.front()];
-    double shortest = 1;
-    for (const std::size_t candidate : left) shortest = std::min(shortest, ratio(times[candidate], first));
-    const double longest =
-        clearly_longer[std::min<std::size_t>(static_cast<std::size_t>(turn), std::size(clearly_longer) - 1)] * shortest;
-    std::vector<std::size_t> stay;
-    for (const std::size_t candidate : left)
-      if (ratio(times[candidate], first) <= longest) stay.push_back(candidate);
-    left = stay;
+    const std::size_t shortest =
+        *std::ranges::min_element(left, {}, [&](std::size_t candidate) { return ratio(times[candidate], first); });
+    std::erase_if(left, [&](std::size_t candidate) { return is_clearly_longer(times[candidate], times[shortest]); });
     if (of_rank_0(world, {ms_since(begin)}).front() > how.budget_ms && turn + 1 >= least_turns) break;
   }
   StepComparison comparison{left.front(), {}};

@@ -41,11 +41,20 @@ std::vector<std::size_t> finalists_of(std::span<const Candidate> candidates, int
   };
   if (most < 1 || candidates.empty() || !candidates.front().fits) return chosen;
   take(0);
-  const auto other_mode = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-    return streams(candidate) != streams(candidates.front());
+  const Candidate& best = candidates.front();
+  const auto take_first = [&](const std::function<bool(const Candidate&)>& suits) {
+    const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+      return streams(candidate) != streams(best) && suits(candidate);
+    });
+    if (chosen.size() < static_cast<std::size_t>(most) && found != candidates.end() &&
+        is_within(*found, accuracy_of_weight_gradients))
+      take(static_cast<std::size_t>(found - candidates.begin()));
+  };
+  take_first([](const Candidate&) { return true; });
+  take_first([&](const Candidate& candidate) {
+    return candidate.schedule == best.schedule && candidate.chunks == best.chunks &&
+           candidate.micro_batches == best.micro_batches;
   });
-  if (most > 1 && other_mode != candidates.end() && is_within(*other_mode, accuracy_of_weight_gradients))
-    take(static_cast<std::size_t>(other_mode - candidates.begin()));
   for (std::size_t i = 1; i < candidates.size() && chosen.size() < static_cast<std::size_t>(most); ++i) {
     if (!is_within(candidates[i], accuracy_of_predictions)) break;
     take(i);
