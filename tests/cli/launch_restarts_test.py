@@ -130,8 +130,9 @@ class LaunchRestarts(InFolder):
         self.assertEqual(self.line_of(2), "--checkpoint run --resume auto")
 
     def test_the_time_of_former_attempts_counts(self):
+        # Two attempts take 1.2 s at least.
         code, err = self.launch("-n", "1", "--restarts", "2", "--", "--checkpoint", "run", "--max-time", "1-1:00:01",
-                                training="[ -e 3 ] && exit 75; [ -e 2 ] && touch 3; touch 2; exit 4")
+                                training="[ -e 3 ] && exit 75; [ -e 2 ] && touch 3; touch 2; sleep 0.6; exit 4")
         self.assertEqual(code, 75, err)
         self.assertRegex(self.line_of(2), r" --resume auto --max-time (25:00:0[01]|24:59:\d\d)$")
         self.assertRegex(self.line_of(3), r" --resume auto --max-time (25:00:00|24:59:\d\d)$")

@@ -15,6 +15,7 @@ namespace {
 constexpr std::chrono::seconds long_time{100};  // longer than any test
 
 GroupEnd run_shell(const std::string& script, const EndingOptions& how = {.grace = long_time}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);  // as in a new process
   return run_in_own_group({"sh", "-c", script}, how);
 }
 
@@ -82,6 +83,13 @@ TEST(ProcessGroup, a_later_second_signal_ends_the_program) {
       run_shell("trap '' URG; trap 'exit 6' TERM; while :; do kill -INT $PPID; sleep 0.05; done", politely);
   EXPECT_EQ(end.exit_code, 6);
   EXPECT_EQ(end.received, SIGINT);
+}
+
+TEST(ProcessGroup, signals_after_the_end_are_ignored) {
+  const GroupEnd end = run_shell("trap 'exit 5' TERM; kill -TERM $PPID; sleep 100 & wait");
+  EXPECT_EQ(end.exit_code, 5);
+  ::raise(SIGTERM);
+  ::raise(SIGINT);
 }
 
 TEST(ProcessGroup, repeats_a_polite_signal) {

@@ -178,6 +178,9 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const Endin
   }
   kill_leftovers();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  // Pending ones would kill this process before it has said how the program ended.
+  if (end.received != 0)
+    for (const int signal : ending_signals) ::signal(signal, SIG_IGN);
   if (WIFSIGNALED(status))
     end.signal = WTERMSIG(status);
   else

@@ -40,8 +40,8 @@ struct EndingOptions {
 
 /// Runs the program arguments[0], looked up in PATH, with `arguments` and waits for its end. It runs in a process group
 /// of its own, so that a terminal's Ctrl-C reaches it only once, through this process. SIGINT, SIGTERM, SIGHUP and
-/// SIGQUIT end it as `how` describes; SIGUSR1 and SIGUSR2 are forwarded to it; signals that this process ignores are
-/// not. After its end all its descendants are killed and waited for. If this process dies, it receives SIGTERM. Call it
+/// SIGQUIT end it as `how` describes, and from its end on this process, which should end too, ignores them; SIGUSR1 and
+/// SIGUSR2 are forwarded to it; signals that this process ignores are not. After its end all its descendants are killed and waited for. If this process dies, it receives SIGTERM. Call it
 /// on the main thread, without other child processes. Throws Failure if the program cannot be started.
 GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const EndingOptions& how);
 
