@@ -17,16 +17,17 @@ struct ComparisonOptions {
 
 struct StepComparison {
   std::size_t best = 0;
-  std::vector<double> step_ms;  // of each candidate
+  std::vector<double> step_ms;  // of each candidate's shortest turn
 };
 
 /// Measures `count` candidates, the predicted best first. `measure(i)` runs a few steps of candidate i and returns
 /// their times in ms; all processes call it in the same order. The candidates take turns, in reverse order in every
-/// second one, because the speed of a shared machine changes within seconds; two of them are compared by the median of
-/// their turns' ratios, each of the lower quartile of a turn's steps. After each turn those leave that are clearly
-/// longer than the shortest: twice as long in the first turn, by 10 % in both of the first two, down to 3 % in half of
-/// all. Of those that are left the predicted best is taken, unless another one is shorter by more than 1 % and in three
-/// of four turns. World rank 0's times decide for all. Collective.
+/// second one; the time of a turn is the lower quartile of its steps. Other programs on the machine make turns longer
+/// and never shorter, so that two candidates are compared by their shortest turns. After each turn those leave that are
+/// clearly longer than the shortest: twice as long in the first turn, by 10 % in both of the first two, down to 3 % in
+/// half of all; but where turns of one candidate differ by 15 %, none leaves before the fifth unless it is twice as
+/// long. Of those that are left the predicted best is taken, unless another one is shorter by more than 1 %. World rank
+/// 0's times decide for all. Collective.
 StepComparison compare_steps(World& world, std::size_t count, const ComparisonOptions& how,
                              const std::function<std::vector<double>(std::size_t)>& measure);
 
