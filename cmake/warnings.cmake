@@ -9,6 +9,11 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 if(PENSTOCK_SANITIZE)
   add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  # Checks of each pointer before its use take a quarter of the compiler's time. The address sanitizer sees accesses
+  # through null pointers too, and the fuzzers keep both checks.
+  if(PENSTOCK_SANITIZE MATCHES "address")
+    add_compile_options(-fno-sanitize=null,alignment)
+  endif()
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
 endif()
 if(PENSTOCK_FUZZ)

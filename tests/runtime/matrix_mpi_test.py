@@ -2,7 +2,7 @@
 import subprocess
 import sys
 
-program, mpirun = sys.argv[1:3]
+program, mpirun, job = sys.argv[1:]
 LAUNCH = [mpirun, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 
 
@@ -24,10 +24,10 @@ def by_size(case_lines):
     return results
 
 
-alone = by_size(lines([program, "1"]))
+alone = by_size(lines([program, job, "1"]))
 cases = 0
 for stages in (2, 3, 4):
-    processes = lines(LAUNCH + ["-n", str(stages), program, str(stages)])
+    processes = lines(LAUNCH + ["-n", str(stages), program, job, str(stages)])
     for key, results in by_size(processes).items():
         if results != alone[key]:
             sys.exit(f"{stages} processes, m = {', '.join(key)}: {len(results)} different results, one rank gives "

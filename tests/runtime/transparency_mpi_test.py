@@ -2,7 +2,7 @@
 import subprocess
 import sys
 
-program, mpirun = sys.argv[1:3]
+program, mpirun = sys.argv[1:]
 LAUNCH = [mpirun, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 
 
@@ -16,7 +16,7 @@ def output(command):
 for schedule, stages, replicas, micro_batches in [
     ("1f1b", 2, 1, 4), ("gpipe", 3, 1, 3), ("1f1b", 4, 1, 7), ("1f1b", 2, 2, 2), ("1f1b", 1, 3, 2),
 ]:
-    job = [program, schedule, str(stages), str(replicas), str(micro_batches)]
+    job = [program, "small", schedule, str(stages), str(replicas), str(micro_batches)]
     threads = output(job)
     processes = output(LAUNCH + ["-n", str(stages * replicas)] + job)
     if threads.count("loss ") != 5 or threads.count("\n") != 15:

@@ -1,0 +1,82 @@
+// The jobs of the tests as a program, with ranks that are threads or processes, to compare ways of running them:
+//   jobs_program small SCHEDULE STAGES REPLICAS MICRO_BATCHES   every loss and every parameter, without rounding
+//   jobs_program deep STAGES    every schedule: a line for each case with its losses and a hash of all parameters
+//   jobs_program u STAGES       the same for the U-shaped network, in both precisions and with its buffers
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/deep_job.h"
+#include "tests/runtime/outcome_line.h"
+#include "tests/runtime/small_job.h"
+#include "tests/runtime/u_job.h"
+
+namespace penstock {
+namespace {
+
+void run_small(const std::vector<std::string>& arguments) {
+  test::JobOptions options;
+  options.pipeline.schedule = arguments.at(0);
+  options.world.stages = std::stoi(arguments.at(1));
+  options.world.replicas = std::stoi(arguments.at(2));
+  options.pipeline.micro_batches = std::stoi(arguments.at(3));
+  options.pipeline.seed = 5;
+  World world(options.world);
+  const test::JobOutcome outcome = test::run_small_job(world, options);
+  // Every rank has the loss: one whose loss differs from rank 0's reports it here.
+  require<Failure>(outcome.losses.size() == 5, outcome.losses.size(), " losses instead of 5");
+  if (!world.is_main()) return;
+  for (const double loss : outcome.losses) std::printf("loss %a\n", loss);
+  for (const auto& [name, value] : outcome.parameters) {
+    const torch::Tensor flat = value.contiguous().flatten();
+    std::printf("%s", name.c_str());
+    for (std::int64_t i = 0; i < flat.numel(); ++i) std::printf(" %a", flat.data_ptr<float>()[i]);
+    std::printf("\n");
+  }
+}
+
+void run_deep(int stages) {
+  World world({.stages = stages});
+  for (const WeightGradients mode : {WeightGradients::stream, WeightGradients::fused})
+    for (const test::DeepCase& one : test::deep_cases(world.stages(), mode)) {
+      const test::DeepOutcome outcome = test::run_deep_job(world, one);
+      for (const Pipeline::Peak& peak : outcome.peaks)
+        require<Failure>(peak.measured == peak.predicted, one.name(), ": rank ", peak.rank.value(), " held ",
+                         peak.measured, " micro-batches, predicted were ", peak.predicted);
+      if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.parameters);
+    }
+}
+
+void run_u(int stages) {
+  World world({.stages = stages});
+  for (const Precision precision : {Precision::fp32, Precision::bf16})
+    for (const test::UCase& one : test::u_cases(world.stages(), precision)) {
+      if (one.micro_batches != 5 || (precision == Precision::bf16 && !one.recompute)) continue;
+      const test::UOutcome outcome = test::run_u_job(world, one);
+      if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.state);
+    }
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  try {
+    if (words.size() == 5 && words[0] == "small") {
+      penstock::run_small({words.begin() + 1, words.end()});
+    } else if (words.size() == 2 && words[0] == "deep") {
+      penstock::run_deep(std::stoi(words[1]));
+    } else if (words.size() == 2 && words[0] == "u") {
+      penstock::run_u(std::stoi(words[1]));
+    } else {
+      return 2;
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}
