@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view what = "the cost file";
-constexpr const char* version_key = "penstock_layer_costs";
-constexpr int version = 1;
+constexpr std::string_view layer_cost_file = "the cost file";
+constexpr const char* layer_costs_key = "penstock_layer_costs";
+constexpr int layer_costs_version = 1;
 constexpr std::int64_t most_ranks = 65536;
 constexpr std::int64_t most_samples = std::int64_t{1} << 40;
 constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
@@ -118,10 +118,10 @@ std::vector<int> read_micro_batches(const StrictValue& list, std::int64_t sample
 }  // namespace
 
 LayerCosts read_layer_costs(std::string_view text) {
-  const nlohmann::json document = parse_strictly(text, what);
-  const StrictValue root(document, what);
-  root.require_version(version_key, version, ": docs/cost_file.md describes the format");
-  root.require_members({version_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
+  const nlohmann::json document = parse_strictly(text, layer_cost_file);
+  const StrictValue root(document, layer_cost_file);
+  root.require_version(layer_costs_key, layer_costs_version, ": docs/cost_file.md describes the format");
+  root.require_members({layer_costs_key, "time_unit", "ranks", "samples", "micro_batch_size", "micro_batches", "link",
                         "weight_share", "word_overhead", "spread", "cache_bytes", "memory_cap_bytes", "contention",
                         "kernels", "layers"});
   LayerCosts costs;
@@ -150,7 +150,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
     require<DataError>(amount >= 0 && amount <= most_bytes, "these costs cannot be written: ", amount, " bytes");
     return static_cast<std::int64_t>(amount);
   };
-  ordered_json document = {{version_key, version},
+  ordered_json document = {{layer_costs_key, layer_costs_version},
                            {"time_unit", costs.time_unit},
                            {"ranks", costs.ranks},
                            {"samples", costs.samples},

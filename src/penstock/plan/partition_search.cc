@@ -9,8 +9,8 @@ namespace penstock {
 namespace {
 
 constexpr std::size_t most_waves = 4;  // a state is packed into 64 bits
-constexpr int most_layers = 65535;
-constexpr double rounding = 1e-9;
+constexpr int most_packed_layers = 65535;
+constexpr double cost_rounding = 1e-9;
 constexpr double unreachable = std::numeric_limits<double>::infinity();
 
 /// The stages of each rank, ascending.
@@ -103,7 +103,7 @@ class Search {
   /// Replaces `best` by the cheapest partition. Returns false if the placement does not consist of waves or the search
   /// exceeds the work limit.
   bool run() {
-    if (!is_made_of_waves() || waves_ > most_waves || problem_.layers > most_layers) return false;
+    if (!is_made_of_waves() || waves_ > most_waves || problem_.layers > most_packed_layers) return false;
     border_.assign(waves_ + 1, 0);
     border_[waves_] = problem_.layers;
     enumerate_borders(1);
@@ -201,7 +201,7 @@ class Search {
     const double before = steps_[rank_][next_.parent].cost;
     State state = next_;
     state.cost = std::max(before, problem_.cost(rank(), {chunks_.data(), waves_}));
-    if (state.cost >= best_.cost || rest_of(state.at) > best_.cost * ranks_left() * (1 + rounding)) return;
+    if (state.cost >= best_.cost || rest_of(state.at) > best_.cost * ranks_left() * (1 + cost_rounding)) return;
     std::uint64_t key = 0;
     for (std::size_t wave = 0; wave < waves_; ++wave) key = key << 16 | state.at[wave];
     std::vector<State>& reached = steps_[rank_ + 1];

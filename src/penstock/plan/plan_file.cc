@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view what = "the plan file";
-constexpr const char* version_key = "penstock_plan";
-constexpr int version = 1;
+constexpr std::string_view plan_file = "the plan file";
+constexpr const char* plan_key = "penstock_plan";
+constexpr int plan_version = 1;
 
 WeightGradients mode_named(const StrictValue& value) {
   const std::string name = value.text();
@@ -80,11 +80,11 @@ std::string partition_of(const Plan& plan) {
 }
 
 Plan read_plan(std::string_view text) {
-  const nlohmann::json document = parse_strictly(text, what);
-  const StrictValue root(document, what);
-  root.require_version(version_key, version, ": `penstock plan --output FILE` writes one");
+  const nlohmann::json document = parse_strictly(text, plan_file);
+  const StrictValue root(document, plan_file);
+  root.require_version(plan_key, plan_version, ": `penstock plan --output FILE` writes one");
   root.require_members(
-      {version_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
+      {plan_key, "costs", "time_unit", "weight_gradients", "kernels", "stages", "prediction", "schedule"});
   Plan plan{root["costs"].text(),
             root["time_unit"].text(),
             mode_named(root["weight_gradients"]),
@@ -99,7 +99,7 @@ Plan read_plan(std::string_view text) {
 
 std::string write_plan(const Plan& plan) {
   const Prediction& prediction = plan.prediction;
-  ordered_json document = {{version_key, version},
+  ordered_json document = {{plan_key, plan_version},
                            {"costs", plan.costs},
                            {"time_unit", plan.time_unit},
                            {"weight_gradients", to_string(plan.weight_gradients)}};

@@ -6,8 +6,8 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view what = "the cost file";
-constexpr const char* version_key = "penstock_costs";
+constexpr std::string_view stage_cost_file = "the cost file";
+constexpr const char* stage_costs_key = "penstock_costs";
 
 std::vector<double> list_of(const StrictValue& root, const char* key) {
   std::vector<double> list;
@@ -21,11 +21,11 @@ std::vector<double> list_of(const StrictValue& root, const char* key) {
 }  // namespace
 
 StageCosts read_stage_costs(std::string_view text) {
-  const nlohmann::json document = parse_strictly(text, what);
-  const StrictValue root(document, what);
-  root.require_version(version_key, stage_costs_version,
+  const nlohmann::json document = parse_strictly(text, stage_cost_file);
+  const StrictValue root(document, stage_cost_file);
+  root.require_version(stage_costs_key, stage_costs_version,
                        ": docs/schedule_format.md describes the format of costs per stage");
-  root.require_members({version_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
+  root.require_members({stage_costs_key, "forward", "input_grad", "weight_grad", "update", "message", "weight_share",
                         "weight_grad_fused", "backward"});
   StageCosts costs;
   costs.forward = list_of(root, "forward");

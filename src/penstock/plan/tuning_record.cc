@@ -8,10 +8,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view what = "the tuning file";
-constexpr const char* version_key = "penstock_tuning";
-constexpr int version = 1;
-constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
+constexpr std::string_view tuning_file = "the tuning file";
+constexpr const char* tuning_key = "penstock_tuning";
+constexpr int tuning_version = 1;
+constexpr std::int64_t most_tuned_micro_batches = std::int64_t{1} << 24;
 
 MeasuredCandidate read_step(const StrictValue& step) {
   step.require_members({"candidate", "ms"});
@@ -21,15 +21,15 @@ MeasuredCandidate read_step(const StrictValue& step) {
 }  // namespace
 
 TuningRecord read_tuning_record(std::string_view text) {
-  const nlohmann::json document = parse_strictly(text, what);
-  const StrictValue root(document, what);
-  root.require_version(version_key, version);
+  const nlohmann::json document = parse_strictly(text, tuning_file);
+  const StrictValue root(document, tuning_file);
+  root.require_version(tuning_key, tuning_version);
   root.require_members(
-      {version_key, "key", "measured_at", "micro_batches", "partition", "kernels", "steps", "plan", "costs"});
+      {tuning_key, "key", "measured_at", "micro_batches", "partition", "kernels", "steps", "plan", "costs"});
   TuningRecord record;
   record.key = root["key"].lines();
   record.measured_at = root["measured_at"].text();
-  record.micro_batches = static_cast<int>(root["micro_batches"].whole(1, most_micro_batches));
+  record.micro_batches = static_cast<int>(root["micro_batches"].whole(1, most_tuned_micro_batches));
   record.partition = root["partition"].text();
   if (root.has("kernels")) record.kernels = root["kernels"].lines();
   if (root.has("steps"))
@@ -42,7 +42,7 @@ TuningRecord read_tuning_record(std::string_view text) {
 }
 
 std::string write_tuning_record(const TuningRecord& record) {
-  ordered_json document = {{version_key, version},
+  ordered_json document = {{tuning_key, tuning_version},
                            {"key", lines_of(record.key)},
                            {"measured_at", record.measured_at},
                            {"micro_batches", record.micro_batches},

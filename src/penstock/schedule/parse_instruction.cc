@@ -1,14 +1,11 @@
 #include "penstock/schedule/parse_instruction.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "penstock/base/error.h"
 
 namespace penstock {
 namespace {
-
-constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || c == '_'; }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct ParsedNumber {
   std::size_t length = 0;  // in characters
   std::string error;
 };
+
+/// For parse_number(): any number that the type holds.
+inline constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
 
 /// Parses the decimal number at the start of `text`: no sign, no leading zero, at most `limit`. Does not throw.
 ParsedNumber parse_number(std::string_view text, std::int32_t limit);

@@ -1,7 +1,6 @@
 #include "penstock/schedule/text.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/parse_instruction.h"
@@ -13,7 +12,6 @@ constexpr std::string_view format = "penstock schedule ";
 constexpr std::int32_t version = 1;
 constexpr std::string_view first_line = "penstock schedule 1";
 constexpr std::string_view overlap = "OVERLAP_F_B";
-constexpr std::int32_t no_limit = std::numeric_limits<std::int32_t>::max();
 
 constexpr bool ends_instruction(char c) { return c == ' ' || c == '\n' || c == ';' || c == '(' || c == ')'; }
 

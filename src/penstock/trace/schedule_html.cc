@@ -13,11 +13,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// `json` for a script element of a page: no text in it can end the script.
-std::string inside_script(std::string json) {
-  for (std::size_t at = json.find('<'); at != std::string::npos; at = json.find('<', at + 1))
-    json.replace(at, 1, "\\u003c");
-  return json;
+/// `text` for a script element of a page: no text in it can end the script.
+std::string inside_script(std::string text) {
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1))
+    text.replace(at, 1, "\\u003c");
+  return text;
 }
 
 /// Titles, rows and colours, which are the same as in the SVG.

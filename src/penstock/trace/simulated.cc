@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-std::string percent(double share) { return shortened(100 * share, 2) + " %"; }
+std::string exact_percent(double share) { return shortened(100 * share, 2) + " %"; }
 
 }  // namespace
 
@@ -38,8 +38,8 @@ std::string Simulated::title() const {
 
 std::string Simulated::figures() const {
   const auto& peaks = simulation.peak_activations;
-  return say("makespan ", shortened(simulation.makespan, 3), "; bubble ", percent(simulation.bubble_makespan),
-             " of the makespan, ", percent(simulation.bubble_span), " of the span; at most ",
+  return say("makespan ", shortened(simulation.makespan, 3), "; bubble ", exact_percent(simulation.bubble_makespan),
+             " of the makespan, ", exact_percent(simulation.bubble_span), " of the span; at most ",
              shortened(*std::max_element(peaks.begin(), peaks.end())), " live activations on a rank, in ",
              activation_unit);
 }

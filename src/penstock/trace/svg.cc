@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr double width = 980;
+constexpr double drawing_width = 980;
 
 Band predicted(const Trace& trace, const Account& account) {
   const Simulation simulation =
@@ -43,7 +43,7 @@ Band measured(const Trace& trace, const Account& account) {
       ms_since_begin(step.end_ns),
       {}};
   // Messages whose boxes would be too narrow to see are left out, also from the legend.
-  const double least = 0.4 / width * std::max(account.predicted_ms, account.measured_ms);
+  const double least = 0.4 / drawing_width * std::max(account.predicted_ms, account.measured_ms);
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     const auto stages = stages_of(trace.schedule, pipeline_rank(trace, rank));
     Row row = row_of(rank, stages);
@@ -74,7 +74,7 @@ std::string step_svg(const Trace& trace) {
        .bands = {predicted(trace, figures), measured(trace, figures)},
        .time_unit = "ms",
        .notes = {},
-       .width = width});
+       .width = drawing_width});
 }
 
 }  // namespace penstock
