@@ -19,7 +19,6 @@ constexpr const char* layer_costs_key = "penstock_layer_costs";
 constexpr int layer_costs_version = 1;
 constexpr std::int64_t most_ranks = 65536;
 constexpr std::int64_t most_samples = std::int64_t{1} << 40;
-constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
 constexpr double most_bytes = 1e14;
 constexpr double most_time = 1e15;  // sums stay far below the largest double
 constexpr double least_bandwidth = 1e-6;

@@ -10,6 +10,9 @@
 
 namespace penstock {
 
+/// More micro-batches than any file of this module may name: a plan of them would not fit into memory.
+inline constexpr std::int64_t most_micro_batches = std::int64_t{1} << 24;
+
 /// The costs of one layer for one micro-batch of LayerCosts::micro_batch_size samples. Times are in
 /// LayerCosts::time_unit.
 struct LayerCost {

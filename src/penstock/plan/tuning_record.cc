@@ -11,7 +11,6 @@ using nlohmann::ordered_json;
 constexpr std::string_view tuning_file = "the tuning file";
 constexpr const char* tuning_key = "penstock_tuning";
 constexpr int tuning_version = 1;
-constexpr std::int64_t most_tuned_micro_batches = std::int64_t{1} << 24;
 
 MeasuredCandidate read_step(const StrictValue& step) {
   step.require_members({"candidate", "ms"});
@@ -29,7 +28,7 @@ TuningRecord read_tuning_record(std::string_view text) {
   TuningRecord record;
   record.key = root["key"].lines();
   record.measured_at = root["measured_at"].text();
-  record.micro_batches = static_cast<int>(root["micro_batches"].whole(1, most_tuned_micro_batches));
+  record.micro_batches = static_cast<int>(root["micro_batches"].whole(1, most_micro_batches));
   record.partition = root["partition"].text();
   if (root.has("kernels")) record.kernels = root["kernels"].lines();
   if (root.has("steps"))
