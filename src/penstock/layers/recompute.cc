@@ -89,7 +89,7 @@ Tensors copies_of(const Tensors& tensors) {
   return copies;
 }
 
-c10::DeviceType device_of(const Tensors& values, const Tensors& parameters) {
+c10::DeviceType device_type_of(const Tensors& values, const Tensors& parameters) {
   for (const Tensors* tensors : {&values, &parameters})
     for (const torch::Tensor& tensor : *tensors)
       if (tensor.defined()) return tensor.device().type();
@@ -207,7 +207,7 @@ void Segment::forward(ExecutionState& state, const RunCall& run_call, const RunC
     slot = to_work_on(input, leaf_over(slot, memory->wants.back()));
     versions_inside.push_back(version_of(slot));
   }
-  memory->autocast = Autocast::current(device_of(originals, parameters_));
+  memory->autocast = Autocast::current(device_type_of(originals, parameters_));
   memory->saved = state.saved;
   std::vector<OutputKind>& kinds = seen_[wanting(*memory)];
   if (watched_ && !needs_graph_ && std::ranges::count(kinds, OutputKind::wants_gradient) > 0) {
