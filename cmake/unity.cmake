@@ -8,14 +8,19 @@ function(penstock_unity target files)
   endif()
 endfunction()
 
-# penstock_unity_groups(TARGET FOLDERS...): the same, with all source files of a folder at a time. The others stay alone.
+# penstock_unity_groups(TARGET FOLDERS...): the same, with all source files of a folder and those below it at a time. The
+# files of other folders stay alone.
 function(penstock_unity_groups target)
   penstock_unity(${target} 0)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)
   foreach(folder ${ARGN})
-    set(files ${sources})
-    list(FILTER files INCLUDE REGEX "/${folder}/[^/]+\\.cc$")
-    set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder})
+    set(path ${CMAKE_CURRENT_SOURCE_DIR}/${folder})
+    foreach(file ${sources})
+      cmake_path(IS_PREFIX path ${file} is_below)
+      if(is_below)
+        set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder})
+      endif()
+    endforeach()
   endforeach()
 endfunction()

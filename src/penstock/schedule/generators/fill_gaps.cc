@@ -20,9 +20,6 @@ struct StageState {
   int w = 0;
 };
 
-/// A gap counts as long as W if they differ by rounding only.
-constexpr double rounding = 1e-9;
-
 class Filling {
  public:
   Filling(const GapProblem& problem, const GapPolicy& policy, std::vector<Order>* orders)
@@ -80,8 +77,8 @@ class Filling {
   bool is_filled(std::size_t s, double gap) const {
     const StageState& stage = stages_[s];
     const double w = problem_.times.weight_grad(s);
-    if (gap <= rounding * w) return false;
-    if (gap >= w * (1 - rounding)) return true;
+    if (gap <= rounding_error * w) return false;
+    if (gap >= w * (1 - rounding_error)) return true;
     if (stage.f < problem_.times.micro_batches()) return stage.idle + gap > policy_.idle_on_the_way + stage.allowance;
     if (stage.i < problem_.times.micro_batches() - policy_.punctual) return true;
     return stage.idle + gap > policy_.idle_at_the_end + stage.allowance;
@@ -92,7 +89,7 @@ class Filling {
     return stage.f + 1 - stage.i + problem_.cap.weight_share * (stage.i - stage.w);
   }
 
-  bool has_room(const StageState& stage) const { return held_with_next(stage) <= problem_.cap.limit + rounding; }
+  bool has_room(const StageState& stage) const { return held_with_next(stage) <= problem_.cap.limit + rounding_error; }
 
   bool is_known(std::size_t s, bool forward_next) const {
     const StageState& stage = stages_[s];

@@ -10,7 +10,6 @@ namespace penstock {
 namespace {
 
 constexpr double forever = std::numeric_limits<double>::infinity();
-constexpr double noise = 1e-9;  // the rounding error of sums of times
 
 /// How the warm-up grows with the distance from the last stage.
 enum class Growth { to_fill_memory, until_gradient, by_1, by_1_5, by_2, by_1_75, by_1_25 };
@@ -23,10 +22,11 @@ struct Ending {
 // The grid. Each list begins with the values that give the best schedule most often; a coarse grid uses only these.
 constexpr Growth growths[] = {Growth::to_fill_memory, Growth::until_gradient, Growth::by_1,   Growth::by_1_5,
                               Growth::by_2,           Growth::by_1_75,        Growth::by_1_25};
-constexpr double round_ups[] = {0.5, 0, 1 - noise};
+constexpr double round_ups[] = {0.5, 0, 1 - rounding_error};
 constexpr double ways[] = {1, 0, 1.5};
-constexpr int all = std::numeric_limits<int>::max();
-constexpr Ending endings[] = {{1, all}, {0, all}, {forever, 1}, {1.5, all}, {forever, all}, {forever, 2}, {forever, 4}};
+constexpr int all_punctual = std::numeric_limits<int>::max();
+constexpr Ending endings[] = {{1, all_punctual},       {0, all_punctual}, {forever, 1}, {1.5, all_punctual},
+                              {forever, all_punctual}, {forever, 2},      {forever, 4}};
 
 class Grid {
  public:
@@ -71,10 +71,11 @@ class Grid {
   }
 
   std::vector<int> warm_up_of(Growth growth, double round_up) const {
-    const double most = std::min<double>(problem_.times.micro_batches(), std::floor(problem_.cap.limit + noise));
+    const double most =
+        std::min<double>(problem_.times.micro_batches(), std::floor(problem_.cap.limit + rounding_error));
     std::vector<int> warm_up(wait_.size(), 1);
     for (std::size_t s = warm_up.size() - 1; s > 0; --s) {
-      const double forwards = std::min(most, 1 + std::floor(growth_at(s - 1, growth) + round_up + noise));
+      const double forwards = std::min(most, 1 + std::floor(growth_at(s - 1, growth) + round_up + rounding_error));
       warm_up[s - 1] = std::max(warm_up[s], static_cast<int>(forwards));
     }
     return warm_up;
@@ -85,7 +86,7 @@ class Grid {
     const auto stages = static_cast<double>(wait_.size());
     const double below = stages - 1 - static_cast<double>(s);
     switch (growth) {
-      case Growth::to_fill_memory: return below * (std::floor(problem_.cap.limit + noise) - 1) / (stages - 1);
+      case Growth::to_fill_memory: return below * (std::floor(problem_.cap.limit + rounding_error) - 1) / (stages - 1);
       case Growth::until_gradient: {
         const double f = problem_.times.forward(s);
         return wait_[s] < f * problem_.times.micro_batches() ? wait_[s] / f : problem_.times.micro_batches();

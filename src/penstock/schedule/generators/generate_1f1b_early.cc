@@ -23,7 +23,7 @@ Schedule early_one_f_one_b(const ScheduleShape& shape, const Tuning&) {
   return schedule;
 }
 
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double early_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   return (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front());
 }
 
@@ -34,7 +34,7 @@ constinit const Generator early_one_f_one_b_generator{
     .summary = "1f1b whose input gradients leave before the weight gradients are computed",
     .generate = early_one_f_one_b,
     .activation_bound = hold_depth,
-    .bubble_time = bubble_time,
+    .bubble_time = early_bubble_time,
     .bubble_formula = "(p-1)(F+I)",
     .memory_formula = "min(m, p)",
     .message_formula = "2(p-1)m",

@@ -90,7 +90,7 @@ std::vector<int> hold_one_more(const ScheduleShape& shape, const Tuning&) {
   return bound;
 }
 
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double dualpipe_v_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double b = costs.input_grad.front() + costs.weight_grad.front();
   const double pair = costs.forward.front() + b;
   return (shape.ranks - 1) * (pair + b - 3 * costs.weight_grad.front());
@@ -106,7 +106,7 @@ constinit const Generator dualpipe_v_generator{
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 2,
-    .bubble_time = bubble_time,
+    .bubble_time = dualpipe_v_bubble_time,
     .bubble_formula = "(p-1)(F&B+B-3W)/2",
     .memory_formula = "min(m, p+1/2)",
     .message_formula = "4(p-1)m",

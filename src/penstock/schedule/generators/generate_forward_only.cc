@@ -30,9 +30,9 @@ Schedule forward_only(const ScheduleShape& shape, const Tuning&) {
   return schedule;
 }
 
-std::vector<int> hold_one(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
+std::vector<int> hold_none_for_backward(const ScheduleShape& shape, const Tuning&) { return for_every_rank(shape, 1); }
 
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double forward_only_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   return (shape.ranks - 1) * costs.forward.front();
 }
 
@@ -42,9 +42,9 @@ constinit const Generator forward_only_generator{
     .name = "forward-only",
     .summary = "inference and evaluation: no backward",
     .generate = forward_only,
-    .activation_bound = hold_one,
+    .activation_bound = hold_none_for_backward,
     .max_chunks = 64,
-    .bubble_time = bubble_time,
+    .bubble_time = forward_only_bubble_time,
     .bubble_formula = "(p-1)F/v",
     .memory_formula = "1/v",
     .message_formula = "(pv-1)m",

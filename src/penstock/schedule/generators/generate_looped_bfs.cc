@@ -29,7 +29,7 @@ Schedule looped_bfs(const ScheduleShape& shape, const Tuning&) {
   return schedule;
 }
 
-std::vector<int> hold_all(const ScheduleShape& shape, const Tuning&) {
+std::vector<int> hold_all_of_every_chunk(const ScheduleShape& shape, const Tuning&) {
   return for_every_rank(shape, shape.chunks * shape.micro_batches);
 }
 
@@ -39,7 +39,7 @@ constinit const Generator looped_bfs_generator{
     .name = "looped-bfs",
     .summary = "all forwards, chunk after chunk, then all backwards (Lamy-Poirier, arXiv 2211.05953)",
     .generate = looped_bfs,
-    .activation_bound = hold_all,
+    .activation_bound = hold_all_of_every_chunk,
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 64,

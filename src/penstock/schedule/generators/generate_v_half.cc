@@ -17,12 +17,12 @@ namespace penstock {
 namespace {
 
 /// (p+2)/2 micro-batches of a whole rank, as a number of live micro-batches of chunks.
-int memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 2) / 2); }
+int v_half_memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 2) / 2); }
 
 Schedule v_half(const ScheduleShape& shape, const Tuning&) {
   const int p = shape.ranks;
   const int pause = p % 2 == 0 ? 3 : 0;  // before the backward pass, so that no two instructions coincide
-  VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::down};
+  VPattern pattern{.block_of_rank = {}, .memory = v_half_memory(shape), .weights_wait_after = Leg::down};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = 2 * r,
                                      .forward_up = 3 * p - 2 - r,
@@ -32,7 +32,7 @@ Schedule v_half(const ScheduleShape& shape, const Tuning&) {
 }
 
 std::vector<int> hold_half(const ScheduleShape& shape, const Tuning&) {
-  return for_every_rank(shape, std::min(2 * shape.micro_batches, memory(shape)));
+  return for_every_rank(shape, std::min(2 * shape.micro_batches, v_half_memory(shape)));
 }
 
 }  // namespace

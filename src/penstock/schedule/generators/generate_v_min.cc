@@ -16,12 +16,12 @@ namespace penstock {
 namespace {
 
 /// (p+4)/3 micro-batches of a whole rank, as a number of live micro-batches of chunks.
-int memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 4) / 3); }
+int v_min_memory(const ScheduleShape& shape) { return 2 * ((shape.ranks + 4) / 3); }
 
 Schedule v_min(const ScheduleShape& shape, const Tuning&) {
   const int p = shape.ranks;
   const int pause = p % 3 == 0 ? 2 : 0;  // before the backward pass, so that no two instructions coincide
-  VPattern pattern{.block_of_rank = {}, .memory = memory(shape), .weights_wait_after = Leg::up};
+  VPattern pattern{.block_of_rank = {}, .memory = v_min_memory(shape), .weights_wait_after = Leg::up};
   for (int r = 0; r < p; ++r)
     pattern.block_of_rank.push_back({.forward_down = r,
                                      .forward_up = 2 * p - 1 - r,
@@ -31,10 +31,10 @@ Schedule v_min(const ScheduleShape& shape, const Tuning&) {
 }
 
 std::vector<int> hold_third(const ScheduleShape& shape, const Tuning&) {
-  return for_every_rank(shape, std::min(2 * shape.micro_batches, memory(shape)));
+  return for_every_rank(shape, std::min(2 * shape.micro_batches, v_min_memory(shape)));
 }
 
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double v_min_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   return 4.0 / 3 * (shape.ranks - 1) * (costs.forward.front() + costs.input_grad.front() + costs.weight_grad.front());
 }
 
@@ -48,7 +48,7 @@ constinit const Generator v_min_generator{
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 2,
-    .bubble_time = bubble_time,
+    .bubble_time = v_min_bubble_time,
     .bubble_formula = "2(p-1)(F+I+W)/3 at F = I = W",
     .memory_formula = "min(m, floor((p+4)/3))",
     .message_formula = "4(p-1)m",

@@ -29,8 +29,6 @@ namespace penstock {
 
 namespace {
 
-constexpr double noise = 1e-9;  // the rounding error of sums of times and shares
-
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
   return {.limit = std::max(1.0, tuning.memory_limit * std::min(shape.micro_batches, shape.ranks)),
           .weight_share = tuning.costs.weight_share};
@@ -38,7 +36,7 @@ ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
 
 /// The schedules that need no search, if the cap permits them. The first one always fits.
 std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tuning) {
-  const double limit = cap_of(shape, tuning).limit + noise;
+  const double limit = cap_of(shape, tuning).limit + rounding_error;
   Schedule early = placed_round_robin(zb_auto_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
     const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), std::floor(limit)));
@@ -52,10 +50,10 @@ std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tunin
 }
 
 bool is_better(const GapOutcome& a, const GapOutcome& b) {
-  const double tolerance = noise * b.span;
+  const double tolerance = rounding_error * b.span;
   if (std::abs(a.span - b.span) > tolerance) return a.span < b.span;
   if (std::abs(a.makespan - b.makespan) > tolerance) return a.makespan < b.makespan;
-  return a.held < b.held - noise;
+  return a.held < b.held - rounding_error;
 }
 
 Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
@@ -89,7 +87,7 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
 std::vector<int> hold_what_the_limit_admits(const ScheduleShape& shape, const Tuning& tuning) {
   const ActivationCap cap = cap_of(shape, tuning);
   const int m = shape.micro_batches;
-  const double others = cap.weight_share > 0 ? std::floor((cap.limit - 1) / cap.weight_share + noise) : m;
+  const double others = cap.weight_share > 0 ? std::floor((cap.limit - 1) / cap.weight_share + rounding_error) : m;
   return for_every_rank(shape, static_cast<int>(std::min<double>(m, 1 + others)));
 }
 

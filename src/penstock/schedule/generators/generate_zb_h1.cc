@@ -31,7 +31,7 @@ std::vector<int> hold_depth_of_pipeline(const ScheduleShape& shape, const Tuning
   return for_every_rank(shape, std::min(shape.micro_batches, shape.ranks));
 }
 
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double zb_h1_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double per_stage = costs.forward.front() + costs.input_grad.front() - costs.weight_grad.front();
   return (shape.ranks - 1) * std::max(0.0, per_stage);
 }
@@ -43,7 +43,7 @@ constinit const Generator zb_h1_generator{
     .summary = "weight gradients fill the bubble, memory of 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h1,
     .activation_bound = hold_depth_of_pipeline,
-    .bubble_time = bubble_time,
+    .bubble_time = zb_h1_bubble_time,
     .bubble_formula = "(p-1)(F+I-W)",
     .memory_formula = "min(m, p)",
     .message_formula = "2(p-1)m",

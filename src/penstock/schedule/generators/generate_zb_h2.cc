@@ -30,7 +30,7 @@ std::vector<int> hold_twice_the_depth(const ScheduleShape& shape, const Tuning&)
   return for_every_rank(shape, std::min(shape.micro_batches, 2 * shape.ranks - 1));
 }
 
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double zb_h2_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const double per_stage = costs.forward.front() + costs.input_grad.front() - 2 * costs.weight_grad.front();
   return (shape.ranks - 1) * std::max(0.0, per_stage);
 }
@@ -42,7 +42,7 @@ constinit const Generator zb_h2_generator{
     .summary = "no bubble where F, I and W cost the same, memory of two 1f1b (Qi et al., arXiv 2401.10241)",
     .generate = zb_h2,
     .activation_bound = hold_twice_the_depth,
-    .bubble_time = bubble_time,
+    .bubble_time = zb_h2_bubble_time,
     .bubble_formula = "(p-1)(F+I-2W)",
     .memory_formula = "min(m, 2p-1)",
     .message_formula = "2(p-1)m",

@@ -75,7 +75,7 @@ std::vector<int> hold_as_1f1b(const ScheduleShape& shape, const Tuning&) {
 
 /// Zero for equal F, I and W, as in the paper. For other costs, which the paper does not cover: 2(p - 1) times the
 /// difference between the longest and the shortest of the three.
-double bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
+double zb_v_bubble_time(const ScheduleShape& shape, const StageCosts& costs) {
   const auto [least, most] = std::minmax({costs.forward.front(), costs.input_grad.front(), costs.weight_grad.front()});
   return 2 * (shape.ranks - 1) * (most - least);
 }
@@ -90,7 +90,7 @@ constinit const Generator zb_v_generator{
     .default_chunks = 2,
     .min_chunks = 2,
     .max_chunks = 2,
-    .bubble_time = bubble_time,
+    .bubble_time = zb_v_bubble_time,
     .bubble_formula = "0 at F = I = W",
     .memory_formula = "min(m, p)",
     .message_formula = "4(p-1)m",

@@ -23,12 +23,14 @@ enum Kind : std::size_t {
   kinds
 };
 
-constexpr std::array<Op, kinds> op_of{Op::forward,    Op::forward,     Op::input_grad,
-                                      Op::input_grad, Op::weight_grad, Op::weight_grad};
+constexpr std::array<Op, kinds> op_of_kind{Op::forward,    Op::forward,     Op::input_grad,
+                                           Op::input_grad, Op::weight_grad, Op::weight_grad};
 constexpr std::array<Leg, kinds> leg_of{Leg::down, Leg::up, Leg::up, Leg::down, Leg::up, Leg::down};
 
 /// The change of the number of live micro-batches by an instruction of this kind.
-constexpr int growth(Kind kind) { return op_of[kind] == Op::forward ? 1 : op_of[kind] == Op::weight_grad ? -1 : 0; }
+constexpr int growth(Kind kind) {
+  return op_of_kind[kind] == Op::forward ? 1 : op_of_kind[kind] == Op::weight_grad ? -1 : 0;
+}
 
 /// One rank: its plan, which is the repeated block, and its progress in each kind of instruction.
 class BlockRank {
@@ -128,13 +130,13 @@ class ListScheduling {
     const BlockRank& state = ranks_[rank.index()];
     const bool weights_wait = !state.has_left(pattern_.weights_wait_after == Leg::down ? forward_down : forward_up);
     const auto precedence = [&](Kind kind) {
-      return std::pair(weights_wait && op_of[kind] == Op::weight_grad, state.position(kind));
+      return std::pair(weights_wait && op_of_kind[kind] == Op::weight_grad, state.position(kind));
     };
     std::optional<Kind> first;
     for (std::size_t k = 0; k < kinds; ++k) {
       const auto kind = static_cast<Kind>(k);
       if (!state.has_left(kind) || !is_ready(rank, kind) || (first && precedence(*first) < precedence(kind))) continue;
-      if (op_of[kind] == Op::forward && !state.fits(kind, pattern_.memory)) continue;
+      if (op_of_kind[kind] == Op::forward && !state.fits(kind, pattern_.memory)) continue;
       first = kind;
     }
     return first;
@@ -143,8 +145,8 @@ class ListScheduling {
   bool is_ready(Rank rank, Kind kind) const {
     const StageId stage = stage_in_v(shape_, rank, leg_of[kind]);
     const int i = ranks_[rank.index()].next(kind);
-    if (op_of[kind] == Op::forward) return stage == StageId(0) || i < forwards_[stage.previous().index()];
-    if (op_of[kind] == Op::weight_grad) return i < input_grads_[stage.index()];
+    if (op_of_kind[kind] == Op::forward) return stage == StageId(0) || i < forwards_[stage.previous().index()];
+    if (op_of_kind[kind] == Op::weight_grad) return i < input_grads_[stage.index()];
     const bool is_last = stage.next().index() == input_grads_.size();
     return i < (is_last ? forwards_[stage.index()] : input_grads_[stage.next().index()]);
   }
@@ -153,9 +155,9 @@ class ListScheduling {
     const StageId stage = stage_in_v(shape_, rank, leg_of[kind]);
     const MicroBatch i(ranks_[rank.index()].next(kind));
     ranks_[rank.index()].run(kind);
-    if (op_of[kind] == Op::forward) ++forwards_[stage.index()];
-    if (op_of[kind] == Op::input_grad) ++input_grads_[stage.index()];
-    return Instruction::compute(op_of[kind], stage, i);
+    if (op_of_kind[kind] == Op::forward) ++forwards_[stage.index()];
+    if (op_of_kind[kind] == Op::input_grad) ++input_grads_[stage.index()];
+    return Instruction::compute(op_of_kind[kind], stage, i);
   }
 
   ScheduleShape shape_;
