@@ -7,6 +7,30 @@
 
 namespace penstock {
 
+namespace {
+
+template <class Json>
+std::string with_replacements(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+// Here and not where they are used, because the compiler takes seconds for each source file that writes or parses JSON.
+std::string json_text(const nlohmann::json& value, int indent) { return with_replacements(value, indent); }
+
+std::string json_text(const nlohmann::ordered_json& value, int indent) { return with_replacements(value, indent); }
+
+std::string exact_json_text(const nlohmann::ordered_json& value, std::string_view what, int indent) {
+  try {
+    return value.dump(indent);
+  } catch (const nlohmann::json::exception&) {
+    throw DataError(say(what, " cannot be written: a name in it is not UTF-8 text"));
+  }
+}
+
+nlohmann::ordered_json parse_in_order(std::string_view text) { return nlohmann::ordered_json::parse(text); }
+
 std::string complaint_about_json(std::string_view text, std::string_view what, const nlohmann::json::exception& error) {
   const auto* parse_error = dynamic_cast<const nlohmann::json::parse_error*>(&error);
   // Removes the number and the position from the library's message; each ends with a colon or bracket.

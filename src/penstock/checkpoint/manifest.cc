@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 #include "penstock/base/utf8.h"
 #include "penstock/checkpoint/safetensors_header.h"
@@ -75,12 +76,12 @@ std::string record_lines(const FileRecord& file) {
   ordered_json json = {{"name", file.name}, {"kind", to_string(file.kind)}, {"bytes", file.bytes}};
   if (file.owner) json["owner"] = *file.owner;
   json["xxh3_128"] = to_string(file.checksum);
-  if (file.kind == FileKind::text) return json.dump();
-  std::string text = json.dump();
+  if (file.kind == FileKind::text) return json_text(json);
+  std::string text = json_text(json);
   text.back() = ',';
   text += "\"tensors\":[";
   for (const TensorRecord& tensor : file.tensors)
-    text += say(&tensor == file.tensors.data() ? "\n    " : ",\n    ", to_json(tensor).dump());
+    text += say(&tensor == file.tensors.data() ? "\n    " : ",\n    ", json_text(to_json(tensor)));
   return text + "]}";
 }
 
@@ -281,7 +282,7 @@ std::string write_manifest(const Manifest& manifest) {
         {"grouping", manifest.bits.grouping}}},
       {"states", states},
   };
-  std::string text = json.dump(1);
+  std::string text = json_text(json, 1);
   text.replace(text.size() - 2, 2, ",\n ");  // in place of the line break and the closing brace
   return sealed(text.substr(2) + record_lines(manifest.files));
 }

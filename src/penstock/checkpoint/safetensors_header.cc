@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/utf8.h"
 
 namespace penstock {
@@ -385,7 +386,7 @@ std::string safetensors_prefix(const SafetensorsHeader& header) {
   std::string text = "{";
   // Member by member: an ordered object of the JSON library takes quadratic time.
   const auto append = [&](std::string_view name, const nlohmann::ordered_json& value) {
-    text += say(text.size() > 1 ? "," : "", nlohmann::ordered_json(name).dump(), ":", value.dump());
+    text += say(text.size() > 1 ? "," : "", json_text(nlohmann::ordered_json(name)), ":", json_text(value));
   };
   if (!header.metadata.empty()) append(safetensors_metadata_key, header.metadata);
   for (const TensorPlace& tensor : header.tensors)

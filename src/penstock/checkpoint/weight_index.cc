@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 #include "penstock/base/utf8.h"
 #include "penstock/checkpoint/manifest.h"
@@ -24,7 +25,7 @@ std::string shard_name(std::string_view stem, const ShardNumber& shard) {
 std::string write_weight_index(const WeightIndex& index) {
   const nlohmann::json json = {{"metadata", {{"total_size", index.total_size}}},
                                {"weight_map", nlohmann::json(index.files)}};
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 WeightIndex read_weight_index(std::string_view text, std::string_view file) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/plan/plan.h"
 
@@ -40,7 +41,7 @@ std::string to_json(const Planned& planned) {
   const nlohmann::ordered_json document = {{"costs", planned.plan.costs},  {"time_unit", planned.plan.time_unit},
                                            {"chosen", candidates.front()}, {"stages", planned.plan.stages},
                                            {"trials", candidates},         {"left_out", planned.left_out}};
-  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 std::string to_text(const Planned& planned, bool shows_all) {

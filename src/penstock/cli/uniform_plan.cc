@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/plan/partition.h"
 #include "penstock/schedule/schedule.h"
 
@@ -61,7 +62,7 @@ std::string uniform_plan_json(const UniformPlan& plan) {
     ranks.push_back({{"rank", ranks.size()}, {"stages", rank.stages}, {"layers", rank.layers}});
   const nlohmann::ordered_json document = {
       {"partition", "uniform"}, {"layers", plan.layers}, {"chunks", plan.chunks}, {"ranks", ranks}};
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/median.h"
 #include "penstock/checkpoint/checkpoint.h"
 #include "penstock/cli/command_line_check.h"
@@ -113,7 +114,7 @@ int bench_step(BenchFlags& flags) {
   if (flags.memory) result.update(memory_of(before, after));
   result["step_ms"] = times;
   result["losses"] = steps.losses;
-  const std::string line = result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string line = json_text(result) + "\n";
   if (!flags.json.empty()) write_text(flags.json, line);
   (flags.json == "-" ? std::cerr : std::cout)
       << banner(flags.job, *pipeline) << "\n"

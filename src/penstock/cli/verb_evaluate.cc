@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
@@ -54,7 +55,7 @@ int evaluate(EvaluateFlags flags) {
   out << say("test: loss is ", report.loss);
   if (report.accuracy) out << say(", accuracy is ", *report.accuracy);
   out << say(", over ", report.samples, report.samples == 1 ? " sample\n" : " samples\n");
-  if (!flags.json.empty()) write_text(flags.json, line.dump() + "\n");
+  if (!flags.json.empty()) write_text(flags.json, json_text(line) + "\n");
   return 0;
 }
 

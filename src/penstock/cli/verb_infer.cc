@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/log.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
@@ -116,7 +117,7 @@ class Report {
     Json all{{"rank", rank_}};
     all.update(json);
     // A model of bytes may generate invalid UTF-8.
-    const std::string line = all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    const std::string line = json_text(all) + "\n";
     if (flags.json == "-") {
       std::cout << line << std::flush;
       std::cerr << text_.str() << std::flush;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/cli/cost_flags.h"
 #include "penstock/cli/schedule_argument.h"
 #include "penstock/cli/text_file.h"
@@ -37,7 +38,7 @@ std::string to_json(const Schedule& schedule, const Simulation& simulation) {
                                           {"peak_activations", simulation.peak_activations},
                                           {"peak_contexts", simulation.peak_contexts},
                                           {"busy", simulation.busy}};
-  return figures.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(figures, 2) + "\n";
 }
 
 std::string to_table(const Schedule& schedule, const Simulation& simulation) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/json_text.h"
 #include "penstock/base/read_text.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/verbs.h"
@@ -89,7 +90,7 @@ std::string to_json(const Account& account, const Advice& advice) {
                            {"advice", to_json(advice)}};
   if (account.planned_ms) document["planned_ms"] = *account.planned_ms;
   if (account.between_steps_ms) document["between_steps_ms"] = *account.between_steps_ms;
-  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 void report_as(const TraceReport& wanted) {

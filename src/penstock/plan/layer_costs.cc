@@ -5,6 +5,7 @@
 #include <set>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 #include "penstock/base/text_hash.h"
 #include "penstock/base/utf8.h"
@@ -178,12 +179,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
     if (layer.input_grad_cached) members["input_grad_cached"] = *layer.input_grad_cached;
     if (layer.update != 0) members["update"] = layer.update;
   }
-  std::string text;
-  try {
-    text = document.dump(2) + "\n";
-  } catch (const nlohmann::json::exception&) {
-    throw DataError("these costs cannot be written: a name in them is not UTF-8 text");
-  }
+  const std::string text = exact_json_text(document, "this cost list", 2) + "\n";
   require<DataError>(read_layer_costs(text) == costs, "these costs have values that a cost file cannot represent");
   return text;
 }

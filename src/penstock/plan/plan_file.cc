@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 #include "penstock/base/utf8.h"
 #include "penstock/schedule/text.h"
@@ -111,12 +112,7 @@ std::string write_plan(const Plan& plan) {
                             {"peak_activations", prediction.peak_activations},
                             {"memory_bytes", prediction.memory_bytes}};
   document["schedule"] = lines_of(write_schedule(plan.schedule));
-  std::string text;
-  try {
-    text = document.dump(2) + "\n";
-  } catch (const nlohmann::json::exception&) {
-    throw DataError("this plan cannot be written: a name in it is not UTF-8 text");
-  }
+  const std::string text = exact_json_text(document, "this plan", 2) + "\n";
   require<DataError>(read_plan(text) == plan, "this plan has values that a plan file cannot represent");
   return text;
 }

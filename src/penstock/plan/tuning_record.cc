@@ -1,6 +1,7 @@
 #include "penstock/plan/tuning_record.h"
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 
 namespace penstock {
@@ -33,8 +34,8 @@ TuningRecord read_tuning_record(std::string_view text) {
   if (root.has("kernels")) record.kernels = root["kernels"].lines();
   if (root.has("steps"))
     for (const StrictValue& step : root["steps"].list()) record.steps.push_back(read_step(step));
-  if (root.has("plan")) record.plan = read_plan(document.at("plan").dump());
-  if (root.has("costs")) record.costs = read_layer_costs(document.at("costs").dump());
+  if (root.has("plan")) record.plan = read_plan(json_text(document.at("plan")));
+  if (root.has("costs")) record.costs = read_layer_costs(json_text(document.at("costs")));
   require<DataError>(record.plan.has_value() == record.costs.has_value(),
                      "the tuning file has a plan or costs, but not both: a plan is made from costs");
   return record;
@@ -51,14 +52,9 @@ std::string write_tuning_record(const TuningRecord& record) {
   for (const MeasuredCandidate& step : record.steps)
     document["steps"].push_back({{"candidate", step.candidate}, {"ms", step.step_ms}});
   // Members of an object, so that people see one document.
-  if (record.plan) document["plan"] = ordered_json::parse(write_plan(*record.plan));
-  if (record.costs) document["costs"] = ordered_json::parse(write_layer_costs(*record.costs));
-  std::string text;
-  try {
-    text = document.dump(1) + "\n";
-  } catch (const nlohmann::json::exception&) {
-    throw DataError("this tuning record cannot be written: a name in it is not UTF-8 text");
-  }
+  if (record.plan) document["plan"] = parse_in_order(write_plan(*record.plan));
+  if (record.costs) document["costs"] = parse_in_order(write_layer_costs(*record.costs));
+  const std::string text = exact_json_text(document, "this tuning record", 1) + "\n";
   require<DataError>(read_tuning_record(text) == record,
                      "this tuning record has values that a tuning file cannot represent");
   return text;

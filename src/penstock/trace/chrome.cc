@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/schedule/text.h"
 #include "penstock/trace/chrome_document.h"
 #include "penstock/trace/complete_steps.h"
@@ -131,12 +132,11 @@ void for_each_event(const Trace& trace, const std::function<void(const json&)>& 
 std::string write_trace(const Trace& trace) {
   require_trace(trace);
   // A path among the settings may contain any bytes. They must not prevent writing the trace.
-  const auto dump = [](const json& part) { return part.dump(-1, ' ', false, json::error_handler_t::replace); };
-  std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + dump(header_document(trace));
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"penstock\":" + json_text(header_document(trace));
   text += ",\n\"traceEvents\":[";
   const char* before = "\n";
   for_each_event(trace, [&](const json& event) {
-    text += before + dump(event);
+    text += before + json_text(event);
     before = ",\n";
   });
   return text + "\n]}\n";

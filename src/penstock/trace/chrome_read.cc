@@ -1,4 +1,5 @@
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 #include "penstock/base/utf8.h"
 #include "penstock/schedule/text.h"
@@ -108,7 +109,7 @@ void require_same_document(const json& document, const Trace& trace) {
   std::size_t next = 0;
   for_each_event(trace, [&](const json& expected) {
     require<DataError>(next < events.size() && events[next] == expected, "the trace's event ", next,
-                       " is not what Penstock writes there: ", expected.dump());
+                       " is not what Penstock writes there: ", json_text(expected));
     ++next;
   });
   require<DataError>(next == events.size(), "the trace holds ", events.size(), " events where Penstock writes ", next);

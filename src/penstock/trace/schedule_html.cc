@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/trace/complete_steps.h"
 #include "penstock/trace/schedule_json.h"
 #include "penstock/trace/schedule_page.h"
@@ -41,7 +42,7 @@ std::string look_of(const Simulated& simulated, const StageCosts& costs) {
       shades.push_back(shade_of(kind_of(op), stages[schedule.rank_of(stage).index()], stage).text());
     look["kinds"][to_string(op)] = {{"name", kind_of(op).name}, {"colour_of_stage", std::move(shades)}};
   }
-  return look.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return json_text(look);
 }
 
 /// The page from its template. The placeholders of the template are in this order.

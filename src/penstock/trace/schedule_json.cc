@@ -3,17 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/trace/simulated.h"
 
 namespace penstock {
 namespace {
 
 using nlohmann::ordered_json;
-
-/// A name is free text: bytes that are no UTF-8 become replacement characters.
-std::string dumped(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 ordered_json head(const Simulated& simulated, const StageCosts& costs) {
   const Schedule& schedule = simulated.schedule;
@@ -63,13 +59,13 @@ std::string schedule_json(const Schedule& schedule, const StageCosts& costs) {
   const auto needs = needs_of_slots(simulated);
   std::string text = "{\n";
   const ordered_json figures = head(simulated, costs);
-  for (const auto& [key, value] : figures.items()) text += say("\"", key, "\": ", dumped(value), ",\n");
+  for (const auto& [key, value] : figures.items()) text += say("\"", key, "\": ", json_text(value), ",\n");
   text += "\"slots\": [";
   std::size_t index = 0;
   for (std::size_t rank = 0; rank < simulated.simulation.slots.size(); ++rank)
     for (const Slot& slot : simulated.simulation.slots[rank]) {
       text += index > 0 ? ",\n" : "\n";
-      text += dumped(document(rank, slot, needs[index++]));
+      text += json_text(document(rank, slot, needs[index++]));
     }
   return text + "\n]\n}\n";
 }

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/json_text.h"
 #include "penstock/train/hooks.h"
 
 namespace penstock {
@@ -47,9 +48,7 @@ class JsonHook : public Hook {
 
  private:
   // Flushed per line, so that a killed run loses at most its last line.
-  void write(const Line& line) {
-    out_ << line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n" << std::flush;
-  }
+  void write(const Line& line) { out_ << json_text(line) + "\n" << std::flush; }
 
   std::ostream& out_;
 };
