@@ -179,7 +179,7 @@ std::string write_layer_costs(const LayerCosts& costs) {
     if (layer.input_grad_cached) members["input_grad_cached"] = *layer.input_grad_cached;
     if (layer.update != 0) members["update"] = layer.update;
   }
-  const std::string text = exact_json_text(document, "this cost list", 2) + "\n";
+  std::string text = exact_json_text(document, "this cost list", 2) + "\n";
   require<DataError>(read_layer_costs(text) == costs, "these costs have values that a cost file cannot represent");
   return text;
 }

@@ -112,7 +112,7 @@ std::string write_plan(const Plan& plan) {
                             {"peak_activations", prediction.peak_activations},
                             {"memory_bytes", prediction.memory_bytes}};
   document["schedule"] = lines_of(write_schedule(plan.schedule));
-  const std::string text = exact_json_text(document, "this plan", 2) + "\n";
+  std::string text = exact_json_text(document, "this plan", 2) + "\n";
   require<DataError>(read_plan(text) == plan, "this plan has values that a plan file cannot represent");
   return text;
 }

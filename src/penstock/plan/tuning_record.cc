@@ -54,7 +54,7 @@ std::string write_tuning_record(const TuningRecord& record) {
   // Members of an object, so that people see one document.
   if (record.plan) document["plan"] = parse_in_order(write_plan(*record.plan));
   if (record.costs) document["costs"] = parse_in_order(write_layer_costs(*record.costs));
-  const std::string text = exact_json_text(document, "this tuning record", 1) + "\n";
+  std::string text = exact_json_text(document, "this tuning record", 1) + "\n";
   require<DataError>(read_tuning_record(text) == record,
                      "this tuning record has values that a tuning file cannot represent");
   return text;
