@@ -25,7 +25,8 @@ TEST_SAMPLES = 130
 # Lets the tests run as root and with more ranks than cores.
 LAUNCH = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith(("OMPI_", "PMI", "SLURM_")) and name not in ("RANK", "WORLD_SIZE")}
+               if not name.startswith(("OMPI_", "PMI", "SLURM_", "MASTER_", "TORCHELASTIC_"))
+               and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
 ENVIRONMENT.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 # The tuning cache of all runs of a test program; that of the user stays as it is.
 ENVIRONMENT["XDG_CACHE_HOME"] = tempfile.mkdtemp()

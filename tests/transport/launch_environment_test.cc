@@ -83,6 +83,41 @@ TEST(LaunchEnvironment, tasks_that_cannot_connect_are_an_error) {
   expect(launched({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), LaunchedAs::Kind::alone, 0, 1);
 }
 
+TEST(LaunchEnvironment, tasks_without_pmi_meet_where_the_environment_says) {
+  const std::map<std::string, std::string> task{
+      {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}, {"MASTER_ADDR", "node1"}};
+  expect(launched(task), LaunchedAs::Kind::torchrun, 1, 4);
+  EXPECT_EQ(launched(task).by, "srun (SLURM_STEP_NUM_TASKS = 4)");
+  // A batch script's own process, and torchrun within a step of one task per node.
+  auto within = task;
+  within.insert({{"RANK", "3"}, {"WORLD_SIZE", "8"}});
+  expect(launched(within), LaunchedAs::Kind::torchrun, 3, 8);
+}
+
+TEST(LaunchEnvironment, rendezvous_of_torchrun) {
+  const auto meeting = [](const std::map<std::string, std::string>& variables) {
+    return rendezvous([&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  const Rendezvous plain = meeting({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}});
+  EXPECT_EQ(plain.address, "node1");
+  EXPECT_EQ(plain.port, 29500);
+  EXPECT_FALSE(plain.is_open);
+  EXPECT_EQ(plain.restarts, 0);
+  const Rendezvous held = meeting({{"MASTER_ADDR", "node1"},
+                                   {"MASTER_PORT", "29500"},
+                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                   {"TORCHELASTIC_RESTART_COUNT", "2"}});
+  EXPECT_TRUE(held.is_open);
+  EXPECT_EQ(held.restarts, 2);
+  EXPECT_THROW(meeting({{"MASTER_PORT", "29500"}}), ConfigError);
+  EXPECT_THROW(meeting({{"MASTER_ADDR", "node1"}}), ConfigError);
+  for (const char* port : {"0", "65536", "-1", "x"})
+    EXPECT_THROW(meeting({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", port}}), ConfigError) << port;
+}
+
 TEST(LaunchEnvironment, torchrun) {
   expect(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), LaunchedAs::Kind::torchrun, 1, 2);
   expect(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), LaunchedAs::Kind::alone, 0, 1);

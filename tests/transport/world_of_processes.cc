@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
@@ -14,14 +15,15 @@ std::unique_ptr<Transport> endpoint;
 }  // namespace
 
 std::vector<WorldUnderTest> worlds_under_test() {
-  return {{"mpi", [](const std::function<void(Transport&)>& rank_main) { rank_main(*endpoint); }}};
+  return {{endpoint->name(), [](const std::function<void(Transport&)>& rank_main) { rank_main(*endpoint); }}};
 }
 
 }  // namespace penstock::test
 
 int main(int argc, char** argv) {
   using penstock::test::endpoint;
-  endpoint = penstock::open_mpi({.deadline = std::chrono::seconds(20)});
+  const penstock::TransportOptions options{.deadline = std::chrono::seconds(20)};
+  endpoint = std::getenv("MASTER_ADDR") ? penstock::open_gloo(options) : penstock::open_mpi(options);
   if (endpoint->rank().value() != 0) ::testing::GTEST_FLAG(brief) = true;  // the others print failures only
   ::testing::InitGoogleTest(&argc, argv);
   if (argc > 1 && std::stoi(argv[1]) != endpoint->size()) {

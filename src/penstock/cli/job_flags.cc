@@ -152,8 +152,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
 
   CLI::App* job = &in_theme(app, "Job");
-  job->add_option("--transport", transport, "auto, threads or mpi")
-      ->check(CLI::IsMember({"auto", "threads", "mpi"}))
+  job->add_option("--transport", transport, "auto, threads, mpi or gloo")
+      ->check(CLI::IsMember({"auto", "threads", "mpi", "gloo"}))
       ->capture_default_str();
   job->add_option("--device", device,
                   "auto: rank r of a host on cuda:(r mod count) where there are GPUs, else the CPU; cpu; cuda; or "
@@ -253,6 +253,7 @@ WorldOptions world_options(const JobFlags& flags) {
   options.start_deadline = time_of("--start-deadline", flags.start_deadline_s);
   if (flags.transport == "threads") options.transport = TransportKind::threads;
   if (flags.transport == "mpi") options.transport = TransportKind::mpi;
+  if (flags.transport == "gloo") options.transport = TransportKind::gloo;
   return options;
 }
 

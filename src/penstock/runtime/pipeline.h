@@ -37,7 +37,7 @@ namespace penstock {
 
 class PipelineImpl;
 
-/// A network partitioned into stages over the ranks of a world. Under MPI every process makes the same calls in the
+/// A network partitioned into stages over the ranks of a world. Of several processes every one makes the same calls in the
 /// same order. A call marked "collective" communicates: it returns only after every process has made it.
 /// Not thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any
 /// update, and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a

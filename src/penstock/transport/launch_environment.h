@@ -11,7 +11,7 @@ struct LaunchedAs {
   enum class Kind {
     alone,    // no launcher
     mpi,      // mpirun, mpiexec or srun with PMI
-    torchrun  // torchrun-style RANK and WORLD_SIZE, more than one
+    torchrun  // torchrun-style RANK and WORLD_SIZE, or srun without PMI where MASTER_ADDR is set; more than one
   };
   Kind kind = Kind::alone;
   int rank = 0;
@@ -24,11 +24,25 @@ using Environment = std::function<const char*(const char*)>;
 
 /// Reads the launchers' variables; those of MPI take precedence over torchrun's.
 /// Throws ConfigError when a variable is not a number, when the rank is outside the world, when MPI and torchrun
-/// disagree, and for several srun tasks without PMI, each of which would run the whole job by itself.
+/// disagree, and for several srun tasks without PMI and without MASTER_ADDR, each of which would run the whole job by
+/// itself.
 LaunchedAs launched_as(const Environment& environment);
 
 /// The same for this process's environment.
 LaunchedAs launched_as();
+
+/// The store at which processes meet that MPI does not join: c10d's TCPStore, as torchrun's variables describe it.
+struct Rendezvous {
+  std::string address;  // MASTER_ADDR: a name or a number
+  int port = 0;         // MASTER_PORT
+  /// Whether the launcher opens the store (TORCHELASTIC_USE_AGENT_STORE = True); otherwise rank 0 does.
+  bool is_open = false;
+  /// How often the launcher has restarted the processes (TORCHELASTIC_RESTART_COUNT).
+  int restarts = 0;
+};
+
+/// Throws ConfigError when MASTER_ADDR or MASTER_PORT is missing or not usable.
+Rendezvous rendezvous(const Environment& environment);
 
 /// The variables to set before MPI_Init in a job whose processes are all on one host; none for other jobs, and not those
 /// that are set already.

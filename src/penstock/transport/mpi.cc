@@ -1,79 +1,16 @@
-// Ranks as processes of an MPI job. The endpoint delegates to its MpiProgressThread.
+// Ranks as processes of an MPI job.
 #include <memory>
-#include <utility>
 
-#include "penstock/base/clock.h"
-#include "penstock/base/error.h"
-#include "penstock/transport/mailboxes.h"
-#include "penstock/transport/mpi_progress_thread.h"
-#include "penstock/transport/transport.h"
-#include "penstock/transport/wire.h"
+#include "penstock/transport/mpi_network.h"
+#include "penstock/transport/process_endpoint.h"
 
 namespace penstock {
-namespace {
-
-class MpiEndpoint final : public Transport {
- public:
-  explicit MpiEndpoint(const TransportOptions& options)
-      : progress_thread_({.deadline = options.deadline, .stall_limit = options.stall_limit}, options.start_deadline) {}
-
-  WorldRank rank() const override { return progress_thread_.rank(); }
-  int size() const override { return progress_thread_.size(); }
-  std::string name() const override { return "mpi"; }
-  bool shares_host(WorldRank other) const override { return progress_thread_.shares_host(other); }
-
-  void send(WorldRank to, const Tag& tag, Message message) override {
-    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
-    check_rank(to);
-    Message sent = prepare_for_send(std::move(message));
-    for (Payload& payload : sent.payloads)
-      if (payload.tensor.defined()) payload.tensor = payload.tensor.cpu();
-    sent.sent_ns = now_ns();
-    if (to == rank()) {
-      sent.arrived_ns = sent.sent_ns;
-      progress_thread_.mailbox().put(to, tag, std::move(sent));
-    } else {
-      progress_thread_.send(to, tag, std::move(sent));
-    }
-    progress_thread_.progress().move();
-  }
-
-  Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
-    check_rank(from);
-    Message message = progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
-    progress_thread_.progress().move();
-    return message;
-  }
-
-  void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
-    progress_thread_.shapes().declare(pipeline, shape);
-  }
-  void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
-  void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
-  void cancel(const StepKey& step, const std::string& reason) noexcept override {
-    progress_thread_.cancel(step, reason);
-  }
-  std::optional<std::string> aborted() const override { return progress_thread_.mailbox().aborted(); }
-  bool is_lost(WorldRank rank) const override { return progress_thread_.is_lost(rank); }
-
- private:
-  void check_rank(WorldRank rank) const {
-    require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
-                            ": this world has ", size());
-  }
-
-  MpiProgressThread progress_thread_;
-};
-
-}  // namespace
 
 bool mpi_available() { return true; }
 
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options) {
-  require<ConfigError>(options.deadline.count() > 0 && options.start_deadline.count() > 0,
-                       "the deadlines of the transport are ", options.deadline.count(), " ms and ",
-                       options.start_deadline.count(), " ms: they must be longer than zero");
-  return std::make_unique<MpiEndpoint>(options);
+  require_deadlines(options);
+  return open_process(std::make_unique<MpiNetwork>(options.start_deadline), options);
 }
 
 }  // namespace penstock

@@ -5,12 +5,28 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <string>
+
 namespace penstock {
 
 ProcessName own_process_name() {
   struct stat of_namespace = {};
   if (::stat("/proc/self/ns/pid", &of_namespace) != 0) return {};
   return {static_cast<std::uint64_t>(of_namespace.st_ino), ::getpid()};
+}
+
+std::optional<char> state_of_process(std::int64_t number) {
+  std::ifstream file("/proc/" + std::to_string(number) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  const std::size_t name_end = text.rfind(')');  // a program's name may contain any character
+  return name_end != std::string::npos && name_end + 2 < text.size() ? std::optional(text[name_end + 2]) : std::nullopt;
+}
+
+bool is_stopped(std::int64_t number) {
+  const auto state = state_of_process(number);
+  return state == 'T' || state == 't';
 }
 
 PeerProcesses::~PeerProcesses() {

@@ -19,6 +19,11 @@ struct ProcessName {
 /// That of this process.
 ProcessName own_process_name();
 
+/// Whether process `number` of this process's PID namespace is stopped, as by SIGSTOP.
+bool is_stopped(std::int64_t number);
+/// 'T' for a stopped process, 'R', 'S', ... for others; none when there is no such process.
+std::optional<char> state_of_process(std::int64_t number);
+
 /// Used by one thread at a time.
 class PeerProcesses {
  public:

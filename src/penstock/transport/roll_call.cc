@@ -7,25 +7,12 @@
 #include <sstream>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/peer_processes.h"
 
 namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// 'T' for a stopped process, 'R', 'S', ... for others; none when there is no such process.
-std::optional<char> state_of_process(long pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text)) return std::nullopt;
-  const std::size_t name_end = text.rfind(')');  // a program's name may contain any character
-  return name_end != std::string::npos && name_end + 2 < text.size() ? std::optional(text[name_end + 2]) : std::nullopt;
-}
-
-bool is_stopped(long pid) {
-  const auto state = state_of_process(pid);
-  return state == 'T' || state == 't';
-}
 
 /// Whether `environment`, as /proc shows it, has the line `variable`.
 bool has_variable(const std::string& environment, const std::string& variable) {

@@ -1,5 +1,5 @@
 // The public header of the module `transport`: tensors between the ranks of a world, as threads of one process or as
-// MPI processes. Every rank holds one endpoint.
+// processes that MPI or Gloo connects. Every rank holds one endpoint.
 //
 // Guarantees, which one conformance test suite checks for every transport:
 //   * `send` never blocks; `receive` waits as long as the awaited peer lives (liveness.h).
@@ -8,7 +8,7 @@
 //     shape, strides and values on every transport. Within a process they share their storage; between processes they
 //     arrive on the CPU, whatever device they were sent from.
 //   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
-//   * A process that ends while its world is open aborts the world on the other processes of its host.
+//   * A process that ends while its world is open aborts the world on the other processes of its host; over Gloo on all.
 //
 // An endpoint's send, receive and report_progress are called by its own rank's thread; abort and cancel from any
 // thread. Messages of Traffic::background are sent and received by one other thread at a time, which waits as the rank's
@@ -52,7 +52,7 @@ class Transport {
 
   virtual WorldRank rank() const = 0;
   virtual int size() const = 0;
-  /// "threads" or "mpi".
+  /// "threads", "mpi" or "gloo".
   virtual std::string name() const = 0;
   /// Whether `rank` runs on this rank's host: the same steady clock, cores and caches.
   virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
@@ -114,5 +114,14 @@ bool mpi_available();
 /// build has no MPI. Destroying the endpoint waits until every live rank destroys its own; after an abort it returns
 /// within half a second. A process whose last world failed does not finalize MPI, so that mpirun ends the job.
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
+
+/// Whether this build and its LibTorch support Gloo.
+bool gloo_available();
+
+/// This process's endpoint of a world of all processes that torchrun, or another launcher, has started, as
+/// launch_environment.h reads rank, size and rendezvous from the environment. Worlds are as those of open_mpi(). Throws
+/// ConfigError where the environment does not say enough, for processes of another build, and where this build has no
+/// Gloo; TransportError when a process does not come within options.start_deadline, naming the missing ones.
+std::unique_ptr<Transport> open_gloo(const TransportOptions& options);
 
 }  // namespace penstock

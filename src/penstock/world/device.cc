@@ -40,7 +40,7 @@ std::string resolved_device(const std::string& wanted) {
 }
 
 int local_rank_of(int world_rank) {
-  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+  for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID"})
     if (const char* value = std::getenv(variable))
       if (const int number = number_in(value); number >= 0) return number;
   return world_rank;

@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/transport/launch_environment.h"
+#include "penstock/world/choose_transport.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/reason.h"
 #include "penstock/world/worker.h"
@@ -57,32 +58,33 @@ TransportOptions transport_options(const WorldOptions& options) {
   return transport;
 }
 
-std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
-  check(options);
-  const LaunchedAs launched = launched_as();
-  const bool several = launched.size > 1;
-  require<ConfigError>(launched.kind != LaunchedAs::Kind::torchrun || !several, "this is process ", launched.rank,
-                       " of ", launched.size, " started by ", launched.by,
-                       ", and nothing joins them: start them with mpirun instead");
-  const bool by_mpi = launched.kind == LaunchedAs::Kind::mpi;
-  require<ConfigError>(!(by_mpi && several && options.transport == TransportKind::threads), "this is process ",
-                       launched.rank, " of ", launched.size, " started by ", launched.by,
-                       ", but the transport is threads: ", launched.size,
-                       " whole jobs would run side by side; use the mpi transport or start one process");
-  const bool mpi = options.transport == TransportKind::mpi || (options.transport == TransportKind::automatic && by_mpi);
-  TransportOptions transport = transport_options(options);
+/// This process's endpoint of a world of processes.
+std::unique_ptr<Transport> open_process_endpoint(TransportKind kind, const WorldOptions& options) {
+  return kind == TransportKind::gloo ? open_gloo(transport_options(options)) : open_mpi(transport_options(options));
+}
+
+std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options, TransportKind kind) {
   std::vector<std::unique_ptr<Transport>> endpoints;
-  if (mpi) {
-    if (by_mpi) replicas_of(launched.size, options);  // before MPI_Init, so that a wrong count fails at once
-    endpoints.push_back(open_mpi(transport));
+  if (kind != TransportKind::threads) {
+    // Before the processes are joined, so that a wrong count fails at once.
+    if (const LaunchedAs launched = launched_as(); launched.kind != LaunchedAs::Kind::alone)
+      replicas_of(launched.size, options);
+    endpoints.push_back(open_process_endpoint(kind, options));
     return endpoints;
   }
   const std::int64_t wanted = std::int64_t{options.stages} * std::max(options.replicas, 1);
   require<ConfigError>(wanted <= most_threads, "stages x replicas = ", wanted, ", but a process holds at most ",
-                       most_threads, " ranks as threads: take fewer, or start processes with mpirun");
+                       most_threads, " ranks as threads: take fewer, or start processes with mpirun or torchrun");
   const int ranks = static_cast<int>(wanted);
+  TransportOptions transport = transport_options(options);
   transport.spin = static_cast<unsigned>(ranks * options.threads) <= std::thread::hardware_concurrency();
   return open_threads(ranks, transport);
+}
+
+std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
+  check(options);
+  return open_endpoints(
+      options, choose_transport(options.transport, launched_as(), {.mpi = mpi_available(), .gloo = gloo_available()}));
 }
 
 }  // namespace
@@ -230,7 +232,8 @@ std::vector<RankContext> World::contexts_after_failure() const {
     if (state_->is_alone())
       fresh = open_threads(size(), transport_options(state_->options));
     else
-      fresh.push_back(open_mpi(transport_options(state_->options)));
+      fresh.push_back(
+          open_process_endpoint(transport() == "gloo" ? TransportKind::gloo : TransportKind::mpi, state_->options));
     for (auto& endpoint : fresh) state_->recovery_endpoints.push_back(std::move(endpoint));
   }
   std::vector<RankContext> contexts;

@@ -1,4 +1,5 @@
-// The ranks of a job: p pipeline ranks times d replicas, as threads of this process or as MPI processes.
+// The ranks of a job: p pipeline ranks times d replicas, as threads of this process or as processes that mpirun or
+// torchrun has started.
 #pragma once
 
 #include <exception>
@@ -17,22 +18,22 @@
 namespace penstock {
 
 /// World rank = pipeline rank * d + replica, so that the replicas of a stage have consecutive ranks.
-/// Under threads every rank is local; under MPI each process has one rank. The same program runs either way.
+/// Under threads every rank is local; otherwise each process has one rank. The same program runs either way.
 /// A world must outlive its pipelines. Not thread-safe: only the thread that made it may use it, except for fail() and
 /// fail_by(). A call marked "collective" must be made by every process.
 class World {
  public:
-  /// Under MPI waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, or
-  /// when a launcher started several processes that this build cannot connect (no MPI under mpirun; torchrun), and
+  /// Waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, or when a
+  /// launcher started several processes that this build cannot connect (no MPI under mpirun, no Gloo under torchrun), and
   /// TransportError when a process does not come within WorldOptions::start_deadline.
   explicit World(const WorldOptions& options);
   /// The same for programs that pass their arguments on, as MPI programs do; the arguments are ignored.
   World(int argc, char** argv, const WorldOptions& options);
   /// Uses the caller's endpoints, one per local rank, all of one world. For tests.
   World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptions& options);
-  /// After a failure, does not wait for ranks that hang in the program's own code. Under MPI waits for the other
+  /// After a failure, does not wait for ranks that hang in the program's own code. Waits for the other
   /// processes; where an exception unwinds through the world's scope, ends them instead. A failure that no call has
-  /// thrown yet is logged, and under MPI ends the job; call finish() first to have it thrown.
+  /// thrown yet is logged, and ends a job of several processes; call finish() first to have it thrown.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -71,7 +72,7 @@ class World {
   int stage_rank_of(WorldRank rank) const { return rank.value() / replicas(); }
   int replica_of(WorldRank rank) const { return rank.value() % replicas(); }
   WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
-  /// "threads" or "mpi".
+  /// "threads", "mpi" or "gloo".
   std::string transport() const;
   /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;

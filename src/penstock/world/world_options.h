@@ -7,14 +7,15 @@
 namespace penstock {
 
 enum class TransportKind {
-  automatic,  // MPI where mpirun started this process, threads otherwise
+  automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise
   threads,
-  mpi
+  mpi,
+  gloo
 };
 
 struct WorldOptions {
   int stages = 1;    // pipeline ranks p
-  int replicas = 0;  // d; 0: 1 for threads, the number of processes / stages under MPI
+  int replicas = 0;  // d; 0: 1 for threads, otherwise the number of processes / stages
   TransportKind transport = TransportKind::automatic;
   int threads = 1;  // intra-op threads per rank; results depend on it bitwise, so it is fixed and recorded
   /// A process without a sign of life for this long has failed: it died, was stopped, or cannot be reached. A live
@@ -23,7 +24,7 @@ struct WorldOptions {
   /// A rank that others wait for has failed, even if its process lives, when it makes no progress for this long: begins
   /// no instruction, sends and receives nothing. None: an instruction or a hook may take any time.
   std::optional<std::chrono::milliseconds> stall_limit = std::nullopt;
-  /// Under MPI: how long the constructor of the world waits until all processes have called it.
+  /// Processes: how long the constructor of the world waits until all processes have called it.
   std::chrono::milliseconds start_deadline = std::chrono::seconds(60);
 };
 

@@ -39,12 +39,12 @@ auto embedding(std::int64_t count, std::int64_t width) {
   };
 }
 
-struct LinearShape {
+struct DenseShape {
   std::int64_t in = 0, out = 0;
   bool bias = true;
 };
 
-auto linear(const LinearShape& shape, double spread = deviation) {
+auto linear(const DenseShape& shape, double spread = deviation) {
   return [shape, spread] {
     torch::nn::Linear made(torch::nn::LinearOptions(shape.in, shape.out).bias(shape.bias));
     torch::nn::init::normal_(made->weight, 0, spread);

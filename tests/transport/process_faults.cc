@@ -1,8 +1,9 @@
-// One rank of a job with a fault: mpi_faults CASE DIRECTORY. Each rank writes its result to DIRECTORY/rank.N, and ranks
-// that mpirun may end wait for each other's files first. See mpi_faults_test.py.
+// One rank of a job with a fault: process_faults CASE DIRECTORY. Each rank writes its result to DIRECTORY/rank.N, and
+// ranks that mpirun may end wait for each other's files first. See process_faults_test.py.
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -25,9 +26,13 @@ struct Job {
   Job(const std::string& where, std::chrono::milliseconds deadline,
       std::optional<std::chrono::milliseconds> stall_limit)
       : directory(where),
-        transport(open_mpi({.deadline = deadline, .stall_limit = stall_limit})),
+        transport(open({.deadline = deadline, .stall_limit = stall_limit})),
         rank(transport->rank().value()),
         size(transport->size()) {}
+
+  static std::unique_ptr<Transport> open(const TransportOptions& options) {
+    return std::getenv("MASTER_ADDR") ? open_gloo(options) : open_mpi(options);
+  }
 
   std::filesystem::path file(int of_rank) const { return directory / ("rank." + std::to_string(of_rank)); }
 
@@ -255,7 +260,7 @@ int run(const std::string& name, const std::string& directory) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: mpi_faults CASE DIRECTORY\n";
+    std::cerr << "usage: process_faults CASE DIRECTORY\n";
     return 2;
   }
   return penstock::run(argv[1], argv[2]);

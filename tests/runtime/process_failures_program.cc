@@ -1,4 +1,4 @@
-// A pipeline of two stages as processes, with a failure: mpi_failures_program CASE. See mpi_failures_test.py.
+// A pipeline of two stages as processes, with a failure: process_failures_program CASE. See process_failures_test.py.
 #include <unistd.h>
 
 #include <chrono>

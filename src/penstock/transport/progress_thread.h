@@ -1,10 +1,9 @@
-// The MPI side of one rank: sends and receives its messages, answers other ranks' questions about its position, and
-// reports an abort to them. Everything public may be called from any thread.
+// The network side of a rank that is a process: sends and receives its messages, answers other ranks' questions about
+// its position, and reports an abort to them. Everything public may be called from any thread.
 //
-// Without this thread, a message that is sent before a long computation would arrive after it, and the process would
-// answer no questions meanwhile. The rank's own thread calls MPI as well, one thread at a time: it sends, and polls for
-// the message that it waits for, without waking another thread first. Each world of a process has one
-// MpiProgressThread, with a communicator of its own.
+// Without this thread, a message that is sent before a long computation might arrive after it, and the process would
+// answer no questions meanwhile. The rank's own thread uses the network as well, one thread at a time: it sends, and
+// polls for the message that it waits for, without waking another thread first.
 #pragma once
 
 #include <atomic>
@@ -18,11 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include <mpi.h>
-
 #include "penstock/base/clock.h"
+#include "penstock/transport/buffer_network.h"
 #include "penstock/transport/mailboxes.h"
-#include "penstock/transport/mpi_runtime.h"
 #include "penstock/transport/peer_processes.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/transport.h"
@@ -30,19 +27,20 @@
 
 namespace penstock {
 
-class MpiProgressThread final : public PeerWatch {
+class ProgressThread final : public PeerWatch {
  public:
-  /// Initializes MPI at the first call; returns when all processes have made it. Throws as MpiRuntime::open.
-  MpiProgressThread(WaitPolicy policy, std::chrono::milliseconds start_deadline);
+  ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy);
   /// Waits until every rank destroys its own; after an abort takes at most half a second to report it to the others.
-  /// Completes or cancels all requests, except for those that MPI cannot cancel.
-  ~MpiProgressThread() override;
-  MpiProgressThread(const MpiProgressThread&) = delete;
-  MpiProgressThread& operator=(const MpiProgressThread&) = delete;
+  /// Completes or gives up all transfers.
+  ~ProgressThread() override;
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
 
   WorldRank rank() const { return rank_; }
-  int size() const { return size_; }
-  bool shares_host(WorldRank other) const { return hosts_[other.index()] == hosts_[rank_.index()]; }
+  int size() const { return network_->size(); }
+  /// That of the network.
+  std::string name() const { return network_->name(); }
+  bool shares_host(WorldRank other) const { return host_of(other) == host_of(rank_); }
   Mailboxes<Message>& mailbox() { return *mailbox_; }
   /// The declared boundary shapes, which messages do not carry.
   KnownShapes& shapes() { return shapes_; }
@@ -76,23 +74,17 @@ class MpiProgressThread final : public PeerWatch {
     StepKey step;
     std::string reason;
   };
-  /// A transfer that MPI has begun; the buffer must live until the transfer is complete.
-  struct Transfer {
-    WireBuffer buffer;
-    WorldRank peer;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
-
   /// A wait of a rank that has no other work.
   struct LastWait {
     std::int64_t begin_ns = now_ns();
     std::int64_t asked_ns = begin_ns;
   };
 
+  std::uint64_t host_of(WorldRank rank) const { return network_->places()[rank.index()].host; }
   void run();
-  void set_up(std::chrono::milliseconds start_deadline);
   void serve();
   void look_after_peers();
+  void lost(WorldRank peer, const std::string& how);
   /// A rank that holds up the end: its transfer is not complete, and this rank has nothing else to do.
   std::optional<WorldRank> last_peer() const;
   /// Throws TransportError where `peer` has not answered for the deadline. To be called again and again: asks it at times.
@@ -101,8 +93,8 @@ class MpiProgressThread final : public PeerWatch {
   void wait_for_all(bool asks);
   void finish_sending(std::chrono::nanoseconds at_most);
   void spread_abort();
-  void abandon_transfers();
   void process_ends();
+  void has_news();
   void abort_with(const std::exception& error);
 
   /// A polling round on the rank's thread; false where another thread is in one, or the world was aborted.
@@ -111,10 +103,7 @@ class MpiProgressThread final : public PeerWatch {
   // REQUIRES for the following: calls_ is held.
   bool polling_round();  // sends, receives and completes transfers; false when there was nothing to do
   bool send_queued();
-  bool receive_arrived();
-  bool finish_transfers();
-  void begin_send(WorldRank to, int kind, WireBuffer buffer);
-  void received(WorldRank from, int kind, WireBuffer buffer);
+  void received(BufferNetwork::Arrival arrival);
   void heard_of(WorldRank peer, const Tag* tag);
   void inquire(WorldRank peer);
   void question(WorldRank peer);
@@ -126,13 +115,12 @@ class MpiProgressThread final : public PeerWatch {
   Pace pace_of_round();
   void rest(Pace pace);
 
+  std::unique_ptr<BufferNetwork> network_;
+  const WorldRank rank_ = network_->rank();
+  std::mutex& calls_ = network_->calls();  // held around every use of the network
   WaitPolicy policy_;
   Progress progress_;
   KnownShapes shapes_;
-  const std::shared_ptr<WireBufferPool> buffers_ = std::make_shared<WireBufferPool>();
-  WorldRank rank_;
-  int size_ = 0;
-  std::vector<std::uint64_t> hosts_;  // by rank: host_id()
   std::optional<Mailboxes<Message>> mailbox_;
 
   mutable std::mutex mutex_;
@@ -143,27 +131,22 @@ class MpiProgressThread final : public PeerWatch {
   std::vector<std::optional<PeerStatus>> statuses_;  // guarded by mutex_
   std::vector<Contact> contacts_;                    // guarded by mutex_
   bool wait_began_ = false;                          // guarded by mutex_: sleep_begins() since the last pause
+  bool has_news_ = false;                            // guarded by mutex_: of the network, not received yet
   std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
   bool closing_ = false;                             // guarded by mutex_
-  bool has_ended_ = false;                           // guarded by mutex_: thread_ makes no more MPI calls
+  bool has_ended_ = false;                           // guarded by mutex_: thread_ uses the network no more
 
-  MpiRuntime& mpi_ = MpiRuntime::instance();
-  std::mutex& calls_ = mpi_.calls();  // held around every MPI call; guards the following members
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  MPI_Datatype block_ = MPI_DATATYPE_NULL;  // WireBuffer::unit bytes, so that counts stay small
-  std::vector<Transfer> sending_;
-  std::vector<Transfer> arriving_;
+  // Guarded by calls_.
   bool is_told_of_abort_ = false;    // another rank has begun the abort
   std::uint64_t inquiry_ = 0;        // the number that all questions along one chain of waits carry
   std::vector<WorldRank> inquired_;  // the ranks asked in this inquiry
 
   // Used by thread_ alone.
+  bool must_poll_ = true;       // the network does not notify
   std::int64_t spin_ns_ = 0;    // how long to poll before sleeping
   std::int64_t busy_ns_ = 0;    // when a polling round last found something to do
   PeerProcesses peers_;         // of this host
   std::int64_t looked_ns_ = 0;  // when look_after_peers() last did
-  bool closed_ = false;         // every rank has closed
-  int number_ = 0;              // of this world, for MpiRuntime
 
   std::thread thread_;  // last: it uses all members above
 };

@@ -1,6 +1,6 @@
-"""Real processes under mpirun: a failure on one of them ends all, in time and with its cause; what can go on goes on.
+"""Real processes: a failure on one of them ends all, in time and with its cause; what can go on goes on.
 
-usage: mpi_failures_test.py PROGRAM MPIRUN [unittest arguments]
+usage: process_failures_test.py PROGRAM LAUNCHER [unittest arguments]
 """
 import contextlib
 import os
@@ -10,7 +10,8 @@ import sys
 import time
 import unittest
 
-PROGRAM, MPIRUN = sys.argv[1:3]
+PROGRAM, LAUNCHER = sys.argv[1:3]
+IS_GLOO = LAUNCHER.endswith("gloo_run.py")
 FLAGS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"]
 
 
@@ -19,7 +20,7 @@ class Job:
 
     def __init__(self, name, ranks=2):
         begin = time.monotonic()
-        run = subprocess.run([MPIRUN, "-n", str(ranks), *FLAGS, PROGRAM, name], stdout=subprocess.PIPE,
+        run = subprocess.run([LAUNCHER, "-n", str(ranks), *FLAGS, PROGRAM, name], stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True, timeout=120)
         self.seconds = time.monotonic() - begin
         self.code, self.output = run.returncode, run.stdout
@@ -39,14 +40,14 @@ def children_of(run):
                 continue
             with open(f"/proc/{entry}/environ") as file:
                 variables = dict(each.split("=", 1) for each in file.read().split("\0") if "=" in each)
-            found[int(variables["OMPI_COMM_WORLD_RANK"])] = int(entry)
+            found[int(variables["RANK" if IS_GLOO else "OMPI_COMM_WORLD_RANK"])] = int(entry)
         except (OSError, KeyError):
             pass
     return found
 
 
 def end_of(pids):
-    """Whether all of them end soon: mpirun has killed them."""
+    """Whether all of them end soon: the launcher has killed them."""
     end = time.monotonic() + 20
     while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < end:
         time.sleep(0.02)
@@ -55,7 +56,7 @@ def end_of(pids):
 
 def start(case):
     """A job of three ranks, and their processes."""
-    run = subprocess.Popen([MPIRUN, "-n", "3", *FLAGS, PROGRAM, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    run = subprocess.Popen([LAUNCHER, "-n", "3", *FLAGS, PROGRAM, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True)
     ranks = {}
     while len(ranks) < 3 and run.poll() is None:
@@ -69,7 +70,7 @@ def tell(pid, signal_number):
         os.kill(pid, signal_number)
 
 
-class MpiFailures(unittest.TestCase):
+class ProcessFailures(unittest.TestCase):
     def test_an_exception_on_one_main_thread_ends_all_and_is_named(self):
         job = Job("hook")
         self.assertNotEqual(job.code, 0)
@@ -152,8 +153,12 @@ class MpiFailures(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, 20, output)
                 self.assertTrue(end_of(ranks.values()), output)
                 outputs.append(output)
-        self.assertRegex("".join(outputs), r"said: the world is incomplete after 2 s \(the start deadline, at MPI_Init\): "
-                                           r"rank 1 \(process \d+\) is stopped, and has not come")
+        if IS_GLOO:
+            incomplete = r"said: the world is incomplete after 2 s \(the start deadline, at the rendezvous\): rank 1 has not come"
+        else:
+            incomplete = (r"said: the world is incomplete after 2 s \(the start deadline, at MPI_Init\): "
+                          r"rank 1 \(process \d+\) is stopped, and has not come")
+        self.assertRegex("".join(outputs), incomplete)
 
     def test_a_start_may_be_stopped_for_longer_than_its_deadline(self):
         # As by Ctrl-Z: all ranks, rank 1 first, so that the others already wait for it.

@@ -2,8 +2,8 @@
 import subprocess
 import sys
 
-program, mpirun, job = sys.argv[1:]
-LAUNCH = [mpirun, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+program, launcher, job = sys.argv[1:]
+LAUNCH = [launcher, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 
 
 def lines(command):

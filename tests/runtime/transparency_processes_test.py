@@ -2,8 +2,8 @@
 import subprocess
 import sys
 
-program, mpirun = sys.argv[1:]
-LAUNCH = [mpirun, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+program, launcher = sys.argv[1:]
+LAUNCH = [launcher, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 
 
 def output(command):

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <chrono>
+
+namespace gloo {
+
+class Context {
+ public:
+  void setTimeout(std::chrono::milliseconds);
+};
+
+namespace transport {
+class UnboundBuffer;
+}
+
+}  // namespace gloo

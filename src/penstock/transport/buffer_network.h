@@ -1,0 +1,95 @@
+// Carries wire buffers between the processes of a world: the only part of a transport between processes that depends on
+// a library. mpi_network.h and gloo_network.h implement it; ProgressThread, above it, is the same for both. Torch-free.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/base/ids.h"
+#include "penstock/transport/peer_processes.h"
+#include "penstock/transport/wire_buffer.h"
+
+namespace penstock {
+
+/// Where the process of a rank runs.
+struct ProcessPlace {
+  std::uint64_t host = 0;  // host_id()
+  ProcessName process = {};
+};
+
+/// One process's endpoint. It is open for all processes from its construction on. Functions are called by one thread at
+/// a time, which holds calls(), unless their comment says otherwise.
+class BufferNetwork {
+ public:
+  /// A buffer that has arrived completely.
+  struct Arrival {
+    WorldRank from;
+    int kind = 0;
+    WireBuffer buffer;
+  };
+  /// A transfer that has begun and is not complete.
+  struct Transfer {
+    WorldRank peer;
+    std::size_t bytes = 0;
+  };
+  /// A connection that has ended before its peer closed its endpoint.
+  struct Break {
+    WorldRank peer;
+    std::string reason;
+  };
+
+  virtual ~BufferNetwork() = default;
+  BufferNetwork(const BufferNetwork&) = delete;
+  BufferNetwork& operator=(const BufferNetwork&) = delete;
+
+  // Constant; any thread.
+  /// "mpi" or "gloo".
+  virtual std::string name() const = 0;
+  virtual WorldRank rank() const = 0;
+  /// By rank.
+  virtual const std::vector<ProcessPlace>& places() const = 0;
+  virtual std::mutex& calls() = 0;
+  int size() const { return static_cast<int>(places().size()); }
+  /// The memory of buffers that are sent and received.
+  const std::shared_ptr<WireBufferPool>& pool() const { return pool_; }
+
+  /// Once, before any other call; any thread. `has_news` is called, on a thread of the network's, whenever advance() or
+  /// take_break() has something new; it must not wait for calls(). False if the network never calls it: then it must be
+  /// polled.
+  virtual bool notify(std::function<void()> has_news) = 0;
+  /// Once; any thread. `process_ends` is called where the program calls exit() before this object is destroyed: it should
+  /// report that to the other processes and return within a second.
+  virtual void watch_exit(std::function<void()> process_ends) = 0;
+
+  /// Begins to send `buffer` and returns at once. Buffers of one `kind` (above 0) may overtake each other.
+  virtual void begin_send(WorldRank to, int kind, WireBuffer buffer) = 0;
+  /// Continues all transfers and appends what has arrived. Returns whether there was anything to do.
+  virtual bool advance(std::vector<Arrival>& arrived) = 0;
+  /// The transfers under way, those that send first.
+  virtual std::vector<Transfer> transfers() const = 0;
+  /// The next broken connection, each once; none where the network does not notice.
+  virtual std::optional<Break> take_break() = 0;
+
+  /// Begins a barrier of all processes. One at a time.
+  virtual void begin_barrier() = 0;
+  virtual bool is_barrier_done() = 0;
+  /// Ends after the last barrier: no process sends any more. `has_news` is not called afterwards.
+  virtual void close() = 0;
+  /// Gives up all transfers, as far as the library can, because the world has failed. Ends in bounded time. `has_news` is
+  /// not called afterwards.
+  virtual void abandon() noexcept = 0;
+
+ protected:
+  BufferNetwork() = default;
+
+ private:
+  const std::shared_ptr<WireBufferPool> pool_ = std::make_shared<WireBufferPool>();
+};
+
+}  // namespace penstock

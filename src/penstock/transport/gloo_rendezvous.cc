@@ -1,0 +1,201 @@
+#include "penstock/transport/gloo_rendezvous.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/version.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/gloo_network.h"
+#include "penstock/transport/host_id.h"
+#include "penstock/transport/launch_environment.h"
+#include "penstock/transport/start_deadline.h"
+
+namespace penstock {
+namespace {
+
+/// What c10d and Gloo wait for at most. The start deadline is kept outside of them, because theirs count the time in
+/// which a process is stopped.
+constexpr std::chrono::hours for_ever{24 * 365};
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+/// The address from which this host reaches `store`: the one at which the other hosts reach this one. A host's own name
+/// often means 127.0.1.1, which no other host reaches. Empty where there is no way to the store.
+std::string address_towards(const Rendezvous& store) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing
+  if (::getaddrinfo(store.address.c_str(), std::to_string(store.port).c_str(), &hints, &found) != 0) return "";
+  std::string address;
+  for (const addrinfo* each = found; each && address.empty(); each = each->ai_next) {
+    const int socket = ::socket(each->ai_family, each->ai_socktype, each->ai_protocol);
+    if (socket < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    char text[NI_MAXHOST] = "";
+    if (::connect(socket, each->ai_addr, each->ai_addrlen) == 0 &&
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
+      address = text;
+    ::close(socket);
+  }
+  ::freeaddrinfo(found);
+  return address;
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+/// What a process tells the others: its build, then its place.
+std::vector<std::uint8_t> note_of(const ProcessPlace& place) {
+  const std::string text = say("penstock ", PENSTOCK_VERSION, " with LibTorch ", TORCH_VERSION, "\n", place.host, " ",
+                               place.process.numbered_by, " ", place.process.number);
+  return {text.begin(), text.end()};
+}
+
+std::string build_in(const std::vector<std::uint8_t>& note) {
+  const std::string text(note.begin(), note.end());
+  return text.substr(0, text.find('\n'));
+}
+
+ProcessPlace place_in(const std::vector<std::uint8_t>& note) {
+  const std::string text(note.begin(), note.end());
+  std::istringstream numbers(text.substr(std::min(text.size(), text.find('\n'))));
+  ProcessPlace place;
+  numbers >> place.host >> place.process.numbered_by >> place.process.number;
+  return place;
+}
+
+}  // namespace
+
+struct GlooRendezvous::Job {
+  const LaunchedAs launched = launched_as();
+  const Rendezvous meeting = rendezvous(variable);
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string address;  // of this host, as the store's host sees it
+
+  void join();
+  void meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places, std::mutex& mutex) const;
+  bool opens_store() const { return !meeting.is_open && launched.rank == 0; }
+  std::string store_text() const {
+    return say("the store at ", meeting.address, ":", meeting.port, " (MASTER_ADDR and MASTER_PORT), ",
+               opens_store()     ? "where all processes meet"
+               : meeting.is_open ? "which the launcher holds"
+                                 : "which rank 0 opens");
+  }
+};
+
+GlooRendezvous& GlooRendezvous::instance() {
+  static GlooRendezvous* const rendezvous = new GlooRendezvous;
+  return *rendezvous;
+}
+
+void GlooRendezvous::Job::join() {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(meeting.port);
+  options.isServer = opens_store();
+  options.waitWorkers = false;  // meet() waits, and knows who is missing
+  options.timeout = for_ever;
+  try {
+    store = c10::make_intrusive<c10d::PrefixStore>(say("penstock/", meeting.restarts),
+                                                   c10::make_intrusive<c10d::TCPStore>(meeting.address, options));
+  } catch (const std::exception& error) {
+    throw TransportError(say("rank ", launched.rank, opens_store() ? " cannot open " : " does not reach ", store_text(),
+                             ": ", first_line(error)));
+  }
+  if (!variable("GLOO_SOCKET_IFNAME")) address = address_towards(meeting);
+}
+
+/// Waits for the notes of all processes, and fills `places`, guarded by `mutex`, as they come.
+void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places,
+                               std::mutex& mutex) const {
+  const auto key = [](std::size_t rank) { return say("rank ", rank); };
+  const auto own = note_of({host_id(), own_process_name()});
+  at.set(key(static_cast<std::size_t>(launched.rank)), own);
+  for (bool all_have_come = false; !all_have_come; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    all_have_come = true;
+    for (std::size_t rank = 0; rank < places.size(); ++rank) {
+      if (places[rank]) continue;  // written by this thread alone
+      if (!at.check({key(rank)})) {
+        all_have_come = false;
+        continue;
+      }
+      const auto note = at.get(key(rank));
+      require<ConfigError>(build_in(note) == build_in(own), "rank ", launched.rank, " runs ", build_in(own),
+                           ", and rank ", rank, " runs ", build_in(note), ": install the same build on all hosts");
+      const std::lock_guard lock(mutex);
+      places[rank] = place_in(note);
+    }
+  }
+}
+
+std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds deadline) {
+  /// Shared with the thread below, which outlives this call where the deadline is missed.
+  struct Opening {
+    std::mutex mutex;
+    std::vector<std::optional<ProcessPlace>> places;  // guarded by mutex: of those that have come
+    bool has_store = false;                           // guarded by mutex
+  };
+  const auto job = job_ ? job_ : std::make_shared<Job>();
+  const auto opening = std::make_shared<Opening>();
+  opening->places.resize(static_cast<std::size_t>(job->launched.size));
+  std::packaged_task<std::unique_ptr<BufferNetwork>()> task([job, opening, world = ++worlds_] {
+    if (!job->store) job->join();
+    {
+      const std::lock_guard lock(opening->mutex);
+      opening->has_store = true;
+    }
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(say("world ", world), job->store);
+    try {
+      job->meet(*store, opening->places, opening->mutex);
+    } catch (const Misuse&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw TransportError(say("rank ", job->launched.rank, " has lost ", job->store_text(), ": ", first_line(error)));
+    }
+    GlooMembership membership{WorldRank(job->launched.rank), {}, job->address};
+    for (const auto& place : opening->places) membership.places.push_back(*place);
+    return open_gloo_network(store, std::move(membership), for_ever);
+  });
+  auto opened = task.get_future();
+  // In a thread of its own, because c10d and Gloo wait without looking at the deadline.
+  std::thread(std::move(task)).detach();
+  for (StartDeadline left(deadline); opened.wait_for(StartDeadline::look_every) != std::future_status::ready;) {
+    if (!left.is_over()) continue;
+    const std::lock_guard lock(opening->mutex);
+    const auto fail = [&](const auto&... why) {
+      throw TransportError(say("the world is incomplete after ", static_cast<double>(deadline.count()) * 1e-3,
+                               " s (the start deadline, at the rendezvous): ", why...));
+    };
+    if (!opening->has_store) fail("rank ", job->launched.rank, " does not reach ", job->store_text());
+    std::string missing;
+    for (std::size_t rank = 0; rank < opening->places.size(); ++rank) {
+      const auto& place = opening->places[rank];
+      const bool is_near = place && place->process.numbered_by == own_process_name().numbered_by;
+      if (place && !(is_near && is_stopped(place->process.number))) continue;
+      missing += say(missing.empty() ? "rank " : "; rank ", rank);
+      missing += place ? say(" (process ", place->process.number, ") is stopped") : std::string(" has not come");
+    }
+    if (missing.empty()) missing = "all ranks have come, and one of them cannot be connected with this one";
+    fail(missing);
+  }
+  auto network = opened.get();
+  job_ = job;
+  return network;
+}
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+// Replaces gloo.cc in a build without Gloo.
+#include "penstock/base/error.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock {
+
+bool gloo_available() { return false; }
+
+std::unique_ptr<Transport> open_gloo(const TransportOptions&) {
+  throw ConfigError(
+      "built without Gloo (PENSTOCK_GLOO=OFF, or this LibTorch has none): take a LibTorch with distributed support and "
+      "configure again with -DPENSTOCK_GLOO=ON, or use --transport mpi or threads");
+}
+
+}  // namespace penstock

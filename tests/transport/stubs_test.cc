@@ -1,0 +1,35 @@
+// Linked with mpi_stub.cc and gloo_stub.cc in every build.
+#include <gtest/gtest.h>
+
+#include "penstock/base/error.h"
+#include "penstock/transport/transport.h"
+
+namespace penstock::stubs_test {
+namespace {
+
+TEST(Stubs, reports_that_this_build_has_no_mpi_and_what_to_do) {
+  EXPECT_FALSE(mpi_available());
+  try {
+    open_mpi({});
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("built without MPI (PENSTOCK_MPI=OFF")) << text;
+    EXPECT_NE(text.find("-DPENSTOCK_MPI=ON"), std::string::npos) << text;
+  }
+}
+
+TEST(Stubs, reports_that_this_build_has_no_gloo_and_what_to_do) {
+  EXPECT_FALSE(gloo_available());
+  try {
+    open_gloo({});
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("built without Gloo (PENSTOCK_GLOO=OFF")) << text;
+    EXPECT_NE(text.find("-DPENSTOCK_GLOO=ON"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::stubs_test
