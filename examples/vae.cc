@@ -26,10 +26,10 @@ struct Vae : ps::Cell {
 
   /// The image is also an output, for the loss on the last stage.
   ps::Values forward_many(ps::Values inputs) override {
-    const ps::Value features = relu(in(inputs[0])), middle = mean(features), spread = log_variance(features);
-    const ps::Value deviation = ps::apply("exp", [](const ps::Tensors& t) { return (0.5 * t[0]).exp(); }, {spread});
-    const ps::Value drawn = middle + deviation * ps::normal_like(middle);
-    return {out(relu(open(drawn))), inputs[0], middle, spread};
+    const ps::Value features = relu(in(inputs[0])), mu = mean(features), log_var = log_variance(features);
+    const ps::Value deviation = ps::apply("exp", [](const ps::Tensors& t) { return (0.5 * t[0]).exp(); }, {log_var});
+    const ps::Value drawn = mu + deviation * ps::normal_like(mu);
+    return {out(relu(open(drawn))), inputs[0], mu, log_var};
   }
 };
 

@@ -50,7 +50,7 @@ ps::OptimizerFactory optimizer_called(const std::string& name) {
   return ps::sgd({.learning_rate = 1e-5, .momentum = name == "momentum" ? 0.9 : 0.0});
 }
 
-/// Steps with and without a checkpoint every so often, by turns.
+/// Steps with and without a checkpoint every so often, interleaved.
 class Comparison {
  public:
   explicit Comparison(const Flags& flags)

@@ -75,7 +75,7 @@ struct Point {
   ps::Plan plan;
   std::unique_ptr<ps::Pipeline> pipeline;
   std::vector<double> predicted, measured;  // ms
-  std::string compared = {};                // of a choice of auto: what it measured in turns
+  std::string compared = {};                // of a choice of auto: what it measured, interleaved
 
   std::string name() const { return candidate.schedule + " " + ps::to_string(candidate.weight_gradients); }
   double predicted_ms() const { return ps::median(predicted); }
@@ -133,19 +133,19 @@ class Grid {
 
   /// Compares the choice of auto with the best of the grid in new steps: the best of many noisy figures looks better
   /// than it is.
-  void compare_choice(int turns) {
+  void compare_choice(int pairs) {
     Point& chosen = points_.back();
     Point& best = best_of_grid();
-    const Duel duel = run_duel(chosen, best, turns);
+    const Duel duel = run_duel(chosen, best, pairs);
     std::printf(
-        "auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; in turns %.1f and %.1f ms: "
+        "auto chooses %s, v = %d: %.1f ms, and the best of the grid, %s, %.1f ms; interleaved %.1f and %.1f ms: "
         "%+.1f %% (%s, at most %.0f %%)\n",
         chosen.name().c_str(), chosen.candidate.chunks, chosen.measured_ms(), best.name().c_str(), best.measured_ms(),
         duel.first_ms, duel.second_ms, 100 * duel.beside, kept(duel.beside, choice_bar), 100 * choice_bar);
   }
 
   /// Lets auto choose again, `runs` times and without a cache, and compares each choice with the best of the grid.
-  void repeat_auto(int runs, int turns) {
+  void repeat_auto(int runs, int pairs) {
     Point& best = best_of_grid();
     std::printf("\n| auto run | chooses | v | m | took s | auto ms | best ms (%s) | beside | compared, ms |\n",
                 best.name().c_str());
@@ -155,7 +155,7 @@ class Grid {
       const std::int64_t begin = ps::now_ns();
       Point chosen = auto_point(/*kernel_selection=*/"");
       const double seconds = ps::s_since(begin);
-      const Duel duel = run_duel(chosen, best, turns);
+      const Duel duel = run_duel(chosen, best, pairs);
       beside.push_back(duel.beside);
       std::printf("| %d | %s | %d | %d | %.0f | %.1f | %.1f | %+.1f %% | %s |\n", run, chosen.name().c_str(),
                   chosen.candidate.chunks, chosen.candidate.micro_batches, seconds, duel.first_ms, duel.second_ms,
@@ -248,18 +248,18 @@ class Grid {
     return {ps::median(errors), std::ranges::max(errors), ps::median(sizes), changes.back()};
   }
 
-  /// Steps of two points in turns, now one first and now the other.
+  /// Steps of two points in pairs, now one first and now the other.
   struct Duel {
     double first_ms = 0, second_ms = 0;
     double beside = 0;  // above 0 where the first point's steps are longer
   };
 
-  Duel run_duel(Point& first, Point& second, int turns) const {
+  Duel run_duel(Point& first, Point& second, int pairs) const {
     std::vector<double> first_ms, second_ms, ratios;
-    for (int turn = 0; turn < turns; ++turn) {
-      if (turn % 2 == 0) first_ms.push_back(step_ms(first));
+    for (int pair = 0; pair < pairs; ++pair) {
+      if (pair % 2 == 0) first_ms.push_back(step_ms(first));
       second_ms.push_back(step_ms(second));
-      if (turn % 2 == 1) first_ms.push_back(step_ms(first));
+      if (pair % 2 == 1) first_ms.push_back(step_ms(first));
       ratios.push_back(first_ms.back() / second_ms.back());
     }
     return {ps::median(first_ms), ps::median(second_ms), ps::median(ratios) - 1};
@@ -333,15 +333,15 @@ class Grid {
 int main(int argc, char** argv) {
   CLI::App app("Predicted beside measured step times on this machine, and the choice of auto.");
   std::string workload = "mlp";
-  int rounds = 30, turns = 15, auto_runs = 0;
+  int rounds = 30, pairs = 15, auto_runs = 0;
   std::vector<std::string> schedules;
   for (const ps::Generator& generator : ps::generators())
     if (!ps::generate(generator.name, {.ranks = 1, .micro_batches = 1, .chunks = generator.default_chunks})
              .is_forward_only())
       schedules.emplace_back(generator.name);
   app.add_option("--workload", workload, "mlp, resnet50 or gpt")->check(CLI::IsMember({"mlp", "resnet50", "gpt"}));
-  app.add_option("--rounds", rounds, "turns in which everything is measured once")->check(CLI::PositiveNumber);
-  app.add_option("--turns", turns, "of auto's choice and the best of the grid against each other")
+  app.add_option("--rounds", rounds, "passes in which everything is measured once")->check(CLI::PositiveNumber);
+  app.add_option("--pairs", pairs, "steps of auto's choice, each beside one of the best of the grid")
       ->check(CLI::PositiveNumber);
   app.add_option("--auto-runs", auto_runs, "further choices of auto, each compared with the best of the grid")
       ->check(CLI::NonNegativeNumber);
@@ -354,6 +354,6 @@ int main(int argc, char** argv) {
   grid.predict();
   grid.report();
   grid.report_terms();
-  grid.compare_choice(turns);
-  if (auto_runs > 0) grid.repeat_auto(auto_runs, turns);
+  grid.compare_choice(pairs);
+  if (auto_runs > 0) grid.repeat_auto(auto_runs, pairs);
 }

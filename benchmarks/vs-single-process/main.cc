@@ -64,9 +64,10 @@ int main() {
 
   PlainLoop plain;
   Figures plain_figures;
-  std::printf("MLP 784 -> 8 x 1024 -> 10, batch %lld, %lld micro-batches, SGD; %lld rounds of %lld steps, in turns\n\n",
-              static_cast<long long>(batch), static_cast<long long>(micro_batches), static_cast<long long>(rounds),
-              static_cast<long long>(steps_per_round));
+  std::printf(
+      "MLP 784 -> 8 x 1024 -> 10, batch %lld, %lld micro-batches, SGD; %lld rounds of %lld steps, interleaved\n\n",
+      static_cast<long long>(batch), static_cast<long long>(micro_batches), static_cast<long long>(rounds),
+      static_cast<long long>(steps_per_round));
 
   struct Entry {
     const char* schedule;

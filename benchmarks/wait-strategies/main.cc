@@ -28,24 +28,24 @@ using std::chrono::nanoseconds;
 
 constexpr int ranks = 2;
 constexpr int micro_batches = 8;
-constexpr int turns = 24;
+constexpr int rounds = 24;
 constexpr int busy_processes = 2;
 
 /// Work, not time: what is interrupted takes longer.
-void compute(std::int64_t rounds) {
+void compute(std::int64_t iterations) {
   volatile double sum = 1;
-  for (std::int64_t i = 0; i < rounds; ++i) sum = sum * 0.999999 + 1e-6;
+  for (std::int64_t i = 0; i < iterations; ++i) sum = sum * 0.999999 + 1e-6;
 }
 
-std::int64_t rounds_per_ms() {
-  constexpr std::int64_t rounds = 2'000'000;
+std::int64_t iterations_per_ms() {
+  constexpr std::int64_t iterations = 2'000'000;
   double best = 1e300;
   for (int i = 0; i < 10; ++i) {
     const std::int64_t begin = ps::now_ns();
-    compute(rounds);
+    compute(iterations);
     best = std::min(best, static_cast<double>(ps::now_ns() - begin));
   }
-  return static_cast<std::int64_t>(static_cast<double>(rounds) / best * 1e6);
+  return static_cast<std::int64_t>(static_cast<double>(iterations) / best * 1e6);
 }
 
 /// A world of two threads, as open_threads makes it, with nothing in its messages.
@@ -63,9 +63,9 @@ struct World {
     ps::Progress& own;
   };
 
-  explicit World(const ps::WaitPolicy& patience) : positions(ranks) {
+  explicit World(const ps::WaitPolicy& policy) : positions(ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      mailboxes.emplace_back(ps::WorldRank(rank), patience);
+      mailboxes.emplace_back(ps::WorldRank(rank), policy);
       watches.emplace_back(*this, rank);
     }
   }
@@ -75,12 +75,12 @@ struct World {
   std::deque<Watch> watches;
 };
 
-/// What a rank does: computes for as long as it is told, and hands over when that was.
+/// What a rank does: computes for a given number of iterations, and sends the time at which it ended.
 struct Handler {
   World& world;
   const ps::Schedule& schedule;
   int rank = 0;
-  std::int64_t forward_rounds = 0;
+  std::int64_t forward_iterations = 0;
   std::uint64_t step = 0;
   std::vector<double> hand_overs = {};  // us from a message being there to the waiting rank running again
 
@@ -108,28 +108,29 @@ struct Handler {
     if (ps::is_send(instruction.op())) {
       world.mailboxes[static_cast<std::size_t>(1 - rank)].put(ps::WorldRank(rank), tag_of(instruction), ps::now_ns());
     } else if (ps::is_compute(instruction.op())) {
-      compute(instruction.op() == ps::Op::forward ? forward_rounds : 2 * forward_rounds);
+      compute(instruction.op() == ps::Op::forward ? forward_iterations : 2 * forward_iterations);
     }
   }
 };
 
 struct Strategy {
   const char* name;
-  ps::WaitPolicy patience;
+  ps::WaitPolicy policy;
   World world;
   std::uint64_t next_step = 0;
-  std::vector<double> steps = {};       // ms, each the mean of a turn
+  std::vector<double> steps = {};       // ms, each the mean of a round
   std::vector<double> hand_overs = {};  // us
 
-  Strategy(const char* what, const ps::WaitPolicy& how) : name(what), patience(how), world(how) {}
+  Strategy(const char* what, const ps::WaitPolicy& how) : name(what), policy(how), world(how) {}
 };
 
 /// Runs some steps of `schedule` by this strategy.
-void take_turn(Strategy& strategy, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
-               std::int64_t forward_rounds, int steps) {
+void run_round(Strategy& strategy, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
+               std::int64_t forward_iterations, int steps) {
   std::vector<Handler> handler;
   for (int rank = 0; rank < ranks; ++rank)
-    handler.push_back({.world = strategy.world, .schedule = schedule, .rank = rank, .forward_rounds = forward_rounds});
+    handler.push_back(
+        {.world = strategy.world, .schedule = schedule, .rank = rank, .forward_iterations = forward_iterations});
   const std::int64_t begin = ps::now_ns();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
@@ -180,7 +181,7 @@ double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-/// The strategies take turns, so that what else the machine does meets all of them.
+/// The strategies are interleaved, so that what else the machine does meets all of them.
 void compare(const char* title, const ps::Schedule& schedule, const std::vector<ps::Program>& programs,
              double forward_ms, std::int64_t per_ms) {
   const auto own_core = nanoseconds(ps::WaitPolicy::spin_on_own_core);
@@ -188,11 +189,11 @@ void compare(const char* title, const ps::Schedule& schedule, const std::vector<
   strategies.emplace_back("sleep", ps::WaitPolicy{.spin = nanoseconds(0)});
   strategies.emplace_back("spin for 2 ms", ps::WaitPolicy{.spin = own_core, .adapts = false});
   strategies.emplace_back("adaptive", ps::WaitPolicy{.spin = own_core});
-  const auto rounds = static_cast<std::int64_t>(forward_ms * static_cast<double>(per_ms));
+  const auto iterations = static_cast<std::int64_t>(forward_ms * static_cast<double>(per_ms));
   const int steps = std::clamp(static_cast<int>(6 / forward_ms), 4, 24);
-  for (int turn = 0; turn < turns; ++turn)
+  for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < strategies.size(); ++i)
-      take_turn(strategies[(i + static_cast<std::size_t>(turn)) % strategies.size()], schedule, programs, rounds,
+      run_round(strategies[(i + static_cast<std::size_t>(round)) % strategies.size()], schedule, programs, iterations,
                 steps);
   const double best = std::min(ps::median(strategies[0].steps), ps::median(strategies[1].steps));
   std::printf("%s, F = %.2f ms, B = %.2f ms\n", title, forward_ms, 2 * forward_ms);
@@ -211,8 +212,8 @@ int main() {
   const ps::Dependencies dependencies(schedule, links_of(schedule));
   std::vector<ps::Program> programs;
   for (const ps::Order& order : schedule.orders) programs.emplace_back(order, dependencies);
-  const std::int64_t per_ms = rounds_per_ms();
-  std::printf("1f1b, p = %d, m = %d, a thread per rank; %d turns each, by turns\n", ranks, micro_batches, turns);
+  const std::int64_t per_ms = iterations_per_ms();
+  std::printf("1f1b, p = %d, m = %d, a thread per rank; %d rounds each, interleaved\n", ranks, micro_batches, rounds);
   for (const double forward_ms : {0.1, 0.5}) compare("quiet", schedule, programs, forward_ms, per_ms);
   const Load load(busy_processes);
   for (const double forward_ms : {0.1, 0.5, 2.0})

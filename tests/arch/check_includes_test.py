@@ -91,8 +91,8 @@ class CheckIncludes(unittest.TestCase):
                      "show/show.cc: 501 lines, at most 500 are allowed: it says more than one thing")
 
     def test_meaningless_names_are_refused(self):
-        self.refuses({"src/penstock/show/utils.h": "", "src/penstock/show/detail/board.h": ""},
-                     "show/detail/board.h: 'detail' says nothing about what is inside",
+        self.refuses({"src/penstock/show/utils.h": "", "src/penstock/show/detail/grid.h": ""},
+                     "show/detail/grid.h: 'detail' says nothing about what is inside",
                      "show/utils.h: 'utils.h' says nothing about what is inside")
 
     def test_table_and_folders_agree(self):

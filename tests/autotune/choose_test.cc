@@ -132,7 +132,7 @@ TEST(StepComparison, takes_the_shortest_measured_steps) {
   const StepComparison comparison = compare_steps(world, 3, how, times);
   EXPECT_EQ(comparison.best, 1U);
   EXPECT_EQ(comparison.step_ms, (std::vector<double>{100, 70, 70.5}));
-  EXPECT_EQ(calls, (std::vector<int>{2, 5, 5})) << "what is clearly longer leaves after its second turn";
+  EXPECT_EQ(calls, (std::vector<int>{2, 5, 5})) << "what is clearly longer leaves after its second round";
 }
 
 TEST(StepComparison, one_slow_turn_decides_nothing) {

@@ -120,7 +120,7 @@ TEST(SafetensorsHeader, refuses_what_is_not_exactly_the_format) {
   const std::string entry = R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_EQ(refusal(R"({"w":)" + entry + "}", 8), "[no error]");
   struct Case {
-    std::string json, words;
+    std::string json, message;
   };
   for (const Case& one : {
            Case{"\xef\xbb\xbf{}", "no JSON object"},
@@ -154,7 +154,7 @@ TEST(SafetensorsHeader, refuses_what_is_not_exactly_the_format) {
             "more than 64 dimensions"},
            {R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", "promises 16 bytes of data and holds 8"},
        })
-    EXPECT_TRUE(says(refusal(one.json, 8), "FILE", one.words)) << one.json << ": " << refusal(one.json, 8);
+    EXPECT_TRUE(says(refusal(one.json, 8), "FILE", one.message)) << one.json << ": " << refusal(one.json, 8);
 }
 
 TEST(SafetensorsHeader, refuses_tensors_that_it_cannot_hold) {

@@ -70,7 +70,7 @@ TEST_F(Safetensors, refuses_invalid_files) {
   put(entry, "12345678");
   EXPECT_EQ(refusal(), "[no error]");
   struct Case {
-    std::string header, data, words;
+    std::string header, data, message;
   };
   for (const Case& one : {
            Case{entry, "1234567", "promises 8 bytes of data and holds 7"},
@@ -95,7 +95,7 @@ TEST_F(Safetensors, refuses_invalid_files) {
            {R"({"__metadata__":3})", "", "__metadata__ is no object"},
        }) {
     put(one.header, one.data);
-    EXPECT_TRUE(says(refusal(), one.words, path_)) << one.header << ": " << refusal();
+    EXPECT_TRUE(says(refusal(), one.message, path_)) << one.header << ": " << refusal();
   }
   put("123");
   EXPECT_TRUE(says(refusal(), "it has 3 bytes"));

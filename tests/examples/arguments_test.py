@@ -40,9 +40,9 @@ class ExampleArguments(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = temporary.name  # a folder without data
 
-    def run_program(self, name, *words, **environment):
+    def run_program(self, name, *arguments, **environment):
         variables = {key: value for key, value in os.environ.items() if key != "PENSTOCK_DATA"}
-        run = subprocess.run([PROGRAMS[name], *words], cwd=self.folder, env={**variables, **environment},
+        run = subprocess.run([PROGRAMS[name], *arguments], cwd=self.folder, env={**variables, **environment},
                              capture_output=True, text=True, timeout=100, check=False)
         return run.returncode, run.stdout, run.stderr
 
@@ -54,9 +54,9 @@ class ExampleArguments(unittest.TestCase):
 
     def test_misuse_is_reported_in_one_line(self):
         for name, cases in MISUSE.items():
-            for words, message in cases:
-                code, out, err = self.run_program(name, *words)
-                self.assertEqual((code, out), (2, ""), (name, words, err))
+            for arguments, message in cases:
+                code, out, err = self.run_program(name, *arguments)
+                self.assertEqual((code, out), (2, ""), (name, arguments, err))
                 self.assertIn(message, err)
                 self.assertEqual(err.count("\n"), 1, err)
 

@@ -53,7 +53,7 @@ struct Mixed : Cell {
   }
 };
 
-/// Word numbers through an embedding, which has no input gradient.
+/// Token ids through an embedding, which has no input gradient.
 struct Embedded : Cell {
   Layer embedding =
       add("embedding", [] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).padding_idx(0)); });

@@ -415,7 +415,7 @@ TEST(PlanReport, reports_measured_steps) {
                          "Chosen: '1f1b' (v = 1, m = 4, weight gradients stream), one of the best of 2 tried: "
                          "60.000 ms predicted, of which"));
   EXPECT_TRUE(test::says(text,
-                         " Steps measured in turns: 61.250 ms; of 'gpipe' (v = 1, m = 4, weight gradients "
+                         " Steps measured in interleaved runs: 61.250 ms; of 'gpipe' (v = 1, m = 4, weight gradients "
                          "stream) 62.000 ms. Rank 0 holds"))
       << text;
 }

@@ -5,8 +5,8 @@ Usage: goodput_test.py PENSTOCK DATA MPIRUN [--steps N] [--every N[s|steps]] [--
 
 `penstock launch --restarts 1000` trains N steps (default: 4000) as two processes, with a checkpoint every N (default:
 1000steps), undisturbed, and then with a kill -9 of a random rank every SECONDS (default: 0), for each of the periods,
-in turns, N times each (default: 1). A kill waits for a checkpoint since the one before, because a job that gets nowhere
-is given up. Goodput is the undisturbed time over the disturbed one, the median over turns; at least the SHARE of the
+interleaved, N times each (default: 1). A kill waits for a checkpoint since the one before, because a job that gets nowhere
+is given up. Goodput is the undisturbed time over the disturbed one, the median over rounds; at least the SHARE of the
 period is required (default: 0). The checkpoint at the end must have the bits of the undisturbed training. The short
 form says nothing about time. The long one trains for about ten minutes with each period:
 --steps 150000 --every 1s --periods 15,60 --runs 3 --required 0.9,0.97.
@@ -41,7 +41,7 @@ class Goodput(TrainingRuns):
     samples = 2000
 
     def train(self, name, period=None):
-        """Trains to the end. Returns the time, the number of kills, and the longest pause between two looks."""
+        """Trains to the end. Returns the time, the number of kills, and the longest time between two polls."""
         draw = random.Random(name)
         folder = self.fresh(name)
         begin = time.monotonic()
@@ -72,10 +72,10 @@ class Goodput(TrainingRuns):
     def test_kills_cost_little_time_and_no_bit(self):
         required = dict(zip(map(float, PERIODS_S.split(",")), map(float, REQUIRED.split(",")), strict=True))
         goodput = {period: [] for period in required}
-        for turn in range(RUNS):
+        for round_number in range(RUNS):
             calm, _, _ = self.train("undisturbed")
             for period in required:
-                name = f"turn{turn}.{period}"
+                name = f"round{round_number}.{period}"
                 seconds, killed, pause = self.train(name, period)
                 if not killed and pause > 1:
                     self.skipTest(f"the machine left this test no time for {pause:.1f} s")

@@ -3,7 +3,7 @@
 Usage: kill_loop_test.py PENSTOCK DATA [MPIRUN] [--kills N]
 
 Starts a training that saves every few steps, kills all its processes with SIGKILL after a random time, checks all
-checkpoints, and starts it again with --resume auto: in turns with threads and, with MPIRUN, with two processes. After
+checkpoints, and starts it again with --resume auto: alternately with threads and, with MPIRUN, with two processes. After
 each kill the newest checkpoint is at least the last that was reported as durable. When the training reaches its end,
 the checkpoint there is compared with that of a training without interruption: all tensors by their checksums, the
 position in the data and all states. Then the next training begins, until N kills are done (default: 10).

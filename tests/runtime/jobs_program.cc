@@ -63,14 +63,14 @@ void run_u(int stages) {
 }  // namespace penstock
 
 int main(int count, char** arguments) {
-  const std::vector<std::string> words(arguments + 1, arguments + count);
+  const std::vector<std::string> args(arguments + 1, arguments + count);
   try {
-    if (words.size() == 5 && words[0] == "small") {
-      penstock::run_small({words.begin() + 1, words.end()});
-    } else if (words.size() == 2 && words[0] == "deep") {
-      penstock::run_deep(std::stoi(words[1]));
-    } else if (words.size() == 2 && words[0] == "u") {
-      penstock::run_u(std::stoi(words[1]));
+    if (args.size() == 5 && args[0] == "small") {
+      penstock::run_small({args.begin() + 1, args.end()});
+    } else if (args.size() == 2 && args[0] == "deep") {
+      penstock::run_deep(std::stoi(args[1]));
+    } else if (args.size() == 2 && args[0] == "u") {
+      penstock::run_u(std::stoi(args[1]));
     } else {
       return 2;
     }

@@ -85,9 +85,9 @@ class StepTimer {
 
   /// `options` have a sample. `predicted_ms` is the expected time of a step.
   std::vector<double> operator()(const PipelineOptions& options, double predicted_ms) const {
-    constexpr double turn_ms = 150;
+    constexpr double round_ms = 150;
     constexpr double most_steps = 10;
-    const int steps = static_cast<int>(std::clamp(std::ceil(turn_ms / std::max(predicted_ms, 1e-3)), 1.0, most_steps));
+    const int steps = static_cast<int>(std::clamp(std::ceil(round_ms / std::max(predicted_ms, 1e-3)), 1.0, most_steps));
     Pipeline pipeline(world_, network_, loss_, options);
     pipeline.optimize_with(optimizer_);
     std::vector<double> times;

@@ -54,8 +54,8 @@ std::vector<LayerCost> in_order_of(const StageLayers& stages, std::vector<LayerC
 }
 
 void require_sample_and_choice(const Loss& loss, const PipelineOptions& options) {
-  require<ConfigError>(loss.looks_at_target() ? options.sample_targets.defined()
-                                              : options.sample_targets.count() > 0 || !options.sample.empty(),
+  require<ConfigError>(loss.reads_target() ? options.sample_targets.defined()
+                                           : options.sample_targets.count() > 0 || !options.sample.empty(),
                        "schedule 'auto' times training steps on PipelineOptions::sample and sample_targets: give it a "
                        "batch with its targets");
   require<ConfigError>(!options.custom,

@@ -128,7 +128,7 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
   verb->add_option("--bind", wanted->options.settings.bind,
                    "the unit that a rank is bound to, as the launcher names it (none, core, socket, ...); auto: an "
                    "equal share of the cores if there are as many as ranks, else none")
-      ->type_name("WORD")
+      ->type_name("UNIT")
       ->capture_default_str();
   verb->add_option("--launcher", wanted->options.settings.launcher, "Open MPI's mpirun, or Slurm's srun")
       ->type_name("PROGRAM")

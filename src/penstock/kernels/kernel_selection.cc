@@ -38,10 +38,10 @@ void each_number(Shape& shape, Visit&& visit) {
 }  // namespace
 
 Extent ConvolutionGeometry::output_of(const Extent& image) const {
-  const auto side = [](std::int64_t pixels, std::int64_t window, std::int64_t moved, std::int64_t border,
-                       std::int64_t spread) { return (pixels + 2 * border - spread * (window - 1) - 1) / moved + 1; };
-  return {side(image.height, kernel.height, stride.height, padding.height, dilation.height),
-          side(image.width, kernel.width, stride.width, padding.width, dilation.width)};
+  const auto output = [&](std::int64_t Extent::*side) {
+    return (image.*side + 2 * padding.*side - dilation.*side * (kernel.*side - 1) - 1) / stride.*side + 1;
+  };
+  return {output(&Extent::height), output(&Extent::width)};
 }
 
 KernelSelection KernelSelection::tuned() {

@@ -97,14 +97,14 @@ std::vector<HostSlots> discover_hosts(const std::string& program) {
 }
 
 std::vector<HostSlots> reachable_hosts(const std::vector<HostSlots>& hosts, const std::string& launcher) {
-  std::vector<std::future<bool>> trials;
+  std::vector<std::future<bool>> attempts;
   for (const HostSlots& host : hosts)
-    trials.push_back(is_this_machine(host) ? std::future<bool>() : std::async(std::launch::async, [&] {
+    attempts.push_back(is_this_machine(host) ? std::future<bool>() : std::async(std::launch::async, [&] {
       return can_start(host.name, launcher);
     }));
   std::vector<HostSlots> found;
   for (std::size_t i = 0; i < hosts.size(); ++i)
-    if (!trials[i].valid() || trials[i].get()) found.push_back(hosts[i]);
+    if (!attempts[i].valid() || attempts[i].get()) found.push_back(hosts[i]);
   return found;
 }
 

@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-/// The pause between two looks at a growing log. (inotify would save them, but not every file system supports it.)
-constexpr std::chrono::milliseconds pause_between_looks{50};
+/// The time between two polls of a growing log. (inotify would save them, but not every file system supports it.)
+constexpr std::chrono::milliseconds polling_interval{50};
 
 /// Reads a file to which another process appends, and copies new contents to a file descriptor. Not thread-safe.
 class LogFollower {

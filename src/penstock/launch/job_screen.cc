@@ -32,7 +32,7 @@ void JobScreen::follow(const std::stop_token& stop) {
   std::condition_variable_any never;
   std::unique_lock lock(mutex);
   for (bool last = false; !last;) {
-    last = never.wait_for(lock, stop, pause_between_looks, [&] { return stop.stop_requested(); });
+    last = never.wait_for(lock, stop, polling_interval, [&] { return stop.stop_requested(); });
     find_new_logs();
     for (LogFollower& follower : followers_) follower.copy_new(last);
   }

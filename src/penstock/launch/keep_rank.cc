@@ -115,7 +115,7 @@ class SignalRecorder {
   }
 
   /// Kills the rank if its time is over.
-  void look() const {
+  void poll() const {
     if (is_hurried() && now_ns() >= kill_at_ns_) ::kill(process_, SIGKILL);
   }
   bool is_hurried() const { return kill_at_ns_ != 0; }
@@ -158,9 +158,9 @@ int await(pid_t rank, const BlockedSignals& signals, SignalRecorder& recorder, s
     }
     for (LogFollower& follower : followers) follower.copy_new(ended);
     if (ended) return status;
-    recorder.look();
+    recorder.poll();
     if (!may_have_ended)
-      recorder.take(signals.next(followers.empty() && !recorder.is_hurried() ? second : pause_between_looks));
+      recorder.take(signals.next(followers.empty() && !recorder.is_hurried() ? second : polling_interval));
   }
 }
 

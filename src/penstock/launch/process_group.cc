@@ -118,7 +118,7 @@ class StepwiseEnd {
   }
 
   /// Goes on to the next step when the time of this one is over.
-  void look() {
+  void poll() {
     if (step_ == Step::polite && how_.repeat.count() > 0 && elapsed() > how_.repeat * (repeated_ + 1)) {
       ++repeated_;
       ::kill(program_, how_.polite_signal);
@@ -173,7 +173,7 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const Endin
       if (end.received == 0) end.received = signal;
       ending.take(signal);
     }
-    ending.look();
+    ending.poll();
     if (how.is_over && how.is_over()) ::kill(-program, SIGKILL);
   }
   kill_leftovers();

@@ -14,10 +14,10 @@
 namespace penstock {
 
 /// Which targets a function reads; follows from the type of its parameter.
-enum class Looks {
-  at_one,  // const torch::Tensor&: the first target
-  at_all,  // const std::vector<torch::Tensor>&: all targets
-  nowhere  // the function has no parameter for targets
+enum class TargetUse {
+  first,  // const torch::Tensor&: the first target
+  all,    // const std::vector<torch::Tensor>&: all targets
+  none    // the function has no parameter for targets
 };
 
 namespace traits {
@@ -66,15 +66,15 @@ class BatchFunction {
       BatchFunction(F function) {  // NOLINT: implicitly, as std::function
     if (traits::is_null(function)) return;
     if constexpr (!traits::HasOneCall<F> && traits::Gives<F, Result, torch::Tensor, torch::Tensor>) {
-      take<torch::Tensor, torch::Tensor>(std::move(function), Looks::at_one);
+      take<torch::Tensor, torch::Tensor>(std::move(function), TargetUse::first);
     } else if constexpr (traits::Gives<F, Result, Tensors, Tensors>) {
-      take<Tensors, Tensors>(std::move(function), Looks::at_all);
+      take<Tensors, Tensors>(std::move(function), TargetUse::all);
     } else if constexpr (traits::Gives<F, Result, Tensors, torch::Tensor>) {
-      take<Tensors, torch::Tensor>(std::move(function), Looks::at_one);
+      take<Tensors, torch::Tensor>(std::move(function), TargetUse::first);
     } else if constexpr (traits::Gives<F, Result, torch::Tensor, Tensors>) {
-      take<torch::Tensor, Tensors>(std::move(function), Looks::at_all);
+      take<torch::Tensor, Tensors>(std::move(function), TargetUse::all);
     } else if constexpr (traits::Gives<F, Result, torch::Tensor, torch::Tensor>) {
-      take<torch::Tensor, torch::Tensor>(std::move(function), Looks::at_one);
+      take<torch::Tensor, torch::Tensor>(std::move(function), TargetUse::first);
     } else if constexpr (traits::Gives<F, Result, Tensors>) {
       function_ = [f = std::move(function)](const Tensors& outputs, const Tensors&) mutable -> Result {
         return f(outputs);
@@ -86,13 +86,13 @@ class BatchFunction {
     }
   }
 
-  /// `outputs` must not be empty; `targets` must not be empty either if targets() is Looks::at_one.
+  /// `outputs` must not be empty; `targets` must not be empty either if targets() is TargetUse::first.
   Result operator()(const Tensors& outputs, const Tensors& targets) const { return function_(outputs, targets); }
   Result operator()(const torch::Tensor& output, const torch::Tensor& target) const {
     return function_({output}, {target});
   }
   explicit operator bool() const { return static_cast<bool>(function_); }
-  Looks targets() const { return targets_; }
+  TargetUse targets() const { return targets_; }
 
  private:
   template <class Wanted>
@@ -104,7 +104,7 @@ class BatchFunction {
   }
 
   template <class Output, class Target, class F>
-  void take(F function, Looks targets) {
+  void take(F function, TargetUse targets) {
     targets_ = targets;
     function_ = [f = std::move(function)](const Tensors& outputs, const Tensors& all_targets) mutable -> Result {
       return f(wanted<Output>(outputs), wanted<Target>(all_targets));
@@ -112,7 +112,7 @@ class BatchFunction {
   }
 
   std::function<Result(const Tensors& outputs, const Tensors& targets)> function_;
-  Looks targets_ = Looks::nowhere;
+  TargetUse targets_ = TargetUse::none;
 };
 
 /// As BatchFunction, for a callable that computes a number from the targets alone: from the first one (torch::Tensor)
@@ -131,23 +131,23 @@ class TargetFunction {
     if (traits::is_null(function)) return;
     if constexpr ((!traits::HasOneCall<F> && traits::Gives<F, double, torch::Tensor>) ||
                   !traits::Gives<F, double, Tensors>) {
-      targets_ = Looks::at_one;
+      targets_ = TargetUse::first;
       function_ = [f = std::move(function)](const Tensors& targets) mutable -> double { return f(targets.front()); };
     } else {
-      targets_ = Looks::at_all;
+      targets_ = TargetUse::all;
       function_ = std::move(function);
     }
   }
 
-  /// `targets` must not be empty if targets() is Looks::at_one.
+  /// `targets` must not be empty if targets() is TargetUse::first.
   double operator()(const Tensors& targets) const { return function_(targets); }
   double operator()(const torch::Tensor& target) const { return function_({target}); }
   explicit operator bool() const { return static_cast<bool>(function_); }
-  Looks targets() const { return targets_; }
+  TargetUse targets() const { return targets_; }
 
  private:
   std::function<double(const Tensors& targets)> function_;
-  Looks targets_ = Looks::nowhere;
+  TargetUse targets_ = TargetUse::none;
 };
 
 }  // namespace penstock

@@ -27,7 +27,7 @@ struct Loss {
   /// The function that computes the sum: `sum_of_all` if it is set, else `sum`.
   const BatchFunction<torch::Tensor>& function() const { return sum_of_all ? sum_of_all : sum; }
   /// Whether the function takes the first target, so that every batch needs at least one.
-  bool looks_at_target() const { return function().targets() == Looks::at_one; }
+  bool reads_target() const { return function().targets() == TargetUse::first; }
 
   torch::Tensor operator()(const std::vector<torch::Tensor>& outputs, const std::vector<torch::Tensor>& targets) const {
     return function()(outputs, targets);

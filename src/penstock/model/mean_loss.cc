@@ -11,7 +11,7 @@ namespace penstock {
 Loss mean_loss(const std::string& name, BatchFunction<torch::Tensor> mean, TargetFunction weight) {
   require<ConfigError>(static_cast<bool>(mean), "mean_loss '", name, "' has no function: give one that ",
                        "returns the mean");
-  const bool needs_target = mean.targets() == Looks::at_one || weight.targets() == Looks::at_one;
+  const bool needs_target = mean.targets() == TargetUse::first || weight.targets() == TargetUse::first;
   Loss loss;
   loss.name = name;
   loss.sum = [name, needs_target, mean = std::move(mean), weight](const Tensors& outputs, const Tensors& targets) {

@@ -50,7 +50,7 @@ std::string rival_of(const Planned& planned) {
 
 /// The sentence about the steps of the finalists.
 std::string compared_in(const Planned& planned) {
-  std::string text = say(" Steps measured in turns: ", fixed(planned.compared.front().step_ms, 3), " ms");
+  std::string text = say(" Steps measured in interleaved runs: ", fixed(planned.compared.front().step_ms, 3), " ms");
   for (std::size_t i = 1; i < planned.compared.size(); ++i)
     text += say(i == 1 ? "; of " : ", of ", describe(planned.compared[i].candidate), " ",
                 fixed(planned.compared[i].step_ms, 3), " ms");

@@ -118,13 +118,13 @@ std::int64_t first_row_of(const BatchAxes& axes, const Tensors& inputs, const In
 void require_targets(const Loss& loss, const std::vector<Metric>& metrics, const BatchTensors& targets) {
   if (targets.count() > 0) return;
   require<ConfigError>(
-      !loss.looks_at_target(), "the loss '", loss.name,
+      !loss.reads_target(), "the loss '", loss.name,
       "' compares with a target, but this batch has none: pass targets, or give a loss of the outputs alone");
-  require<ConfigError>(loss.weight.targets() != Looks::at_one, "the loss '", loss.name,
+  require<ConfigError>(loss.weight.targets() != TargetUse::first, "the loss '", loss.name,
                        "' weighs a batch by its targets, but this batch has none: leave Loss::weight out, and samples ",
                        "are counted");
   for (const Metric& metric : metrics)
-    require<ConfigError>(metric.count.targets() != Looks::at_one, "the metric '", metric.name,
+    require<ConfigError>(metric.count.targets() != TargetUse::first, "the metric '", metric.name,
                          "' compares with a target, but this batch has none: leave it out");
 }
 

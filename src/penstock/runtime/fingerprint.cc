@@ -24,7 +24,7 @@ Fingerprint fingerprint_of(const PipelineOptions& options, const PipelineParts& 
           {"micro-batches", say(options.micro_batches)},
           {"schedule", options.schedule},
           {"weight gradients", to_string(options.weight_gradients)},
-          {"words", say(std::hash<std::string>{}(write_schedule(parts.training)))},
+          {"instructions", say(std::hash<std::string>{}(write_schedule(parts.training)))},
           {"network", outline(parts.staged)},
           {"loss", parts.loss.name},
           {"reduction", name_of(options.reduction)},

@@ -27,7 +27,7 @@ std::vector<std::string> names_in(const std::string& text) {
   return names;
 }
 
-/// Looks at the calls of a stage while it lives.
+/// Observes the calls of a stage while it lives.
 class CheckGuard {
  public:
   CheckGuard(Stage& stage, Stage::Check check) : stage_(stage) { stage_.set_check(std::move(check)); }

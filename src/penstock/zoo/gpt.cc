@@ -44,10 +44,10 @@ struct DenseShape {
   bool bias = true;
 };
 
-auto linear(const DenseShape& shape, double spread = deviation) {
-  return [shape, spread] {
+auto linear(const DenseShape& shape, double standard_deviation = deviation) {
+  return [shape, standard_deviation] {
     torch::nn::Linear made(torch::nn::LinearOptions(shape.in, shape.out).bias(shape.bias));
-    torch::nn::init::normal_(made->weight, 0, spread);
+    torch::nn::init::normal_(made->weight, 0, standard_deviation);
     if (shape.bias) torch::nn::init::zeros_(made->bias);
     return made;
   };
