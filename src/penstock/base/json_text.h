@@ -17,7 +17,8 @@ std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 /// As json_text(), but throws DataError for bytes that are not UTF-8; `what` names the value ("this plan").
 std::string exact_json_text(const nlohmann::ordered_json& value, std::string_view what, int indent);
 
-/// The document of a text that Penstock itself wrote, with the members of its objects in their order.
+/// The document of a text that Penstock itself wrote, with the members of its objects in their order. Throws
+/// nlohmann::json::exception for any other text.
 nlohmann::ordered_json parse_in_order(std::string_view text);
 
 /// One line that describes `error`, which nlohmann::json found in `text`. `what` names the text ("the trace"). The line

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/base/json_text.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
 #include "penstock/launch/captured_run.h"
 
@@ -19,9 +20,11 @@ constexpr std::chrono::minutes longest_answer{5};
 /// The value of a line `name = value` as text. Texts are quoted as in JSON.
 std::optional<std::string> text_of(std::string_view value) {
   if (!value.starts_with('"')) return std::string(value);
-  const auto parsed = nlohmann::json::parse(value, nullptr, false);
-  if (!parsed.is_string()) return std::nullopt;
-  return parsed.get<std::string>();
+  try {
+    return parse_in_order(value).get<std::string>();
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
