@@ -15,7 +15,7 @@ folder=build/$preset
 case $preset in
   release | dev) needs=(); programs=(penstock_program penstock_runtime_program) ;;
   planning | asan | tsan | coverage) needs=(--planning); programs=(penstock_program) ;;
-  fuzz) needs=(--planning --fuzz); programs=(all) ;;
+  fuzz) needs=(--planning --fuzz); programs=(fuzzers) ;;
   *) echo "build: there is no preset '$preset': release, dev, planning, asan, tsan, coverage, fuzz" >&2; exit 2 ;;
 esac
 [[ ${#targets[@]} -gt 0 ]] || targets=("${programs[@]}")
