@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <set>
 
 #include "penstock/base/error.h"
@@ -39,9 +40,8 @@ class FormCheck : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    require<DataError>(open_.back().members.insert(name).second, what_, " has the member '", printable(name),
-                       "' twice in one object");
-    return true;
+    if (open_.back().members.insert(name).second) return true;
+    throw DataError(say(what_, " has the member '", printable(name), "' twice in one object"));
   }
 
   bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
@@ -116,7 +116,7 @@ void StrictValue::require_version(const char* key, int version, std::string_view
 std::vector<StrictValue> StrictValue::list() const {
   require<DataError>(value_->is_array(), place(), " is not a list");
   std::vector<StrictValue> values;
-  for (const json& value : *value_) values.push_back({value, what_, say(path_, "[", values.size(), "]")});
+  for (const json& value : *value_) values.push_back({value, what_, path_ + "[" + std::to_string(values.size()) + "]"});
   return values;
 }
 
@@ -167,8 +167,10 @@ std::uint64_t StrictValue::count() const {
   return value_->get<std::uint64_t>();
 }
 
-std::string StrictValue::place() const {
-  return path_.empty() ? std::string(what_) : say(what_, "'s ", printable(path_));
+std::ostream& operator<<(std::ostream& out, const StrictValue::Place& place) {
+  out << place.value.what_;
+  if (!place.value.path_.empty()) out << "'s " << printable(place.value.path_);
+  return out;
 }
 
 }  // namespace penstock

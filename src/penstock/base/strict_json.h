@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,8 +53,13 @@ class StrictValue {
   std::uint64_t count() const;
   const nlohmann::json& value() const { return *value_; }
 
-  /// The path for messages, as "the cost file's layers[2].name".
-  std::string place() const;
+  /// The path for messages, as "the cost file's layers[2].name". It is composed where it is written with operator<<,
+  /// so that values without an error cost nothing.
+  struct Place {
+    const StrictValue& value;
+  };
+  Place place() const { return {*this}; }
+  friend std::ostream& operator<<(std::ostream& out, const Place& place);
 
  private:
   StrictValue(const nlohmann::json& value, std::string_view what, std::string path)

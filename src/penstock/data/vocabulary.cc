@@ -45,7 +45,8 @@ Vocabulary Vocabulary::from_numbers(std::string_view numbers) {
 
 std::string Vocabulary::numbers() const {
   std::string text;
-  for (const char byte : bytes_) text += say(text.empty() ? "" : ",", int{static_cast<unsigned char>(byte)});
+  for (const char byte : bytes_)
+    text += (text.empty() ? "" : ",") + std::to_string(int{static_cast<unsigned char>(byte)});
   return text;
 }
 
@@ -54,8 +55,9 @@ std::vector<std::int64_t> Vocabulary::encode(std::string_view text) const {
   tokens.reserve(text.size());
   for (const char character : text) {
     const auto byte = static_cast<unsigned char>(character);
-    require<DataError>(!bytes_.empty() && token_[byte] >= 0, "the text has ", shown(byte), ", which is not among the ",
-                       size(), " characters of the model's vocabulary");
+    if (bytes_.empty() || token_[byte] < 0)
+      throw DataError(say("the text has ", shown(byte), ", which is not among the ", size(),
+                          " characters of the model's vocabulary"));
     tokens.push_back(token_[byte]);
   }
   return tokens;

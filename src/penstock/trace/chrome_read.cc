@@ -18,9 +18,10 @@ class Node {
 
   Node operator[](const char* key) const {
     const auto found = value_.is_object() ? value_.find(key) : value_.end();
-    require<DataError>(found != value_.end(), "the trace has no ", path(), path_.empty() ? "" : ".", key,
-                       ": this is no trace that Penstock wrote");
-    return Node(*found, path_.empty() ? key : say(path_, ".", key));
+    if (found == value_.end())
+      throw DataError(
+          say("the trace has no ", path(), path_.empty() ? "" : ".", key, ": this is no trace that Penstock wrote"));
+    return Node(*found, path_.empty() ? key : path_ + "." + key);
   }
   bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
 
@@ -37,7 +38,7 @@ class Node {
 
  private:
   const json& as(bool is_one, const char* what) const {
-    require<DataError>(is_one, "the trace's ", path(), " is not ", what);
+    if (!is_one) throw DataError(say("the trace's ", path(), " is not ", what));
     return value_;
   }
 
