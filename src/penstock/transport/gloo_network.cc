@@ -1,14 +1,9 @@
 #include "penstock/transport/gloo_network.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <thread>
 #include <utility>
 
@@ -18,6 +13,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/exit_watch.h"
 
 namespace penstock {
 namespace {
@@ -65,54 +61,6 @@ struct Operation {
 std::vector<at::Tensor> tensor_of(const WireBuffer& buffer) {
   return {torch::from_blob(buffer.data(), {static_cast<std::int64_t>(buffer.size())}, torch::kByte)};
 }
-
-/// Ends open worlds where the program calls exit(), and makes a process whose last world failed end with an error.
-class ExitWatch {
- public:
-  /// Never destroyed, because it works at the end of the process.
-  static ExitWatch& instance() {
-    static ExitWatch* const watch = new ExitWatch;
-    return *watch;
-  }
-  int add(std::function<void()> process_ends) {
-    const std::lock_guard lock(mutex_);
-    open_.emplace(++worlds_, std::move(process_ends));
-    return worlds_;
-  }
-  /// `clean`: the world has not failed.
-  void remove(int number, bool clean) {
-    const std::lock_guard lock(mutex_);
-    open_.erase(number);
-    ended_clean_ = clean;
-  }
-
- private:
-  ExitWatch() {
-    ::on_exit([](int status, void*) { instance().end_process(status); }, nullptr);
-  }
-  void end_process(int status) {
-    if (getpid() != process_) return;  // a child after fork()
-    std::map<int, std::function<void()>> open;
-    bool is_clean = false;
-    {
-      const std::lock_guard lock(mutex_);
-      open.swap(open_);
-      is_clean = open.empty() && ended_clean_;
-    }
-    if (is_clean) return;
-    for (const auto& [number, process_ends] : open) process_ends();
-    // So that the launcher ends the other processes. Threads of open worlds still run, so static objects that they use
-    // must not be destroyed.
-    std::fflush(nullptr);
-    std::_Exit(status != 0 ? status : EXIT_FAILURE);
-  }
-
-  const long process_ = getpid();
-  std::mutex mutex_;
-  std::map<int, std::function<void()>> open_;  // guarded by mutex_
-  int worlds_ = 0;                             // guarded by mutex_
-  bool ended_clean_ = true;                    // guarded by mutex_: the last world that ended
-};
 
 class GlooNetwork final : public BufferNetwork {
  public:
@@ -431,9 +379,12 @@ std::unique_ptr<BufferNetwork> open_gloo_network(const c10::intrusive_ptr<c10d::
                                                  GlooMembership membership, std::chrono::milliseconds limit) {
   using c10d::ProcessGroupGloo;
   const auto connect = [&](const char* prefix) {
-    const auto options = ProcessGroupGloo::Options::create_default(limit);
+    // The default looks up the name of this host, which takes seconds where no server of names answers.
+    const auto options = membership.address.empty() ? ProcessGroupGloo::Options::create_default(limit)
+                                                    : ProcessGroupGloo::Options::create(limit);
     options->threads = 1;  // it would run collective operations
-    if (!membership.address.empty()) options->devices = {ProcessGroupGloo::createDeviceForHostname(membership.address)};
+    if (!membership.address.empty())
+      options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(membership.address));
     const int size = static_cast<int>(membership.places.size());
     auto group = c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(prefix, store),
                                                        membership.rank.value(), size, options);
