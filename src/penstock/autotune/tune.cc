@@ -17,7 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr int tuning_runs = 3;
-constexpr int most_rounds = 20;  // for layers that take little time
+constexpr int most_tuning_rounds = 20;  // for layers that take little time
 constexpr double enough_ms = 50;
 constexpr double hopeless = 2;  // a kernel this many times as slow as the best is not timed again
 
@@ -134,7 +134,7 @@ LinearKernel fastest(const torch::nn::LinearImpl& module, const torch::Tensor& i
   }
   // In rounds over all kernels, so that a temporary slowdown of the machine affects all of them.
   double spent = 0;
-  for (int round = 0; round <= tuning_runs || (round < most_rounds && spent < enough_ms); ++round)
+  for (int round = 0; round <= tuning_runs || (round < most_tuning_rounds && spent < enough_ms); ++round)
     for (Timed& one : all) {
       const double own = milliseconds([&] {
         run_linear(one.kernel, one.x, parameters);

@@ -21,12 +21,15 @@ class ExitWatch {
     static ExitWatch* const watch = new ExitWatch;
     return *watch;
   }
+  /// Registers an open world. `process_ends` is called where the program calls exit() before remove(); it should report
+  /// that to the other processes and return within a second. Returns the number of the world for remove().
   int add(std::function<void()> process_ends) {
     const std::lock_guard lock(mutex_);
     open_.emplace(++worlds_, std::move(process_ends));
     return worlds_;
   }
-  /// `clean`: the world has not failed.
+  /// Unregisters a world. Not `clean` means that it failed. Unless a later world ends clean, exit(0) then ends the process
+  /// with EXIT_FAILURE.
   void remove(int number, bool clean) {
     const std::lock_guard lock(mutex_);
     open_.erase(number);

@@ -111,6 +111,8 @@ bool MpiNetwork::is_barrier_done() {
 }
 
 void MpiNetwork::close() {
+  std::vector<Arrival> unused;
+  receive_arrived(unused);
   abandon();
   MPI_Type_free(&block_);
   MPI_Comm_free(&comm_);
