@@ -186,12 +186,12 @@ class PlanningVerbs(unittest.TestCase):
     def test_check(self):
         self.assertEqual(self.output_of("schedule", "check", "--schedule", "1f1b", *SHAPE),
                          "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions with messages and step; "
-                         "live activations at most 2 1 per rank, in micro-batches of a whole rank\n")
+                         "runs with 1 post per channel; live activations at most 2 1 per rank, in micro-batches of a "
+                         "whole rank\n")
         self.output_of("schedule", "convert", "1f1b", *SHAPE, "--lowered", "--output", "x.sched")
         self.assertEqual(self.output_of("schedule", "check", "x.sched"),
-                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions; live activations at most 2 1 "
-                         "per "
-                         "rank, in micro-batches of a whole rank\n")
+                         "ok: 1f1b, 2 ranks, 2 stages, 4 micro-batches, 34 instructions; runs with 1 post per "
+                         "channel; live activations at most 2 1 per rank, in micro-batches of a whole rank\n")
 
     def test_check_show_and_simulate_count_live_activations_alike(self):
         # A micro-batch of one of two chunks counts as a half: check once counted 6 6 6 where the picture showed 3.
@@ -207,6 +207,22 @@ class PlanningVerbs(unittest.TestCase):
         self.write("backwards.csv", "0F0,0F1,0B1,0B0\n")
         out = self.output_of("schedule", "check", "backwards.csv")
         self.assertRegex(out, r"^ok: backwards, 1 ranks, .*\nnote: .*")
+
+    def test_check_with_posts(self):
+        shape = ("looped-bfs", "--stages", "2", "--micro-batches", "6")
+        self.assertIn("; runs with 2 posts per channel; ", self.output_of("schedule", "check", *shape, "--posts", "2"))
+        code, out, err = self.run_program("schedule", "check", *shape, "--posts", "1")
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("deadlock with 1 post per channel: rank 0 is at 0SEND_F5 (the forward channel of ranks 0>1 is "
+                      "full)", err.splitlines()[0])
+        self.assertRegex(err, r"rank 0 \| .*>0SEND_F5<")
+        self.output_of("schedule", "convert", *shape, "--lowered", "--output", "looped.sched")
+        self.assertEqual(self.run_program("schedule", "check", "looped.sched", "--posts", "1"), (code, out, err))
+        for posts in ("0", "-1"):
+            code, out, err = self.run_program("schedule", "check", *shape, "--posts", posts)
+            self.assertEqual((code, out), (2, ""))
+            self.assertIn("posts = " + posts + ": at least 1 per channel is needed", err)
+        self.assertEqual(self.run_program("schedule", "check", *shape, "--posts", "some")[0], 2)
 
     def test_check_shows_the_grid_of_a_deadlock(self):
         self.write("stuck.sched", DEADLOCK)

@@ -28,7 +28,13 @@ inline void use_schedule(const Schedule& schedule) {
   result.require_ok(schedule);
   const Links links = links_of(schedule);
   const Schedule again = lower(strip(schedule), links, {.reduce = true, .norm = true});
-  validate(again, {.links = links, .activation_bound = {}}).require_ok(again);
+  const int posts = least_posts(again, links);
+  if (posts == 0) return validate(again, {.links = links, .activation_bound = {}}).require_ok(again);
+  validate(again, {.links = links, .activation_bound = {}, .posts = posts}).require_ok(again);
+  const bool needs_all =
+      posts == 1 || !validate(again, {.links = links, .activation_bound = {}, .posts = posts - 1}).ok;
+  require<InternalError>(needs_all, "fewer posts than least_posts() suffice");
+  assign_buffers(again, posts, links);
 }
 
 inline void try_schedule(std::string_view text) {

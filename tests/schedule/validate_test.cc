@@ -164,6 +164,40 @@ TEST(Validator, a_receive_does_not_block_its_rank) {
             "");
 }
 
+ValidateOptions with_posts(int posts) { return {.links = {}, .activation_bound = {}, .posts = posts}; }
+
+TEST(Validator, refuses_a_deadlock_of_full_channels) {
+  const Schedule schedule = lower(generate("looped-bfs", {.ranks = 2, .micro_batches = 6, .chunks = 2}));
+  EXPECT_TRUE(validate(schedule).ok);
+  EXPECT_TRUE(validate(schedule, with_posts(2)).ok);
+  expect({schedule,
+          "deadlock with 1 post per channel: rank 0 is at 0SEND_F5 (the forward channel of ranks 0>1 is full), which "
+          "needs 1F3 of rank 1, which is at 1SEND_F2 (the forward channel of ranks 1>0 is full), which needs 2F0 of "
+          "rank 0, which is at 0SEND_F5 (the forward channel of ranks 0>1 is full)",
+          cell(0, 11)},
+         with_posts(1));
+}
+
+TEST(Validator, refuses_posts_that_the_order_of_the_receiver_exceeds) {
+  const Schedule schedule = lists(" 0F0 0F1 0SEND_F1 0SEND_F0 0RECV_B0 0B0 0RECV_B1 0B1",
+                                  " 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1");
+  EXPECT_TRUE(validate(schedule).ok);
+  EXPECT_TRUE(validate(schedule, with_posts(2)).ok);
+  expect(
+      {schedule,
+       "1F0 on rank 1 needs 1RECV_F0, message 1 of the forward channel of ranks 0>1, after 0 others: with 1 post its "
+       "receive is not posted yet, the channel needs 2",
+       cell(1, 1)},
+      with_posts(1));
+}
+
+TEST(Validator, posts_are_at_least_1_and_of_messages) {
+  const Schedule schedule = generate("1f1b", {.ranks = 2, .micro_batches = 2});
+  expect({lower(schedule), "posts = 0: at least 1 per channel is needed", {}}, with_posts(0));
+  expect({schedule, "posts = 1, but the schedule has no messages: give the result of lower()", {}}, with_posts(1));
+  EXPECT_TRUE(validate(generate("1f1b", {.ranks = 1, .micro_batches = 2}), with_posts(1)).ok);
+}
+
 TEST(Validator, refuses_more_activations_than_the_bound) {
   const Schedule schedule = generate("1f1b", {.ranks = 3, .micro_batches = 4});
   const auto bound = [](std::vector<int> ranks) { return ValidateOptions{.links = {}, .activation_bound = ranks}; };

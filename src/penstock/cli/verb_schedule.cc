@@ -65,28 +65,28 @@ void add_drawing_verb(CLI::App& parent, const char* name, const char* purpose, c
 struct Checking {
   ScheduleArgument schedule;
   CostFlags costs;
+  std::optional<int> posts;
 };
 
-/// Validates the schedule as it is, and again after lowering.
+/// Validates the schedule as it is, and again after lowering. Only a lowered schedule has messages, and so posts.
 void check(const Checking& wanted) {
   const StageCosts costs = wanted.costs.costs();
   const NamedSchedule named = wanted.schedule.get(costs);
-  const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound};
-  Schedule validated = named.schedule;
-  Validation validation = validate(validated, options);
-  validation.require_ok(validated);
-  const bool was_lowered = validated.is_lowered();
-  if (!was_lowered) {
-    validated = lower(validated);
-    validation = validate(validated, options);
-    validation.require_ok(validated);
-  }
+  const auto validated_ok = [&](const Schedule& schedule, std::optional<int> posts) {
+    const ValidateOptions options{.links = {}, .activation_bound = named.activation_bound, .posts = posts};
+    validate(schedule, options).require_ok(schedule);
+  };
+  const bool was_lowered = named.schedule.is_lowered();
+  if (!was_lowered) validated_ok(named.schedule, {});
+  const Schedule validated = was_lowered ? named.schedule : lower(named.schedule);
+  validated_ok(validated, wanted.posts);
+  const int posts = least_posts(validated);
 
   std::cout << "ok: " << (validated.name.empty() ? "schedule" : printable(validated.name)) << ", "
             << validated.rank_count() << " ranks, " << validated.stage_count() << " stages, " << validated.micro_batches
             << " micro-batches, " << validated.instruction_count()
-            << (was_lowered ? " instructions" : " instructions with messages and step") << "; "
-            << live_activations(validated, costs) << '\n';
+            << (was_lowered ? " instructions" : " instructions with messages and step") << "; runs with " << posts
+            << (posts == 1 ? " post" : " posts") << " per channel; " << live_activations(validated, costs) << '\n';
   for (const std::string& note : named.notes) std::cout << "note: " << note << '\n';
 }
 
@@ -127,6 +127,11 @@ void add_schedule_verb(CLI::App& program) {
   CLI::App* checking = verb->add_subcommand("check", "validate a schedule and show the first violation");
   auto checked = std::make_shared<Checking>();
   checked->schedule.add_to(*checking);
+  checking
+      ->add_option("--posts", checked->posts,
+                   "validate for a data plane that matches sends and receives in order, with N posts per channel "
+                   "(docs/schedules.md)")
+      ->type_name("N");
   checked->costs.add_to(*checking);
   checking->footer("Example:\n  penstock schedule check my.sched");
   checking->callback([checked] { check(*checked); });

@@ -14,14 +14,6 @@ constexpr bool is_message(EventKind kind) {
   return kind >= EventKind::sent_forward && kind <= EventKind::arrived_backward;
 }
 
-/// The link that a message instruction runs along.
-Link link_of(const Instruction& instruction) {
-  const bool at_producer = instruction.op() == Op::send_forward || instruction.op() == Op::recv_backward;
-  const bool gradient = instruction.op() == Op::send_backward || instruction.op() == Op::recv_backward;
-  return at_producer ? Link{instruction.stage(), instruction.peer(), gradient}
-                     : Link{instruction.peer(), instruction.stage(), gradient};
-}
-
 /// Sorts `links` by producer and consumer and removes duplicates. A link carries gradients if any of its duplicates
 /// does.
 void unite(Links& links) {
@@ -46,6 +38,13 @@ std::vector<std::size_t> parts(const Links& links, std::size_t stages, StageOf&&
 }
 
 }  // namespace
+
+Link link_of(const Instruction& message) {
+  const bool at_producer = message.op() == Op::send_forward || message.op() == Op::recv_backward;
+  const bool gradient = message.op() == Op::send_backward || message.op() == Op::recv_backward;
+  return at_producer ? Link{message.stage(), message.peer(), gradient}
+                     : Link{message.peer(), message.stage(), gradient};
+}
 
 std::string to_string(const Link& link) { return say(link.from.value(), ">", link.to.value()); }
 

@@ -50,6 +50,9 @@ using Links = std::vector<Link>;
 /// "0>3".
 std::string to_string(const Link& link);
 
+/// The link that a SEND or RECV runs along.
+Link link_of(const Instruction& message);
+
 /// The links 0>1, 1>2, ...: every stage passes its output to the next one.
 Links chain(int stages);
 

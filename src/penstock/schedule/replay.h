@@ -1,5 +1,6 @@
 // Runs a schedule symbolically: every rank takes its instructions in order, each as soon as its dependencies are met.
-// validate(), simulate() and timeline_grid() all use this loop. Inside this module only.
+// validate(), simulate() and timeline_grid() all use this loop, with messages that wait nowhere; rendezvous.h uses it
+// with a bounded number of posts. Inside this module only.
 //
 // Every rank keeps its order, so the resulting times do not depend on the order in which the loop visits ranks. No
 // priority queue of events is needed, and the time is linear in the number of instructions and dependencies.
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "penstock/schedule/dependencies.h"
@@ -46,8 +48,8 @@ class EventTable {
     }
   }
 
-  /// Marks a send event as awaited by a receive that was posted before it. Ranks wait for arrivals,
-  /// never for sends.
+  /// Marks a send event as awaited by a receive that was posted before it. Only replay() uses the mark; there, ranks
+  /// wait for arrivals, never for sends.
   void post(std::size_t sent) { entries_[sent] = posted; }
   bool is_posted(std::size_t sent) const { return entries_[sent] == posted; }
 
@@ -60,6 +62,53 @@ class EventTable {
   std::vector<double> next_waiter_;  // per rank: the rank that waited for the same event before it, in the same code
 };
 
+/// The event "arrived" of the message with the event `sent`, and the reverse.
+constexpr Event arrival_of(Event sent) {
+  sent.kind = sent.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
+  return sent;
+}
+constexpr Event sending_of(Event arrived) {
+  arrived.kind = arrived.kind == EventKind::arrived_forward ? EventKind::sent_forward : EventKind::sent_backward;
+  return arrived;
+}
+/// Whether an instruction that needs `event` waits for a message.
+constexpr bool is_arrival(const Event& event) {
+  return event.kind == EventKind::arrived_forward || event.kind == EventKind::arrived_backward;
+}
+
+/// "Waits for nothing".
+constexpr std::size_t no_event = std::numeric_limits<std::size_t>::max();
+
+/// Calls `step(rank, position, wake)` for every instruction in the order of its rank. `step` executes the instruction,
+/// passes `wake` to EventTable::happen, and returns no_event; or it returns the event that the instruction waits for,
+/// and is called again once that has happened.
+template <class Step>
+Reach run_lists(const Schedule& schedule, EventTable& events, Step&& step) {
+  const std::size_t ranks = schedule.orders.size();
+  Reach progress{.finished = true, .reached = std::vector<int>(ranks, 0), .missing = {}};
+  progress.missing.assign(ranks, 0);
+
+  std::vector<std::size_t> runnable;
+  for (std::size_t rank = ranks; rank > 0; --rank) runnable.push_back(rank - 1);
+  const auto wake = [&](std::size_t rank) { runnable.push_back(rank); };
+
+  while (!runnable.empty()) {
+    const std::size_t rank = runnable.back();
+    runnable.pop_back();
+    const std::size_t size = schedule.orders[rank].size();
+    for (int& position = progress.reached[rank]; static_cast<std::size_t>(position) < size; ++position) {
+      const std::size_t missing = step(rank, position, wake);
+      if (missing == no_event) continue;
+      progress.missing[rank] = missing;
+      events.wait(missing, rank);
+      break;
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    if (static_cast<std::size_t>(progress.reached[rank]) < schedule.orders[rank].size()) progress.finished = false;
+  return progress;
+}
+
 /// Calls `run(rank, position, instruction, ready)` for every instruction except receives, each after its dependencies.
 /// `ready` is the time at which they were met, and `run` returns the time at which the instruction's events happen. A
 /// receive is posted at once, and its message arrives `message_time` after the send.
@@ -68,28 +117,20 @@ class EventTable {
 /// (find_incomplete or is_replayable). An event that is produced twice gets the time of its second producer.
 template <class Run>
 Reach replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
-  const std::size_t ranks = schedule.orders.size();
-  EventTable events(dependencies.event_count(), ranks);
-  Reach progress{.finished = true, .reached = std::vector<int>(ranks, 0), .missing = {}};
-  progress.missing.assign(ranks, 0);
+  EventTable events(dependencies.event_count(), schedule.orders.size());
 
-  std::vector<std::size_t> runnable;
-  for (std::size_t rank = ranks; rank > 0; --rank) runnable.push_back(rank - 1);
-  const auto wake = [&](std::size_t rank) { runnable.push_back(rank); };
-
-  const auto receive = [&](const Instruction& instruction) {
+  const auto receive = [&](const Instruction& instruction, auto&& wake) {
     Event event;
     dependencies.for_each_predecessor(instruction, [&](const Event& sent) { event = sent; });
     const std::size_t sent = dependencies.index(event);
-    event.kind = event.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
     if (events.happened(sent))
-      events.happen(dependencies.index(event), events.time(sent) + message_time, wake);
+      events.happen(dependencies.index(arrival_of(event)), events.time(sent) + message_time, wake);
     else
       events.post(sent);
   };
 
   // The time at which the dependencies of `instruction` were met; if they are not, -1, and `missing` is set.
-  std::size_t missing = 0;
+  std::size_t missing = no_event;
   const auto needs_met = [&](std::size_t rank, const Instruction& instruction) {
     double ready = 0;
     dependencies.for_each_predecessor(instruction, [&](const Event& event) {
@@ -107,39 +148,26 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
     return ready;
   };
 
-  const auto give = [&](const Instruction& instruction, double time) {
-    dependencies.for_each_given(instruction, [&](Event event) {
+  const auto give = [&](const Instruction& instruction, double time, auto&& wake) {
+    dependencies.for_each_given(instruction, [&](const Event& event) {
       const std::size_t index = dependencies.index(event);
       const bool awaited = is_send(instruction.op()) && events.is_posted(index);
       events.happen(index, time, wake);
-      if (!awaited) return;
-      event.kind = event.kind == EventKind::sent_forward ? EventKind::arrived_forward : EventKind::arrived_backward;
-      events.happen(dependencies.index(event), time + message_time, wake);
+      if (awaited) events.happen(dependencies.index(arrival_of(event)), time + message_time, wake);
     });
   };
 
-  while (!runnable.empty()) {
-    const std::size_t rank = runnable.back();
-    runnable.pop_back();
-    const Order& order = schedule.orders[rank];
-    for (int& position = progress.reached[rank]; static_cast<std::size_t>(position) < order.size(); ++position) {
-      const Instruction& instruction = order[static_cast<std::size_t>(position)];
-      if (is_receive(instruction.op())) {
-        receive(instruction);
-        continue;
-      }
-      const double ready = needs_met(rank, instruction);
-      if (ready < 0) {
-        progress.missing[rank] = missing;
-        events.wait(missing, rank);
-        break;
-      }
-      give(instruction, run(Rank(static_cast<std::int32_t>(rank)), position, instruction, ready));
+  return run_lists(schedule, events, [&](std::size_t rank, int position, auto&& wake) {
+    const Instruction& instruction = schedule.orders[rank][static_cast<std::size_t>(position)];
+    if (is_receive(instruction.op())) {
+      receive(instruction, wake);
+      return no_event;
     }
-  }
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    if (static_cast<std::size_t>(progress.reached[rank]) < schedule.orders[rank].size()) progress.finished = false;
-  return progress;
+    const double ready = needs_met(rank, instruction);
+    if (ready < 0) return missing;
+    give(instruction, run(Rank(static_cast<std::int32_t>(rank)), position, instruction, ready), wake);
+    return no_event;
+  });
 }
 
 }  // namespace penstock

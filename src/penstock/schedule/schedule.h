@@ -10,6 +10,8 @@
 // thread may call them.
 #pragma once
 
+#include "penstock/schedule/channel.h"
+#include "penstock/schedule/channels_of.h"
 #include "penstock/schedule/dependencies.h"
 #include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
@@ -17,6 +19,7 @@
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
+#include "penstock/schedule/receive_buffers.h"
 #include "penstock/schedule/simulate.h"
 #include "penstock/schedule/stage_costs.h"
 #include "penstock/schedule/text.h"

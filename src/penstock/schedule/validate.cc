@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "penstock/base/error.h"
+#include "penstock/schedule/deadlock.h"
+#include "penstock/schedule/rendezvous.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/timeline_grid.h"
 #include "penstock/schedule/violation.h"
@@ -16,59 +18,17 @@ Validation fail(std::string reason, std::optional<GridCell> cell) {
 }
 Validation fail(Violation violation) { return fail(std::move(violation.reason), violation.cell); }
 
-/// The position of the instruction that produces `event`; none if `schedule` has no such instruction.
-std::optional<GridCell> producer(const Schedule& schedule, const Dependencies& dependencies, std::size_t event) {
-  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank)
-    for (std::size_t k = 0; k < schedule.orders[rank].size(); ++k) {
-      bool gives = false;
-      dependencies.for_each_given(schedule.orders[rank][k],
-                                  [&](const Event& given) { gives = gives || dependencies.index(given) == event; });
-      if (gives) return GridCell{Rank(static_cast<std::int32_t>(rank)), static_cast<int>(k)};
-    }
-  return std::nullopt;
-}
-
 /// The instruction whose execution a rank that waits for `event` needs: for an arrival whose receive is posted already,
 /// the send.
 std::optional<GridCell> obstacle(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress,
                                  std::size_t event) {
-  const std::optional<GridCell> cell = producer(schedule, dependencies, event);
+  const std::optional<GridCell> cell = find_producer(schedule, dependencies, event);
   if (!cell || cell->position >= progress.reached[cell->rank.index()]) return cell;
   const Instruction& instruction = schedule.orders[cell->rank.index()][static_cast<std::size_t>(cell->position)];
   if (!is_receive(instruction.op())) return cell;
   std::size_t sent = event;
   dependencies.for_each_predecessor(instruction, [&](const Event& needed) { sent = dependencies.index(needed); });
-  return producer(schedule, dependencies, sent);
-}
-
-/// Follows the ranks that wait for each other until a rank is reached for the second time. That cycle is the deadlock,
-/// and the cell of the result is on it.
-Violation deadlock(const Schedule& schedule, const Dependencies& dependencies, const Reach& progress) {
-  const auto instruction_at = [&](const GridCell& cell) {
-    return to_string(schedule.orders[cell.rank.index()][static_cast<std::size_t>(cell.position)]);
-  };
-  std::size_t rank = 0;
-  while (static_cast<std::size_t>(progress.reached[rank]) == schedule.orders[rank].size()) ++rank;
-
-  constexpr std::size_t most_named = 6;
-  std::vector<bool> seen(schedule.orders.size(), false);
-  GridCell stuck{Rank(static_cast<std::int32_t>(rank)), progress.reached[rank]};
-  std::string reason = say("deadlock: rank ", rank, " is at ", instruction_at(stuck));
-  for (std::size_t named = 0; !seen[rank]; ++named) {
-    seen[rank] = true;
-    const std::optional<GridCell> needed = obstacle(schedule, dependencies, progress, progress.missing[rank]);
-    if (!needed) return {reason + ", which needs what no instruction gives", stuck};
-    stuck = {needed->rank, progress.reached[needed->rank.index()]};
-    if (needed->rank.index() == rank)
-      return {reason + say(", which needs ", instruction_at(*needed), ", later on that rank"), stuck};
-    if (named < most_named)
-      reason += say(", which needs ", instruction_at(*needed), " of rank ", needed->rank.value(), ", which is at ",
-                    instruction_at(stuck));
-    else if (named == most_named)
-      reason += ", and so on";
-    rank = needed->rank.index();
-  }
-  return {reason, stuck};
+  return find_producer(schedule, dependencies, sent);
 }
 
 struct Activations {
@@ -106,7 +66,12 @@ Validation validate_with(const Schedule& schedule, const Dependencies& dependenc
   if (auto violation = find_disorder(schedule)) return fail(*std::move(violation));
   const auto run = [](Rank, int, const Instruction&, double) { return 0.0; };
   const Reach progress = replay(schedule, dependencies, 0, run);
-  if (!progress.finished) return fail(deadlock(schedule, dependencies, progress));
+  if (!progress.finished)
+    return fail(deadlock(schedule, progress, {.obstacle = [&](std::size_t event) {
+                           return obstacle(schedule, dependencies, progress, event);
+                         }}));
+  if (options.posts)
+    if (auto violation = find_lack_of_posts(schedule, dependencies, *options.posts)) return fail(*std::move(violation));
   if (options.activation_bound && options.activation_bound->size() != schedule.orders.size())
     return fail(say("the activation bound is given for ", options.activation_bound->size(), " ranks, there are ",
                     schedule.orders.size()),

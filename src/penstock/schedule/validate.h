@@ -14,6 +14,9 @@ struct ValidateOptions {
   std::optional<Links> links;
   /// The upper bound of live micro-batches per rank (a micro-batch counts once for each chunk); none: no bound.
   std::optional<std::vector<int>> activation_bound;
+  /// The number of posts per channel (schedule/channel.h), at least 1; none: messages are stored without limit. Only a
+  /// lowered schedule has messages: any other one is refused.
+  std::optional<int> posts = {};
 };
 
 struct Validation {
@@ -31,7 +34,8 @@ struct Validation {
 ///             has none of them); each on the rank that owns the stage; REDUCE, NORM and STEP at most once per stage
 ///   ordered   every stage runs F and accumulates weight gradients in ascending micro-batch order
 ///   paired    every SEND has one RECV at the other end of its link, and every link that crosses ranks has its messages
-///   live      the lists, executed in order, come to their ends: no deadlock
+///   live      the lists, executed in order, come to their ends: no deadlock. With ValidateOptions::posts that is
+///             proven for a rendezvous of sends and receives too, with that many posts per channel
 ///   bounded   no rank exceeds the activation bound. A micro-batch is live from its F to its B, or to its W if B is
 ///             split
 /// Time and memory are linear in the number of instructions. Does not throw for an invalid schedule.

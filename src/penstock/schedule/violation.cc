@@ -230,15 +230,11 @@ std::optional<Violation> find_incomplete(const Schedule& schedule, const Depende
       ended[instruction.stage().index()] |= bit;
       return std::nullopt;
     }
-    const bool at_producer = op == Op::send_forward || op == Op::recv_backward;
-    const StageId from = at_producer ? instruction.stage() : instruction.peer();
-    const StageId to = at_producer ? instruction.peer() : instruction.stage();
-    const auto lane = dependencies.lane(from, to);
-    if (!lane) return say(to_string(instruction), " goes along ", from.value(), ">", to.value(), ", which is no link");
-    const bool gradient = op == Op::send_backward || op == Op::recv_backward;
-    if (gradient && !dependencies.link_of_lane(*lane).gradient)
-      return say(to_string(instruction), " carries a gradient along ", from.value(), ">", to.value(),
-                 ", which has none");
+    const Link link = link_of(instruction);
+    const auto lane = dependencies.lane(link.from, link.to);
+    if (!lane) return say(to_string(instruction), " goes along ", to_string(link), ", which is no link");
+    if (link.gradient && !dependencies.link_of_lane(*lane).gradient)
+      return say(to_string(instruction), " carries a gradient along ", to_string(link), ", which has none");
     std::uint8_t& seen = carried[*lane * m + instruction.micro_batch().index()];
     if (seen & bit_of(op)) return occurs_twice(instruction);
     seen |= bit_of(op);
@@ -263,12 +259,8 @@ bool is_replayable(const Schedule& schedule, const Dependencies& dependencies) {
         if (is_step_wide(instruction.op())) needs += schedule.micro_batches;
         if (instruction.op() == Op::weight_grad) needs += instruction.micro_batch_count();
         if (!is_send(instruction.op()) && !is_receive(instruction.op())) return std::nullopt;
-        const bool at_producer = instruction.op() == Op::send_forward || instruction.op() == Op::recv_backward;
-        const bool known = dependencies
-                               .lane(at_producer ? instruction.stage() : instruction.peer(),
-                                     at_producer ? instruction.peer() : instruction.stage())
-                               .has_value();
-        return known ? std::nullopt : std::optional(Violation{"stray", at});
+        const Link link = link_of(instruction);
+        return dependencies.lane(link.from, link.to) ? std::nullopt : std::optional(Violation{"stray", at});
       });
   return !stray && needs <= 4 * static_cast<std::int64_t>(schedule.instruction_count());
 }
