@@ -54,8 +54,7 @@ Reach replay_with_posts(const Schedule& schedule, const Dependencies& dependenci
   const auto room = 2 * static_cast<std::size_t>(posts);
   std::vector<std::size_t> sends(map.channels().size(), 0);  // executed ones, per channel
 
-  return run_lists(schedule, events, [&](std::size_t rank, int position, auto&& wake) {
-    const Instruction& instruction = schedule.orders[rank][static_cast<std::size_t>(position)];
+  return run_lists(schedule, events, [&](std::size_t, int, const Instruction& instruction) {
     if (is_receive(instruction.op())) return no_event;
     std::size_t missing = no_event;
     dependencies.for_each_predecessor(instruction, [&](const Event& event) {
@@ -68,7 +67,7 @@ Reach replay_with_posts(const Schedule& schedule, const Dependencies& dependenci
       }
       const std::size_t sent = dependencies.index(sending_of(event));
       if (events.happened(sent))
-        events.happen(index, 0, wake);  // this is the take
+        events.happen(index, 0);  // this is the take
       else
         missing = sent;
     });
@@ -82,8 +81,7 @@ Reach replay_with_posts(const Schedule& schedule, const Dependencies& dependenci
       }
       ++sends[number];
     }
-    dependencies.for_each_given(instruction,
-                                [&](const Event& event) { events.happen(dependencies.index(event), 0, wake); });
+    dependencies.for_each_given(instruction, [&](const Event& event) { events.happen(dependencies.index(event), 0); });
     return no_event;
   });
 }

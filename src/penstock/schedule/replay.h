@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "penstock/schedule/dependencies.h"
@@ -22,10 +23,13 @@ struct Reach {
   std::vector<std::size_t> missing;  // per rank that did not finish: the event that its next instruction waits for
 };
 
-/// The time of each event, or the ranks that wait for it: one number per event.
+/// The time of each event, or the ranks that wait for it, one number per event; and the ranks that can go on.
 class EventTable {
  public:
-  EventTable(std::size_t events, std::size_t ranks) : entries_(events, nobody), next_waiter_(ranks, nobody) {}
+  /// All ranks can go on, rank 0 first.
+  EventTable(std::size_t events, std::size_t ranks) : entries_(events, nobody), next_waiter_(ranks, nobody) {
+    for (std::size_t rank = ranks; rank > 0; --rank) runnable_.push_back(rank - 1);
+  }
 
   bool happened(std::size_t event) const { return entries_[event] >= 0; }
   double time(std::size_t event) const { return entries_[event]; }
@@ -36,16 +40,23 @@ class EventTable {
     entries_[event] = first_waiter - static_cast<double>(rank);
   }
 
-  /// Sets the time of `event` and calls `wake(rank)` for every rank that waits for it.
-  template <class Wake>
-  void happen(std::size_t event, double time, Wake&& wake) {
+  /// Sets the time of `event`. The ranks that wait for it can go on.
+  void happen(std::size_t event, double time) {
     double entry = entries_[event];
     entries_[event] = time;
     while (entry <= first_waiter) {
       const auto rank = static_cast<std::size_t>(first_waiter - entry);
       entry = next_waiter_[rank];
-      wake(rank);
+      runnable_.push_back(rank);
     }
+  }
+
+  /// Removes and returns a rank that can go on; none if all ranks wait or have finished.
+  std::optional<std::size_t> take_runnable() {
+    if (runnable_.empty()) return std::nullopt;
+    const std::size_t rank = runnable_.back();
+    runnable_.pop_back();
+    return rank;
   }
 
   /// Marks a send event as awaited by a receive that was posted before it. Only replay() uses the mark; there, ranks
@@ -60,6 +71,7 @@ class EventTable {
 
   std::vector<double> entries_;      // a time, or one of the codes above
   std::vector<double> next_waiter_;  // per rank: the rank that waited for the same event before it, in the same code
+  std::vector<std::size_t> runnable_;
 };
 
 /// The event "arrived" of the message with the event `sent`, and the reverse.
@@ -79,28 +91,20 @@ constexpr bool is_arrival(const Event& event) {
 /// "Waits for nothing".
 constexpr std::size_t no_event = std::numeric_limits<std::size_t>::max();
 
-/// Calls `step(rank, position, wake)` for every instruction in the order of its rank. `step` executes the instruction,
-/// passes `wake` to EventTable::happen, and returns no_event; or it returns the event that the instruction waits for,
-/// and is called again once that has happened.
+/// Calls `step(rank, position, instruction)` for every instruction in the order of its rank. `step` executes it and
+/// returns no_event; or it returns the event that the instruction waits for, and is called again once that has happened.
 template <class Step>
 Reach run_lists(const Schedule& schedule, EventTable& events, Step&& step) {
   const std::size_t ranks = schedule.orders.size();
   Reach progress{.finished = true, .reached = std::vector<int>(ranks, 0), .missing = {}};
   progress.missing.assign(ranks, 0);
-
-  std::vector<std::size_t> runnable;
-  for (std::size_t rank = ranks; rank > 0; --rank) runnable.push_back(rank - 1);
-  const auto wake = [&](std::size_t rank) { runnable.push_back(rank); };
-
-  while (!runnable.empty()) {
-    const std::size_t rank = runnable.back();
-    runnable.pop_back();
-    const std::size_t size = schedule.orders[rank].size();
-    for (int& position = progress.reached[rank]; static_cast<std::size_t>(position) < size; ++position) {
-      const std::size_t missing = step(rank, position, wake);
+  while (const std::optional<std::size_t> rank = events.take_runnable()) {
+    const Order& order = schedule.orders[*rank];
+    for (int& position = progress.reached[*rank]; static_cast<std::size_t>(position) < order.size(); ++position) {
+      const std::size_t missing = step(*rank, position, order[static_cast<std::size_t>(position)]);
       if (missing == no_event) continue;
-      progress.missing[rank] = missing;
-      events.wait(missing, rank);
+      progress.missing[*rank] = missing;
+      events.wait(missing, *rank);
       break;
     }
   }
@@ -119,12 +123,12 @@ template <class Run>
 Reach replay(const Schedule& schedule, const Dependencies& dependencies, double message_time, Run&& run) {
   EventTable events(dependencies.event_count(), schedule.orders.size());
 
-  const auto receive = [&](const Instruction& instruction, auto&& wake) {
+  const auto receive = [&](const Instruction& instruction) {
     Event event;
     dependencies.for_each_predecessor(instruction, [&](const Event& sent) { event = sent; });
     const std::size_t sent = dependencies.index(event);
     if (events.happened(sent))
-      events.happen(dependencies.index(arrival_of(event)), events.time(sent) + message_time, wake);
+      events.happen(dependencies.index(arrival_of(event)), events.time(sent) + message_time);
     else
       events.post(sent);
   };
@@ -148,24 +152,23 @@ Reach replay(const Schedule& schedule, const Dependencies& dependencies, double 
     return ready;
   };
 
-  const auto give = [&](const Instruction& instruction, double time, auto&& wake) {
+  const auto give = [&](const Instruction& instruction, double time) {
     dependencies.for_each_given(instruction, [&](const Event& event) {
       const std::size_t index = dependencies.index(event);
       const bool awaited = is_send(instruction.op()) && events.is_posted(index);
-      events.happen(index, time, wake);
-      if (awaited) events.happen(dependencies.index(arrival_of(event)), time + message_time, wake);
+      events.happen(index, time);
+      if (awaited) events.happen(dependencies.index(arrival_of(event)), time + message_time);
     });
   };
 
-  return run_lists(schedule, events, [&](std::size_t rank, int position, auto&& wake) {
-    const Instruction& instruction = schedule.orders[rank][static_cast<std::size_t>(position)];
+  return run_lists(schedule, events, [&](std::size_t rank, int position, const Instruction& instruction) {
     if (is_receive(instruction.op())) {
-      receive(instruction, wake);
+      receive(instruction);
       return no_event;
     }
     const double ready = needs_met(rank, instruction);
     if (ready < 0) return missing;
-    give(instruction, run(Rank(static_cast<std::int32_t>(rank)), position, instruction, ready), wake);
+    give(instruction, run(Rank(static_cast<std::int32_t>(rank)), position, instruction, ready));
     return no_event;
   });
 }
