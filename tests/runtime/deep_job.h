@@ -49,6 +49,7 @@ struct DeepCase {
   int chunks = 0;
   int micro_batches = 1;
   WeightGradients weight_gradients = WeightGradients::stream;
+  std::string device = "cpu";
 
   std::string name() const {
     return say(schedule, " p ", stages, " v ", chunks, " m ", micro_batches,
@@ -73,6 +74,15 @@ struct DeepOutcome {
   std::vector<Pipeline::Peak> peaks;
 };
 
+/// What differs between two outcomes; empty where they are equal bit by bit.
+inline std::string difference(const DeepOutcome& expected, const DeepOutcome& got) {
+  if (expected.losses != got.losses) return "another loss";
+  if (expected.parameters.size() != got.parameters.size()) return "another number of parameters";
+  for (const auto& [name, value] : expected.parameters)
+    if (!torch::equal(value, got.parameters.at(name))) return "another " + name;
+  return "";
+}
+
 /// Three steps and an evaluation; batches of 11 samples, the last one of 6: fewer than the larger m.
 inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluates = true) {
   DeepNetwork network;
@@ -81,6 +91,7 @@ inline DeepOutcome run_deep_job(World& world, const DeepCase& one, bool evaluate
   options.schedule = one.schedule;
   options.chunks = one.chunks;
   options.weight_gradients = one.weight_gradients;
+  options.device = one.device;
   options.seed = 5;
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });

@@ -2,6 +2,7 @@
 //   jobs_program small SCHEDULE STAGES REPLICAS MICRO_BATCHES   every loss and every parameter, without rounding
 //   jobs_program deep STAGES    every schedule: a line for each case with its losses and a hash of all parameters
 //   jobs_program u STAGES       the same for the U-shaped network, in both precisions and with its buffers
+//   jobs_program u:DEVICE STAGES   the same on a device, in fp32
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -49,11 +50,13 @@ void run_deep(int stages) {
     }
 }
 
-void run_u(int stages) {
+void run_u(int stages, const std::string& device) {
   World world({.stages = stages});
   for (const Precision precision : {Precision::fp32, Precision::bf16})
-    for (const test::UCase& one : test::u_cases(world.stages(), precision)) {
+    for (test::UCase one : test::u_cases(world.stages(), precision)) {
       if (one.micro_batches != 5 || (precision == Precision::bf16 && !one.recompute)) continue;
+      if (precision == Precision::bf16 && device != "cpu") continue;
+      one.device = device;
       const test::UOutcome outcome = test::run_u_job(world, one);
       if (world.is_main()) test::print_outcome(one.name(), outcome.losses, outcome.state);
     }
@@ -69,8 +72,8 @@ int main(int count, char** arguments) {
       penstock::run_small({args.begin() + 1, args.end()});
     } else if (args.size() == 2 && args[0] == "deep") {
       penstock::run_deep(std::stoi(args[1]));
-    } else if (args.size() == 2 && args[0] == "u") {
-      penstock::run_u(std::stoi(args[1]));
+    } else if (args.size() == 2 && (args[0] == "u" || args[0].starts_with("u:"))) {
+      penstock::run_u(std::stoi(args[1]), args[0] == "u" ? "cpu" : args[0].substr(2));
     } else {
       return 2;
     }

@@ -7,14 +7,6 @@
 namespace penstock::test::matrix_test {
 namespace {
 
-std::string difference(const DeepOutcome& expected, const DeepOutcome& got) {
-  if (expected.losses != got.losses) return "another loss";
-  if (expected.parameters.size() != got.parameters.size()) return "another number of parameters";
-  for (const auto& [name, value] : expected.parameters)
-    if (!torch::equal(value, got.parameters.at(name))) return "another " + name;
-  return "";
-}
-
 /// The peak of live activations of each rank from simulate(): in steps of all micro-batches, and of six samples.
 std::vector<int> simulated_peaks(const DeepCase& one) {
   std::vector<int> most(static_cast<std::size_t>(one.stages), 0);

@@ -69,6 +69,7 @@ struct UCase {
   WeightGradients weight_gradients = WeightGradients::stream;
   bool recompute = false;
   Precision precision = Precision::fp32;
+  std::string device = "cpu";
 
   std::string name() const {
     return say(schedule, " p ", stages, " v ", chunks, " m ", micro_batches, recompute ? " recompute" : " kept",
@@ -98,6 +99,15 @@ struct UOutcome {
   std::vector<Pipeline::Peak> peaks;
 };
 
+/// What differs between two outcomes; empty where they are equal bit by bit.
+inline std::string difference(const UOutcome& expected, const UOutcome& got) {
+  if (expected.losses != got.losses) return "another loss";
+  if (expected.state.size() != got.state.size()) return "another number of parameters and buffers";
+  for (const auto& [name, value] : expected.state)
+    if (!torch::equal(value, got.state.at(name))) return "another " + name;
+  return "";
+}
+
 /// Three steps and an evaluation; batches of 11 samples, the last one of 6.
 inline UOutcome run_u_job(World& world, const UCase& one) {
   UNetwork network;
@@ -108,6 +118,7 @@ inline UOutcome run_u_job(World& world, const UCase& one) {
   options.weight_gradients = one.weight_gradients;
   options.recompute = one.recompute;
   options.precision = one.precision;
+  options.device = one.device;
   options.partition = "uniform";
   options.seed = 5;
   Pipeline pipeline(world, network, cross_entropy, options);

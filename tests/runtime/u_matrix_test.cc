@@ -7,14 +7,6 @@
 namespace penstock::test::u_matrix_test {
 namespace {
 
-std::string difference(const UOutcome& expected, const UOutcome& got) {
-  if (expected.losses != got.losses) return "another loss";
-  if (expected.state.size() != got.state.size()) return "another number of parameters and buffers";
-  for (const auto& [name, value] : expected.state)
-    if (!torch::equal(value, got.state.at(name))) return "another " + name;
-  return "";
-}
-
 using Key = std::pair<int, WeightGradients>;
 
 std::map<Key, UOutcome> alone(World& world, Precision precision) {

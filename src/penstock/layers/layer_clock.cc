@@ -2,13 +2,32 @@
 
 #include <algorithm>
 
-#include "penstock/base/clock.h"
-
 namespace penstock {
-void LayerClock::ran(std::size_t call, std::int64_t begin_ns, const std::vector<torch::Tensor>& outputs,
+
+void LayerClock::add(const Interval& interval) {
+  std::vector<double>& samples = samples_[interval.call].*interval.list;
+  if (interval.sample == samples.size()) samples.push_back(0);
+  if (marks_)
+    intervals_.push_back(interval);
+  else
+    samples[interval.sample] += to_ms(interval.end - interval.begin) / interval.parts;
+}
+
+void LayerClock::read_marks() {
+  if (!marks_) return;
+  const std::vector<std::int64_t> times = marks_->times();
+  for (const Interval& interval : intervals_) {
+    const std::int64_t begin = times[static_cast<std::size_t>(interval.begin)];
+    const std::int64_t end = times[static_cast<std::size_t>(interval.end)];
+    (samples_[interval.call].*interval.list)[interval.sample] += to_ms(end - begin) / interval.parts;
+  }
+  intervals_.clear();
+}
+
+void LayerClock::ran(std::size_t call, std::int64_t begin, const std::vector<torch::Tensor>& outputs,
                      const std::vector<torch::Tensor>& inputs) {
   if (in_backward_) return;
-  samples_[call].forward.push_back(ms_since(begin_ns));
+  add({&Samples::forward, call, samples_[call].forward.size(), begin, now()});
   samples_[call].output_bytes = 0;
   for (const torch::Tensor& output : outputs) {
     if (!output.defined()) continue;
@@ -22,9 +41,9 @@ void LayerClock::ran(std::size_t call, std::int64_t begin_ns, const std::vector<
 
 // The time before the first output gradient, mostly that of the loss, counts for the last call.
 void LayerClock::begin_backward() {
-  of_pass_.assign(samples_.size(), 0);
+  for (Samples& samples : samples_) samples.backward.push_back(0);
   current_ = samples_.empty() ? 0 : samples_.size() - 1;
-  since_ns_ = now_ns();
+  since_ = now();
   in_backward_ = true;
 }
 
@@ -35,20 +54,20 @@ void LayerClock::gradient_came(std::size_t call) {
 }
 
 void LayerClock::close_interval() {
-  const std::int64_t now = now_ns();
-  of_pass_[current_] += to_ms(now - since_ns_);
-  since_ns_ = now;
+  const std::int64_t end = now();
+  add({&Samples::backward, current_, samples_[current_].backward.size() - 1, since_, end});
+  since_ = end;
 }
 
 void LayerClock::end_backward() {
   if (!in_backward_ || samples_.empty()) return;
   close_interval();
   in_backward_ = false;
-  for (std::size_t call = 0; call < samples_.size(); ++call) samples_[call].backward.push_back(of_pass_[call]);
 }
 
-void LayerClock::weights(std::size_t call, std::int64_t begin_ns, std::size_t micro_batches) {
-  samples_[call].weight_grad.push_back(ms_since(begin_ns) / static_cast<double>(micro_batches));
+void LayerClock::weights(std::size_t call, std::int64_t begin, std::size_t micro_batches) {
+  add({&Samples::weight_grad, call, samples_[call].weight_grad.size(), begin, now(),
+       static_cast<double>(micro_batches)});
 }
 
 }  // namespace penstock

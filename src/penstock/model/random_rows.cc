@@ -1,5 +1,6 @@
 #include "penstock/model/random_rows.h"
 
+#include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
 
 namespace penstock {
@@ -42,11 +43,11 @@ torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& w
     at::philox_engine bits(key, static_cast<std::uint64_t>(place.first_sample + row));
     fill(bits, rows.data_ptr<float>() + row * width, width);
   }
-  if (dimension == 0) return rows.view(like.sizes()).to(like.options());
+  if (dimension == 0) return to_device(rows.view(like.sizes()).to(like.scalar_type()), like.device());
   std::vector<std::int64_t> sizes = like.sizes().vec();  // the samples' dimension first
   sizes.erase(sizes.begin() + dimension);
   sizes.insert(sizes.begin(), like.size(dimension));
-  return rows.view(sizes).movedim(0, dimension).contiguous().to(like.options());
+  return to_device(rows.view(sizes).movedim(0, dimension).contiguous().to(like.scalar_type()), like.device());
 }
 
 }  // namespace penstock

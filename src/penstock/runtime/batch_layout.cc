@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 
@@ -32,7 +33,7 @@ void warn_of_few_samples(const BatchLayout& layout) {
 
 torch::Tensor usable_rows(const torch::Tensor& rows, const RowsUse& use) {
   if (!rows.defined()) return rows;
-  const torch::Tensor there = rows.to(use.device);
+  const torch::Tensor there = to_device(rows, use.device);
   return use.outlive_result && there.is_same(rows) ? there.clone() : there;
 }
 

@@ -72,31 +72,36 @@ constexpr Activity activity_of(Op op) {
   return is_step_wide(op) ? Activity::update : Activity::communicate;
 }
 
-/// Executes one action and records its spans. `begin` is the end of the action before it, and becomes the end of this
-/// one.
-template <class Handler>
-void execute_action(const Program& program, const Program::Action& action, Handler& handler, Recorder& recorder,
-                    std::int64_t& begin) {
+/// The clock of a rank that computes on the CPU.
+struct HostClock {
+  std::int64_t operator()() const { return now_ns(); }
+};
+
+/// Executes one action and notes its spans. `begin` is the end of the action before it, and becomes the end of this
+/// one. `spans` has note(const Span&), as Recorder has it; `clock` is a function that returns the time.
+template <class Handler, class Spans, class Clock = HostClock>
+void execute_action(const Program& program, const Program::Action& action, Handler& handler, Spans& spans,
+                    std::int64_t& begin, const Clock& clock = {}) {
   handler.begin(action.instruction);
   for (std::uint32_t i = action.first_receive; i < action.end_receive; ++i) {
     const Arrival message = handler.receive(program.receive(i));
-    const std::int64_t taken = now_ns();
+    const std::int64_t taken = clock();
     const std::int64_t since = message.arrived_ns > 0 ? std::max(begin, message.arrived_ns) : taken;
-    recorder.note({program.receive(i), Activity::wait, begin, taken, message.transit_ns,
-                   std::max<std::int64_t>(0, taken - since)});
+    spans.note({program.receive(i), Activity::wait, begin, taken, message.transit_ns,
+                std::max<std::int64_t>(0, taken - since)});
     begin = taken;
   }
   handler.perform(action.instruction);
-  const std::int64_t end = now_ns();
-  recorder.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0, 0});
+  const std::int64_t end = clock();
+  spans.note({action.instruction, activity_of(action.instruction.op()), begin, end, 0, 0});
   begin = end;
 }
 
-/// Executes `program` and records every span. An exception of the handler propagates and ends the execution.
-template <class Handler>
-void execute(const Program& program, Handler& handler, Recorder& recorder) {
-  std::int64_t begin = now_ns();
-  for (const Program::Action& action : program.actions()) execute_action(program, action, handler, recorder, begin);
+/// Executes `program` and notes every span. An exception of the handler propagates and ends the execution.
+template <class Handler, class Spans, class Clock = HostClock>
+void execute(const Program& program, Handler& handler, Spans& spans, const Clock& clock = {}) {
+  std::int64_t begin = clock();
+  for (const Program::Action& action : program.actions()) execute_action(program, action, handler, spans, begin, clock);
 }
 
 }  // namespace penstock

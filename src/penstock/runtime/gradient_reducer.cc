@@ -1,26 +1,37 @@
 #include "penstock/runtime/gradient_reducer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <compare>
 #include <string_view>
 
+#include "penstock/base/device_copy.h"
 #include "penstock/runtime/reduce.h"
 #include "penstock/transport/records.h"
 
 namespace penstock {
 namespace {
 
-/// The squared norm of the gradient of one parameter. Ordered as the network first uses the parameters.
-struct SquaredNorm {
-  static constexpr std::string_view record_name = "SquaredNorm";
+/// A parameter whose gradient is part of the norm. Ordered as the network first uses the parameters.
+struct NormPart {
+  static constexpr std::string_view record_name = "NormPart";
 
   std::int64_t node = 0;       // the first that uses the parameter
   std::int64_t parameter = 0;  // its number among those of the stage
-  double square = 0;
 
-  friend auto operator<=>(const SquaredNorm&, const SquaredNorm&) = default;
+  friend auto operator<=>(const NormPart&, const NormPart&) = default;
 };
+
+/// The scalars of `parts` as one tensor.
+torch::Tensor stacked_scalars(const Tensors& parts, c10::Device device) {
+  return parts.empty() ? torch::empty({0}, torch::TensorOptions(torch::kFloat64).device(device)) : torch::stack(parts);
+}
+
+/// The sum of `values` from the first to the last, in `order`.
+torch::Tensor ordered_sum(const torch::Tensor& values, const std::vector<std::int64_t>& order) {
+  if (order.empty()) return torch::zeros({}, values.options());
+  const torch::Tensor indices = to_device(torch::tensor(order), values.device());
+  return values.index_select(0, indices).cumsum(0)[-1];
+}
 
 }  // namespace
 
@@ -103,15 +114,17 @@ void GradientReducer::divide(double divisor) {
 
 // Every rank sends the squared norm of each of its gradients (of a tied parameter only its owner) to the first rank,
 // which sums them in the order in which the network uses the parameters and sends the sum to all.
-double GradientReducer::norm() {
-  std::vector<SquaredNorm> squares;
+torch::Tensor GradientReducer::norm(c10::Device device) {
+  const torch::NoGradGuard no_grad;
+  std::vector<NormPart> parts;
+  Tensors squares;
   for (const auto& stage : stages_) {
     const Tensors& gradients = gradients_of(*stage);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const ParameterUses& all_uses = stage->gradients().parameters()[i].all_uses;
       if (!gradients[i].defined() || all_uses.owner() != stage->id()) continue;
-      const double norm = gradients[i].norm(2, torch::kFloat64).item<double>();
-      squares.push_back({all_uses.list.front().node, static_cast<std::int64_t>(i), norm * norm});
+      parts.push_back({all_uses.list.front().node, static_cast<std::int64_t>(i)});
+      squares.push_back(gradients[i].norm(2, torch::kFloat64).square());
     }
   }
   Transport& endpoint = placement_.endpoint();
@@ -120,21 +133,27 @@ double GradientReducer::norm() {
     return Tag{placement_.pipeline(), Traffic::reduce, step_, placement_.stage_count(), up ? 0 : 1, rank.value()};
   };
   const auto at = [&](Rank rank) { return context.rank_of(rank, placement_.replica()); };
-  endpoint.send(at(Rank(0)), tag(true, placement_.rank()), message_of(squares));
+  Message own = message_of(parts);
+  own.payloads.push_back({stacked_scalars(squares, device), false});
+  endpoint.send(at(Rank(0)), tag(true, placement_.rank()), std::move(own));
   if (placement_.rank() == Rank(0)) {
-    std::vector<SquaredNorm> all;
+    std::vector<std::pair<NormPart, std::int64_t>> all;  // with its index in `values`
+    Tensors values;
     for (Rank rank(0); rank.value() < context.stages; rank = rank.next()) {
-      const auto of_rank = records_in<SquaredNorm>(endpoint.receive(at(rank), tag(true, rank), "gradient norms"));
-      all.insert(all.end(), of_rank.begin(), of_rank.end());
+      const Message message = endpoint.receive(at(rank), tag(true, rank), "gradient norms");
+      for (const NormPart& part : records_in<NormPart>(message))
+        all.emplace_back(part, static_cast<std::int64_t>(all.size()));
+      values.push_back(to_device(message.payloads[1].tensor, device));
     }
     std::sort(all.begin(), all.end());
-    double total = 0;
-    for (const SquaredNorm& each : all) total += each.square;
+    std::vector<std::int64_t> order;
+    for (const auto& [part, index] : all) order.push_back(index);
+    const torch::Tensor norm = ordered_sum(torch::cat(values), order).sqrt();
     for (Rank rank(0); rank.value() < context.stages; rank = rank.next())
-      endpoint.send(at(rank), tag(false, rank), message_of(total));
+      endpoint.send(at(rank), tag(false, rank), {{{norm, false}}});
   }
   const Message total = endpoint.receive(at(Rank(0)), tag(false, placement_.rank()), "the gradient norm");
-  return std::sqrt(record_in<double>(total));
+  return to_device(total.payloads.front().tensor, device);
 }
 
 }  // namespace penstock

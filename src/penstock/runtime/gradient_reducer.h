@@ -38,9 +38,9 @@ class GradientReducer {
   void finish_ties();
   /// Divides all gradients.
   void divide(double divisor);
-  /// The 2-norm of the gradients of all ranks of this replica, each parameter counted once. Every rank gets the same
-  /// bits, whatever the partition. Called on every rank.
-  double norm();
+  /// The 2-norm of the gradients of all ranks of this replica, each parameter counted once: a float64 scalar on
+  /// `device`. Every rank gets the same bits, whatever the partition. Called on every rank.
+  torch::Tensor norm(c10::Device device);
 
  private:
   TieRoute tie_route() const { return {placement_, step_}; }

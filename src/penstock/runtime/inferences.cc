@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
 
@@ -29,7 +30,8 @@ StepJob Inferences::make_job(std::uint64_t step, const Tensors& inputs, const In
   StepJob job{.step = step,
               .training = false,
               .layout = BatchLayout({.samples = rows, .replicas = sharers, .micro_batches = wanted}),
-              .inputs = inputs};
+              .inputs = inputs,
+              .ready = DeviceEvents::of(inputs)};
   job.inference = Inference{options.broadcast, options.replicas, std::nullopt,
                             std::make_shared<InferState>(expected_outputs(step, options))};
   if (options.session) job.inference->session = options.session->state_->id;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
 
@@ -24,12 +25,15 @@ StepJob JobFactory::begin(const BatchTensors& inputs, const BatchTensors& target
   if (parts_.runners.read_inputs())
     first_row = first_row_of(parts_.axes.inputs, inputs.list(),
                              {parts_.runners.staged().graph.inputs, samples, share_rows(samples), is_spread()});
+  Tensors tensors = inputs.list();
+  for (const torch::Tensor& target : targets.list()) tensors.push_back(target);
   return {.step = next_step_++,
           .training_step = training_steps_,
           .layout = layout_of(samples),
           .inputs = inputs.list(),
           .first_input_row = first_row,
           .targets = targets.list(),
+          .ready = DeviceEvents::of(tensors),
           .metrics = metrics,
           .learning_rate = learning_rate_};
 }

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <utility>
 
+#include "penstock/base/device_copy.h"
 #include "penstock/layers/autocast.h"
 #include "penstock/model/loss_checks.h"
 #include "penstock/runtime/invalid_loss.h"
+#include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
 
@@ -38,6 +40,8 @@ void JobResults::begin(const StepJob& job) {
 
 void JobResults::clear() {
   job_ = nullptr;
+  has_to_send_ = false;
+  counted_.clear();
   outputs_.clear();
 }
 
@@ -50,22 +54,56 @@ torch::Tensor JobResults::add(const Tensors& outputs, BatchRows& rows, MicroBatc
   const AutocastGuard in_fp32({.enabled = false, .device = setting_.device.type()});
   const Tensors in_full = in_full_precision(setting_, outputs);
   torch::Tensor sum = require_scalar(setting_.loss.name, setting_.loss(in_full, targets));
-  const double factor = factors_.reported[micro_batch.index()];
-  if (factor > 0) {
-    const auto value = sum.item<double>();
-    if (job_->refuses_invalid_loss && !std::isfinite(value)) throw NonFiniteLoss(micro_batch, value);
-    numbers_.loss += factor * value;
-    numbers_.loss_sum += value;
-  }
+  Counted counted{micro_batch, factors_.reported[micro_batch.index()] > 0 ? sum.detach() : torch::Tensor(), {}};
+  if (!is_on_device()) add_numbers(counted);
   const torch::NoGradGuard no_grad;
   if (job_->keeps_outputs) outputs_.push_back(in_full);
-  for (std::size_t i = 0; i < numbers_.metrics.size(); ++i)
-    numbers_.metrics[i] += job_->metrics[i].count(in_full, targets);
+  for (std::size_t i = 0; i < numbers_.metrics.size(); ++i) {
+    const Metric& metric = job_->metrics[i];
+    const bool is_later = is_on_device() && metric.count_on_device;
+    counted.metrics.push_back(is_later ? metric.count_on_device(in_full, targets) : torch::Tensor());
+    if (!is_later) numbers_.metrics[i] += metric.count(in_full, targets);
+  }
+  if (is_on_device()) counted_.push_back(std::move(counted));
   return sum;
 }
 
+void JobResults::add_numbers(const Counted& counted) {
+  if (counted.loss.defined()) {
+    const auto value = counted.loss.item<double>();
+    if (job_->refuses_invalid_loss && !std::isfinite(value)) throw NonFiniteLoss(counted.micro_batch, value);
+    numbers_.loss += factors_.reported[counted.micro_batch.index()] * value;
+    numbers_.loss_sum += value;
+  }
+  for (std::size_t i = 0; i < counted.metrics.size(); ++i)
+    if (counted.metrics[i].defined()) numbers_.metrics[i] += counted.metrics[i].item<double>();
+}
+
 void JobResults::end_forward() {
-  if (--forwards_left_ == 0) send();
+  if (--forwards_left_ > 0) return;
+  if (is_on_device() && !job_->inference) {
+    has_to_send_ = true;
+    if (!job_->refuses_invalid_loss) return;
+    begin_read_back();
+    current_stream(setting_.device).synchronize();
+    end_read_back();
+  } else {
+    send();
+  }
+}
+
+void JobResults::begin_read_back() {
+  if (!has_to_send_) return;
+  for (Counted& counted : counted_) {
+    counted.loss = to_host_later(counted.loss);
+    for (torch::Tensor& metric : counted.metrics) metric = to_host_later(metric);
+  }
+}
+
+void JobResults::end_read_back() {
+  if (!std::exchange(has_to_send_, false)) return;
+  for (const Counted& counted : std::exchange(counted_, {})) add_numbers(counted);
+  send();
 }
 
 void JobResults::send() {

@@ -42,10 +42,15 @@ class JobResults {
   void clear();
 
   /// Adds a micro-batch. Returns its loss for the backward pass, before the factor of gradient_factor(); an undefined
-  /// tensor for an inference. Called within F of the last stage. Throws NonFiniteLoss.
+  /// tensor for an inference. Called within F of the last stage. Throws NonFiniteLoss on the CPU.
   torch::Tensor add(const Tensors& outputs, BatchRows& rows, MicroBatch micro_batch);
-  /// To be called after each F of the last stage. After the last one it sends this replica's results.
+  /// To be called after each F of the last stage. After the last one it sends this replica's results; on a device only
+  /// where it has to wait for them, for the outputs of an inference or a loss that may be refused (NonFiniteLoss).
   void end_forward();
+  /// On a device, where the losses are still to be sent: queues the copies of them to the host.
+  void begin_read_back();
+  /// To be called when these copies are complete: sends the results.
+  void end_read_back();
   /// The factor of a micro-batch's loss in the gradients of this job.
   double gradient_factor(MicroBatch micro_batch) const { return factors_.gradient[micro_batch.index()]; }
   /// On the rank that collects for its process: waits for the results of all replicas, and writes them to the job's
@@ -56,6 +61,16 @@ class JobResults {
   const ResultChannel& channel() const { return channel_; }
 
  private:
+  /// The numbers of a micro-batch, scalars on the device.
+  struct Counted {
+    MicroBatch micro_batch;
+    torch::Tensor loss;  // undefined where it has no weight
+    Tensors metrics;     // undefined where the metric has counted already
+  };
+
+  bool is_on_device() const { return !setting_.device.is_cpu(); }
+  /// Adds the numbers of a micro-batch, which are on the host.
+  void add_numbers(const Counted& counted);
   void send();
   void keep_outputs();
 
@@ -65,8 +80,10 @@ class JobResults {
   const StepJob* job_ = nullptr;
   LossFactors factors_;
   StepNumbers numbers_;           // of this replica
+  std::vector<Counted> counted_;  // of the micro-batches whose numbers are still on the device
   std::vector<Tensors> outputs_;  // by micro-batch, of an inference or with keeps_outputs
   int forwards_left_ = 0;         // of the last stage
+  bool has_to_send_ = false;      // the last F has run, and the numbers are still on the device
   bool is_collected_ = false;
 };
 

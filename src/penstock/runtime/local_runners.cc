@@ -25,11 +25,19 @@ bool LocalRunners::read_inputs() const {
 
 void LocalRunners::post(const Work& work) {
   for (const auto& runner : runners_)
-    world_.post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] { work(*to); });
+    world_.post(runner->context().rank, [self = shared_from_this(), work, to = runner.get()] {
+      const RankDeviceGuard guard(to->device());
+      work(*to);
+    });
 }
 
 void LocalRunners::run(const Work& work) const {
-  world_.run_on_local_ranks([&](const RankContext& context) { work(of(context.rank)); });
+  world_.run_on_local_ranks([&](const RankContext& context) {
+    RankRunner& runner = of(context.rank);
+    const RankDeviceGuard guard(runner.device());
+    work(runner);
+    runner.device().synchronize();  // the caller may read the results
+  });
 }
 
 }  // namespace penstock

@@ -13,6 +13,9 @@ namespace penstock {
 struct Metric {
   std::string name;
   BatchFunction<double> count;
+  /// Optional, for devices: the same number as a scalar tensor on the device of the outputs, so that no rank waits for
+  /// it between micro-batches.
+  BatchFunction<torch::Tensor> count_on_device = {};
 };
 
 /// The number of samples whose largest logit is that of the target class. Output [n, classes, ...], target [n, ...]

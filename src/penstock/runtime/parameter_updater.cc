@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
 
 namespace penstock {
@@ -12,6 +13,7 @@ ParameterUpdater::ParameterUpdater(const RankStages& stages, GradientReducer& re
     : stages_(stages),
       reducer_(reducer),
       histories_(histories),
+      device_(setting.device),
       clip_norm_(setting.clip_norm),
       scaler_(setting.precision, setting.loss_scaling),
       average_(stages) {}
@@ -61,6 +63,7 @@ void ParameterUpdater::reset_learning_rate() {
 void ParameterUpdater::begin(const StepJob& job) {
   job_ = &job;
   gradient_norm_.reset();
+  norm_on_device_.reset();
   if (job.training && !job.is_later_part()) hooked_.clear();
   if (job.learning_rate)
     for (auto& [stage, made] : optimizers_) made.optimizer->set_learning_rate(*job.learning_rate);
@@ -79,11 +82,28 @@ std::vector<std::pair<std::string, torch::Tensor>> ParameterUpdater::gradients()
 }
 
 void ParameterUpdater::measure_norm() {
-  if (gradient_norm_) return;
+  if (gradient_norm_ || norm_on_device_.defined()) return;
   reducer_.finish_ties();
   for (const auto& stage : stages_) run_hooks(*stage);
-  gradient_norm_ = reducer_.norm() / loss_scale();
-  job_->state->set_gradient_norm(*gradient_norm_);
+  const torch::Tensor norm = reducer_.norm(device_);
+  // Whether a dynamic loss scale skips the update is decided by the host.
+  if (device_.is_cpu() || scaler_.is_dynamic())
+    set_norm(norm.item<double>() / loss_scale());
+  else
+    norm_on_device_ = norm / loss_scale();
+}
+
+void ParameterUpdater::set_norm(double norm) {
+  gradient_norm_ = norm;
+  job_->state->set_gradient_norm(norm);
+}
+
+void ParameterUpdater::begin_read_back() { norm_on_device_ = to_host_later(norm_on_device_); }
+
+void ParameterUpdater::end_read_back() {
+  if (!norm_on_device_.defined()) return;
+  set_norm(norm_on_device_.item<double>());
+  norm_on_device_.reset();
 }
 
 void ParameterUpdater::run_hooks(const Stage& stage) {
@@ -115,17 +135,13 @@ void ParameterUpdater::step_optimizers(Stage& stage) {
   run_hooks(stage);
   const Tensors gradients = reducer_.take(stage);
   if (skips_update()) return;
-  // As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.
-  constexpr double small = 1e-6;
-  const double clip = clip_norm_ ? *clip_norm_ / (*gradient_norm_ + small) : 1;
   const double unscale = 1 / loss_scale();  // a power of two
   const auto& parameters = stage.gradients().parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     torch::Tensor gradient = gradients[i], value = parameters[i].value;
     // Not in place, because local_gradients() may have returned the tensors.
     if (gradient.defined() && unscale != 1) gradient = gradient.mul(unscale);
-    if (gradient.defined() && !(clip >= 1)) gradient = gradient.mul(clip);
-    value.mutable_grad() = gradient;
+    value.mutable_grad() = gradient.defined() ? clipped(gradient) : gradient;
   }
   histories_.of(stage.id()).before_update(stage, job_->training_step);
   const auto [first, end] = optimizers_.equal_range(stage.id());
@@ -133,6 +149,16 @@ void ParameterUpdater::step_optimizers(Stage& stage) {
   average_.add(stage);
   // Frees the clipped or unscaled copies, whose memory is reused in the next step.
   for (const auto& parameter : parameters) torch::Tensor(parameter.value).mutable_grad().reset();
+}
+
+// As torch's clip_grad_norm_ does, after division by the loss scale: a norm of NaN makes all gradients NaN.
+torch::Tensor ParameterUpdater::clipped(const torch::Tensor& gradient) const {
+  constexpr double small = 1e-6;
+  if (!clip_norm_) return gradient;
+  if (norm_on_device_.defined())
+    return gradient * (*clip_norm_ / (norm_on_device_ + small)).clamp_max(1).to(gradient.scalar_type());
+  const double clip = *clip_norm_ / (*gradient_norm_ + small);
+  return clip >= 1 ? gradient : gradient.mul(clip);
 }
 
 bool ParameterUpdater::skips_update() const { return scaler_.is_dynamic() && !std::isfinite(*gradient_norm_); }

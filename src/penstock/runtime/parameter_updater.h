@@ -52,18 +52,26 @@ class ParameterUpdater {
   void measure_norm();
   /// STEP: the update of one stage.
   void update(Stage& stage);
+  /// On a device, where a norm was measured that no rank has read: queues its copy to the host.
+  void begin_read_back();
+  /// To be called when this copy is complete: reports the norm to the job's state.
+  void end_read_back();
   /// To be called after the updates of a step: adapts the loss scale. Returns whether the parameters were updated.
   bool end_update();
 
  private:
   void step_optimizers(Stage& stage);
   void run_hooks(const Stage& stage);
+  /// The gradient with the factor that clips the norm of all gradients; itself where that is 1 for certain.
+  torch::Tensor clipped(const torch::Tensor& gradient) const;
+  void set_norm(double norm);
   /// Whether the update is skipped. REQUIRES: the norm has been measured.
   bool skips_update() const;
 
   const RankStages& stages_;
   GradientReducer& reducer_;
   StageHistories& histories_;
+  c10::Device device_;
   std::optional<double> clip_norm_;
   LossScaler scaler_;
   OptimizerFactory make_optimizer_;
@@ -78,6 +86,7 @@ class ParameterUpdater {
   WeightAverage average_;
   const StepJob* job_ = nullptr;
   std::optional<double> gradient_norm_;  // of the running job, after its NORM; divided by the loss scale
+  torch::Tensor norm_on_device_;         // the same, while no rank has read it
 };
 
 }  // namespace penstock

@@ -12,15 +12,17 @@ namespace penstock {
 
 RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, const RankSetting& setting)
     : setting_(setting),
+      device_(setting.device),
       placement_(setting.pipeline, setting.context, training.rank_of_stage),
       micro_batches_(training.micro_batches),
       histories_(setting.keep_last_step && placement_.replica() == Replica(0)),  // which gives the state
       reducer_(placement_, stages_),
       updater_(stages_, reducer_, histories_, setting_),
       copies_(placement_, stages_),
-      clocks_(stages_),
-      executor_({staged.graph, setting_, placement_, stages_, reducer_, updater_, histories_}),
+      clocks_(stages_, device_),
+      executor_({staged.graph, setting_, device_, placement_, stages_, reducer_, updater_, histories_, clocks_}),
       invalid_search_({staged.graph, setting_, placement_, stages_, histories_}) {
+  const RankDeviceGuard guard(device_);
   for (const StagePart& part : staged.parts) {
     if (!placement_.is_local(part.id)) continue;
     stages_.push_back(

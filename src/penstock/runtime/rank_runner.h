@@ -22,6 +22,7 @@
 #include "penstock/runtime/step_executor.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/world/rank_device.h"
 
 namespace penstock {
 
@@ -34,6 +35,8 @@ class RankRunner {
   RankRunner& operator=(const RankRunner&) = delete;
 
   const RankContext& context() const { return placement_.context(); }
+  /// All functions but const ones run within a RankDeviceGuard for it.
+  const RankDevice& device() const { return device_; }
   const RankStages& stages() const { return stages_; }
   const StepExecutor& executor() const { return executor_; }
   ParameterUpdater& updater() { return updater_; }
@@ -75,6 +78,7 @@ class RankRunner {
   bool is_harmless(const StepJob& job) const;
 
   RankSetting setting_;
+  RankDevice device_;
   StagePlacement placement_;
   int micro_batches_;  // of the full schedule
   RankStages stages_;

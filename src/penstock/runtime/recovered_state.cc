@@ -86,6 +86,7 @@ std::map<std::string, torch::Tensor> recovered_state(const std::vector<RecoveryR
   for (std::size_t i = 0; i < ranks.size(); ++i)
     threads.emplace_back([&, i] {
       try {
+        const RankDeviceGuard guard(ranks[i].runner->device());
         recover(ranks[i]);
       } catch (...) {
         errors[i] = std::current_exception();

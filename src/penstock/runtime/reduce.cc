@@ -1,5 +1,6 @@
 #include "penstock/runtime/reduce.h"
 
+#include "penstock/base/device_copy.h"
 #include "penstock/base/split.h"
 
 namespace penstock {
@@ -50,7 +51,7 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
     if (Replica(r) != group.own) {
       Message message = group.endpoint.receive(group.ranks[static_cast<std::size_t>(r)], tag_of(group, gather_parts),
                                                "the gradients of REDUCE");
-      part = message.payloads[0].tensor.to(flat.device());
+      part = to_device(message.payloads[0].tensor, flat.device());
       part_present = message.payloads[1].tensor;
     }
     sum = sum.defined() ? sum.add_(part) : part.clone();
@@ -64,11 +65,12 @@ Tensors sum_over_replicas(const ReplicaGroup& group, const Tensors& own, const T
   for (int r = 0; r < replicas; ++r)
     slice(total, part_of(r))
         .copy_(Replica(r) == group.own ? sum
-                                       : group.endpoint
-                                             .receive(group.ranks[static_cast<std::size_t>(r)],
-                                                      tag_of(group, spread_sums), "the sums of REDUCE")
-                                             .payloads[0]
-                                             .tensor);
+                                       : to_device(group.endpoint
+                                                       .receive(group.ranks[static_cast<std::size_t>(r)],
+                                                                tag_of(group, spread_sums), "the sums of REDUCE")
+                                                       .payloads[0]
+                                                       .tensor,
+                                                   flat.device()));
 
   Tensors result;
   std::int64_t offset = 0;

@@ -5,8 +5,9 @@
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
 
-#include "penstock/base/clock.h"
+#include "penstock/base/device_copy.h"
 #include "penstock/base/error.h"
+#include "penstock/layers/backward_thread.h"
 #include "penstock/layers/fast_layers.h"
 #include "penstock/layers/split_layers.h"
 #include "penstock/trace/recorder.h"
@@ -203,7 +204,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
   Tensors slots(slots_.size());
   auto arrival = arrivals_.begin();
   const auto place = [&](torch::Tensor value) {
-    if (value.defined()) value = value.to(setting_.device);
+    value = to_device(value, setting_.device);
     // The sender shares the memory. Until the first F has shown that no layer changes the value, work on a copy.
     if (value.defined() && (arrival->copy || !is_watched())) value = value.clone();
     slots[arrival->slot] = std::move(value);
@@ -214,7 +215,7 @@ Tensors Stage::take_arrivals(const Arrivals& from, Tensors& leaves) {
     for (const Payload& payload : message.payloads) {
       torch::Tensor leaf;
       if (torch::GradMode::is_enabled() && payload.requires_grad && payload.tensor.defined())
-        leaf = payload.tensor.to(setting_.device).detach().requires_grad_(true);
+        leaf = to_device(payload.tensor, setting_.device).detach().requires_grad_(true);
       place(leaf.defined() ? leaf : payload.tensor);
       leaves.push_back(std::move(leaf));
     }
@@ -240,7 +241,7 @@ void Stage::run_calls(ExecutionState& run, const RunCall& run_call) {
 // Adds the layer's name to torch's errors.
 void Stage::run_call(const Call& call, ExecutionState& run) const {
   try {
-    const std::int64_t begin = clock_ ? now_ns() : 0;
+    const std::int64_t begin = clock_ ? clock_->now() : 0;
     run_call_unnamed(call, run);
     if (check_) check_(static_cast<int>(call.node - graph_.nodes.data()), outputs_of(call, run));
     if (!clock_) return;
@@ -345,9 +346,9 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
       const auto [known, is_new] = root_of.try_emplace(root.unsafeGetTensorImpl(), roots.size());
       if (is_new) {
         roots.push_back(root);
-        root_gradients.push_back(payload.tensor.to(root.device()));
+        root_gradients.push_back(to_device(payload.tensor, root.device()));
       } else {
-        root_gradients[known->second] = root_gradients[known->second] + payload.tensor.to(root.device());
+        root_gradients[known->second] = root_gradients[known->second] + to_device(payload.tensor, root.device());
       }
     }
   }
@@ -365,6 +366,7 @@ std::vector<Message> Stage::input_grad(Activations& activations, const OutputGra
   if (clock_) clock_->begin_backward();
   activations.place.begin_call("backward");
   const RandomPlaceGuard guard(activations.place);
+  const BackwardOnThisThread on_this_thread;
   if (!roots.empty() && !wanted.empty())
     found = torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/false, /*create_graph=*/false,
                                   /*allow_unused=*/true);
@@ -394,7 +396,7 @@ void Stage::weight_grad(std::vector<Activations> group) {
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     if (!calls_[c].split) continue;
     const std::size_t i = *calls_[c].split;
-    const std::int64_t begin = clock_ ? now_ns() : 0;
+    const std::int64_t begin = clock_ ? clock_->now() : 0;
     std::vector<Saved> saved;
     for (const Activations& activations : group) saved.push_back(activations.saved[i]);
     split_[i]->weight_gradients(saved);

@@ -7,9 +7,13 @@ namespace penstock {
 void StageClocks::set_running(bool on) {
   clocks_.clear();
   for (const auto& stage : stages_) {
-    if (on) clocks_.push_back(std::make_unique<LayerClock>(stage->part().nodes.size()));
+    if (on) clocks_.push_back(std::make_unique<LayerClock>(stage->part().nodes.size(), stream_));
     stage->set_clock(on ? clocks_.back().get() : nullptr);
   }
+}
+
+void StageClocks::read_marks() {
+  for (const auto& clock : clocks_) clock->read_marks();
 }
 
 std::vector<NodeTimes> StageClocks::times(std::size_t steps) const {

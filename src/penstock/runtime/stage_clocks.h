@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "penstock/layers/layer_clock.h"
 #include "penstock/runtime/stage.h"
+#include "penstock/world/rank_device.h"
 
 namespace penstock {
 
@@ -28,15 +30,18 @@ struct NodeTimes {
 class StageClocks {
  public:
   /// `stages` must outlive it.
-  explicit StageClocks(const RankStages& stages) : stages_(stages) {}
+  StageClocks(const RankStages& stages, const RankDevice& device) : stages_(stages), stream_(device.stream()) {}
 
   /// Switches timing on, from new on, or off. To be called between steps.
   void set_running(bool on);
+  /// To be called after each step on a device: LayerClock::read_marks().
+  void read_marks();
   /// The times of all nodes in the `steps` steps since set_running(true): medians over steps (base/median.h).
   std::vector<NodeTimes> times(std::size_t steps) const;
 
  private:
   const RankStages& stages_;
+  std::optional<c10::Stream> stream_;                // on a device
   std::vector<std::unique_ptr<LayerClock>> clocks_;  // by stage, while layers are timed
 };
 

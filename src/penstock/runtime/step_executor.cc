@@ -6,20 +6,35 @@
 #include "penstock/layers/autocast.h"
 #include "penstock/runtime/compare_batches.h"
 #include "penstock/runtime/position.h"
+#include "penstock/transport/device_hand_over.h"
 
 namespace penstock {
+
+namespace {
+
+/// Orders the batch's tensors on devices before the work of this thread.
+void take_over_batch(const StepJob& job) {
+  job.ready->block_current_streams();
+  for (const Tensors* tensors : {&job.inputs, &job.targets})
+    for (const torch::Tensor& tensor : *tensors)
+      if (tensor.defined() && !tensor.is_cpu()) record_use(tensor, current_stream(tensor.device()));
+}
+
+}  // namespace
 
 StepExecutor::StepExecutor(const StepExecutorParts& parts)
     : parts_(parts),
       rows_(parts.placement, parts.setting.axes, parts.setting.device),
       messages_(parts.placement, parts.graph, parts.setting.boundary_shape),
       results_(parts.placement, parts.setting) {
+  if (parts.device.stream()) marks_.emplace(*parts.device.stream());
   if (parts.setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();
 }
 
 void StepExecutor::begin(const StepJob& job) {
   job_ = &job;
   rows_.begin(job);
+  if (job.ready) take_over_batch(job);
   if (job.training && !parts_.placement.context().is_alone &&
       is_compared(job.training_step, parts_.setting.compare_batches))
     rows_.compare(parts_.stages);
@@ -36,8 +51,37 @@ void StepExecutor::run(const StepJob& job, Recorder& recorder) {
   job_ = &job;
   const torch::AutoGradMode with_graph(job.training);
   recorder.begin_step(job.step);
-  execute(compiled().programs[own_list()], *this, recorder);
+  if (marks_)
+    run_on_device(recorder);
+  else
+    execute(compiled().programs[own_list()], *this, recorder);
   recorder.end_step();
+}
+
+void StepExecutor::run_on_device(Recorder& recorder) {
+  struct MarkedSpans {
+    std::vector<Span> spans;
+    void note(const Span& span) { spans.push_back(span); }
+  } marked;
+  execute(compiled().programs[own_list()], *this, marked, [this] { return marks_->mark(); });
+  results_.begin_read_back();
+  parts_.updater.begin_read_back();
+  const std::vector<std::int64_t> times = marks_->times();
+  results_.end_read_back();
+  parts_.updater.end_read_back();
+  parts_.clocks.read_marks();
+  for (Span& span : marked.spans) {
+    span.begin_ns = times[static_cast<std::size_t>(span.begin_ns)];
+    span.end_ns = times[static_cast<std::size_t>(span.end_ns)];
+    recorder.note(span);
+  }
+}
+
+// The time of arrival is one of the host, which is ahead of the device.
+Arrival StepExecutor::receive(const Instruction& instruction) {
+  Arrival arrival = messages_.receive(instruction);
+  if (marks_) arrival.arrived_ns = 0;
+  return arrival;
 }
 
 void StepExecutor::end() {

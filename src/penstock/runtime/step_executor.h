@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "penstock/base/stream_marks.h"
 #include "penstock/model/sequence_memory.h"
 #include "penstock/runtime/activation_store.h"
 #include "penstock/runtime/batch_rows.h"
@@ -17,10 +19,12 @@
 #include "penstock/runtime/parameter_updater.h"
 #include "penstock/runtime/rank_setting.h"
 #include "penstock/runtime/stage.h"
+#include "penstock/runtime/stage_clocks.h"
 #include "penstock/runtime/stage_history.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/runtime/step_job.h"
 #include "penstock/trace/recorder.h"
+#include "penstock/world/rank_device.h"
 
 namespace penstock {
 
@@ -28,11 +32,13 @@ namespace penstock {
 struct StepExecutorParts {
   const Graph& graph;
   const RankSetting& setting;
+  const RankDevice& device;
   const StagePlacement& placement;
   const RankStages& stages;
   GradientReducer& reducer;
   ParameterUpdater& updater;
   StageHistories& histories;
+  StageClocks& clocks;
 };
 
 /// A handler for execute() (executor.h). Owns what belongs to the running step: activations, messages, batch, results.
@@ -52,7 +58,7 @@ class StepExecutor {
 
   /// The handler of execute().
   void begin(const Instruction& instruction);
-  Arrival receive(const Instruction& instruction) { return messages_.receive(instruction); }
+  Arrival receive(const Instruction& instruction);
   void perform(const Instruction& instruction);
 
   /// The instruction that runs, or ran last.
@@ -75,6 +81,9 @@ class StepExecutor {
   const CompiledSchedule& compiled() const { return job_->schedule_of(parts_.placement.replica()); }
   /// The number of this rank's lists in a compiled schedule.
   std::size_t own_list() const { return parts_.placement.rank().index(); }
+  /// run() on a device: the times of its spans are those of the device, and what the host has to know of the step is
+  /// read when the device has completed it.
+  void run_on_device(Recorder& recorder);
   void forward(Stage& stage, MicroBatch micro_batch);
   Stage::Forwarded run_layers(Stage& stage, const Stage::Arrivals& arrivals, MicroBatch micro_batch);
   void backward(Stage& stage, const Instruction& instruction);
@@ -91,6 +100,7 @@ class StepExecutor {
   BoundaryMessages messages_;
   JobResults results_;
   ActivationStore<Activations> activations_;
+  std::optional<StreamMarks> marks_;  // on a device
   int predicted_activations_ = 0;
   std::unique_ptr<HeldBytes> bytes_;
   const StepJob* job_ = nullptr;

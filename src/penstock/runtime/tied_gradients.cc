@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "penstock/base/device_copy.h"
+
 namespace penstock {
 namespace {
 
@@ -29,7 +31,7 @@ Message receive(const TieRoute& route, const Way& way, const char* what) {
 
 /// `arrived` on the device of `like`. Between processes tensors arrive on the CPU.
 torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
-  return arrived.defined() ? arrived.to(like.device()) : arrived;
+  return to_device(arrived, like.device());
 }
 
 /// `sum` for the rank of `stage`: copied where that rank is in this process, because optimisers may change gradients in

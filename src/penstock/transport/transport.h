@@ -7,6 +7,8 @@
 //   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
 //     shape, strides and values on every transport. Within a process they share their storage; between processes they
 //     arrive on the CPU, whatever device they were sent from.
+//   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
+//     current stream on its current device (device_hand_over.h). Within a process no thread waits for a device.
 //   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
 //   * A process that ends while its world is open aborts the world on the other processes of its host; over Gloo on all.
 //
@@ -29,6 +31,8 @@
 
 namespace penstock {
 
+class DeviceEvents;
+
 /// One value of a message. An undefined tensor stands for an absent value or gradient.
 struct Payload {
   torch::Tensor tensor;
@@ -40,6 +44,8 @@ struct Message {
   std::vector<Payload> payloads;
   std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where the sender is on another host
   std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival, from when on it can be received
+  /// When tensors on devices are complete, within a process; null where all are on the CPU.
+  std::shared_ptr<const DeviceEvents> ready = nullptr;
 
   /// The transit time in nanoseconds; 0 where unknown.
   std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }

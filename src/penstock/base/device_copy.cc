@@ -1,0 +1,20 @@
+#include "penstock/base/device_copy.h"
+
+#include <ATen/ATen.h>
+
+namespace penstock {
+
+// From memory that is not pinned, CUDA's copies would wait for the stream.
+torch::Tensor to_device(const torch::Tensor& tensor, c10::Device device) {
+  if (!tensor.defined() || tensor.device() == device) return tensor;
+  const bool is_staged = tensor.is_cpu() && device.is_cuda();
+  return (is_staged ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/tensor.is_cpu());
+}
+
+torch::Tensor to_host_later(const torch::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_cpu()) return tensor;
+  const at::TensorOptions options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
+  return at::empty(tensor.sizes(), options).copy_(tensor, /*non_blocking=*/true);
+}
+
+}  // namespace penstock

@@ -1,0 +1,74 @@
+#include "penstock/transport/device_hand_over.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace penstock {
+
+std::shared_ptr<const DeviceEvents> DeviceEvents::of(const std::vector<torch::Tensor>& tensors) {
+  std::shared_ptr<DeviceEvents> events;
+  for (const torch::Tensor& tensor : tensors) {
+    if (!tensor.defined() || tensor.is_cpu()) continue;
+    if (!events) events = std::make_shared<DeviceEvents>();
+    if (std::ranges::count(events->events_, tensor.device(), &c10::Event::device) > 0) continue;
+    events->events_.emplace_back(tensor.device().type());
+    events->events_.back().record(current_stream(tensor.device()));
+  }
+  return events;
+}
+
+void DeviceEvents::block(const c10::Stream& stream, c10::Device of) const {
+  for (const c10::Event& event : events_)
+    if (event.device() == of) event.block(stream);
+}
+
+void DeviceEvents::block_current_streams() const {
+  for (const c10::Event& event : events_) event.block(current_stream(event.device()));
+}
+
+c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+void record_use(const torch::Tensor& tensor, const c10::Stream& stream) {
+  if (tensor.defined() && !tensor.is_cpu())
+    c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
+torch::Tensor DeviceReceiver::receive(const torch::Tensor& tensor, const DeviceEvents& ready) {
+  if (!tensor.defined() || tensor.is_cpu()) return tensor;
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  const c10::Stream stream = guard.getStream(guard.getDevice());
+  if (stream.device() != tensor.device()) return copied(tensor, ready, stream);
+  ready.block(stream, tensor.device());
+  record_use(tensor, stream);
+  return tensor;
+}
+
+const c10::Stream& DeviceReceiver::link_stream(c10::Device device) {
+  const auto known = link_streams_.find(device.index());
+  if (known != link_streams_.end()) return known->second;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return link_streams_.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+}
+
+// LibTorch copies between devices on the current stream of the source, ordered with that of the target.
+torch::Tensor DeviceReceiver::copied(const torch::Tensor& tensor, const DeviceEvents& ready,
+                                     const c10::Stream& stream) {
+  const c10::Stream &from = link_stream(tensor.device()), &to = link_stream(stream.device());
+  ready.block(from, tensor.device());
+  torch::Tensor copy;
+  {
+    const c10::MultiStreamGuard guard({from, to});
+    copy = tensor.to(stream.device(), /*non_blocking=*/true);
+  }
+  record_use(tensor, from);
+  c10::Event done(stream.device_type());
+  done.record(to);
+  done.block(stream);
+  record_use(copy, stream);
+  return copy;
+}
+
+}  // namespace penstock

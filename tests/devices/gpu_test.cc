@@ -1,0 +1,57 @@
+// Every schedule on one GPU, with all ranks on it, trains as one rank on it does. A program of its own, because the test
+// device takes the place of CUDA in LibTorch.
+#include <gtest/gtest.h>
+
+#include "tests/runtime/deep_job.h"
+#include "tests/runtime/u_job.h"
+
+namespace penstock::test::gpu_test {
+namespace {
+
+const char* const device = "cuda:0";
+
+class Gpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+};
+
+/// Kernels of CUDA may add in another order in each run.
+void expect_close(const std::map<std::string, torch::Tensor>& expected, const std::map<std::string, torch::Tensor>& got,
+                  const std::string& name) {
+  ASSERT_EQ(got.size(), expected.size()) << name;
+  for (const auto& [key, value] : expected)
+    ASSERT_TRUE(torch::allclose(got.at(key).to(torch::kFloat64), value.to(torch::kFloat64), 1e-4, 1e-5))
+        << key << ", " << name;
+}
+
+TEST_F(Gpu, every_schedule_trains_as_one_rank) {
+  for (int stages = 1; stages <= 4; ++stages) {
+    World world({.stages = stages});
+    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
+      if (one.micro_batches != 5) continue;
+      World alone({.stages = 1});
+      DeepCase expected{"gpipe", 1, 1, 5, WeightGradients::stream, device};
+      one.device = device;
+      expect_close(run_deep_job(alone, expected).parameters, run_deep_job(world, one).parameters, one.name());
+    }
+  }
+}
+
+TEST_F(Gpu, skips_ties_recompute_and_running_statistics_train_as_one_rank) {
+  for (const int replicas : {1, 2})
+    for (int stages = 1; stages <= 4; ++stages) {
+      World world({.stages = stages, .replicas = replicas});
+      for (UCase one : u_cases(stages)) {
+        if (one.micro_batches != 5 || one.weight_gradients != WeightGradients::stream) continue;
+        World alone({.stages = 1, .replicas = replicas});
+        UCase expected{"gpipe", 1, 1, 5};
+        expected.device = one.device = device;
+        expect_close(run_u_job(alone, expected).state, run_u_job(world, one).state, one.name());
+      }
+    }
+}
+
+}  // namespace
+}  // namespace penstock::test::gpu_test

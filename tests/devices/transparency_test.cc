@@ -1,0 +1,298 @@
+// Ranks on test devices compute the losses, parameters and buffers of ranks on the CPU, bit by bit: every schedule, and
+// whatever has work on streams. The test device detects races, missing device guards and memory that is freed too
+// early; a violation fails the step.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "penstock/base/clock.h"
+#include "tests/runtime/deep_job.h"
+#include "tests/runtime/u_job.h"
+#include "tests/support/test_device.h"
+
+namespace penstock::test::transparency_test {
+namespace {
+
+/// "test": rank r on device r mod 3. "test:1": all ranks on that one, on streams of their own.
+class OnDevices : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { stream_order().take_violations(); }
+  void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
+
+  static std::vector<int> stage_counts() {
+    return std::string(GetParam()) == "test" ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{2, 3};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, OnDevices, testing::Values("test", "test:1"), [](const auto& device) {
+  return std::string(device.param) == "test" ? "one_per_rank" : "one_for_all";
+});
+
+// Without an evaluation: on the CPU it reads rows of the batch in place, whose alignment changes bits in BLAS.
+TEST_P(OnDevices, every_schedule_equals_the_cpu) {
+  std::map<std::pair<int, WeightGradients>, DeepOutcome> alone;  // by micro-batches
+  {
+    World world({.stages = 1});
+    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
+      for (const int m : {1, 3, 5}) alone[{m, mode}] = run_deep_job(world, {"gpipe", 1, 1, m, mode}, false);
+  }
+  int cases = 0;
+  for (const int stages : stage_counts()) {
+    World world({.stages = stages});
+    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
+      for (DeepCase one : deep_cases(stages, mode)) {
+        if (one.micro_batches != 1 + 2 * (stages % 2) && one.micro_batches != 5) continue;
+        one.device = GetParam();
+        ++cases;
+        const DeepOutcome outcome = run_deep_job(world, one, false);
+        ASSERT_EQ(difference(alone.at({one.micro_batches, mode}), outcome), "") << one.name();
+        for (const Pipeline::Peak& peak : outcome.peaks) EXPECT_EQ(peak.measured, peak.predicted) << one.name();
+      }
+  }
+  std::cout << cases << " cases, each with 3 steps\n";
+}
+
+void compare_u_jobs(const std::string& device, int stages, int replicas, int micro_batches) {
+  std::map<WeightGradients, UOutcome> alone;
+  {
+    World world({.stages = 1, .replicas = replicas});
+    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
+      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
+  }
+  World world({.stages = stages, .replicas = replicas});
+  int cases = 0;
+  for (UCase one : u_cases(stages)) {
+    if (one.micro_batches != micro_batches) continue;
+    one.device = device;
+    ++cases;
+    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(world, one)), "") << one.name();
+  }
+  std::cout << cases << " cases, each with 3 steps\n";
+}
+
+TEST_P(OnDevices, skips_ties_recompute_and_running_statistics_equal_the_cpu) {
+  for (const int stages : stage_counts()) compare_u_jobs(GetParam(), stages, 1, stages % 2 == 0 ? 5 : 2);
+}
+
+TEST_P(OnDevices, replicas_equal_the_cpu) { compare_u_jobs(GetParam(), 2, 2, 5); }
+
+struct Training {
+  std::string device = "cpu";
+  int stages = 2;
+  int replicas = 1;
+};
+
+/// Clipping, a step in parts, an average of weights, metrics and inference.
+std::map<std::string, torch::Tensor> results_of(const Training& training) {
+  constexpr std::int64_t samples = 32;  // in micro-batches of 8 rows of 24 bytes, which begin where an allocation may
+  World world({.stages = training.stages, .replicas = training.replicas});
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 4;
+  options.schedule = "zb-h1";
+  options.clip_norm = 0.05;
+  options.seed = 3;
+  options.device = training.device;
+  options.keep_last_step = true;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with(adam());
+  pipeline.keep_average(0.5);
+  torch::manual_seed(2);
+  std::map<std::string, torch::Tensor> results;
+  const torch::Tensor targets = torch::arange(samples) % 4;
+  for (int step = 0; step < 3; ++step) {
+    const StepResult result = pipeline.train_step(torch::randn({samples, 6}), targets);
+    results[say("loss ", step)] = torch::tensor(result.loss(), torch::kFloat64);
+    results[say("norm ", step)] = torch::tensor(result.gradient_norm(), torch::kFloat64);
+  }
+  const StepResult result = pipeline.forward_backward(torch::randn({samples, 6}), targets);
+  results["loss of the parts"] = torch::tensor(result.loss(), torch::kFloat64);
+  pipeline.step();
+  const torch::Tensor inputs = torch::randn({samples, 6});
+  const StepResult evaluated = pipeline.evaluate(inputs, targets, {correct}, {.keep_outputs = true});
+  results["evaluated"] = torch::tensor(evaluated.loss(), torch::kFloat64);
+  results["correct"] = torch::tensor(evaluated.metrics().front(), torch::kFloat64);
+  results["inferred"] = pipeline.infer({inputs}).output();
+  pipeline.use_average(true);
+  for (const auto& [name, value] : pipeline.state()) results["average of " + name] = value;
+  pipeline.use_average(false);
+  for (const auto& [name, value] : pipeline.state()) results[name] = value;
+  return results;
+}
+
+TEST_P(OnDevices, clipping_parts_averages_metrics_and_inference_equal_the_cpu) {
+  for (const int replicas : {1, 2}) {
+    const auto expected = results_of({"cpu", 2, replicas});
+    for (const int stages : {1, 2, 3}) {
+      const auto got = results_of({GetParam(), stages, replicas});
+      ASSERT_EQ(got.size(), expected.size());
+      for (const auto& [name, value] : expected)
+        EXPECT_TRUE(torch::equal(got.at(name), value)) << name << ", p " << stages << ", d " << replicas;
+    }
+  }
+}
+
+TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
+  for (const char* schedule : {"1f1b", "zb-h1", "interleaved"})
+    for (const int replicas : {1, 2}) {
+      World world({.stages = 2, .replicas = replicas});
+      UNetwork network;
+      PipelineOptions options;
+      options.micro_batches = 4;
+      options.schedule = schedule;
+      options.recompute = true;
+      options.clip_norm = 1;
+      options.partition = "uniform";
+      options.device = GetParam();
+      Pipeline pipeline(world, network, cross_entropy, options);
+      pipeline.optimize_with(adam());
+      const torch::Tensor inputs = torch::randn({16, 2, 8}), targets = torch::arange(16) % 4;
+      pipeline.train_step(inputs, targets).wait();  // this one also looks for layers that change their input
+      pipeline.train_step(inputs, targets).wait();
+      stream_order().forget_synchronizations();
+      pipeline.train_step(inputs, targets).wait();
+      // Every rank waits once at its end, and reads the device's clock.
+      const int ranks = 2 * replicas;
+      EXPECT_EQ(stream_order().synchronizations(), (std::map<std::string, int>{{"event", ranks}, {"stream", ranks}}))
+          << schedule << ", d " << replicas;
+    }
+}
+
+TEST_P(OnDevices, an_invalid_loss_is_refused_as_on_the_cpu) {
+  const auto refusal = [](const std::string& device) {
+    World world({.stages = 2});
+    DeepNetwork network;
+    PipelineOptions options;
+    options.micro_batches = 3;
+    options.seed = 1;
+    options.device = device;
+    Pipeline pipeline(world, network, cross_entropy, options);
+    pipeline.optimize_with(adam());
+    torch::manual_seed(1);
+    torch::Tensor inputs = torch::randn({9, 6});
+    const torch::Tensor targets = torch::arange(9) % 4;
+    pipeline.train_step(inputs, targets).wait();
+    inputs[4][2] = std::nan("");
+    std::string text;
+    try {
+      pipeline.train_step(inputs, targets, {.refuse_invalid_loss = true}).wait();
+    } catch (const InvalidLoss& error) {
+      text = error.what();
+    }
+    inputs[4][2] = 0;
+    return say(text, " then ", pipeline.train_step(inputs, targets).loss());
+  };
+  const std::string expected = refusal("cpu");
+  EXPECT_NE(expected.find("in micro-batch 1"), std::string::npos) << expected;
+  EXPECT_EQ(refusal(GetParam()), expected);
+}
+
+TEST_P(OnDevices, a_batch_of_the_program_on_a_device_is_taken_in_order) {
+  const auto losses = [](const std::string& device, bool batch_is_there) {
+    World world({.stages = 2});
+    DeepNetwork network;
+    PipelineOptions options;
+    options.micro_batches = 3;
+    options.seed = 1;
+    options.device = device;
+    Pipeline pipeline(world, network, cross_entropy, options);
+    pipeline.optimize_with(adam());
+    torch::manual_seed(1);
+    std::vector<double> all;
+    for (int step = 0; step < 3; ++step) {
+      const c10::Device there = batch_is_there ? test_device(1) : c10::Device(c10::kCPU);
+      const c10::DeviceGuard guard(there);
+      const torch::Tensor inputs = torch::randn({9, 6}).to(there), targets = (torch::arange(9) % 4).to(there);
+      all.push_back(pipeline.train_step(inputs * 2, targets).loss());
+    }
+    return all;
+  };
+  const auto expected = losses("cpu", false);
+  EXPECT_EQ(losses(GetParam(), true), expected);
+}
+
+TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
+  World world({.stages = 2});
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 4;
+  options.device = GetParam();
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with(adam());
+  constexpr std::int64_t second = 1'000'000'000;
+  const std::int64_t begin = now_ns();
+  for (int step = 0; step < 2; ++step) pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();
+  const std::int64_t end = now_ns();
+  const Trace trace = pipeline.trace();
+  for (const auto& steps : trace.ranks) {
+    ASSERT_EQ(steps.size(), 2u);
+    for (const RankStep& step : steps) {
+      ASSERT_FALSE(step.spans.empty());
+      std::int64_t last = step.spans.front().begin_ns;
+      for (const Span& span : step.spans) {
+        EXPECT_GE(span.begin_ns, last);
+        EXPECT_GE(span.end_ns, span.begin_ns);
+        last = span.end_ns;
+      }
+      // They are on the clock of the host, up to the moment between two readings.
+      EXPECT_GT(step.spans.front().begin_ns, begin - second);
+      EXPECT_LT(last, end + second);
+    }
+  }
+}
+
+TEST_P(OnDevices, layers_are_timed_by_the_device) {
+  World world({.stages = 2});
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 4;
+  options.schedule = "zb-h1";
+  options.device = GetParam();
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with(adam());
+  const TimedSteps timed = pipeline.time_layers(torch::randn({8, 6}), torch::arange(8) % 4, 2);
+  ASSERT_FALSE(timed.costs.layers.empty());
+  for (const LayerCost& layer : timed.costs.layers) {
+    EXPECT_GT(layer.forward, 0) << layer.name;
+    if (layer.name.starts_with("hidden")) EXPECT_GT(layer.weight_grad, 0) << layer.name;
+  }
+}
+
+struct WatchedNetwork : Cell {
+  Layer first = add("first", [] { return torch::nn::Linear(6, 10); });
+  Layer last = add("last", [] { return torch::nn::Linear(10, 4); });
+  std::shared_ptr<std::atomic<int>> elsewhere = std::make_shared<std::atomic<int>>(0);
+
+  Value forward(Value x) override {
+    x = penstock::apply("watch",
+                        [count = elsewhere](const Tensors& v) {
+                          const torch::Tensor y = v[0] * 2;
+                          const auto thread = std::this_thread::get_id();
+                          if (y.requires_grad())
+                            y.register_hook([count, thread](const torch::Tensor&) {
+                              if (std::this_thread::get_id() != thread) ++*count;
+                            });
+                          return Tensors{y};
+                        },
+                        {first(x)});
+    return last(x);
+  }
+};
+
+TEST_P(OnDevices, backward_passes_run_on_the_threads_of_the_ranks) {
+  World world({.stages = 2});
+  WatchedNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 2;
+  options.partition = "uniform";
+  options.device = GetParam();
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with(adam());
+  pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();
+  EXPECT_EQ(*network.elsewhere, 0) << "calls of the hook on another thread than that of the forward pass";
+}
+
+}  // namespace
+}  // namespace penstock::test::transparency_test
