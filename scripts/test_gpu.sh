@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Tests on a GPU: builds Penstock with a LibTorch for CUDA, runs what is meant for a GPU, and trains MNIST, ResNet-50 and
+# GPT on one GPU with several ranks as threads. Ends with one line where there is no GPU.
+#
+#   scripts/test_gpu.sh
+#
+# LibTorch is the one of CMAKE_PREFIX_PATH, or else of build/venv (see scripts/bootstrap.sh). CUDA_VISIBLE_DEVICES
+# selects the GPU.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { echo "test_gpu: $*"; }
+
+if ! nvidia-smi --list-gpus > /dev/null 2>&1; then
+  say "skipped: there is no GPU on this machine (nvidia-smi lists none)"
+  exit 0
+fi
+
+scripts/build.sh release penstock_program penstock_runtime_program gpu_tests
+penstock=build/release/bin/penstock
+
+doctor=$("$penstock" doctor)
+if grep -q "none that this LibTorch can use" <<< "$doctor"; then
+  say "this LibTorch is not one for CUDA: install one in build/venv, or set CMAKE_PREFIX_PATH, and remove build/release" >&2
+  exit 1
+fi
+echo "$doctor"
+
+say "every schedule on one GPU, compared with one rank on it"
+build/release/tests/gpu_tests
+
+say "MNIST, 2 ranks on cuda:0"
+"$penstock" train --model mlp --hidden 512,512 --data data/mnist --device cuda:0 --stages 2 --micro-batches 4 \
+  --batch-size 32 --epochs 1 --lr 0.01 --seed 1 --log-every 500 --eval-every 1 --report
+
+for model in resnet50 gpt; do
+  for stages in 1 2 4; do
+    say "$model, $stages ranks on cuda:0: predicted and measured step"
+    "$penstock" bench step --model "$model" --device cuda:0 --stages "$stages" --micro-batches 8 --batch-size 32
+  done
+done
+say "passed"
