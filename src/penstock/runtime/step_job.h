@@ -12,6 +12,7 @@
 #include "penstock/runtime/metric.h"
 #include "penstock/runtime/schedule_cache.h"
 #include "penstock/runtime/step_state.h"
+#include "penstock/transport/transport.h"
 
 namespace penstock {
 
