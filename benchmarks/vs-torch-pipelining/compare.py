@@ -25,7 +25,7 @@ TORCH_SCHEDULES = ["GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", 
 BINARY = HERE.parents[1] / "build" / "release" / "bin" / "penstock"
 
 
-def turn(flags: argparse.Namespace) -> Amount:
+def amount_of(flags: argparse.Namespace) -> Amount:
     """What a program does each time that it is started."""
     return Amount(-(-flags.steps // flags.rounds), flags.warm_up)
 
@@ -58,7 +58,7 @@ def compare(workload: Workload, penstock: Penstock, folder: Path, flags: argpars
     penstock.save_start(workload, start)
     programs = programs_of(workload, start, penstock, flags)
     all_runs = [Runs(program.name, program.sees_micro_batches, program.is_torch) for program in programs]
-    amount = turn(flags)
+    amount = amount_of(flags)
     for _ in range(flags.runs):
         for runs in all_runs:
             runs.step_ms.append([])
@@ -91,9 +91,9 @@ def parse() -> argparse.Namespace:
                              "otherwise --weight-gradients fused --partition time --kernels tuned)")
     parser.add_argument("--no-mpi", dest="mpi", action="store_false")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--rounds", type=int, help="turns of each program in a run (default: 2)")
+    parser.add_argument("--rounds", type=int, help="repetitions of each program in a run (default: 2)")
     parser.add_argument("--steps", type=int, help="timed steps of each program in a run (default: 20; grid: 10)")
-    parser.add_argument("--warm-up", type=int, default=5, help="steps before them in each turn")
+    parser.add_argument("--warm-up", type=int, default=5, help="steps before them in each repetition")
     parser.add_argument("--probe-steps", type=int, default=6, help="timed steps to choose among torch's schedules")
     parser.add_argument("--keep", type=int, default=2, help="torch's schedules that stay after that")
     parser.add_argument("--grid", action="store_true", help="same schedules on both sides, 24 points")
@@ -125,7 +125,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if flags.grid:
             counts = [int(count) for count in flags.micro_batches.split(",")]
-            good = run_grid(penstock, Path(folder), flags.workloads, counts, flags.rounds, turn(flags))
+            good = run_grid(penstock, Path(folder), flags.workloads, counts, flags.rounds, amount_of(flags))
         else:
             for name in flags.workloads:
                 runs, near = compare(WORKLOADS[name], penstock, Path(folder), flags)

@@ -253,7 +253,7 @@ std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, Check
 }  // namespace
 
 NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
-  // A writer removes an old one only after it has written a newer one, so that each turn sees another folder.
+  // A writer removes an old one only after it has written a newer one, so that each attempt sees another folder.
   for (;;)
     if (auto newest = look_for_newest(folder, check, calls)) return std::move(*newest);
 }
