@@ -84,6 +84,33 @@ TEST(Simulate, instructions_start_when_their_dependencies_are_met) {
   EXPECT_DOUBLE_EQ(run.bubble_makespan, 1 - 48.0 / 58);
 }
 
+TEST(Simulate, a_message_waits_until_its_link_is_free) {
+  StageCosts costs{
+      .forward = {1}, .input_grad = {1}, .weight_grad = {1}, .update = {0}, .message = 3, .message_gap = 3};
+  const auto times_of = [&](const Schedule& schedule) {
+    std::string times;
+    for (const auto& rank : simulate(schedule, costs, {.links = {}, .keep_slots = true}).slots)
+      for (const Slot& slot : rank)
+        if (slot.instruction.op() != Op::step) times += say(to_string(slot.instruction), " ", slot.begin, "  ");
+    return times;
+  };
+  // Values leave rank 0 at 1, and at 4 instead of 2; gradients leave rank 1 at 6 and 9.
+  const std::string expected = "0F0 0  0F1 1  0I0 9  0I1 12  0W0-1 13  1F0 4  1I0 5  1F1 7  1I1 8  1W0 9  1W1 10  ";
+  EXPECT_EQ(times_of(split()), expected);
+  EXPECT_EQ(times_of(lower(split())), expected);
+  costs.message_gap = 0;
+  EXPECT_EQ(times_of(split()), "0F0 0  0F1 1  0I0 9  0I1 11  0W0-1 12  1F0 4  1I0 5  1F1 6  1I1 7  1W0 8  1W1 9  ");
+}
+
+TEST(Simulate, a_slow_link_bounds_the_step) {
+  // Each of ten messages occupies the link for 4, in which rank 0 computes four micro-batches.
+  const StageCosts costs{.forward = {1}, .update = {0}, .message = 5, .message_gap = 4};
+  const ScheduleShape shape{.ranks = 2, .micro_batches = 10};
+  EXPECT_EQ(simulate(generate("forward-only", shape), costs).makespan, 1 + 9 * 4 + 5 + 1);
+  // Both directions at the same time.
+  EXPECT_EQ(simulate(generate("gpipe", shape), costs).makespan, 1 + 9 * 4 + 5 + 1 + 2 + 9 * 4 + 5 + 2);
+}
+
 /// A schedule of one rank with `instructions` for four micro-batches.
 Schedule alone(const std::string& instructions) {
   return read_schedule(

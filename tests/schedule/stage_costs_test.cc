@@ -26,6 +26,7 @@ TEST(StageCosts, have_one_value_or_one_per_stage) {
                      .weight_grad = {4},
                      .update = {1, 2, 3},
                      .message = 0.5,
+                     .message_gap = 0.5,
                      .weight_share = 1,
                      .overhead = 0.1}),
             "accepted");
@@ -47,6 +48,8 @@ TEST(StageCosts, are_finite_and_not_negative) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   EXPECT_EQ(refusal({.forward = {1, -1, 1}}), "a cost for F is -1: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.update = {infinite}}), "a cost for update is inf: costs go from 0 to 1e+15");
+  EXPECT_EQ(refusal({.message = 1, .message_gap = 1.5}),
+            "a message occupies its link for 1.5 of the 1 that it takes: give a part of its cost, from 0 to all of it");
   EXPECT_EQ(refusal({.message = -infinite}), "a cost for a message is -inf: costs go from 0 to 1e+15");
   EXPECT_EQ(refusal({.overhead = -0.5}), "a cost for an instruction's overhead is -0.5: costs go from 0 to 1e+15");
   EXPECT_NE(refusal({.weight_grad = {std::numeric_limits<double>::quiet_NaN()}}), "accepted");

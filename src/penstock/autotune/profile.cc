@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include "penstock/autotune/annotated_stages.h"
+#include "penstock/autotune/host_links.h"
 #include "penstock/autotune/measured_options.h"
 #include "penstock/autotune/sample_size.h"
 #include "penstock/base/error.h"
@@ -110,6 +111,7 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   for (double left = how.passes_ms - pass_ms; left >= pass_ms && passes.size() < most_passes; left -= pass_ms)
     passes.push_back(pass());
   LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, world.replicas()));
+  if (const auto between_hosts = speed_between_hosts(world)) costs.link = *between_hosts;
   costs.kernels = base.kernel_selection;
   return costs;
 }

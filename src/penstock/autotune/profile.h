@@ -25,7 +25,8 @@ struct ProfileOptions {
 /// and its sample and sample_targets; recompute, precision and kernels are those of `options`; its schedule, chunks and
 /// partition do not matter. The weights of `network` do not change. Times are in ms, medians over passes of medians
 /// over steps, of replica 0; the update includes the sum of gradients over replicas. LayerCosts::samples is the share
-/// of one replica. LayerCosts::slowdown_under_load is their ratio to the times in a sequential step, in which one rank
+/// of one replica. LayerCosts::link is that of speed_between_hosts() where there are several hosts; on one host the
+/// time of a message is a latency alone. LayerCosts::slowdown_under_load is their ratio to the times in a sequential step, in which one rank
 /// works at a time; 1 where `how` leaves that step out.
 ///
 /// Annotated networks are measured on the stages of their annotations, and LayerCosts has their layers stage by stage.

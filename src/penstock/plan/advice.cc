@@ -283,7 +283,7 @@ class Advisor {
   std::optional<Idea> instant_messages() {
     if (costs_.message <= 0) return std::nullopt;
     StageCosts instant = costs_;
-    instant.message = 0;
+    instant.message = instant.message_gap = 0;
     return Idea{RecommendationKind::messages, run(instructions_, instant).makespan + between_,
                 say("messages take ", ms(costs_.message), " each: faster ones would save up to")};
   }

@@ -26,6 +26,7 @@ std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<st
 LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     : weight_share_(costs.weight_share),
       instruction_overhead_(costs.instruction_overhead),
+      latency_(costs.link.latency),
       cache_bytes_(costs.cache_bytes),
       ranks_(costs.ranks),
       micro_batches_(micro_batches) {
@@ -120,8 +121,9 @@ StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_s
       costs.input_grad_cache_saving.push_back(sums.input_grad_cache_saving(stages[s]));
       costs.weight_grad_cache_saving.push_back(sums.weight_grad_cache_saving(stages[s]));
     }
-    if (s > 0 && rank_of_stage[s] != rank_of_stage[s - 1])
-      costs.message = std::max(costs.message, sums.message(stages[s].begin));
+    if (s == 0 || rank_of_stage[s] == rank_of_stage[s - 1]) continue;
+    costs.message = std::max(costs.message, sums.message(stages[s].begin));
+    costs.message_gap = std::max(costs.message_gap, sums.message_gap(stages[s].begin));
   }
   return costs;
 }

@@ -62,6 +62,8 @@ class LayerSums {
   double weight_grad_cache_saving(LayerRange range) const;
   /// C of the boundary before `layer`, if it crosses ranks.
   double message(int layer) const { return message_[static_cast<std::size_t>(layer)]; }
+  /// StageCosts::message_gap of that boundary: the time of its bytes.
+  double message_gap(int layer) const { return message(layer) > latency_ ? message(layer) - latency_ : 0; }
 
  private:
   using Sums = std::vector<double>;  // prefix sums: over the first 0, 1, 2, ... layers
@@ -82,6 +84,7 @@ class LayerSums {
   std::vector<double> message_;  // by layer
   double weight_share_;
   double instruction_overhead_;
+  double latency_;
   double cache_bytes_;
   int ranks_;
   int micro_batches_;

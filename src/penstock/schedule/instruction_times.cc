@@ -13,7 +13,10 @@ std::vector<double> per_stage(const std::vector<double>& given, int stages) {
 }  // namespace
 
 InstructionTimes::InstructionTimes(const StageCosts& costs, const Schedule& schedule)
-    : overhead_(costs.overhead), message_(costs.message), micro_batches_(schedule.micro_batches) {
+    : overhead_(costs.overhead),
+      message_(costs.message),
+      message_gap_(costs.message_gap),
+      micro_batches_(schedule.micro_batches) {
   const int stages = schedule.stage_count();
   require_costs_fit(costs, stages);
   forward_ = per_stage(costs.forward, stages);

@@ -32,6 +32,7 @@ class InstructionTimes {
 
   double update(std::size_t stage) const { return update_[stage]; }
   double message() const { return message_; }
+  double message_gap() const { return message_gap_; }
 
  private:
   double cache_saving(const Instruction& instruction, const std::optional<Instruction>& before) const;
@@ -41,6 +42,7 @@ class InstructionTimes {
       input_grad_cache_saving_, weight_grad_cache_saving_;
   double overhead_;
   double message_;
+  double message_gap_;
   int micro_batches_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/schedule/instruction_times.h"
+#include "penstock/schedule/lower.h"
 #include "penstock/schedule/replay.h"
 #include "penstock/schedule/violation.h"
 
@@ -94,7 +95,14 @@ Simulation summary(const Schedule& schedule, const std::vector<RankState>& ranks
 Simulation simulate(const Schedule& schedule, const StageCosts& costs, const SimulateOptions& options) {
   if (auto violation = find_misplaced(schedule)) throw ScheduleError("this schedule cannot run: " + violation->reason);
   const InstructionTimes time_of(costs, schedule);
-  const Dependencies dependencies(schedule, options.links ? *options.links : links_of(schedule));
+  const Links links = options.links ? *options.links : links_of(schedule);
+  if (time_of.message_gap() > 0 && !schedule.is_lowered()) {  // only sends say in which order messages take a link
+    Simulation result = simulate(lower(schedule, links), costs, {links, options.keep_slots});
+    for (std::vector<Slot>& of_rank : result.slots)
+      std::erase_if(of_rank, [](const Slot& slot) { return slot.instruction.op() == Op::step; });
+    return result;
+  }
+  const Dependencies dependencies(schedule, links);
   if (auto violation = find_incomplete(schedule, dependencies))
     throw ScheduleError("this schedule cannot run: " + violation->reason);
 
@@ -102,10 +110,16 @@ Simulation simulate(const Schedule& schedule, const StageCosts& costs, const Sim
   std::vector<RankState> ranks(schedule.orders.size());
   std::vector<std::vector<Slot>> slots(options.keep_slots ? schedule.orders.size() : 0);
   const bool adds_updates = !schedule.is_lowered() && !schedule.is_forward_only();
+  std::vector<double> link_is_free(ranks.size() * ranks.size(), 0);  // by sender, then receiver
   const auto run = [&](Rank rank, int, const Instruction& instruction, double ready) {
     RankState& state = ranks[rank.index()];
     const double begin = std::max(state.clock, ready);
-    if (is_send(instruction.op())) return begin;  // a message occupies no rank
+    if (is_send(instruction.op())) {
+      double& free = link_is_free[rank.index() * ranks.size() + schedule.rank_of(instruction.peer()).index()];
+      const double departure = std::max(begin, free);
+      free = departure + time_of.message_gap();
+      return departure;
+    }
     const double duration = time_of(instruction, state.last_instruction);
     if (is_compute(instruction.op())) state.last_instruction = instruction;
     const double end = state.work(begin, duration);

@@ -34,6 +34,9 @@ void require_costs_fit(const StageCosts& costs, int stages) {
   if (!costs.weight_grad_fused.empty()) require_cost_per_stage("a fused W", costs.weight_grad_fused, stages);
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
   require_cost("a message", costs.message);
+  require<ConfigError>(costs.message_gap >= 0 && costs.message_gap <= costs.message, "a message occupies its link for ",
+                       costs.message_gap, " of the ", costs.message,
+                       " that it takes: give a part of its cost, from 0 to all of it");
   require_cost("an instruction's overhead", costs.overhead);
   require<ConfigError>(costs.weight_share >= 0 && costs.weight_share <= 1, "the weight share is ", costs.weight_share,
                        ": it is a part of a micro-batch's activations, from 0 to 1");

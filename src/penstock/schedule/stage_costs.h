@@ -15,6 +15,10 @@ struct StageCosts {
   std::vector<double> weight_grad = {1};  // W, per micro-batch
   std::vector<double> update = {0};       // REDUCE + NORM + STEP together, charged to STEP
   double message = 0;                     // C, per message
+  /// The part of C in which a message occupies the link between its two ranks, in its direction: the next one begins
+  /// after it. 0: messages do not delay each other. (The gap of a long message, G per byte, in LogGP: Alexandrov,
+  /// Ionescu, Schauser and Scheiman, 1995.)
+  double message_gap = 0;
   /// The share of a micro-batch's activations that is saved for W after I has run (M_W / M_B in the Zero Bubble paper,
   /// 0.37 and 0.43 for its smaller models). 1: I frees nothing.
   double weight_share = 0.5;

@@ -52,6 +52,7 @@ enum class Topic : std::int32_t {
   tuning,        // what rank 0 finds in the tuning cache
   gathering,     // records, steps or tensors of all ranks
   host_clock,    // the clocks of hosts
+  host_links,    // the speed of messages between hosts
   state,         // whether a state fits
   requests,      // what single processes want before a step: to save, to stop
   invalid_loss,  // the value that made a loss infinite or not a number
