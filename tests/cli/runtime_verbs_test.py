@@ -387,7 +387,7 @@ class RuntimeVerbs(ProgramRuns):
 
     @of_mpi
     def test_a_trace_of_two_hosts(self):
-        # Processes that see two hosts on one machine: clocks of different hosts must not be subtracted.
+        # Processes that see two hosts on one machine. Transit times come from clocks that were compared.
         from_two = ["-n", "1", "-x", "PENSTOCK_HOST=a", program_runs.PROGRAM,
                     *self.train(*STEPS, "--stages", "2", "--trace", "two.json"), ":",
                     "-n", "1", "-x", "PENSTOCK_HOST=b", program_runs.PROGRAM,
@@ -400,11 +400,11 @@ class RuntimeVerbs(ProgramRuns):
         def waits(name):
             events = json.loads(self.read(name))["traceEvents"]
             return [event["args"] for event in events if event.get("cat") == "wait"]
-        self.assertTrue(all("transit_ns" not in wait for wait in waits("two.json")))
-        self.assertTrue(any(wait.get("transit_ns", 0) > 0 for wait in waits("one.json")))
+        for name in ("one.json", "two.json"):
+            self.assertTrue(any(wait.get("transit_ns", 0) > 0 for wait in waits(name)), name)
         report = self.output_of("trace", "report", "two.json", "--json", "-")
         for rank in json.loads(report)["ranks"]:
-            self.assertEqual(rank["message"], 0)
+            self.assertLess(rank["message"], rank["total"])
             parts = sum(value for name, value in rank.items() if name not in ("stages", "total"))
             self.assertAlmostEqual(parts, rank["total"], delta=1e-6)
 

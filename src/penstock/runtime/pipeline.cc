@@ -16,6 +16,7 @@
 #include "penstock/runtime/saver_parts.h"
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/trace/transits.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/cache_share.h"
 #include "penstock/world/collectives.h"
@@ -281,6 +282,7 @@ Trace Pipeline::trace() {
     auto steps = gather_steps(runner.context(), tag, runner.recorder().steps());
     if (runner.context().rank == WorldRank(0)) trace.ranks = std::move(steps);
   });
+  fill_in_transits(trace);
   return trace;
 }
 
