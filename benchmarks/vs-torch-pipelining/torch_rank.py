@@ -1,6 +1,7 @@
 """A training step through torch.distributed.pipelining: two processes, gloo, one thread each.
 
     torch_rank.py WORKLOAD [--schedules A,B] [--micro-batches M] [--steps N] [--warm-up N] [--start FILE]
+    torch_rank.py ... --rank R --meeting FILE    one of the two processes, on a host of its own
 
 Prints a line for each schedule, from the rank that has the loss. Nothing but the schedule itself keeps the ranks in
 step; losses are read after the last step.
@@ -127,8 +128,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=5)
     parser.add_argument("--start")
+    parser.add_argument("--rank", type=int, choices=range(RANKS))
+    parser.add_argument("--meeting", help="a new file that both hosts see")
     flags = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if flags.rank is not None:
+        run_rank(flags.rank, flags, flags.meeting)
+        return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(run_rank, (flags, os.path.join(folder, "meeting")), RANKS,
