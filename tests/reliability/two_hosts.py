@@ -1,7 +1,7 @@
 """Two hosts on one machine: network namespaces that are joined by a wire, with a data rate if wanted.
 
-Needs Linux, `ip`, `tc`, `unshare` and `nsenter`. enter_own_network() makes the calling program root of namespaces of its
-own where it is not root.
+Needs Linux, `ip`, `tc`, `unshare` and `nsenter`. enter_own_network() makes the calling program the root of namespaces
+of its own where it is not root.
 """
 
 import contextlib
@@ -34,13 +34,15 @@ def why_not():
 def enter_own_network():
     """Starts the program again as the root of a user namespace, where it is not root and may do so."""
     own = ["unshare", "--user", "--map-root-user", "--net"]
-    if os.geteuid() != 0 and shutil.which("unshare") and subprocess.run([*own, "true"], capture_output=True).returncode == 0:
+    if os.geteuid() == 0 or not shutil.which("unshare"):
+        return
+    if subprocess.run([*own, "true"], capture_output=True).returncode == 0:
         os.execvp(own[0], [*own, sys.executable, *sys.argv])
 
 
 class TwoHosts:
-    """The hosts `a` and `b`. They have one file system, one clock and names of their own; nothing but the wire leads out
-    of them. They end with this object, or with the process that made it."""
+    """The hosts `a` and `b`. They have one file system, one clock and names of their own; nothing but the wire leads
+    out of them. They end with this object, or with the process that made it."""
 
     def __init__(self, rate=None):
         """`rate` as tc writes it, `100mbit`; none: as fast as the machine."""

@@ -1,7 +1,8 @@
-"""Trainings of processes on two hosts, which a wire joins: the bits are those of threads on one host, a wire that is cut
-ends all ranks in time, and a restarted job goes on with the same bits when the wire is back.
+"""Trainings of processes on two hosts, which a wire joins: the bits are those of threads on one host, steps are
+predicted, a wire that is cut ends all ranks in time, and a restarted job goes on with the same bits when the wire is
+back.
 
-Usage: two_hosts_test.py PENSTOCK DATA [MPIRUN] [--bound SECONDS]
+Usage: two_hosts_test.py SLOW_LINK_PROGRAM PENSTOCK DATA [MPIRUN] [--bound SECONDS]
 
 Skipped (exit code 77) where two_hosts.py cannot make hosts; parts are skipped without mpirun, or without a Python that
 imports torch, which has torchrun: $PENSTOCK_PYTHON, the one that runs this, or that of build/venv.
@@ -23,6 +24,7 @@ from training_runs import TrainingRuns, contents, newest_of, of_mpi, step_of
 from two_hosts import ADDRESSES, NAMES, TwoHosts
 
 SKIPPED = 77
+PROGRAM = ""
 BOUND_S = 30.0
 DEADLINE_S = 3.0
 MEETING = {"MASTER_ADDR": ADDRESSES["a"], "MASTER_PORT": "29500"}
@@ -34,7 +36,8 @@ def torch_python():
     venv = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "venv", "bin", "python")
     for python in (os.environ.get("PENSTOCK_PYTHON", ""), sys.executable, venv):
         with contextlib.suppress(OSError):
-            if python and subprocess.run([python, "-c", "import torch.distributed.run"], capture_output=True).returncode == 0:
+            imports = [python, "-c", "import torch.distributed.run"]
+            if python and subprocess.run(imports, capture_output=True).returncode == 0:
                 return python
     return None
 
@@ -60,16 +63,16 @@ class TwoHostsRuns(TrainingRuns):
         return self.start(*arguments, program=program,
                           environment={**hosts.environment(name), **(environment or {})})
 
-    def ranks_of(self, hosts, count, arguments):
+    def ranks_of(self, hosts, count, arguments, program=None):
         """The processes of a job by rank, the first half of them on host a. Started by hand, as by srun without PMI."""
-        return [self.on(hosts, NAMES[2 * rank // count], [training_runs.PENSTOCK, *arguments],
+        return [self.on(hosts, NAMES[2 * rank // count], [program or training_runs.PENSTOCK, *arguments],
                         {**MEETING, "RANK": str(rank), "WORLD_SIZE": str(count)}) for rank in range(count)]
 
     def agents_of(self, hosts, arguments, *flags):
         """torchrun on both hosts, with a rank on each."""
-        return [self.on(hosts, name, [torch_python(), "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
-                                      "--local-addr", ADDRESSES[name], "--no-python", *flags_of(flags, name),
-                                      training_runs.PENSTOCK, *arguments]) for name in NAMES]
+        return [self.on(hosts, name, [torch_python(), "-m", "torch.distributed.run", "--nnodes", "2",
+                                      "--nproc-per-node", "1", "--local-addr", ADDRESSES[name], "--no-python",
+                                      *flags_of(flags, name), training_runs.PENSTOCK, *arguments]) for name in NAMES]
 
     def mpirun_of(self, hosts, count, arguments):
         """mpirun on host a, with half of the ranks on each host."""
@@ -77,8 +80,8 @@ class TwoHostsRuns(TrainingRuns):
         agent = hosts.launch_agent(self.path("agent"))
         mca = {"plm_rsh_agent": agent, "btl": "self,vader,tcp", "btl_tcp_if_include": "10.77.0.0/24",
                "oob_tcp_if_include": "10.77.0.0/24"}
-        return [self.on(hosts, "a", [training_runs.MPIRUN, "-n", str(count), "--host", ",".join(each), "--bind-to", "none",
-                                     *(word for key, value in mca.items() for word in ("--mca", key, value)),
+        return [self.on(hosts, "a", [training_runs.MPIRUN, "-n", str(count), "--host", ",".join(each), "--bind-to",
+                                     "none", *(word for key, value in mca.items() for word in ("--mca", key, value)),
                                      training_runs.PENSTOCK, *arguments])]
 
     def end_of(self, runs):
@@ -130,7 +133,8 @@ class SameBits(TwoHostsRuns):
     @of_torchrun
     def test_torchrun(self):
         hosts = self.hosts("100mbit")
-        flags = ["--node-rank", "{node}", "--master-addr", MEETING["MASTER_ADDR"], "--master-port", MEETING["MASTER_PORT"]]
+        flags = ["--node-rank", "{node}", "--master-addr", MEETING["MASTER_ADDR"], "--master-port",
+                 MEETING["MASTER_PORT"]]
         self.expect_bits_of_threads(2, lambda arguments: self.agents_of(hosts, arguments, *flags))
 
     @of_mpi
@@ -147,8 +151,8 @@ class Profile(TwoHostsRuns):
     def link_of(self, start):
         """`start` takes a command line and returns its processes."""
         costs = self.path("costs")
-        self.end_of(start(["plan", "--profile", "--hidden", "24,16", "--batch-size", "32", "--stages", "2", "--steps", "1",
-                           "--schedules", "1f1b", "--costs-file", costs]))
+        self.end_of(start(["plan", "--profile", "--hidden", "24,16", "--batch-size", "32", "--stages", "2", "--steps",
+                           "1", "--schedules", "1f1b", "--costs-file", costs]))
         with open(costs) as file:
             return json.load(file)["link"]
 
@@ -160,6 +164,19 @@ class Profile(TwoHostsRuns):
         self.assertLess(link["bytes_per_unit"], 1.1 * bytes_per_ms)
         self.assertGreater(link["bytes_per_unit"], 0.3 * bytes_per_ms)
         self.assertEqual(self.link_of(lambda arguments: [self.start(*arguments)])["bytes_per_unit"], 0)
+
+
+    def test_steps_are_predicted(self):
+        for rate, kilobytes in (("1gbit", 1024), ("100mbit", 64), ("100mbit", 512)):
+            for schedule in ("gpipe", "1f1b"):
+                with self.subTest(rate=rate, kilobytes=kilobytes, schedule=schedule):
+                    ranks = self.ranks_of(self.hosts(rate), 2, [schedule, str(kilobytes)], PROGRAM)
+                    self.end_of(ranks)
+                    told = json.loads(ranks[0].output())
+                    ratio = told["predicted_ms"] / told["measured_ms"]
+                    print(f"{rate}, {kilobytes} KiB, {schedule}: predicted / measured {ratio:.3f}; {told}", flush=True)
+                    # With messages that cost nothing it would be 0.6 where they are long.
+                    self.assertLess(abs(ratio - 1), 0.2)
 
 
 class CutWire(TwoHostsRuns):
@@ -198,7 +215,8 @@ class CutWire(TwoHostsRuns):
         run = self.fresh("run")
         agents = self.agents_of(hosts, self.arguments(*steps, "--checkpoint", run, "--resume", "auto"),
                                 "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                f"{ADDRESSES['a']}:29400", "--rdzv-conf", "is_host={is_first}", "--monitor-interval", "0.1")
+                                f"{ADDRESSES['a']}:29400", "--rdzv-conf", "is_host={is_first}",
+                                "--monitor-interval", "0.1")
         self.wait_for(lambda: newest_of(run), *agents)
         hosts.cut()
         self.assertLess(step_of(newest_of(run)), 400)
@@ -221,7 +239,7 @@ def is_rank(process):
 
 if __name__ == "__main__":
     two_hosts.enter_own_network()
-    (BOUND_S,) = training_runs.read_arguments(bound=BOUND_S)
+    PROGRAM, BOUND_S = training_runs.read_arguments("program", bound=BOUND_S)
     if reason := two_hosts.why_not():
         print(reason)
         sys.exit(SKIPPED)
