@@ -256,7 +256,9 @@ TEST_P(OnDevices, layers_are_timed_by_the_device) {
   ASSERT_FALSE(timed.costs.layers.empty());
   for (const LayerCost& layer : timed.costs.layers) {
     EXPECT_GT(layer.forward, 0) << layer.name;
-    if (layer.name.starts_with("hidden")) EXPECT_GT(layer.weight_grad, 0) << layer.name;
+    if (layer.name.starts_with("hidden")) {
+      EXPECT_GT(layer.weight_grad, 0) << layer.name;
+    }
   }
 }
 
@@ -274,7 +276,7 @@ struct WatchedNetwork : Cell {
                             y.register_hook([count, thread](const torch::Tensor&) {
                               if (std::this_thread::get_id() != thread) ++*count;
                             });
-                          return Tensors{y};
+                          return y;
                         },
                         {first(x)});
     return last(x);
