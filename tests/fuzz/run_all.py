@@ -12,14 +12,18 @@ import argparse
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+# Of the processor's time for one input.
+SLOW_S = 10
+
 # Each input is drawn with the same probability among those that reach new code: weights by the rarity of what an input
 # reaches (entropic) take up to half of the time.
-LIMITS = ["-rss_limit_mb=256", "-timeout=10", "-print_final_stats=1", "-verbosity=0", "-entropic=0"]
+LIMITS = ["-rss_limit_mb=256", f"-timeout={SLOW_S}", "-print_final_stats=1", "-verbosity=0", "-entropic=0"]
 
 # The longest input in bytes. Time grows with the length, and what a parser does can be reached by short files: a table
 # with two rows, a job of two ranks. So it is the length of a file of the corpus that uses each part of its format once
@@ -40,19 +44,40 @@ def fuzzers(build):
                   if name.startswith("fuzz_"))
 
 
+def is_slow(program, path):
+    """Whether an input takes too much of the processor's time. The fuzzer's own limit counts that of other programs."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_CPU, (SLOW_S, SLOW_S))
+
+    return subprocess.run([program, "-timeout=0", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          env={**os.environ, **SANITIZER}, preexec_fn=limit).returncode != 0
+
+
+def has_finding(program, found):
+    """Whether a run that failed found something. Removes inputs that the fuzzer took for slow, and that are not."""
+    names = os.listdir(found)
+    for name in names:
+        path = os.path.join(found, name)
+        if name.startswith(("timeout-", "slow-unit-")) and not is_slow(program, path):
+            os.remove(path)
+    return not names or bool(os.listdir(found))
+
+
 def run(build, name, folder, arguments):
     """Runs one fuzzer once. Returns the number of inputs, the seconds, and whether it found something."""
     reached, found = os.path.join(folder, "reached"), os.path.join(folder, "found", "")
+    program = os.path.join(build, "bin", "fuzz_" + name)
     os.makedirs(reached, exist_ok=True)
     os.makedirs(found, exist_ok=True)
     begin = time.monotonic()
     with open(os.path.join(folder, "log"), "ab") as log:
-        done = subprocess.run([os.path.join(build, "bin", "fuzz_" + name), *LIMITS, f"-max_len={LONGEST[name]}",
-                               *arguments, "-artifact_prefix=" + found, reached, os.path.join(CORPUS, name)],
+        done = subprocess.run([program, *LIMITS, f"-max_len={LONGEST[name]}", *arguments, "-artifact_prefix=" + found,
+                               reached, os.path.join(CORPUS, name)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **SANITIZER})
         log.write(done.stderr)
     inputs = re.search(rb"number_of_executed_units:\s*(\d+)", done.stderr)
-    return int(inputs[1]) if inputs else 0, time.monotonic() - begin, done.returncode != 0
+    failed = done.returncode != 0 and has_finding(program, found)
+    return int(inputs[1]) if inputs else 0, time.monotonic() - begin, failed
 
 
 def read_totals(state):
