@@ -1,8 +1,8 @@
-"""Trainings of processes on two hosts, which a wire joins: the bits are those of threads on one host, steps are
-predicted, a wire that is cut ends all ranks in time, and a restarted job goes on with the same bits when the wire is
-back.
+"""Trainings of processes on two hosts, which a wire joins: the bits are those of threads on one host, the profile
+measures the wire, a wire that is cut ends all ranks in time, and a restarted job goes on with the same bits when the
+wire is back.
 
-Usage: two_hosts_test.py SLOW_LINK_PROGRAM PENSTOCK DATA [MPIRUN] [--bound SECONDS]
+Usage: two_hosts_test.py PENSTOCK DATA [MPIRUN] [--bound SECONDS]
 
 Skipped (exit code 77) where two_hosts.py cannot make hosts; parts are skipped without mpirun, or without a Python that
 imports torch, which has torchrun: $PENSTOCK_PYTHON, the one that runs this, or that of build/venv.
@@ -24,7 +24,6 @@ from training_runs import TrainingRuns, contents, newest_of, of_mpi, step_of
 from two_hosts import ADDRESSES, NAMES, TwoHosts
 
 SKIPPED = 77
-PROGRAM = ""
 BOUND_S = 30.0
 DEADLINE_S = 3.0
 MEETING = {"MASTER_ADDR": ADDRESSES["a"], "MASTER_PORT": "29500"}
@@ -63,9 +62,9 @@ class TwoHostsRuns(TrainingRuns):
         return self.start(*arguments, program=program,
                           environment={**hosts.environment(name), **(environment or {})})
 
-    def ranks_of(self, hosts, count, arguments, program=None):
+    def ranks_of(self, hosts, count, arguments):
         """The processes of a job by rank, the first half of them on host a. Started by hand, as by srun without PMI."""
-        return [self.on(hosts, NAMES[2 * rank // count], [program or training_runs.PENSTOCK, *arguments],
+        return [self.on(hosts, NAMES[2 * rank // count], [training_runs.PENSTOCK, *arguments],
                         {**MEETING, "RANK": str(rank), "WORLD_SIZE": str(count)}) for rank in range(count)]
 
     def agents_of(self, hosts, arguments, *flags):
@@ -166,19 +165,6 @@ class Profile(TwoHostsRuns):
         self.assertEqual(self.link_of(lambda arguments: [self.start(*arguments)])["bytes_per_unit"], 0)
 
 
-    def test_steps_are_predicted(self):
-        for rate, kilobytes in (("1gbit", 1024), ("100mbit", 64), ("100mbit", 512)):
-            for schedule in ("gpipe", "1f1b"):
-                with self.subTest(rate=rate, kilobytes=kilobytes, schedule=schedule):
-                    ranks = self.ranks_of(self.hosts(rate), 2, [schedule, str(kilobytes)], PROGRAM)
-                    self.end_of(ranks)
-                    told = json.loads(ranks[0].output())
-                    ratio = told["predicted_ms"] / told["measured_ms"]
-                    print(f"{rate}, {kilobytes} KiB, {schedule}: predicted / measured {ratio:.3f}; {told}", flush=True)
-                    # With messages that cost nothing it would be 0.6 where they are long.
-                    self.assertLess(abs(ratio - 1), 0.2)
-
-
 class CutWire(TwoHostsRuns):
     def endless(self, *flags):
         return self.arguments("--steps", "100000000", "--log-every", "1", "--deadline", str(DEADLINE_S), *flags)
@@ -239,7 +225,7 @@ def is_rank(process):
 
 if __name__ == "__main__":
     two_hosts.enter_own_network()
-    PROGRAM, BOUND_S = training_runs.read_arguments("program", bound=BOUND_S)
+    (BOUND_S,) = training_runs.read_arguments(bound=BOUND_S)
     if reason := two_hosts.why_not():
         print(reason)
         sys.exit(SKIPPED)
