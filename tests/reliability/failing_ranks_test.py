@@ -74,7 +74,7 @@ class FailingRanks(TrainingRuns):
         if failure == "throw":
             self.assertRegex(said[0], rf"^rank {rank} \(stage {rank}\) failed at {instruction} of step \d+: the layer broke")
         elif failure in STALLS:
-            self.assertRegex(said[0], rf"waits for .* rank {rank},? which .*(at {instruction}|heard of)")
+            self.assertRegex(said[0], rf"waits for (.* )?rank {rank},? which .*(at {instruction}|heard of)")
         elif failure == "exit":
             self.assertRegex(said[0], rf"rank {rank} ended its process by exit\(\) while its world was open \(at \S+\)")
         else:

@@ -60,6 +60,43 @@ TEST(NoHang, a_rank_that_stalls_is_named_and_not_waited_for) {
   *released = true;
 }
 
+/// SGD that does not return before it is released.
+class LongUpdate : public torch::optim::SGD {
+ public:
+  LongUpdate(const std::vector<torch::Tensor>& parameters, std::shared_ptr<std::atomic<bool>> released)
+      : SGD(parameters, 0.1), released_(std::move(released)) {}
+  torch::Tensor step(LossClosure closure = nullptr) override {
+    while (!*released_) std::this_thread::yield();
+    return SGD::step(closure);
+  }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> released_;
+};
+
+TEST(NoHang, a_stalled_rank_that_no_other_rank_waits_for_is_named_and_not_waited_for) {
+  auto released = std::make_shared<std::atomic<bool>>(false);
+  Fragile network([](bool) {});
+  World world({.stages = 3, .stall_limit = std::chrono::milliseconds(300)});
+  {
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+    pipeline.optimize_with([&](const std::vector<torch::Tensor>& parameters) {
+      return std::make_shared<LongUpdate>(parameters, released);
+    });
+    const auto step = pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
+    try {
+      step.wait();
+      ADD_FAILURE() << "the step ended";
+    } catch (const RankFailure& error) {
+      const std::string message = error.what();
+      EXPECT_TRUE(message.starts_with("the program waits for rank ")) << message;
+      EXPECT_NE(message.find("STEP in step 0 since "), std::string::npos) << message;
+      EXPECT_TRUE(message.ends_with(" (no progress for 0.3 s, the stall limit)")) << message;
+    }
+  }
+  *released = true;
+}
+
 TEST(NoHang, a_lost_message_is_named) {
   TransportOptions transport;
   transport.deadline = std::chrono::milliseconds(300);

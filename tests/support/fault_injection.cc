@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/progress.h"
 #include "penstock/transport/wire.h"
 
 namespace penstock {
@@ -57,6 +58,7 @@ class FaultInjectingTransport final : public Transport {
     inner_->declare_shape(pipeline, shape);
   }
   void report_progress(const Position& position) override { inner_->report_progress(position); }
+  PeerStatus status() const override { return inner_->status(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override { inner_->cancel(step, reason); }
   std::optional<std::string> aborted() const override { return inner_->aborted(); }

@@ -373,6 +373,28 @@ TEST(Deadline, counts_from_when_this_rank_learns_that_the_other_has_left) {
   EXPECT_GE(now_ns() - learned, std::chrono::nanoseconds(policy.deadline).count() * 9 / 10);
 }
 
+TEST(Deadline, a_stall_is_found_one_period_after_its_limit) {
+  // So the last question but one is asked at the limit.
+  KnownPeers watch;
+  const WaitPolicy policy{.stall_limit = 1s};
+  const std::int64_t limit = std::chrono::nanoseconds(*policy.stall_limit).count(), before = now_ns();
+  WaitGuard guard(WorldRank(1), WorldRank(0), policy, watch);
+  const std::int64_t after = now_ns();
+  watch.known = PeerStatus{Position{}, before, before, before, std::nullopt};
+  bool was_asked_at_limit = false;
+  const auto ends = [&] {
+    for (;;) {
+      watch.known->heard_ns = now_ns();
+      guard.check("1RECV_F0");
+      const std::int64_t next = guard.next_check_ns();
+      was_asked_at_limit = was_asked_at_limit || (before + limit <= next && next <= after + limit);
+      while (now_ns() < next) continue;
+    }
+  };
+  EXPECT_THROW(ends(), TransportError);
+  EXPECT_TRUE(was_asked_at_limit);
+}
+
 TEST(Deadline, a_message_that_arrives_while_the_wait_is_given_up_is_taken) {
   IntegerWorld world(2, {.stall_limit = 20ms});
   const std::int64_t begin = now_ns();

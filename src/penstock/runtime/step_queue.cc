@@ -12,7 +12,8 @@ StepResult StepQueue::start(const std::shared_ptr<StepJob>& job) {
 }
 
 void StepQueue::prepare(StepJob& job) const {
-  job.state = std::make_shared<StepState>(runners_->count(), runners_->world().failures());
+  const World& world = runners_->world();
+  job.state = std::make_shared<StepState>(runners_->count(), world.failures(), world.stall_watch());
 }
 
 void StepQueue::post(const std::shared_ptr<StepJob>& job) {

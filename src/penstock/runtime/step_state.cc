@@ -65,8 +65,8 @@ std::vector<RankUse> StepState::uses() {
   return uses_;
 }
 
-StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures)
-    : failures_(std::move(failures)), process_(getpid()), running_(local_ranks) {}
+StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const StallWatch> stall_watch)
+    : failures_(std::move(failures)), stall_watch_(std::move(stall_watch)), process_(getpid()), running_(local_ranks) {}
 
 void StepState::rank_done(std::exception_ptr error) {
   if (error) failures_->add(error);
@@ -79,11 +79,21 @@ void StepState::rank_done(std::exception_ptr error) {
 }
 
 template <class Condition>
-void StepState::wait(std::unique_lock<std::mutex>& lock, Condition condition) {
+void StepState::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
   if (condition()) return;
   require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made ",
                        "by fork(): a child has no ranks; make its own world after fork()");
-  changed_.wait(lock, condition);
+  wait_here(lock, condition);
+}
+
+// All conditions hold where there is an error.
+template <class Condition>
+void StepState::wait_here(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+  if (!stall_watch_) return changed_.wait(lock, condition);
+  if (const auto stalled = stall_watch_->wait(lock, changed_, condition)) {
+    failures_->add(stalled);
+    error_ = stalled;
+  }
 }
 
 void StepState::rethrow() {
@@ -109,7 +119,7 @@ double StepState::gradient_norm() {
 
 bool StepState::has_gradient_norm() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
+  wait_here(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
   if (error_) std::rethrow_exception(error_);
   return gradient_norm_.has_value();
 }
@@ -134,7 +144,7 @@ void StepState::finish() {
 
 void StepState::settle() noexcept {
   std::unique_lock lock(mutex_);
-  if (getpid() == process_) changed_.wait(lock, [&] { return running_ == 0 || error_; });
+  if (getpid() == process_) wait_here(lock, [&] { return running_ == 0 || error_; });
 }
 
 bool StepState::ready() {

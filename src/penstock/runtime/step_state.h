@@ -14,6 +14,7 @@
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/batch_outputs.h"
 #include "penstock/world/failures.h"
+#include "penstock/world/stall_watch.h"
 
 namespace penstock {
 
@@ -32,11 +33,12 @@ struct RankUse {
   int peak_activations = 0;
 };
 
-/// Thread-safe. Getters wait until their value is available, and throw the error that ended the step.
+/// Thread-safe. Getters wait until their value is available, and throw the error that ended the step. A local rank that
+/// stalls meanwhile is such an error.
 class StepState {
  public:
-  /// Records errors, and whether they were reported, in `failures`.
-  StepState(int local_ranks, std::shared_ptr<Failures> failures);
+  /// Records errors, and whether they were reported, in `failures`. `stall_watch` is that of the world.
+  StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const StallWatch> stall_watch);
 
   void set_numbers(StepNumbers numbers);
   /// The norm of all gradients; every rank sets the same value.
@@ -73,10 +75,14 @@ class StepState {
  private:
   /// Waits until `condition` holds. Throws ConfigError in a child after fork(), which has no ranks.
   template <class Condition>
-  void wait(std::unique_lock<std::mutex>& lock, Condition condition);
+  void wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
+  /// The same in any process.
+  template <class Condition>
+  void wait_here(std::unique_lock<std::mutex>& lock, const Condition& condition);
   [[noreturn]] void rethrow();
 
   const std::shared_ptr<Failures> failures_;
+  const std::shared_ptr<const StallWatch> stall_watch_;
   const long process_;
   std::mutex mutex_;
   std::condition_variable changed_;

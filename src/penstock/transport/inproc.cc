@@ -69,6 +69,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   }
 
   void report_progress(const Position& position) override { own_progress().report(position); }
+  PeerStatus status() const override { return world_->positions[rank_.index()].read(); }
 
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(world_->aborting);

@@ -39,7 +39,7 @@ struct WaitPolicy {
 
   /// How often a waiting rank checks its peer.
   std::chrono::nanoseconds poll_every() const {
-    return std::min<std::chrono::nanoseconds>(std::chrono::seconds(1),
+    return std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(500),
                                               std::min(deadline, stall_limit.value_or(deadline)) / 4);
   }
 };
@@ -95,12 +95,18 @@ class WaitGuard {
     }
 
     const std::int64_t still = now - std::max(floor_, chain.moved_ns());
-    if (chain.circle && still >= deadline + late_) fail(" (no progress for ", to_s(deadline), " s)");
-    if (policy_.stall_limit && still >= policy_.stall_limit->count() + late_)
-      fail(" (no progress for ", to_s(policy_.stall_limit->count()), " s, the stall limit)");
+    std::int64_t pause = period_;
+    const auto limit_stillness = [&](std::int64_t limit, std::string_view name) {
+      const std::int64_t left = limit + late_ - still;
+      if (left <= 0) fail(" (no progress for ", to_s(limit), " s", name, ")");
+      // The last question has a whole period for its answer.
+      if (left > period_) pause = std::min(pause, left - period_);
+    };
+    if (chain.circle) limit_stillness(deadline, "");
+    if (policy_.stall_limit) limit_stillness(policy_.stall_limit->count(), ", the stall limit");
 
     watch_.ask(from_);
-    check_at_ = now + period_;
+    check_at_ = now + pause;
     if (silent > 0) check_at_ = std::min(check_at_, std::max(now + 1, now + deadline - silent));
   }
 

@@ -49,6 +49,7 @@ class ProcessEndpoint final : public Transport {
     progress_thread_.shapes().declare(pipeline, shape);
   }
   void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
+  PeerStatus status() const override { return progress_thread_.progress().read(); }
   void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override {
     progress_thread_.cancel(step, reason);

@@ -33,6 +33,15 @@ struct PeerStatus {
   std::optional<WorldRank> waits_for;  // the rank that it waits for, if it waits
 };
 
+/// "at 0F5 in step 7 since 12.0 s", at the time `now_ns`.
+inline std::string place_of(const PeerStatus& status, std::int64_t now_ns) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << "at " << status.position.instruction;
+  if (status.position.step >= 0) out << " in step " << status.position.step;
+  out << " since " << to_s(now_ns - status.since_ns) << " s";
+  return out.str();
+}
+
 /// A rank's signs of life as seen by this process. Ranks of one process always live.
 struct Contact {
   std::int64_t unanswered_ns = 0;  // when the oldest question without an answer was asked; 0: all are answered
@@ -203,8 +212,7 @@ struct WaitChain {
       if (is_end(status->position))
         out << ", which has left the world";
       else
-        out << ", which is at " << status->position.instruction << in_step(status->position.step) << " since "
-            << seconds_since(status->since_ns) << " s";
+        out << ", which is " << place_of(*status, now);
       return;
     }
     const std::int64_t heard = std::max(status ? status->heard_ns : 0, contact.heard_ns);

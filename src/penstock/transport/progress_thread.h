@@ -46,6 +46,7 @@ class ProgressThread final : public PeerWatch {
   KnownShapes& shapes() { return shapes_; }
   const Mailboxes<Message>& mailbox() const { return *mailbox_; }
   Progress& progress() { return progress_; }
+  const Progress& progress() const { return progress_; }
 
   void send(WorldRank to, const Tag& tag, Message message);
   void abort(const std::string& reason) noexcept;

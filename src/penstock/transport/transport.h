@@ -51,6 +51,8 @@ struct Message {
   std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }
 };
 
+struct PeerStatus;  // progress.h
+
 /// One rank's endpoint of a world.
 class Transport {
  public:
@@ -82,6 +84,9 @@ class Transport {
   /// Records for peers that this rank is alive and begins the instruction in `position`. Called before every
   /// instruction; costs about one reading of the clock.
   virtual void report_progress(const Position& position) = 0;
+
+  /// What this rank has recorded of itself. May be called from any thread.
+  virtual PeerStatus status() const = 0;
 
   /// Ends every wait on every rank with `reason`. The first reason given on any rank is used; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -8,6 +8,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 
+#include "penstock/base/clock.h"
+
 namespace penstock {
 namespace {
 
@@ -74,6 +76,10 @@ bool Worker::abandon(std::chrono::milliseconds timeout) {
   return ended;
 }
 
+std::function<std::int64_t()> Worker::busy_since_ns() const {
+  return [state = state_] { return state->busy_since_ns.load(); };
+}
+
 void Worker::run(const std::shared_ptr<State>& state, int threads) {
   // The first use of ATen's thread pool in a thread overwrites the setting: use it before setting it.
   at::get_num_threads();
@@ -85,8 +91,10 @@ void Worker::run(const std::shared_ptr<State>& state, int threads) {
     std::function<void()> job = std::move(state->jobs.front());
     state->jobs.pop_front();
     lock.unlock();
+    state->busy_since_ns = now_ns();
     job();
     job = nullptr;  // destroys its captures before the lock is taken
+    state->busy_since_ns = 0;
     lock.lock();
   }
   state->ended = true;

@@ -1,8 +1,10 @@
 // The thread of one local rank: runs jobs one after the other.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -28,6 +30,9 @@ class Worker {
   /// returns) keeps its thread, which is detached, so that a failed program can end. Returns whether the thread ended.
   bool abandon(std::chrono::milliseconds timeout);
 
+  /// When the running job began, by now_ns(); 0 while there is none. The function may outlive this object.
+  std::function<std::int64_t()> busy_since_ns() const;
+
  private:
   struct State {
     std::mutex mutex;
@@ -35,6 +40,7 @@ class Worker {
     std::deque<std::function<void()>> jobs;
     bool ending = false;
     bool ended = false;
+    std::atomic<std::int64_t> busy_since_ns{0};
   };
   static void run(const std::shared_ptr<State>& state, int threads);
 

@@ -12,6 +12,7 @@
 #include "penstock/world/choose_transport.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/reason.h"
+#include "penstock/world/stall_watch.h"
 #include "penstock/world/worker.h"
 
 namespace penstock {
@@ -99,6 +100,7 @@ struct World::State {
   std::uint32_t pipelines = 0;
   std::uint64_t finishes = 0;
   const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
+  std::shared_ptr<const StallWatch> stall_watch;
   const long process = getpid();
   const int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the world
   /// By local rank: the endpoints of contexts_after_failure().
@@ -134,6 +136,11 @@ World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptio
     state_->local_ranks.push_back(endpoint->rank());
     state_->workers.push_back(std::make_unique<Worker>(options.threads));
   }
+  if (!options.stall_limit) return;
+  std::vector<StallWatch::LocalRank> ranks;
+  for (std::size_t i = 0; i < state_->workers.size(); ++i)
+    ranks.push_back({state_->endpoints[i], state_->workers[i]->busy_since_ns()});
+  state_->stall_watch = std::make_shared<StallWatch>(*options.stall_limit, std::move(ranks));
 }
 
 World::~World() {
@@ -214,9 +221,12 @@ bool World::wait_for_workers() const {
   }
   // A step may take any time while the world works; after a failure a rank that hangs is waited for briefly.
   std::chrono::milliseconds time_left = grace_after_failure;
-  constexpr std::chrono::milliseconds interval{20};
+  constexpr std::chrono::milliseconds interval = StallWatch::interval;
+  std::optional<StallWatch::Wait> own_wait;
+  if (state_->stall_watch) own_wait.emplace(*state_->stall_watch);
   for (auto& idle : all_idle)
     while (idle.wait_for(interval) != std::future_status::ready) {
+      if (own_wait && !failed()) own_wait->check();
       if (failed() && time_left.count() <= 0) return false;
       if (failed()) time_left -= interval;
     }
@@ -247,6 +257,7 @@ std::vector<RankContext> World::contexts_after_failure() const {
 std::optional<std::string> World::failed() const { return state_->failed(); }
 bool World::is_lost(WorldRank rank) const { return context(local_ranks().front()).endpoint->is_lost(rank); }
 const std::shared_ptr<Failures>& World::failures() const { return state_->failures; }
+const std::shared_ptr<const StallWatch>& World::stall_watch() const { return state_->stall_watch; }
 
 void World::require_own_process() const {
   require<ConfigError>(getpid() == state_->process, "this world belongs to process ", state_->process,

@@ -17,6 +17,8 @@
 
 namespace penstock {
 
+class StallWatch;
+
 /// World rank = pipeline rank * d + replica, so that the replicas of a stage have consecutive ranks.
 /// Under threads every rank is local; otherwise each process has one rank. The same program runs either way.
 /// A world must outlive its pipelines. Not thread-safe: only the thread that made it may use it, except for fail() and
@@ -99,6 +101,8 @@ class World {
   bool is_lost(WorldRank rank) const;
   /// The failures of this world's steps, and which of them a call has thrown.
   const std::shared_ptr<Failures>& failures() const;
+  /// For waits of the program's thread for this process's ranks; null where there is no stall limit.
+  const std::shared_ptr<const StallWatch>& stall_watch() const;
   /// Throws ConfigError in a child process after fork(), which has no rank threads.
   void require_own_process() const;
   /// Ends the other processes' waits for messages of pipeline number `pipeline`, because an exception ended it here.
