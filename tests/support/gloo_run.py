@@ -2,7 +2,7 @@
 """Starts processes as `mpirun -n N PROGRAM ARGUMENTS...` does, but with torchrun's variables, for the transport gloo.
 
 Takes mpirun's place in tests: options of Open MPI are accepted and ignored. Unlike mpirun it does not end processes at
-once when one has failed: they must notice by themselves, and those that have not after ten seconds are killed. Ends with
+once when one has failed: they must notice by themselves, and those that have not after five seconds are killed. Ends with
 the exit code of the first process that failed.
 """
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 
-PATIENCE_S = 10
+PATIENCE_S = 5
 VALUES = {"--bind-to": 1, "--mca": 2, "--host": 1}  # how many arguments follow an option
 
 
