@@ -1,6 +1,7 @@
 """Penstock beside torch.distributed.pipelining and a plain loop, on this machine. See README.md.
 
-    compare.py [--workloads A,B] [--penstock PROGRAM] [--penstock-schedule S] [--penstock-flags "..."] [--quick]
+    compare.py [--workloads A,B] [--penstock PROGRAM] [--before PROGRAM] [--penstock-schedule S]
+               [--penstock-flags "..."] [--quick]
     compare.py --grid [--workloads A,B] [--micro-batches M,N] [...]
 
 Runs with a Python that imports torch. Exit code 1 where losses differ by more than they may.
@@ -12,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -45,9 +46,11 @@ def fastest_schedules(workload: Workload, start: Path, amount: Amount, keep: int
 def programs_of(workload: Workload, start: Path, penstock: Penstock, flags: argparse.Namespace) -> list[Program]:
     chosen = fastest_schedules(workload, start, Amount(flags.probe_steps, flags.warm_up), flags.keep)
     count = workload.micro_batches
-    ours = [penstock.step(workload, flags.penstock_schedule)]
-    if flags.mpi:
-        ours.append(penstock.step(workload, flags.penstock_schedule, mpi=True))
+    builds = [penstock]
+    if flags.before:
+        builds.append(replace(penstock, binary=flags.before, name="Penstock before"))
+    ours = [build.step(workload, flags.penstock_schedule, mpi)
+            for build in builds for mpi in ((False, True) if flags.mpi else (False,))]
     return [*ours, *(torch_pipeline(workload, start, [name]) for name in chosen),
             *(plain_loop(workload, start, threads, m) for threads in (2, 1) for m in (count, 1))]
 
@@ -85,6 +88,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workloads", help=f"some of {','.join(WORKLOADS)} (default: all; grid: "
                                             f"{','.join(GRID_WORKLOADS)})")
     parser.add_argument("--penstock", default=str(BINARY), help="the program")
+    parser.add_argument("--before", help="another build of the program, to be measured in the same run")
     parser.add_argument("--penstock-schedule", default="auto", help="of the comparison; the grid has its own two")
     parser.add_argument("--penstock-flags",
                         help="further flags of penstock bench step (default: none with --penstock-schedule auto, "

@@ -67,6 +67,7 @@ def plain_loop(workload: Workload, start: Path, threads: int, micro_batches: int
 class Penstock:
     binary: str
     flags: tuple[str, ...]  # beyond the workload's and the schedule
+    name: str = "Penstock"  # in tables
 
     def step(self, workload: Workload, schedule: str, mpi: bool = False) -> Program:
         command = [self.binary, "bench", "step", *workload.flags(), "--stages", "2", "--schedule", schedule,
@@ -76,7 +77,7 @@ class Penstock:
             command = LAUNCH + command
             if os.geteuid() == 0:
                 environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return Program(f"Penstock, {'MPI' if mpi else 'threads'}, {schedule}", command, environment=environment)
+        return Program(f"{self.name}, {'MPI' if mpi else 'threads'}, {schedule}", command, environment=environment)
 
     def save_start(self, workload: Workload, file: Path) -> None:
         command = [self.binary, "bench", "step", *workload.flags(), "--save-start", str(file)]

@@ -141,7 +141,7 @@ class ProcessFailures(unittest.TestCase):
     def test_a_process_that_is_stopped_before_the_world_is_complete_ends_all(self):
         # From before the program runs to after its world is complete.
         outputs = []
-        for delay in (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3):
+        for delay in (0.0, 0.1, 0.3, 0.6, 1.0):
             with self.subTest(delay=delay):
                 run, ranks = start("start")
                 time.sleep(delay)
@@ -162,7 +162,7 @@ class ProcessFailures(unittest.TestCase):
 
     def test_a_start_may_be_stopped_for_longer_than_its_deadline(self):
         # As by Ctrl-Z: all ranks, rank 1 first, so that the others already wait for it.
-        for delay in (0.3, 0.5, 0.7, 1.0):
+        for delay in (0.3, 0.7):
             with self.subTest(delay=delay):
                 run, ranks = start("paused_start")
                 time.sleep(delay)

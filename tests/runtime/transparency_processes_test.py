@@ -1,8 +1,12 @@
-"""The small job as threads and as processes: the same text."""
+"""The small job as threads and as processes: the same text.
+
+usage: transparency_processes_test.py PROGRAM LAUNCHER [PROCESSES,...]     default: 2,3,4
+"""
 import subprocess
 import sys
 
-program, launcher = sys.argv[1:]
+program, launcher = sys.argv[1:3]
+sizes = [int(size) for size in (sys.argv[3:] or ["2,3,4"])[0].split(",")]
 LAUNCH = [launcher, "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
 
 
@@ -16,6 +20,8 @@ def output(command):
 for schedule, stages, replicas, micro_batches in [
     ("1f1b", 2, 1, 4), ("gpipe", 3, 1, 3), ("1f1b", 4, 1, 7), ("1f1b", 2, 2, 2), ("1f1b", 1, 3, 2),
 ]:
+    if stages * replicas not in sizes:
+        continue
     job = [program, "small", schedule, str(stages), str(replicas), str(micro_batches)]
     threads = output(job)
     processes = output(LAUNCH + ["-n", str(stages * replicas)] + job)

@@ -6,6 +6,7 @@ once when one has failed: they must notice by themselves, and those that have no
 the exit code of the first process that failed.
 """
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -16,9 +17,15 @@ VALUES = {"--bind-to": 1, "--mca": 2, "--host": 1}  # how many arguments follow 
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    # Below those that the kernel gives to connections: one of a test beside this one would take it before rank 0 does.
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def main(arguments):

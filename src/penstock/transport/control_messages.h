@@ -1,4 +1,4 @@
-// The control messages between the progress threads of two MPI processes, and their encoding. Torch-free.
+// The control messages between the progress threads of two processes, and their encoding. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace penstock::control_messages {
 
-/// The kind of a buffer; sent as the MPI tag.
+/// The kind of a buffer of BufferNetwork.
 enum MessageKind { kind_message = 1, kind_question, kind_answer, kind_abort, kind_cancel };
 
 struct Question {

@@ -44,10 +44,11 @@ struct WaitPolicy {
   }
 };
 
-/// Checks during one wait of `owner` for a message of `from` whether it has failed. Used by the waiting thread alone.
+/// Checks during one wait of `owner` for a message of `from` whether it has failed. Used by the waiting thread alone,
+/// which tells it the time: now_ns().
 class WaitGuard {
  public:
-  WaitGuard(WorldRank owner, WorldRank from, const WaitPolicy& policy, PeerWatch& watch)
+  WaitGuard(WorldRank owner, WorldRank from, const WaitPolicy& policy, PeerWatch& watch, std::int64_t now)
       : owner_(owner),
         from_(from),
         policy_(policy),
@@ -55,7 +56,7 @@ class WaitGuard {
         period_(policy.poll_every().count()),
         // An answer can be one period old: the limit counts from before the last question.
         late_(watch.status_is_delayed() ? period_ : 0),
-        floor_(now_ns()),
+        floor_(now),
         check_at_(floor_ + std::min(period_, first_check_ns)) {}
 
   /// When to call check() next, on the steady clock.
@@ -63,8 +64,7 @@ class WaitGuard {
 
   /// Checks the peers and asks for their status. Throws TransportError when the wait has failed; `waiting_for` names
   /// the awaited message in the error.
-  void check(std::string_view waiting_for) {
-    const std::int64_t now = now_ns();
+  void check(std::string_view waiting_for, std::int64_t now) {
     // Time in which this process itself was stopped (debugger, suspended job) does not count against peers.
     // What has arrived meanwhile is received before the next check; this one decides nothing, but not twice in a row.
     if (const std::int64_t stopped = now - check_at_; stopped > period_) {

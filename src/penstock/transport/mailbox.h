@@ -182,7 +182,7 @@ class alignas(128) Mailbox {
 
   /// Returns, with the lock held, when the awaited message has arrived, or after an abort or a cancellation.
   void sleep(std::unique_lock<std::mutex>& lock, std::string_view waiting_for, PeerWatch& watch) {
-    WaitGuard guard(owner_, awaited_->from, policy_, watch);
+    WaitGuard guard(owner_, awaited_->from, policy_, watch, now_ns());
     if (!wake_.load(std::memory_order_relaxed)) watch.sleep_begins();
     while (!wake_.load(std::memory_order_relaxed)) {
       arrived_.wait_until(lock, time_point_of(guard.next_check_ns()),
@@ -190,7 +190,7 @@ class alignas(128) Mailbox {
       if (wake_.load(std::memory_order_relaxed)) return;
       lock.unlock();
       try {
-        guard.check(waiting_for);
+        guard.check(waiting_for, now_ns());
       } catch (const TransportError&) {
         lock.lock();
         if (wake_.load(std::memory_order_relaxed)) return;  // the message came while the wait was given up

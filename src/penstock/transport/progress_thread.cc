@@ -307,12 +307,13 @@ bool ProgressThread::send_queued() {
     cancellations.swap(cancellations_);
     asks.swap(asks_);
   }
-  for (const auto& [to, tag, message] : queue)
-    network_->begin_send(to, kind_message, encode(tag, message, {network_->pool(), shapes_.of(tag)}));
+  // A cancellation goes before the messages, so that what was sent after it in its step is not received.
   for (const Cancellation& cancellation : cancellations)
     for (std::int32_t to = 0; to < size(); ++to)
       if (WorldRank(to) != rank_)
         network_->begin_send(WorldRank(to), kind_cancel, buffer_of(cancellation.step, cancellation.reason));
+  for (const auto& [to, tag, message] : queue)
+    network_->begin_send(to, kind_message, encode(tag, message, {network_->pool(), shapes_.of(tag)}));
   for (const WorldRank peer : asks) inquire(peer);
   return !queue.empty() || !cancellations.empty();
 }

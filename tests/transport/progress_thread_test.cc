@@ -1,0 +1,74 @@
+// What a rank that is a process sends, on a network that keeps it.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "penstock/transport/control_messages.h"
+#include "penstock/transport/progress_thread.h"
+
+namespace penstock::test::progress_thread_test {
+namespace {
+
+/// The network of rank 0 of two, which no other process uses. It notifies of nothing, because nothing arrives.
+class KeptSends final : public BufferNetwork {
+ public:
+  std::string name() const override { return "kept sends"; }
+  WorldRank rank() const override { return WorldRank(0); }
+  const std::vector<ProcessPlace>& places() const override { return places_; }
+  std::mutex& calls() override { return calls_; }
+  bool notify(std::function<void()>) override { return true; }
+  void watch_exit(std::function<void()>) override {}
+  void begin_send(WorldRank, int kind, WireBuffer) override {
+    const std::lock_guard lock(mutex_);
+    kinds_.push_back(kind);
+    changed_.notify_all();
+  }
+  bool advance(std::vector<Arrival>&) override { return false; }
+  std::vector<Transfer> transfers() const override { return {}; }
+  std::optional<Break> take_break() override { return std::nullopt; }
+  void begin_barrier() override {}
+  bool is_barrier_done() override { return true; }
+  void close() override {}
+  void abandon() noexcept override {}
+
+  /// The kinds of the first `count` buffers, once they are sent.
+  std::vector<int> first_kinds(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return kinds_.size() >= count; });
+    return {kinds_.begin(), kinds_.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+
+ private:
+  // On two hosts: no process is looked after.
+  const std::vector<ProcessPlace> places_{{.host = 1}, {.host = 2}};
+  std::mutex calls_, mutex_;
+  std::condition_variable changed_;
+  std::vector<int> kinds_;  // guarded by mutex_
+};
+
+TEST(ProgressThread, sends_a_cancellation_before_the_messages_that_follow_it) {
+  // Both wait for one polling round, because the network is in use. A message that came before the cancellation of its
+  // step would be received.
+  auto network = std::make_unique<KeptSends>();
+  KeptSends& sends = *network;
+  ProgressThread thread(std::move(network), {});
+  {
+    const std::lock_guard in_use(sends.calls());
+    std::thread([&] {
+      thread.cancel({0, 0}, "the input is too wide");
+      thread.send(WorldRank(1), {.traffic = Traffic::forward}, Message{});
+    }).join();
+  }
+  EXPECT_EQ(sends.first_kinds(2), (std::vector<int>{control_messages::kind_cancel, control_messages::kind_message}));
+}
+
+}  // namespace
+}  // namespace penstock::test::progress_thread_test
