@@ -1,6 +1,6 @@
 """Penstock beside torch.distributed.pipelining and a plain loop, on this machine. See README.md.
 
-    compare.py [--workloads A,B] [--penstock PROGRAM] [--before PROGRAM] [--penstock-schedule S]
+    compare.py [--workloads A,B] [--transports A,B] [--penstock PROGRAM] [--before PROGRAM] [--penstock-schedule S]
                [--penstock-flags "..."] [--quick]
     compare.py --grid [--workloads A,B] [--micro-batches M,N] [...]
 
@@ -19,7 +19,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 from figures import Runs, loss_lines, table
 from grid import GRID_WORKLOADS, run_grid
-from programs import HERE, Amount, Penstock, Program, plain_loop, torch_pipeline
+from programs import HERE, LAUNCH, Amount, Penstock, Program, plain_loop, torch_pipeline
 from workloads import WORKLOADS, Workload
 
 TORCH_SCHEDULES = ["GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"]
@@ -49,8 +49,8 @@ def programs_of(workload: Workload, start: Path, penstock: Penstock, flags: argp
     builds = [penstock]
     if flags.before:
         builds.append(replace(penstock, binary=flags.before, name="Penstock before"))
-    ours = [build.step(workload, flags.penstock_schedule, mpi)
-            for build in builds for mpi in ((False, True) if flags.mpi else (False,))]
+    ours = [build.step(workload, flags.penstock_schedule, transport)
+            for build in builds for transport in flags.transports]
     return [*ours, *(torch_pipeline(workload, start, [name]) for name in chosen),
             *(plain_loop(workload, start, threads, m) for threads in (2, 1) for m in (count, 1))]
 
@@ -93,7 +93,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--penstock-flags",
                         help="further flags of penstock bench step (default: none with --penstock-schedule auto, "
                              "otherwise --weight-gradients fused --partition time --kernels tuned)")
-    parser.add_argument("--no-mpi", dest="mpi", action="store_false")
+    parser.add_argument("--transports", default="threads,mpi", help=f"some of {','.join(LAUNCH)}; not of the grid, "
+                                                                    "which has threads")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="repetitions of each program in a run (default: 2)")
     parser.add_argument("--steps", type=int, help="timed steps of each program in a run (default: 20; grid: 10)")
@@ -114,9 +115,11 @@ def parse() -> argparse.Namespace:
         flags.penstock_flags = "" if tuned_by_itself else "--weight-gradients fused --partition time --kernels tuned"
     usual = GRID_WORKLOADS if flags.grid else tuple(WORKLOADS)
     flags.workloads = flags.workloads.split(",") if flags.workloads else list(usual)
-    unknown = [name for name in flags.workloads if name not in WORKLOADS]
-    if unknown:
-        parser.error(f"no workload {unknown[0]}: there are {', '.join(WORKLOADS)}")
+    flags.transports = flags.transports.split(",")
+    for what, names, known in (("workload", flags.workloads, WORKLOADS), ("transport", flags.transports, LAUNCH)):
+        for name in names:
+            if name not in known:
+                parser.error(f"no {what} {name}: there are {', '.join(known)}")
     return flags
 
 

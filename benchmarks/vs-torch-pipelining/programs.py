@@ -11,7 +11,12 @@ from steps import Result
 from workloads import Workload
 
 HERE = Path(__file__).resolve().parent
-LAUNCH = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"]
+# How two ranks are started, by the transport between them.
+LAUNCH = {
+    "threads": [],
+    "mpi": ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader"],
+    "gloo": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", "2"],
+}
 LONGEST_S = 1800
 # Of a Penstock step, where it tells them: what its flags, or `auto`, came to.
 SETTINGS = ("schedule", "chunks", "weight_gradients", "cut", "kernels")
@@ -69,15 +74,13 @@ class Penstock:
     flags: tuple[str, ...]  # beyond the workload's and the schedule
     name: str = "Penstock"  # in tables
 
-    def step(self, workload: Workload, schedule: str, mpi: bool = False) -> Program:
-        command = [self.binary, "bench", "step", *workload.flags(), "--stages", "2", "--schedule", schedule,
-                   *self.flags, "--json", "-"]
+    def step(self, workload: Workload, schedule: str, transport: str = "threads") -> Program:
+        command = [*LAUNCH[transport], self.binary, "bench", "step", *workload.flags(), "--stages", "2", "--schedule",
+                   schedule, *self.flags, "--json", "-"]
         environment = {}
-        if mpi:
-            command = LAUNCH + command
-            if os.geteuid() == 0:
-                environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return Program(f"{self.name}, {'MPI' if mpi else 'threads'}, {schedule}", command, environment=environment)
+        if transport == "mpi" and os.geteuid() == 0:
+            environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return Program(f"{self.name}, {transport}, {schedule}", command, environment=environment)
 
     def save_start(self, workload: Workload, file: Path) -> None:
         command = [self.binary, "bench", "step", *workload.flags(), "--save-start", str(file)]

@@ -159,6 +159,25 @@ TEST_P(Conformance, receives_in_any_order) {
   });
 }
 
+TEST_P(Conformance, carries_long_messages_of_changing_sizes) {
+  // Several of them are under way at once, both ways, and a receive for one may have been posted for another one.
+  const std::vector<std::int64_t> sizes = {3000, 3000, 2000, 40'000, 40'000, 9, 3000, 2'000'000, 3000, 3000, 50'000};
+  const std::uint64_t step = test_number();
+  GetParam().each_rank([&](Transport& transport) {
+    const int own = transport.rank().value();
+    const auto message = [&](int from, std::size_t i) { return numbers({sizes[i]}, 100 * from + static_cast<int>(i)); };
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      for (int to = 0; to < transport.size(); ++to)
+        transport.send(WorldRank(to), tag_of(step, static_cast<int>(i)), {{{message(own, i), false}}});
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      for (int from = 0; from < transport.size(); ++from) {
+        const Message got = transport.receive(WorldRank(from), tag_of(step, static_cast<int>(i)), "0RECV_F0");
+        ASSERT_EQ(got.payloads.size(), 1U);
+        EXPECT_TRUE(got.payloads[0].tensor.equal(message(from, i))) << sizes[i] << " numbers from rank " << from;
+      }
+  });
+}
+
 TEST_P(Conformance, carries_one_tag_from_many_ranks_and_both_ways_at_once) {
   exchange([](int from, int to) { return Message{{{torch::full({2}, 100 * from + to), false}}}; });
 }

@@ -8,11 +8,10 @@
 #include <utility>
 
 #include <torch/types.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/early_posts.h"
 #include "penstock/transport/exit_watch.h"
 
 namespace penstock {
@@ -20,8 +19,6 @@ namespace {
 
 using Work = c10::intrusive_ptr<c10d::Work>;
 
-/// The tag of all transfers: every connection is a FIFO.
-constexpr int fifo_tag = 0;
 /// The longest buffer that travels in its frame. A longer one costs a round trip more, a copy less.
 constexpr std::size_t inline_bytes = 8 << 10;
 /// The frames that a stopped process can take: a question in each second of a deadline of a minute, and the reason of the
@@ -29,12 +26,11 @@ constexpr std::size_t inline_bytes = 8 << 10;
 constexpr std::size_t posted_frames = 128;
 /// Kinds of frames of this network's own; those of its user are above 0.
 constexpr std::int32_t kind_barrier = -1, kind_bye = -2;
-/// How long Gloo waits for a transfer: the deadlines are those of ProgressThread. Its own default is the time that its
-/// connections had to come about.
-constexpr std::chrono::hours for_ever{24 * 365};
 /// How long close() waits for the last frames of all peers, and a broken connection of payloads for that of frames,
 /// which may bring the reason.
 constexpr std::chrono::seconds time_to_part{2};
+/// How long the buffer of a complete send may wait until it is given back.
+constexpr std::chrono::milliseconds between_finishes{1};
 
 struct FrameHeader {
   std::uint64_t bytes = 0;
@@ -43,19 +39,11 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) <= WireBuffer::unit);
 
-/// Gloo's text without its source line and its advice: "Connection closed by peer [10.0.0.1]:1234".
-std::string first_sentence(const std::string& text) {
-  const std::size_t begin = text.starts_with("[") && text.find("] ") != text.npos ? text.find("] ") + 2 : 0;
-  const std::size_t end = std::min(text.find(". ", begin), text.find('\n', begin));
-  return text.substr(begin, end == text.npos ? text.npos : end - begin);
-}
-
 /// A transfer that Gloo has begun. The buffer must outlive the work, which is destroyed first.
 struct Operation {
   WireBuffer buffer;
   Work work;
   WorldRank peer;
-  std::int32_t kind = 0;
 };
 
 std::vector<at::Tensor> tensor_of(const WireBuffer& buffer) {
@@ -64,16 +52,15 @@ std::vector<at::Tensor> tensor_of(const WireBuffer& buffer) {
 
 class GlooNetwork final : public BufferNetwork {
  public:
-  GlooNetwork(c10::intrusive_ptr<c10d::Backend> frames, c10::intrusive_ptr<c10d::Backend> payloads,
-              GlooMembership membership)
-      : frames_(std::move(frames)),
-        payloads_(std::move(payloads)),
+  GlooNetwork(GlooConnections connections, GlooMembership membership)
+      : frames_(std::move(connections.frames)),
+        payloads_(std::move(connections.payloads)),
         rank_(membership.rank),
         places_(std::move(membership.places)),
         peers_(places_.size()) {}
 
   ~GlooNetwork() override {
-    if (exit_number_ > 0) ExitWatch::instance().remove(exit_number_, closed_);
+    open_world_.reset();
     abandon();
   }
 
@@ -94,14 +81,15 @@ class GlooNetwork final : public BufferNetwork {
     return true;
   }
 
-  void watch_exit(std::function<void()> process_ends) override {
-    exit_number_ = ExitWatch::instance().add(std::move(process_ends));
-  }
+  void watch_exit(std::function<void()> process_ends) override { open_world_.emplace(std::move(process_ends)); }
 
   void begin_send(WorldRank to, int kind, WireBuffer buffer) override {
     const bool is_separate = buffer.size() > inline_bytes;
     send_frame(to, {buffer.size(), kind, is_separate}, is_separate ? nullptr : &buffer);
-    if (is_separate) post_send(*payloads_, {std::move(buffer), {}, to, kind});
+    if (!is_separate) return;
+    const EarlyPosts::Step step = peer(to).sent.next(buffer.size());
+    for (int i = 0; i < step.voided; ++i) post_send(*payloads_, {WireBuffer(0), {}, to});
+    post_send(*payloads_, {std::move(buffer), {}, to});
   }
 
   bool advance(std::vector<Arrival>& arrived) override {
@@ -116,8 +104,9 @@ class GlooNetwork final : public BufferNetwork {
     const std::lock_guard lock(mutex_);
     std::vector<Transfer> all;
     for (const Operation& sent : sending_) all.push_back({sent.peer, sent.buffer.size()});
-    for (const Peer& peer : peers_)
-      for (const Operation& payload : peer.payloads) all.push_back({payload.peer, payload.buffer.size()});
+    for (std::size_t i = 0; i < peers_.size(); ++i)
+      for (const Announced& payload : peers_[i].announced)
+        all.push_back({WorldRank(static_cast<std::int32_t>(i)), payload.bytes});
     return all;
   }
 
@@ -145,14 +134,14 @@ class GlooNetwork final : public BufferNetwork {
   void close() override {
     send_to_all(kind_bye);
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, time_to_part, [&] {
+    ended_.wait_for(lock, time_to_part, [&] {
       for (std::size_t i = 0; i < peers_.size(); ++i)
         if (i != rank_.index() && !peers_[i].has_parted) return false;
       return sending_.empty();
     });
     lock.unlock();
     abandon();
-    closed_ = true;
+    if (open_world_) open_world_->ends_clean();
   }
 
   void abandon() noexcept override {
@@ -164,7 +153,9 @@ class GlooNetwork final : public BufferNetwork {
         for (const auto* operations : {&peer.frames, &peer.payloads})
           for (const Operation& operation : *operations) operation.work->abort();
     }
-    changed_.notify_all();
+    begun_.notify_one();
+    ended_.notify_all();
+    for (Peer& peer : peers_) peer.changed.notify_one();
     if (sender_.joinable()) sender_.join();
     for (Peer& peer : peers_)
       for (std::thread* thread : {&peer.frame_thread, &peer.payload_thread})
@@ -172,9 +163,19 @@ class GlooNetwork final : public BufferNetwork {
   }
 
  private:
+  /// A payload whose frame has come.
+  struct Announced {
+    std::size_t bytes = 0;
+    std::int32_t kind = 0;
+    int voided = 0;  // receives posted before its own that get nothing
+  };
   struct Peer {
+    EarlyPosts sent;                    // guarded by calls_: of payloads
+    EarlyPosts received;                // used by frame_thread alone
     std::deque<Operation> frames;       // guarded by mutex_: posted receives, oldest first
     std::deque<Operation> payloads;     // guarded by mutex_: likewise
+    std::deque<Announced> announced;    // guarded by mutex_: not complete, oldest first
+    std::condition_variable changed;    // for payload_thread: `announced` or `has_parted`
     int barriers = 0;                   // guarded by mutex_: that it has reached
     bool has_parted = false;            // guarded by mutex_: no more frames come
     std::optional<std::string> broken;  // guarded by mutex_: why its connection has ended without a bye
@@ -192,7 +193,7 @@ class GlooNetwork final : public BufferNetwork {
     WireBuffer frame(WireBuffer::unit + (content ? content->size() : 0), pool());
     std::memcpy(frame.data(), &header, sizeof(header));
     if (content) std::memcpy(frame.data() + WireBuffer::unit, content->data(), content->size());
-    post_send(*frames_, {std::move(frame), {}, to, header.kind});
+    post_send(*frames_, {std::move(frame), {}, to});
   }
 
   void post_send(c10d::Backend& connection, Operation send) {
@@ -200,12 +201,12 @@ class GlooNetwork final : public BufferNetwork {
     if (is_over_) return;
     auto bytes = tensor_of(send.buffer);
     try {
-      send.work = connection.send(bytes, send.peer.value(), fifo_tag);
+      send.work = connection.send(bytes, send.peer.value(), gloo_fifo_tag);
     } catch (const std::exception&) {
       return;  // the connection has broken, which the thread that receives from it reports
     }
     sending_.push_back(std::move(send));
-    changed_.notify_all();
+    begun_.notify_one();
   }
 
   /// Posts a receive behind those in `posted`. False once abandoned.
@@ -213,7 +214,7 @@ class GlooNetwork final : public BufferNetwork {
     const std::lock_guard lock(mutex_);
     if (is_over_) return false;
     auto bytes = tensor_of(receive.buffer);
-    receive.work = connection.recv(bytes, receive.peer.value(), fifo_tag);
+    receive.work = connection.recv(bytes, receive.peer.value(), gloo_fifo_tag);
     posted.push_back(std::move(receive));
     return true;
   }
@@ -227,28 +228,36 @@ class GlooNetwork final : public BufferNetwork {
     return done;
   }
 
-  /// Waits until there is an operation and it is complete. False once abandoned. Throws what Gloo throws where the
-  /// connection breaks.
+  /// Waits until the oldest operation, if there is one, is complete. False where there is none, and once abandoned. Throws
+  /// what Gloo throws where the connection breaks.
   bool wait_for_front(const std::deque<Operation>& operations) {
     Work oldest;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return is_over_ || !operations.empty(); });
-      if (is_over_) return false;
+      const std::lock_guard lock(mutex_);
+      if (is_over_ || operations.empty()) return false;
       oldest = operations.front().work;
     }
-    return oldest->wait(for_ever);
+    return oldest->wait(gloo_time_limit);
   }
 
+  /// Gives back the buffers of complete sends, several at a time: whatever wakes this thread takes time from the ranks.
   void finish_sends() {
     for (;;) {
-      try {
-        if (!wait_for_front(sending_)) return;
-      } catch (const std::exception&) {
-        // The thread that receives over this connection reports it.
+      {
+        std::unique_lock lock(mutex_);
+        begun_.wait(lock, [&] { return is_over_ || !sending_.empty(); });
+        if (is_over_) return;
       }
-      take_front(sending_);
-      changed_.notify_all();
+      std::this_thread::sleep_for(between_finishes);
+      for (bool any = true; any;) {
+        try {
+          any = wait_for_front(sending_);
+        } catch (const std::exception&) {
+          // The thread that receives over this connection reports it.
+        }
+        if (any) take_front(sending_);
+      }
+      ended_.notify_all();
     }
   }
 
@@ -258,7 +267,7 @@ class GlooNetwork final : public BufferNetwork {
     // After a break the frames that have come before it are still handled: one may bring the reason.
     const auto post = [&](WireBuffer frame) {
       try {
-        return broken || post_receive(*frames_, frames, {std::move(frame), {}, from, 0});
+        return broken || post_receive(*frames_, frames, {std::move(frame), {}, from});
       } catch (const std::exception& error) {
         broken = error.what();
         return true;
@@ -293,10 +302,7 @@ class GlooNetwork final : public BufferNetwork {
       const std::lock_guard lock(mutex_);
       ++peer(from).barriers;
     } else if (header.is_separate) {
-      if (!post_receive(*payloads_, peer(from).payloads, {WireBuffer(header.bytes, pool()), {}, from, header.kind}))
-        return false;
-      changed_.notify_all();
-      return true;
+      return announce(from, header);
     } else {
       require<TransportError>(header.bytes <= inline_bytes, "a frame of ", header.bytes, " bytes where at most ",
                               inline_bytes, " were expected: do all ranks run the same build?");
@@ -309,21 +315,63 @@ class GlooNetwork final : public BufferNetwork {
     return true;
   }
 
+  /// A long buffer comes. False once abandoned.
+  bool announce(WorldRank from, const FrameHeader& header) {
+    Peer& peer = this->peer(from);
+    const EarlyPosts::Step step = peer.received.next(header.bytes);
+    const auto post = [&](std::size_t bytes) {
+      return post_receive(*payloads_, peer.payloads, {WireBuffer(bytes, pool()), {}, from});
+    };
+    if (!step.is_early && !post(header.bytes)) return false;
+    for (int i = 0; i < step.posted; ++i)
+      if (!post(step.capacity)) return false;
+    {
+      const std::lock_guard lock(mutex_);
+      peer.announced.push_back({header.bytes, header.kind, step.voided});
+    }
+    peer.changed.notify_one();
+    return true;
+  }
+
+  /// None once no more payloads come.
+  std::optional<Announced> wait_for_announced(Peer& peer) {
+    std::unique_lock lock(mutex_);
+    peer.changed.wait(lock, [&] { return is_over_ || peer.has_parted || !peer.announced.empty(); });
+    return is_over_ || peer.announced.empty() ? std::nullopt : std::optional(peer.announced.front());
+  }
+
+  /// The next payload; none once abandoned. Throws what Gloo throws where the connection breaks.
+  std::optional<WireBuffer> receive_payload(Peer& peer, const Announced& announced) {
+    for (int i = 0; i < announced.voided; ++i) {
+      if (!wait_for_front(peer.payloads)) return std::nullopt;
+      take_front(peer.payloads);
+    }
+    if (!wait_for_front(peer.payloads)) return std::nullopt;
+    WireBuffer whole = take_front(peer.payloads).buffer;
+    if (2 * announced.bytes > whole.size()) return whole;
+    // The tensors of a message live in its buffer, perhaps for long: not in one of more than twice their size.
+    WireBuffer content(announced.bytes, pool());
+    std::memcpy(content.data(), whole.data(), announced.bytes);
+    return content;
+  }
+
   void receive_payloads(WorldRank from) {
     Peer& peer = this->peer(from);
     try {
-      while (wait_for_front(peer.payloads)) {
-        Operation done = take_front(peer.payloads);
+      while (const auto announced = wait_for_announced(peer)) {
+        std::optional<WireBuffer> payload = receive_payload(peer, *announced);
+        if (!payload) return;
         {
           const std::lock_guard lock(mutex_);
-          arrived_.push_back({from, done.kind, std::move(done.buffer)});
+          arrived_.push_back({from, announced->kind, std::move(*payload)});
+          peer.announced.pop_front();
         }
         has_news_();
       }
     } catch (const std::exception& error) {
       {
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, time_to_part, [&] { return peer.has_parted || is_over_; });
+        peer.changed.wait_for(lock, time_to_part, [&] { return peer.has_parted || is_over_; });
       }
       part(from, error.what());
     }
@@ -334,10 +382,11 @@ class GlooNetwork final : public BufferNetwork {
     {
       const std::lock_guard lock(mutex_);
       Peer& peer = this->peer(from);
-      if (why && !is_over_ && !peer.has_parted) peer.broken = first_sentence(*why);
+      if (why && !is_over_ && !peer.has_parted) peer.broken = gloo_reason(*why);
       peer.has_parted = true;
     }
-    changed_.notify_all();
+    this->peer(from).changed.notify_one();
+    ended_.notify_all();
     has_news_();
   }
 
@@ -347,11 +396,11 @@ class GlooNetwork final : public BufferNetwork {
   std::mutex calls_;
   std::function<void()> has_news_;
   int barrier_ = 0;
-  bool closed_ = false;
-  int exit_number_ = 0;  // for ExitWatch; 0: none yet
+  std::optional<OpenWorld> open_world_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable begun_;  // a send
+  std::condition_variable ended_;  // all sends, or a connection
   std::vector<Peer> peers_;        // by rank
   std::deque<Operation> sending_;  // guarded by mutex_; in order of their begin
   std::vector<Arrival> arrived_;   // guarded by mutex_
@@ -359,46 +408,10 @@ class GlooNetwork final : public BufferNetwork {
   std::thread sender_;
 };
 
-/// Exchanges a buffer with every other process. Afterwards they need nothing from this one to be connected with it, even
-/// if it is stopped at once.
-void greet(c10d::Backend& connection, WorldRank own, int size) {
-  std::deque<Operation> greetings;
-  for (const bool sends : {false, true})
-    for (std::int32_t rank = 0; rank < size; ++rank) {
-      if (WorldRank(rank) == own) continue;
-      Operation& greeting = greetings.emplace_back(Operation{WireBuffer(WireBuffer::unit), {}, WorldRank(rank)});
-      auto bytes = tensor_of(greeting.buffer);
-      greeting.work = sends ? connection.send(bytes, rank, fifo_tag) : connection.recv(bytes, rank, fifo_tag);
-    }
-  for (const Operation& greeting : greetings) greeting.work->wait(for_ever);
-}
-
 }  // namespace
 
-std::unique_ptr<BufferNetwork> open_gloo_network(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 GlooMembership membership, std::chrono::milliseconds limit) {
-  using c10d::ProcessGroupGloo;
-  const auto connect = [&](const char* prefix) {
-    // The default looks up the name of this host, which takes seconds where no server of names answers.
-    const auto options = membership.address.empty() ? ProcessGroupGloo::Options::create_default(limit)
-                                                    : ProcessGroupGloo::Options::create(limit);
-    options->threads = 1;  // it would run collective operations
-    if (!membership.address.empty())
-      options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(membership.address));
-    const int size = static_cast<int>(membership.places.size());
-    auto group = c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(prefix, store),
-                                                       membership.rank.value(), size, options);
-    greet(*group, membership.rank, size);
-    return group;
-  };
-  try {
-    auto frames = connect("frames");
-    auto payloads = connect("payloads");
-    return std::make_unique<GlooNetwork>(std::move(frames), std::move(payloads), std::move(membership));
-  } catch (const std::exception& error) {
-    throw TransportError(say("rank ", membership.rank.value(),
-                             " could not connect with all other ranks: ", first_sentence(error.what())));
-  }
+std::unique_ptr<BufferNetwork> make_gloo_network(GlooConnections connections, GlooMembership membership) {
+  return std::make_unique<GlooNetwork>(std::move(connections), std::move(membership));
 }
 
 }  // namespace penstock

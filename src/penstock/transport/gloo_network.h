@@ -5,38 +5,20 @@
 //
 //   frame     a unit with the kind and the size of a buffer, then the buffer if it is short. Receives of frames are
 //             always posted.
-//   payload   a long buffer; its receive is posted when its frame arrives.
+//   payload   a long buffer; its receive is posted when its frame arrives, or before (early_posts.h).
 //
 // Gloo calls nobody when a transfer is complete, but its waits block. So a thread waits for the frames of each peer, one
 // for its payloads, and one for everything that is sent. A connection that breaks is noticed at once, also between
 // hosts.
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <vector>
 
-#include <c10/util/intrusive_ptr.h>
-
-#include "penstock/transport/buffer_network.h"
-
-namespace c10d {
-class Store;
-}
+#include "penstock/transport/gloo_connections.h"
 
 namespace penstock {
 
-struct GlooMembership {
-  WorldRank rank;
-  std::vector<ProcessPlace> places;  // of all ranks
-  /// The address of this host at which the other processes reach it: a name or a number. Empty: as GLOO_SOCKET_IFNAME
-  /// says, otherwise the address of the host's name.
-  std::string address;
-};
-
-/// Connects the processes through `store`, which holds nothing but their addresses. All of them call it, with a store of
-/// the same, otherwise empty prefix. Throws TransportError where a process is not connected within `limit`.
-std::unique_ptr<BufferNetwork> open_gloo_network(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 GlooMembership membership, std::chrono::milliseconds limit);
+/// The network of the processes that `connections` joins.
+std::unique_ptr<BufferNetwork> make_gloo_network(GlooConnections connections, GlooMembership membership);
 
 }  // namespace penstock

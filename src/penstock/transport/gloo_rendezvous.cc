@@ -26,10 +26,6 @@
 namespace penstock {
 namespace {
 
-/// What c10d and Gloo wait for at most. The start deadline is kept outside of them, because theirs count the time in
-/// which a process is stopped.
-constexpr std::chrono::hours for_ever{24 * 365};
-
 const char* variable(const char* name) { return std::getenv(name); }
 
 /// The address from which this host reaches `store`: the one at which the other hosts reach this one. A host's own name
@@ -109,7 +105,7 @@ void GlooRendezvous::Job::join() {
   options.port = static_cast<std::uint16_t>(meeting.port);
   options.isServer = opens_store();
   options.waitWorkers = false;  // meet() waits, and knows who is missing
-  options.timeout = for_ever;
+  options.timeout = gloo_time_limit;
   try {
     store = c10::make_intrusive<c10d::PrefixStore>(say("penstock/", meeting.restarts),
                                                    c10::make_intrusive<c10d::TCPStore>(meeting.address, options));
@@ -169,7 +165,8 @@ std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds de
     }
     GlooMembership membership{WorldRank(job->launched.rank), {}, job->address};
     for (const auto& place : opening->places) membership.places.push_back(*place);
-    return open_gloo_network(store, std::move(membership), for_ever);
+    GlooConnections connections = connect_by_gloo(store, membership);
+    return make_gloo_network(std::move(connections), std::move(membership));
   });
   auto opened = task.get_future();
   // In a thread of its own, because c10d and Gloo wait without looking at the deadline.

@@ -39,7 +39,7 @@ struct WaitPolicy {
 
   /// How often a waiting rank checks its peer.
   std::chrono::nanoseconds poll_every() const {
-    return std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(500),
+    return std::min<std::chrono::nanoseconds>(std::chrono::milliseconds(250),
                                               std::min(deadline, stall_limit.value_or(deadline)) / 4);
   }
 };

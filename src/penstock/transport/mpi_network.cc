@@ -16,10 +16,6 @@ MpiNetwork::MpiNetwork(std::chrono::milliseconds start_deadline) {
   set_up(start_deadline);
 }
 
-MpiNetwork::~MpiNetwork() {
-  if (number_ > 0) mpi_.close_world(number_, closed_);
-}
-
 void MpiNetwork::set_up(std::chrono::milliseconds start_deadline) {
   static_assert(sizeof(ProcessPlace) == 3 * sizeof(std::uint64_t));
   const ProcessPlace own{host_id(), own_process_name()};
@@ -116,7 +112,7 @@ void MpiNetwork::close() {
   abandon();
   MPI_Type_free(&block_);
   MPI_Comm_free(&comm_);
-  closed_ = true;
+  if (open_world_) open_world_->ends_clean();
 }
 
 // Cancels transfers that do not complete because a rank no longer answers, as far as MPI can cancel them.

@@ -7,12 +7,14 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <mpi.h>
 
 #include "penstock/transport/buffer_network.h"
+#include "penstock/transport/exit_watch.h"
 #include "penstock/transport/mpi_runtime.h"
 
 namespace penstock {
@@ -21,15 +23,13 @@ class MpiNetwork final : public BufferNetwork {
  public:
   /// Initializes MPI at the first call; returns when all processes have made it. Throws as MpiRuntime::open.
   explicit MpiNetwork(std::chrono::milliseconds start_deadline);
-  /// Without close() before, the world counts as failed: MpiRuntime::close_world().
-  ~MpiNetwork() override;
 
   std::string name() const override { return "mpi"; }
   WorldRank rank() const override { return rank_; }
   const std::vector<ProcessPlace>& places() const override { return places_; }
   std::mutex& calls() override { return calls_; }
   bool notify(std::function<void()>) override { return false; }
-  void watch_exit(std::function<void()> process_ends) override { number_ = mpi_.add_world(std::move(process_ends)); }
+  void watch_exit(std::function<void()> process_ends) override { open_world_.emplace(std::move(process_ends)); }
 
   void begin_send(WorldRank to, int kind, WireBuffer buffer) override;
   bool advance(std::vector<Arrival>& arrived) override;
@@ -62,8 +62,7 @@ class MpiNetwork final : public BufferNetwork {
   MPI_Request barrier_ = MPI_REQUEST_NULL;
   std::vector<Request> sending_;
   std::vector<Request> arriving_;
-  bool closed_ = false;
-  int number_ = 0;  // of this world, for MpiRuntime; 0: none yet
+  std::optional<OpenWorld> open_world_;
 };
 
 }  // namespace penstock

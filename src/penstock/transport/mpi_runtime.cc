@@ -1,15 +1,13 @@
 #include "penstock/transport/mpi_runtime.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/exit_watch.h"
 
 namespace penstock {
 namespace {
@@ -79,12 +77,11 @@ void MpiRuntime::fail_start(const char* doing) {
 }
 
 void MpiRuntime::start(StartDeadline& deadline) {
-  process_ = getpid();
   std::promise<void> started;
   auto ready = started.get_future();
   // In a thread of its own, because MPI_Init waits for all processes without a limit.
   std::thread([this, promise = std::move(started)]() mutable { keep(std::move(promise)); }).detach();
-  ::on_exit([](int status, void*) { instance().end_process(status); }, nullptr);
+  ExitWatch::instance().at_end([this](bool is_clean) { return end_mpi(is_clean); });
   while (ready.wait_for(StartDeadline::look_every) != std::future_status::ready)
     if (deadline.is_over()) fail_start("MPI_Init");
   try {
@@ -140,41 +137,20 @@ void MpiRuntime::begin_mpi() {
                        ", Penstock needs MPI_THREAD_SERIALIZED or more: use an MPI that is built for threads");
 }
 
-int MpiRuntime::add_world(std::function<void()> process_ends) {
-  const std::lock_guard lock(mutex_);
-  open_.emplace(++worlds_, std::move(process_ends));
-  return worlds_;
-}
-
-void MpiRuntime::close_world(int number, bool clean) {
-  const std::lock_guard lock(mutex_);
-  open_.erase(number);
-  ended_clean_ = clean;
-}
-
-// Runs at the end of the process, before static objects are destroyed; other threads may still run.
-void MpiRuntime::end_process(int status) {
-  if (getpid() != process_) return;  // a child after fork(): MPI belongs to its parent
-  std::map<int, std::function<void()>> open;
-  bool is_clean = false;
+// Runs at the end of the process; other threads may still run. Returns whether none of them is inside MPI. Without
+// MPI_Finalize, after a failure, the launcher ends the other processes.
+bool MpiRuntime::end_mpi(bool is_clean) {
+  is_clean = is_clean && !is_broken_;
+  const bool finalizes = is_clean && is_ours_;
+  bool is_finalized = false;
   {
-    const std::lock_guard lock(mutex_);
-    open.swap(open_);
-    is_clean = open.empty() && ended_clean_ && !is_broken_;
-    end_request_ = is_clean && is_ours_ ? EndRequest::finalize : EndRequest::leave;
-  }
-  changed_.notify_all();
-  for (const auto& [number, process_ends] : open) process_ends();
-  bool is_stuck = !is_clean;
-  if (is_clean && is_ours_) {
     std::unique_lock lock(mutex_);
-    is_stuck = !changed_.wait_for(lock, finalize_timeout, [&] { return finalized_; });
+    end_request_ = finalizes ? EndRequest::finalize : EndRequest::leave;
+    changed_.notify_all();
+    is_finalized = finalizes && changed_.wait_for(lock, finalize_timeout, [&] { return finalized_; });
   }
   roll_call_.leave();
-  if (!is_stuck) return;
-  // Threads may still be inside MPI, so static objects that they use must not be destroyed.
-  std::fflush(nullptr);
-  std::_Exit(open.empty() || status != 0 ? status : EXIT_FAILURE);
+  return is_clean && is_finalized == finalizes;
 }
 
 }  // namespace penstock

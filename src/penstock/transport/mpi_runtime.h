@@ -8,12 +8,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <future>
-#include <map>
 #include <mutex>
-#include <string>
-#include <utility>
 
 #include <mpi.h>
 
@@ -43,14 +39,6 @@ class MpiRuntime {
   /// Must be held around every call of MPI.
   std::mutex& calls() { return calls_; }
 
-  /// Registers an open world. `process_ends` is called when the process exits while the world is open (exit() in a
-  /// hook): it should report that to the other processes and return within a second. Returns a number for
-  /// close_world().
-  int add_world(std::function<void()> process_ends);
-  /// Unregisters a world. Not `clean` means that it failed and that other processes may no longer answer. Unless a
-  /// later world ends clean, the process then exits without MPI_Finalize, so that the launcher ends the others.
-  void close_world(int number, bool clean);
-
  private:
   MpiRuntime() = default;
 
@@ -59,7 +47,7 @@ class MpiRuntime {
   void start(StartDeadline& deadline);
   void keep(std::promise<void> started);
   void begin_mpi();
-  void end_process(int status);
+  bool end_mpi(bool is_clean);
   [[noreturn]] void fail_start(const char* doing);
 
   std::mutex calls_;
@@ -69,13 +57,9 @@ class MpiRuntime {
   bool started_ = false;
   bool is_ours_ = false;  // this library has initialized MPI, so it finalizes it
   bool is_broken_ = false;
-  long process_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, std::function<void()>> open_;  // guarded by mutex_: process_ends of each open world
-  int worlds_ = 0;                             // guarded by mutex_
-  bool ended_clean_ = false;                   // guarded by mutex_: of the last world that ended
   EndRequest end_request_ = EndRequest::none;  // guarded by mutex_: to the thread that initialized MPI
   bool finalized_ = false;                     // guarded by mutex_
 };

@@ -115,6 +115,7 @@ void ProgressThread::poll() { poll_by_rank(); }
 
 void ProgressThread::sleep_begins() {
   rank_sleeps_ = true;
+  if (!must_poll_) return;
   {
     const std::lock_guard lock(mutex_);
     wait_began_ = true;

@@ -56,7 +56,8 @@ class ProgressThread final : public PeerWatch {
   void wait_begins(WorldRank peer) override { progress_.wait_begins(peer); }
   void wait_ends() override;
   void poll() override;
-  /// Makes the thread poll more often: the rank's core is free until the wait ends, and the message is urgent.
+  /// Makes the thread poll more often, if it must poll: the rank's core is free until the wait ends, and the message is
+  /// urgent.
   void sleep_begins() override;
   /// Asks `peer` for its status, then the rank that `peer` waits for, and so on.
   void ask(WorldRank peer) override;
@@ -142,8 +143,9 @@ class ProgressThread final : public PeerWatch {
   std::uint64_t inquiry_ = 0;        // the number that all questions along one chain of waits carry
   std::vector<WorldRank> inquired_;  // the ranks asked in this inquiry
 
+  bool must_poll_ = true;  // the network does not notify; constant once thread_ runs
+
   // Used by thread_ alone.
-  bool must_poll_ = true;       // the network does not notify
   std::int64_t spin_ns_ = 0;    // how long to poll before sleeping
   std::int64_t busy_ns_ = 0;    // when a polling round last found something to do
   PeerProcesses peers_;         // of this host
