@@ -63,16 +63,17 @@ inline std::vector<AutoJob> auto_jobs() {
   });
   add("chunks", {}, 1, [](auto& options) { options.chunks = 2; });
   add("one chunk", {}, 1, [](auto& options) { options.chunks = 1; });
-  add("memory limit", {}, 1, [](auto& options) { options.memory_limit = 1; });
+  add("memory limit", {}, 1, [](auto& options) { options.memory_limit = TimesOf1F1B{1}; });
   add("small memory limit", {}, 1, [](auto& options) {
-    options.memory_limit = 0.75;
+    options.memory_limit = TimesOf1F1B{0.75};
     options.weight_gradients = WeightGradients::stream;
   });
   add("any m, annotated, replicas, memory limit", {0, 0, 0, 1, 1}, 2, [](auto& options) {
     options.micro_batches = 0;
-    options.memory_limit = 1;
+    options.memory_limit = TimesOf1F1B{1};
   });
-  add("annotated in chunks, memory limit", {0, 1, 1, 2, 3}, 1, [](auto& options) { options.memory_limit = 1; });
+  add("annotated in chunks, memory limit", {0, 1, 1, 2, 3}, 1,
+      [](auto& options) { options.memory_limit = TimesOf1F1B{1}; });
   return jobs;
 }
 

@@ -75,11 +75,11 @@ TEST(ChooseByProfile, stays_within_the_memory_limit) {
   BranchedNetwork network;
   PipelineOptions options = options_with_sample(network);
   for (const double limit : {0.75, 1.0, 1.5}) {
-    options.memory_limit = limit;
+    options.memory_limit = TimesOf1F1B{limit};
     const Schedule schedule = *chosen(world, network, options).options.custom;
-    EXPECT_NO_THROW(require_within_limit(schedule, limit, validate(schedule).peak_activations)) << limit;
+    EXPECT_NO_THROW(require_within_limit(schedule, TimesOf1F1B{limit})) << limit;
   }
-  options.memory_limit = 1e-3;  // one micro-batch of one stage: the sequential schedule
+  options.memory_limit = TimesOf1F1B{1e-3};  // one micro-batch of one stage: the sequential schedule
   EXPECT_EQ(chosen(world, network, options).options.custom->name, "sequential");
   options.chunks = 2;
   EXPECT_TRUE(says(error_text<ScheduleError>([&] { chosen(world, network, options); }),
@@ -90,16 +90,17 @@ TEST(ChooseByProfile, stays_within_the_memory_limit) {
 // GPipe keeps all micro-batches: under a memory limit nothing that is measured may.
 TEST(ProfiledOptions, obey_the_memory_limit) {
   PipelineOptions base{.micro_batches = 8, .schedule = "auto"};
-  base.memory_limit = 1;
-  for (const int chunks : {1, 2})
-    for (const ProfiledSteps& what : profiled_steps) {
-      const auto options = profiled_options(what, base, {.ranks = 2, .layers = 8, .chunks = chunks});
-      if (!options) continue;
-      const Schedule training = ScheduleCache({.options = *options, .ranks = 2}).training();
-      const double needed = needed_memory_limit(training, validate(training).peak_activations);
-      EXPECT_LE(needed, chunks == 1 ? 1 : 1.5) << training.name;
-      EXPECT_EQ(training.stage_count(), 2 * chunks);
-    }
+  for (const MemoryLimit& limit : {MemoryLimit(TimesOf1F1B{1}), MemoryLimit(BytesPerRank{1})})
+    for (const int chunks : {1, 2})
+      for (const ProfiledSteps& what : profiled_steps) {
+        base.memory_limit = limit;
+        const auto options = profiled_options(what, base, {.ranks = 2, .layers = 8, .chunks = chunks});
+        if (!options) continue;
+        const Schedule training = ScheduleCache({.options = *options, .ranks = 2}).training();
+        const MemoryLimit needed = needed_memory_limit(training, TimesOf1F1B{});
+        EXPECT_LE(needed, MemoryLimit(TimesOf1F1B{chunks == 1 ? 1 : 1.5})) << training.name;
+        EXPECT_EQ(training.stage_count(), 2 * chunks);
+      }
 }
 
 TEST(ProfiledOptions, split_interleaved_schedules_where_annotations_give_chunks) {

@@ -130,7 +130,7 @@ TEST_F(TuningCacheTest, another_job_has_another_file) {
       [](auto&) {},
       [](auto& o) { o.micro_batches = 2; },
       [](auto& o) { o.recompute = true; },
-      [](auto& o) { o.memory_limit = 1; },
+      [](auto& o) { o.memory_limit = TimesOf1F1B{1}; },
       [](auto& o) { o.chunks = 1; },
       [](auto& o) { o.precision = Precision::bf16; },
       [](auto& o) { o.weight_gradients = WeightGradients::stream; },

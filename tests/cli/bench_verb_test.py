@@ -4,6 +4,7 @@ Usage: bench_verb_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
 
 import json
+import re
 import struct
 import sys
 
@@ -97,9 +98,26 @@ class BenchVerb(ProgramRuns):
         self.assertIn("ask for at least 2", self.complaint_of("bench", "step", *MLP, "--memory", "--steps", "1",
                                                               "--warm-up", "0"))
 
+    def test_a_memory_limit_in_bytes_is_kept(self):
+        gpipe = ["--schedule", "gpipe"]
+        refused = self.complaint_of("bench", "step", *GPT, "--stages", "2", *gpipe, "--memory-limit", "1kB")
+        self.assertIn("a memory limit of 1000B per rank is less than the", refused)
+        needed = re.search(r"give a limit of (\S+) or more", refused)[1]
+        held = self.memory(*GPT, *gpipe, "--memory-limit", needed)[1]
+        self.assertLessEqual(max(held), self.bytes_in(needed))
+        half = f"{self.bytes_in(needed) // 2}B"
+        self.assertLessEqual(max(self.memory(*GPT, "--schedule", "zb-auto", "--memory-limit", half)[1]),
+                             self.bytes_in(half))
+
+    @staticmethod
+    def bytes_in(text):
+        number, unit = re.fullmatch(r"(\d+)(\w*?)B", text).groups()
+        return int(number) * {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}[unit]
+
     @of_mpi
     def test_processes_hold_what_threads_hold(self):
-        for flags in ([], ["--schedule", "zb-h1"], ["--schedule", "zb-v"]):
+        for flags in ([], ["--schedule", "zb-h1"], ["--schedule", "zb-v"],
+                      ["--schedule", "zb-auto", "--memory-limit", "1GiB"]):
             self.assertEqual(self.memory(*GPT, *flags, ranks=2), self.memory(*GPT, *flags))
 
     def test_what_is_measured_by_default(self):

@@ -101,6 +101,20 @@ class PlanVerb(program_runs.ProgramRuns):
         self.output_of(*self.plan("--memory-cap", smallest))
         self.complaint_of(*self.plan("--memory-cap", str(int(smallest) - 1)))
 
+    def test_memory_limit(self):
+        limited = self.plan("--schedules", "gpipe,1f1b", "--weight-gradients", "stream", "--memory-limit", "120B")
+        self.assertIn(" needs 560 bytes, limit 160B\n", self.output_of(*limited))
+        trials = json.loads(self.run_program(*limited, "--json", "-")[1])["trials"]
+        self.assertEqual([(trial["schedule"], trial["fits"], trial["needed_limit_bytes"]) for trial in trials],
+                         [("1f1b", True, 80), ("gpipe", False, 160)])
+        self.assertEqual(self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", "120B")),
+                         "no schedule stays within a memory limit of 120B of activations per rank: the smallest limit "
+                         "that would do is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches")
+        self.assertIn("the smallest limit that would do is 2, with 'gpipe'",
+                      self.complaint_of(*self.plan("--schedules", "gpipe", "--memory-limit", "1.5")))
+        adapted = self.run_program(*self.plan("--schedules", "zb-auto", "--memory-limit", "100B", "--json", "-"))[1]
+        self.assertIn(100, [trial.get("memory_limit_bytes") for trial in json.loads(adapted)["trials"]])
+
     def test_misuse(self):
         self.assertIn("Give --costs FILE, or --layers N --stages P", self.complaint_of("plan"))
         self.assertIn("nothing.json: cannot be opened", self.complaint_of("plan", "--costs", "nothing.json"))

@@ -349,7 +349,41 @@ class PlanningVerbs(unittest.TestCase):
         for bad in ("0", "-1", "nan", "inf"):
             for schedule in (["1f1b", *SHAPE], ["gpipe.sched"]):
                 self.assertTrue(self.complaint_of("schedule", "check", *schedule, "--memory-limit", bad)
-                                .endswith("it is a positive multiple of 1F1B's activations"))
+                                .endswith(f"memory limit {bad}: give a positive multiple of 1F1B's activations, such "
+                                          "as 1.5, or bytes per rank with a unit, such as 512MiB"))
+
+    def test_memory_limit_in_bytes(self):
+        bytes_of_two = ["--activation-bytes", "3MiB,1MiB"]
+        self.output_of("schedule", "convert", "1f1b", *SHAPE, "--output", "1f1b.sched")
+        self.write("costs.json", json.dumps({"penstock_costs": 1, "forward": [1], "input_grad": [1],
+                                             "weight_grad": [1], "activation_bytes": [3 << 20, 1 << 20]}))
+        for arguments in (["schedule", "check"], ["simulate"], ["schedule", "show", "--format", "svg"]):
+            for schedule in (["1f1b", *SHAPE], ["1f1b.sched"]):
+                for costs in (bytes_of_two, ["--cost-file", "costs.json"]):
+                    self.output_of(*arguments, *schedule, *costs, "--memory-limit", "6MiB")
+                    code, out, err = self.run_program(*arguments, *schedule, *costs, "--memory-limit", "6291455B")
+                    self.assertEqual((code, out), (2, ""))
+                    self.assertIn("a memory limit of 6291455B per rank is less than the 6MiB of activations that "
+                                  "schedule '1f1b' holds on rank 0: give a limit of 6MiB or more", err.splitlines()[0])
+                self.assertIn("the bytes of a micro-batch's activations are not known: give them per stage "
+                              "(--activation-bytes,",
+                              self.complaint_of(*arguments, *schedule, "--memory-limit", "2GiB"))
+        # zb-auto adapts: with twice the memory it holds more.
+        held = [json.loads(self.run_program("simulate", "zb-auto", *SHAPE, "--activation-bytes", "1MiB",
+                                            "--memory-limit", limit, "--json", "-")[1])["peak_activations"]
+                for limit in ("1MiB", "2MiB", "3MiB")]
+        self.assertEqual([max(peaks) for peaks in held], [1, 2, 3])
+        # Groups of weight gradients are as large as the limit permits.
+        self.assertIn("counted in full until W: 3 4\n",
+                      self.output_of("schedule", "check", "1f1b", *SHAPE, "--fuse-w", *bytes_of_two, "--memory-limit",
+                                     "9MiB"))
+        for bad in ("1GB/s", "-1GiB", "0B", "1 GiB", "9223372036854775808B", "GiB"):
+            self.assertIn("the units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB",
+                          self.complaint_of("schedule", "check", "1f1b", *SHAPE, "--memory-limit", bad))
+        for bad in ("3", "3MiB,", "-1B", "x"):
+            self.assertIn("no number of bytes", self.complaint_of("simulate", "1f1b", *SHAPE, "--activation-bytes", bad))
+        self.assertIn("there are 3 costs for the bytes of activations and 2 stages",
+                      self.complaint_of("simulate", "1f1b", *SHAPE, "--activation-bytes", "1B,2B,3B"))
 
     def test_fused_weight_gradients(self):
         self.assertIn(" 0W0-3\n", self.output_of("schedule", "show", "--fuse-w", "1f1b", *SHAPE))

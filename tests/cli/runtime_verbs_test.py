@@ -218,6 +218,17 @@ class RuntimeVerbs(ProgramRuns):
             self.assertEqual((code, out), (2, ""), flags)
             self.assertIn(message, err)
 
+    def test_memory_limit_in_bytes(self):
+        job = self.deep("--stages", "2", "--schedule", "zb-auto")
+        self.assertEqual(self.output_of(*job, "--memory-limit", "1MiB"), self.output_of(*job))
+        for flags, message in (
+                (["--memory-limit", "1B"], "a memory limit of 1B per rank is less than the "),
+                (["--memory-limit", "1Gi"], "the units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB"),
+                (["--memory-limit", "1B", "--weight-gradients", "fused"], "give a limit of ")):
+            code, out, err = self.run_program(*self.deep("--stages", "2", *flags))
+            self.assertEqual((code, out), (2, ""), flags)
+            self.assertIn(message, err)
+
     def write_plan(self, **changes):
         layers = [{"name": name, "forward": 1, "input_grad": 1, "weight_grad": weight, "activation_bytes": 10,
                    "parameter_bytes": 10, "boundary_bytes": 1}

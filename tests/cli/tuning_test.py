@@ -73,6 +73,16 @@ class Tuning(ProgramRuns):
         self.assertIn("no schedule stays within a memory limit of 0.01", complaint)
         self.assertIn("the smallest limit that would do is", complaint)
 
+    def test_auto_serves_a_memory_limit_in_bytes(self):
+        self.run_tuned(*AUTO, "--memory-limit", "1MiB")
+        complaint = self.complaint_of(*self.train(*AUTO, "--memory-limit", "1B"))
+        self.assertIn("no schedule stays within a memory limit of 1B of activations per rank", complaint)
+        out = self.output_of("plan", "--profile", "--hidden", "32,16", "--stages", "2", "--memory-limit", "1MiB",
+                             "--steps", "1", "--json", "plan.json")
+        self.assertIn("Chosen: ", out)
+        for trial in json.loads(self.read("plan.json"))["trials"]:
+            self.assertEqual(trial["fits"], trial["needed_limit_bytes"] <= 1 << 20)
+
     def test_plan_profile_serves_them_too(self):
         out = self.output_of("plan", "--profile", "--hidden", "32,16", "--stages", "2", "--replicas", "2", "--chunks",
                              "2", "--memory-limit", "2", "--steps", "1", "--json", "plan.json")

@@ -56,6 +56,8 @@ class Weights(ProgramRuns):
         self.assertEqual(self.evaluated(*data, "--stages", "2", "--partition", "time"), wanted)
         self.assertIn("--schedule auto measures training steps",
                       self.complaint_of("evaluate", "--weights", "w.safetensors", *data, "--schedule", "auto"))
+        self.assertIn("--memory-limit 1GiB limits training steps, and none run here: leave it out",
+                      self.complaint_of("evaluate", "--weights", "w.safetensors", *data, "--memory-limit", "1GiB"))
         told = self.output_of("evaluate", "--weights", "w.safetensors", *data)
         self.assertRegex(told, rf"^test: loss is \S+, accuracy is \S+, over {TEST_SAMPLES} samples\n$")
 

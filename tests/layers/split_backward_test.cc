@@ -231,7 +231,7 @@ TEST(SplitBackward, fused_under_a_memory_limit_keeps_the_limit) {
   Mixed network;
   PipelineOptions options = options_of("1f1b", 6);
   options.weight_gradients = WeightGradients::fused;
-  options.memory_limit = 1.5;
+  options.memory_limit = TimesOf1F1B{1.5};
   Pipeline pipeline(world, network, cross_entropy, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   pipeline.train_step(images(), torch::arange(11) % 4).wait();

@@ -43,7 +43,7 @@ Fixed uniform(const LayerCosts& costs, const Generator& generator, int micro_bat
   const Stages stages = stages_of(partition_uniformly(layers, shape.ranks * shape.chunks));
   const std::vector<Rank> placement = generate(generator.name, shape).rank_of_stage;
   const StageCosts of_stages = stage_costs(sums, placement, stages);
-  const Schedule schedule = generate(generator.name, shape, {.costs = of_stages, .memory_limit = 1});
+  const Schedule schedule = generate(generator.name, shape, {.costs = of_stages, .memory_limit = TimesOf1F1B{1}});
   return {simulate(schedule, of_stages).makespan, most(memory_bytes(sums, schedule, stages))};
 }
 
@@ -306,34 +306,98 @@ TEST(Planner, stays_within_a_memory_limit) {
     const double limit = *rc::gen::element(0.5, 1.0, 1.3, 2.0, 4.0);
     Planned planned;
     try {
-      planned = make_plan(costs, {.memory_limit = limit, .finalists = 9});
+      planned = make_plan(costs, {.memory_limit = TimesOf1F1B{limit}, .finalists = 9});
     } catch (const ScheduleError& error) {
       RC_ASSERT(test::says(error.what(), "no schedule stays within a memory limit of"));
       return;
     }
     for (const Finalist& finalist : planned.finalists) {
       const Schedule& schedule = finalist.plan.schedule;
-      require_within_limit(schedule, limit, validate(schedule).peak_activations);
+      require_within_limit(schedule, TimesOf1F1B{limit});
     }
   }));
 }
 
 TEST(Planner, a_memory_limit_leaves_out_what_exceeds_it) {
-  const PlanConstraints gpipe{.schedules = {"gpipe"}, .memory_limit = 1.5};
+  const PlanConstraints gpipe{.schedules = {"gpipe"}, .memory_limit = TimesOf1F1B{1.5}};
   EXPECT_EQ(test::error_text<ScheduleError>([&] { make_plan(even_layers(), gpipe); }),
             "no schedule stays within a memory limit of 1.5 (times 1F1B's live micro-batches): the smallest limit that "
             "would do is 2, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches");
-  EXPECT_EQ(make_plan(even_layers(), {.schedules = {"gpipe"}, .memory_limit = 2}).candidates.front().needed_limit, 2);
+  EXPECT_EQ(make_plan(even_layers(), {.schedules = {"gpipe"}, .memory_limit = TimesOf1F1B{2}})
+                .candidates.front()
+                .needed_limit,
+            MemoryLimit(TimesOf1F1B{2}));
   // One W for the step does not fit, groups do.
-  const PlanConstraints fused{.schedules = {"1f1b"}, .weight_gradients = WeightGradients::fused, .memory_limit = 1.5};
+  const PlanConstraints fused{
+      .schedules = {"1f1b"}, .weight_gradients = WeightGradients::fused, .memory_limit = TimesOf1F1B{1.5}};
   const Planned planned = make_plan(even_layers(), fused);
   EXPECT_EQ(planned.plan.weight_gradients, WeightGradients::grouped);
-  EXPECT_EQ(planned.candidates[1].needed_limit, 2);
+  EXPECT_EQ(planned.candidates[1].needed_limit, MemoryLimit(TimesOf1F1B{2}));
   EXPECT_TRUE(test::says(to_table(planned), "needs 560 bytes, limit 2"));
   // zb-auto fits the limit instead of 1, 1.5 and 2.
-  const Planned adapted = make_plan(even_layers(), {.schedules = {"zb-auto"}, .memory_limit = 1.25});
-  for (const Candidate& candidate : adapted.candidates) EXPECT_LE(candidate.memory_limit, 1.25);
-  EXPECT_THROW(make_plan(even_layers(), {.memory_limit = 0}), ConfigError);
+  const Planned adapted = make_plan(even_layers(), {.schedules = {"zb-auto"}, .memory_limit = TimesOf1F1B{1.25}});
+  for (const Candidate& candidate : adapted.candidates)
+    EXPECT_LE(candidate.memory_limit, MemoryLimit(TimesOf1F1B{1.25}));
+  EXPECT_THROW(make_plan(even_layers(), {.memory_limit = TimesOf1F1B{0}}), ConfigError);
+}
+
+TEST(Planner, stays_within_a_memory_limit_in_bytes) {
+  EXPECT_TRUE(rc::check("predicted activations are at most the limit", [] {
+    LayerCosts costs = any_costs(10);
+    costs.weight_share = *rc::gen::inRange(0, 5) / 4.0;
+    for (LayerCost& layer : costs.layers) layer.activation_bytes = 10 * *rc::gen::inRange(1, 5);
+    const BytesPerRank limit{*rc::gen::inRange(10, 400)};
+    Planned planned;
+    try {
+      planned = make_plan(costs, {.memory_limit = limit, .finalists = 9});
+    } catch (const ScheduleError& error) {
+      RC_ASSERT(test::says(error.what(), "no schedule stays within a memory limit of", "of activations per rank"));
+      return;
+    }
+    for (const Candidate& candidate : planned.candidates)
+      if (candidate.fits) RC_ASSERT(candidate.needed_limit <= MemoryLimit(limit));
+    for (LayerCost& layer : costs.layers) layer.parameter_bytes = 0;
+    for (const Finalist& finalist : planned.finalists)
+      RC_ASSERT(predict(finalist.plan, costs).most_bytes() <= static_cast<double>(limit.bytes));
+  }));
+}
+
+TEST(Planner, a_memory_limit_in_bytes_leaves_out_what_exceeds_it) {
+  // 8 layers of 10 bytes on 2 ranks: 40 bytes for a micro-batch of a stage; GPipe holds 4 of them, 1F1B 2.
+  const auto complaint = [](const PlanConstraints& constraints) {
+    return test::error_text<ScheduleError>([&] { make_plan(even_layers(), constraints); });
+  };
+  EXPECT_EQ(complaint({.schedules = {"gpipe"}, .memory_limit = BytesPerRank{120}}),
+            "no schedule stays within a memory limit of 120B of activations per rank: the smallest limit that would do "
+            "is 160B, with 'gpipe', 1 chunk(s) per rank and 4 micro-batches");
+  const Planned planned = make_plan(even_layers(), {.schedules = {"gpipe", "1f1b"}, .memory_limit = BytesPerRank{120}});
+  EXPECT_EQ(planned.candidates.front().schedule, "1f1b");
+  EXPECT_EQ(planned.candidates.front().needed_limit, MemoryLimit(BytesPerRank{80}));
+  EXPECT_FALSE(planned.candidates.back().fits);
+  EXPECT_TRUE(test::says(to_table(planned), "limit 160B"));
+  // One W for the step does not fit, groups do.
+  const PlanConstraints fused{
+      .schedules = {"1f1b"}, .weight_gradients = WeightGradients::fused, .memory_limit = BytesPerRank{120}};
+  EXPECT_EQ(make_plan(even_layers(), fused).plan.weight_gradients, WeightGradients::grouped);
+  // zb-auto has a candidate that uses all of the limit.
+  const Planned adapted = make_plan(even_layers(), {.schedules = {"zb-auto"}, .memory_limit = BytesPerRank{120}});
+  EXPECT_TRUE(std::any_of(adapted.candidates.begin(), adapted.candidates.end(), [](const Candidate& candidate) {
+    return candidate.fits && candidate.memory_limit == MemoryLimit(BytesPerRank{120});
+  }));
+  EXPECT_THROW(make_plan(even_layers(), {.memory_limit = BytesPerRank{0}}), ConfigError);
+}
+
+/// The first layers hold most of the memory, and the last ones take most of the time.
+TEST(Planner, partitions_for_a_memory_limit_in_bytes) {
+  LayerCosts costs = even_layers();
+  for (std::size_t n = 0; n < costs.layers.size(); ++n) costs.layers[n].activation_bytes = n < 2 ? 50 : 5;
+  const PlanConstraints free{.schedules = {"1f1b"}, .weight_gradients = WeightGradients::stream};
+  PlanConstraints limited = free;
+  limited.memory_limit = BytesPerRank{125};  // 1F1B holds two micro-batches on rank 0: 2 * 110 with an even partition
+  EXPECT_EQ(make_plan(costs, free).plan.stages.front().size(), 4u);
+  const Planned planned = make_plan(costs, limited);
+  EXPECT_EQ(planned.plan.stages.front().size(), 1u);
+  EXPECT_EQ(planned.candidates.front().needed_limit, MemoryLimit(BytesPerRank{100}));
 }
 
 TEST(Planner, the_plan_is_the_best_candidate) {
@@ -427,7 +491,8 @@ TEST(PlanReport, rows_differ_in_a_visible_column) {
   for (const Candidate& candidate : planned.candidates) {
     EXPECT_EQ(candidate.memory_limit.has_value(), candidate.schedule == "zb-auto");
     settings.insert(say(candidate.schedule, candidate.chunks, ' ', candidate.micro_batches, ' ',
-                        candidate.memory_limit.value_or(0), to_string(candidate.weight_gradients)));
+                        candidate.memory_limit ? to_string(*candidate.memory_limit) : "none",
+                        to_string(candidate.weight_gradients)));
   }
   EXPECT_EQ(settings.size(), planned.candidates.size());
   const std::string table = to_table(planned);

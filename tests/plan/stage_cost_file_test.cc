@@ -34,6 +34,13 @@ TEST(StageCosts, reads_costs_of_fused_w_and_b) {
   EXPECT_TRUE(test::says(complaint_about(three + R"(, "backward": []})"), "the cost file has no costs for backward: "));
 }
 
+TEST(StageCosts, reads_bytes_of_activations) {
+  const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
+  EXPECT_TRUE(read_stage_costs(three + "}").activation_bytes.empty()) << "unknown";
+  EXPECT_EQ(read_stage_costs(three + R"(, "activation_bytes": [1048576, 0]})").activation_bytes,
+            (std::vector<double>{1048576, 0}));
+}
+
 TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
   const StageCosts costs =
       read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
@@ -51,7 +58,7 @@ TEST(StageCosts, errors_name_the_member) {
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 2})"), "the cost file's penstock_costs is 2: 1 to 1 is possible");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "foward": [1]})"),
             "the cost file has a member 'foward', which is not known; there are penstock_costs, forward, input_grad, "
-            "weight_grad, update, message, weight_share, weight_grad_fused, backward");
+            "weight_grad, update, message, weight_share, weight_grad_fused, backward, activation_bytes");
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": [1], "forward": [2]})"),
             "the cost file has the member 'forward' twice in one object");
   for (const char* no_costs : {R"("forward": [1], "input_grad": [])", R"("forward": [1], "weight_grad": [1])"})

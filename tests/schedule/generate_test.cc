@@ -70,7 +70,8 @@ TEST(Generate, every_generator_is_valid_within_its_bound_for_every_shape) {
 
 /// Expects that at C = 0 no rank idles on the span for longer than the formula of the generator's source.
 void expect_bubble_within_its_formula(const Generator& generator, const ScheduleShape& shape, const StageCosts& costs) {
-  const Simulation run = simulate(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}), costs);
+  const Simulation run =
+      simulate(generate(generator.name, shape, {.costs = costs, .memory_limit = TimesOf1F1B{1}}), costs);
   const double busy = *std::max_element(run.busy.begin(), run.busy.end());
   // The only exception: for these shapes, interleaved cannot reach the formula within its memory.
   const bool is_odd = generator.name == "interleaved" && shape.ranks == 2 && shape.chunks == 3;
@@ -123,7 +124,7 @@ TEST(Generate, refuses_invalid_costs) {
   for (const Generator& generator : generators()) {
     const ScheduleShape shape{.ranks = 2, .micro_batches = 4, .chunks = generator.default_chunks};
     const auto with = [&](const StageCosts& costs) {
-      generate(generator.name, shape, {.costs = costs, .memory_limit = 1});
+      generate(generator.name, shape, {.costs = costs, .memory_limit = TimesOf1F1B{1}});
     };
     EXPECT_NO_THROW(with({.forward = std::vector<double>(2 * static_cast<std::size_t>(shape.chunks), 1)}));
     EXPECT_THROW(with({.forward = {1, 1, 1}}), ConfigError) << generator.name;

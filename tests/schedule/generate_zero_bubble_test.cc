@@ -46,7 +46,8 @@ TEST(GenerateZeroBubble, zb_h2) {
 }
 
 TEST(GenerateZeroBubble, zb_auto) {
-  EXPECT_EQ(timeline_grid(generate("zb-auto", {.ranks = 2, .micro_batches = 4}, {.costs = {}, .memory_limit = 2})),
+  EXPECT_EQ(timeline_grid(
+                generate("zb-auto", {.ranks = 2, .micro_batches = 4}, {.costs = {}, .memory_limit = TimesOf1F1B{2}})),
             "rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .\n"
             "rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3\n");
 }
@@ -187,7 +188,7 @@ double most_held(const Schedule& schedule, double weight_share) {
 }
 
 Schedule zb_auto(const Cell& cell, double memory_limit) {
-  return generate("zb-auto", cell.shape, {.costs = cell.costs, .memory_limit = memory_limit});
+  return generate("zb-auto", cell.shape, {.costs = cell.costs, .memory_limit = TimesOf1F1B{memory_limit}});
 }
 
 class PublishedZb1p : public testing::TestWithParam<Cell> {};
@@ -223,7 +224,7 @@ TEST(GenerateZeroBubble, zb_auto_is_near_the_lower_bound_for_its_memory) {
     const double way = cell.costs.forward[0] + cell.costs.input_grad[0] + 2 * cell.costs.message;
     const double least = (cell.shape.ranks - 1) * way - (2 * cell.shape.ranks - 1) * cell.costs.weight_grad[0];
     const Schedule schedule =
-        generate("zb-auto", cell.shape, {.costs = counted_in_full(cell.costs), .memory_limit = 2});
+        generate("zb-auto", cell.shape, {.costs = counted_in_full(cell.costs), .memory_limit = TimesOf1F1B{2}});
     EXPECT_LE(most_held(schedule, 1), 2 * cell.shape.ranks) << cell;
     EXPECT_GE(idle_time(schedule, cell.costs), least * (1 - 1e-9)) << cell;
     EXPECT_LE(idle_time(schedule, cell.costs), least * 1.03) << cell;
@@ -266,7 +267,7 @@ TEST(GenerateZeroBubble, zb_auto_respects_every_limit) {
   for (const Cell& cell : many_cases())
     for (const double limit : {0.01, 0.5, 1.0, 1.3, 5.0})
       for (const double share : {0.0, 0.5, 1.0}) {
-        Tuning tuning{.costs = cell.costs, .memory_limit = limit};
+        Tuning tuning{.costs = cell.costs, .memory_limit = TimesOf1F1B{limit}};
         tuning.costs.weight_share = share;
         const Schedule schedule = generate("zb-auto", cell.shape, tuning);
         const double most = std::max(1.0, limit * std::min(cell.shape.ranks, cell.shape.micro_batches)) + 1e-9;
@@ -279,11 +280,42 @@ TEST(GenerateZeroBubble, zb_auto_respects_every_limit) {
       }
 }
 
+TEST(GenerateZeroBubble, zb_auto_respects_every_limit_in_bytes) {
+  for (const Cell& cell : many_cases())
+    for (const int units : {1, 2, 3, 10}) {
+      Tuning tuning{.costs = cell.costs};
+      tuning.costs.activation_bytes.clear();
+      for (int s = 0; s < cell.shape.ranks; ++s) tuning.costs.activation_bytes.push_back(100 + 40 * (s % 3));
+      const BytesPerRank limit{180 * units};  // the largest stage is of 180 bytes
+      tuning.memory_limit = limit;
+      const Schedule schedule = generate("zb-auto", cell.shape, tuning);
+      const std::vector<int> bound = find_generator("zb-auto").activation_bound(cell.shape, tuning);
+      const Validation result = validate(schedule, {.links = {}, .activation_bound = bound});
+      ASSERT_TRUE(result.ok) << cell << " limit " << units << ": " << result.reason;
+      EXPECT_TRUE(is_within_limit(schedule, limit, tuning.costs)) << cell << " limit " << units;
+    }
+}
+
+TEST(GenerateZeroBubble, zb_auto_uses_the_bytes_that_small_stages_leave) {
+  const ScheduleShape shape{.ranks = 2, .micro_batches = 8};
+  Tuning tuning{.costs = {}, .memory_limit = BytesPerRank{400}};
+  tuning.costs.weight_share = 1;
+  tuning.costs.activation_bytes = {100, 200};
+  EXPECT_EQ(find_generator("zb-auto").activation_bound(shape, tuning), (std::vector<int>{4, 2}));
+  tuning.costs.activation_bytes = {100};
+  const Schedule in_bytes = generate("zb-auto", shape, tuning);
+  tuning.memory_limit = TimesOf1F1B{2};
+  EXPECT_EQ(in_bytes, generate("zb-auto", shape, tuning)) << "four micro-batches in either unit";
+  tuning.costs.activation_bytes.clear();
+  tuning.memory_limit = BytesPerRank{400};
+  EXPECT_THROW(generate("zb-auto", shape, tuning), ConfigError) << "without bytes of activations";
+}
+
 TEST(GenerateZeroBubble, zb_auto_refuses_invalid_limits_and_costs) {
   const ScheduleShape shape{.ranks = 3, .micro_batches = 4};
   EXPECT_THROW(generate("zb-auto", shape, {.costs = {.forward = {1, 2}}}), ConfigError);
   EXPECT_THROW(generate("zb-auto", shape, {.costs = {.weight_grad = {-1}}}), ConfigError);
-  EXPECT_THROW(generate("zb-auto", shape, {.costs = {}, .memory_limit = 0}), ConfigError);
+  EXPECT_THROW(generate("zb-auto", shape, {.costs = {}, .memory_limit = TimesOf1F1B{0}}), ConfigError);
   for (const double share : {1.5, -0.5}) {
     StageCosts costs;
     costs.weight_share = share;
@@ -296,7 +328,8 @@ TEST(GenerateZeroBubble, zb_auto_is_as_good_for_large_shapes_with_fewer_candidat
   const StageCosts costs = costs_of(1, 1.25, 0.75);
   const auto span = [&](const Schedule& schedule) { return simulate(schedule, costs).span; };
   EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs})), span(generate("zb-h1", shape)));
-  EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs, .memory_limit = 2})), span(generate("zb-h2", shape)));
+  EXPECT_LE(span(generate("zb-auto", shape, {.costs = costs, .memory_limit = TimesOf1F1B{2}})),
+            span(generate("zb-h2", shape)));
 }
 
 }  // namespace

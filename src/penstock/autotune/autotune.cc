@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "penstock/autotune/measured_bytes.h"
 #include "penstock/autotune/measured_options.h"
 #include "penstock/autotune/tuning_key.h"
 #include "penstock/base/clock.h"
@@ -57,6 +58,11 @@ AutoChoice decision_of(const TuningRecord& record, PipelineOptions options) {
   return {.options = std::move(options)};
 }
 
+bool needs_times(const PipelineOptions& options) {
+  return is_auto(options) || (options.kernels == Kernels::tuned && options.kernel_selection.empty()) ||
+         options.partition == "time";
+}
+
 /// The record that world rank 0 finds in the cache, on every rank; none where all have to measure. Sets `key` on world
 /// rank 0's process.
 std::optional<TuningRecord> known_record(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
@@ -71,16 +77,10 @@ std::optional<TuningRecord> known_record(World& world, Cell& network, const Loss
   return text.empty() ? std::nullopt : std::optional(read_tuning_record(text));
 }
 
-}  // namespace
-
-bool needs_measuring(const PipelineOptions& options) {
-  return is_auto(options) || (options.kernels == Kernels::tuned && options.kernel_selection.empty()) ||
-         options.partition == "time";
-}
-
-AutoChoice autotune_with_reasons(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
-                                 const AutotuneOptions& how) {
-  if (!needs_measuring(options)) return {.options = options};
+/// The choices that times decide.
+AutoChoice chosen_by_times(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                           const AutotuneOptions& how) {
+  if (!needs_times(options)) return {.options = options};
   const std::int64_t begin = now_ns();
   std::string key;
   if (how.cache.is_used())
@@ -98,6 +98,22 @@ AutoChoice autotune_with_reasons(World& world, Cell& network, const Loss& loss, 
     how.cache.store(record_of(key, choice));
     choice.origin += say(", kept in ", how.cache.file_of(key));
   }
+  return choice;
+}
+
+}  // namespace
+
+bool needs_measuring(const PipelineOptions& options) { return needs_times(options) || needs_bytes(options); }
+
+// Bytes are not kept in the cache: they take two steps, and are the same each time.
+AutoChoice autotune_with_reasons(World& world, Cell& network, const Loss& loss, const PipelineOptions& options,
+                                 const AutotuneOptions& how) {
+  AutoChoice choice = chosen_by_times(world, network, loss, options, how);
+  if (!needs_bytes(choice.options)) return choice;
+  PipelineOptions decided = choice.options;
+  decided.sample = options.sample;
+  decided.sample_targets = options.sample_targets;
+  choice.options.costs = measured_bytes(world, network, loss, decided);
   return choice;
 }
 

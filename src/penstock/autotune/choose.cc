@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 
 #include <torch/optim/sgd.h>
 
 #include "penstock/autotune/annotated_stages.h"
+#include "penstock/autotune/measured_bytes.h"
 #include "penstock/autotune/sample_size.h"
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
@@ -30,8 +32,9 @@ std::vector<int> micro_batches_to_try(const PipelineOptions& options, const Worl
 
 /// Throws the planner's error where no schedule meets the constraints whatever the layers cost: before anything is
 /// measured.
-void require_possible(const World& world, Cell& network, const PipelineOptions& options,
-                      const PlanConstraints& constraints, const std::vector<int>& counts) {
+void require_possible(const World& world, Cell& network, const PipelineOptions& options, PlanConstraints constraints,
+                      const std::vector<int>& counts) {
+  if (constraints.memory_limit && is_in_bytes(*constraints.memory_limit)) constraints.memory_limit.reset();
   LayerCosts costs;
   costs.time_unit = "ms";
   costs.ranks = world.stages();
@@ -58,6 +61,7 @@ struct Trial {
 struct Entry {
   const Trial* trial = nullptr;
   Finalist finalist;
+  std::optional<StageCosts> costs = {};  // with measured bytes, where the memory limit is in bytes
 };
 
 /// The finalists of all trials together.
@@ -72,6 +76,27 @@ std::vector<Entry> entries_of(const std::vector<Trial>& trials, int most) {
   for (const std::size_t i : finalists_of(candidates, most, [&](std::size_t k) { return all[k].finalist.plan; }))
     chosen.push_back(all[i]);
   return chosen;
+}
+
+/// Measures the activations of each entry where the memory limit is in bytes, and drops the entries that exceed it: the
+/// planner estimates the activations of partitions that were not measured. `options_of` gives the options of a plan's
+/// pipeline. Throws ScheduleError, which names the smallest sufficient limit, if none is left.
+void keep_limit_in_bytes(World& world, Cell& network, const Loss& loss, std::vector<Entry>& entries,
+                         const std::function<PipelineOptions(const Plan&)>& options_of) {
+  std::vector<Entry> kept;
+  std::optional<MemoryLimit> limit, least;
+  for (Entry& entry : entries) {
+    const PipelineOptions options = options_of(entry.finalist.plan);
+    if (!needs_bytes(options)) return;
+    limit = options.memory_limit;
+    entry.costs = measured_bytes(world, network, loss, options);
+    const MemoryLimit needed = needed_memory_limit(entry.finalist.plan.schedule, *limit, *entry.costs);
+    if (!least || needed < *least) least = needed;
+    if (needed <= *limit) kept.push_back(std::move(entry));
+  }
+  require<ScheduleError>(!kept.empty(), "no schedule that was measured stays within a memory limit of ",
+                         to_string(*limit), " of activations per rank: the least of them needs ", to_string(*least));
+  entries = std::move(kept);
 }
 
 /// Times steps of a candidate in a pipeline of its own, after one that warms its caches.
@@ -162,7 +187,9 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   std::vector<Trial> trials;
   const std::vector<int> counts = micro_batches_to_try(options, world);
   profiling.passes_ms /= static_cast<double>(counts.size());
-  if (constraints.chunks || constraints.memory_limit) require_possible(world, network, options, constraints, counts);
+  // Whether bytes suffice is not known before layers are measured.
+  const bool is_limited = constraints.memory_limit && !is_in_bytes(*constraints.memory_limit);
+  if (constraints.chunks || is_limited) require_possible(world, network, options, constraints, counts);
   constraints.finalists = std::max(1, how.comparison.finalists);
   for (const int count : counts) {
     PipelineOptions counted = options;
@@ -172,14 +199,18 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
     trials.push_back({std::move(costs), std::move(planned)});
   }
 
-  const std::vector<Entry> entries = entries_of(trials, constraints.finalists);
+  std::vector<Entry> entries = entries_of(trials, constraints.finalists);
   const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
+  const auto options_for = [&](const Plan& plan) { return with_plan(options, partition_for(plan), plan); };
+  keep_limit_in_bytes(world, network, loss, entries, options_for);
   StepComparison comparison;
   if (entries.size() > 1) {
     const StepTimer time_steps(world, network, loss, profiling.optimizer);
     comparison = compare_steps(world, entries.size(), how.comparison, [&](std::size_t i) {
       const Plan& plan = entries[i].finalist.plan;
-      return time_steps(with_plan(options, partition_for(plan), plan), plan.prediction.makespan);
+      PipelineOptions timed = options_for(plan);
+      if (entries[i].costs) timed.costs = entries[i].costs;
+      return time_steps(timed, plan.prediction.makespan);
     });
   }
   const Entry& winner = entries[comparison.best];
@@ -187,6 +218,7 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
   AutoChoice choice{.options = decided_options(options, partition_for(plan), plan, winner.trial->costs),
                     .plan = plan,
                     .planned = planned_with(winner)};
+  if (winner.costs) choice.options.costs = winner.costs;
   for (std::size_t i = 0; i < comparison.step_ms.size(); ++i) {
     auto& compared = choice.planned->compared;
     compared.insert(i == comparison.best ? compared.begin() : compared.end(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/autotune/measured_bytes.h"
 #include "penstock/autotune/partition_by_time.h"
 #include "penstock/autotune/tune.h"
 #include "penstock/layers/autocast.h"
@@ -33,7 +34,7 @@ PipelineOptions measured_options(World& world, Cell& network, PipelineOptions op
   const bool wants_kernels = options.kernels == Kernels::tuned && options.kernel_selection.empty();
   require_kernels(options.kernels);
   if (wants_kernels || options.partition == "time") {
-    const Schedule training = ScheduleCache({.options = options, .ranks = world.stages()}).training();
+    const Schedule training = ScheduleCache({.options = without_bytes(options), .ranks = world.stages()}).training();
     const Graph graph = trace_graph(network, options.inputs, trace_sample(options));
     const Tensors sample = micro_batch_of(options, world.replicas());
     const SampleAgreement agreement{world, world.next_pipeline(), graph, sample};

@@ -1,12 +1,14 @@
 #include "penstock/autotune/profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <torch/optim/sgd.h>
 
 #include "penstock/autotune/annotated_stages.h"
 #include "penstock/autotune/host_links.h"
+#include "penstock/autotune/measured_bytes.h"
 #include "penstock/autotune/measured_options.h"
 #include "penstock/autotune/sample_size.h"
 #include "penstock/base/error.h"
@@ -71,9 +73,26 @@ Schedule interleaved(const ScheduleShape& shape, bool splits) {
 }
 
 /// The largest memory limit that a step with fused W's may use where the user gave `limit`.
-double profiled_limit(double limit, const ScheduleShape& shape) {
+MemoryLimit profiled_limit(const MemoryLimit& limit, const ScheduleShape& shape) {
   const Schedule schedule = shape.chunks > 1 ? interleaved(shape, /*splits=*/false) : generate("1f1b", shape);
-  return std::max(limit, needed_memory_limit(schedule, validate(schedule).peak_activations));
+  const MemoryLimit needed = needed_memory_limit(schedule, TimesOf1F1B{});
+  return is_in_bytes(limit) ? needed : std::max(limit, needed);
+}
+
+/// Scales the activations of the layers of each stage so that they add up to those measured for the stage: an estimate
+/// for other partitions.
+void take_measured_bytes(const StageCosts& measured, const StageLayers& stages, LayerCosts& costs) {
+  std::map<std::string, LayerCost*> layers;
+  for (LayerCost& layer : costs.layers) layers[layer.name] = &layer;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    double sum = 0;
+    for (const std::string& name : stages[s]) sum += layers.at(name)->activation_bytes;
+    for (const std::string& name : stages[s]) {
+      const double share =
+          sum > 0 ? layers.at(name)->activation_bytes / sum : 1 / static_cast<double>(stages[s].size());
+      layers.at(name)->activation_bytes = std::ceil(share * measured.activation_bytes[s]);
+    }
+  }
 }
 
 }  // namespace
@@ -113,6 +132,11 @@ LayerCosts profile(World& world, Cell& network, const Loss& loss, const Pipeline
   LayerCosts costs = costs_of(merged(passes), samples_per_replica(options, world.replicas()));
   if (const auto between_hosts = speed_between_hosts(world)) costs.link = *between_hosts;
   costs.kernels = base.kernel_selection;
+  if (options.memory_limit && is_in_bytes(*options.memory_limit)) {
+    // With I and W: schedules that do not split B need no more.
+    const PipelineOptions split = *profiled_options(profiled_steps[split_run], base, size);
+    take_measured_bytes(measured_bytes(world, network, loss, split), passes.front()[split_run]->plan.stages, costs);
+  }
   return costs;
 }
 

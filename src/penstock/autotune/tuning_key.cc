@@ -9,6 +9,7 @@
 #include <torch/nn/module.h>
 #include <torch/version.h>
 
+#include "penstock/autotune/measured_bytes.h"
 #include "penstock/base/error.h"
 #include "penstock/kernels/cpu_kernels.h"
 #include "penstock/model/trace_graph.h"
@@ -72,9 +73,10 @@ std::string node_text(const Node& node, const PipelineOptions& options) {
 /// The options on which measurements of single layers depend with a schedule that is not chosen.
 std::string schedule_text(const PipelineOptions& options, int ranks) {
   if (options.schedule == "auto")
-    return say("auto, chunks ", options.chunks, ", memory limit ", options.memory_limit.value_or(0),
-               ", weight gradients ", to_string(options.weight_gradients));
-  const Schedule training = ScheduleCache({.options = options, .ranks = ranks}).training();
+    return say("auto, chunks ", options.chunks, ", memory limit ",
+               options.memory_limit ? to_string(*options.memory_limit) : "0", ", weight gradients ",
+               to_string(options.weight_gradients));
+  const Schedule training = ScheduleCache({.options = without_bytes(options), .ranks = ranks}).training();
   std::string text = say(to_string(weight_gradients_of(training)), ", stages on ranks");
   for (const Rank rank : training.rank_of_stage) text += say(" ", rank.value());
   return text;

@@ -1,11 +1,32 @@
 #include "penstock/cli/cost_flags.h"
 
+#include <cstdint>
+#include <sstream>
+#include <vector>
+
+#include "penstock/base/byte_count.h"
 #include "penstock/base/error.h"
 #include "penstock/base/read_text.h"
 #include "penstock/plan/cost_list.h"
 #include "penstock/plan/stage_cost_file.h"
 
 namespace penstock {
+namespace {
+
+std::vector<double> parse_bytes_list(const std::string& text) {
+  std::vector<double> list;
+  std::istringstream items(text + ",");
+  for (std::string item; std::getline(items, item, ',');) {
+    const std::optional<std::int64_t> bytes = parse_bytes(item);
+    require<ConfigError>(bytes.has_value(), "--activation-bytes ", text, ": '", item,
+                         "' is no number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units B, kB, MB, GB, "
+                         "TB, KiB, MiB, GiB and TiB");
+    list.push_back(static_cast<double>(*bytes));
+  }
+  return list;
+}
+
+}  // namespace
 
 void CostFlags::add_to(CLI::App& verb) {
   const auto add = [&](const char* flag, std::optional<std::string>& text, const char* type, const char* what) {
@@ -20,6 +41,8 @@ void CostFlags::add_to(CLI::App& verb) {
   verb.add_option("--weight-share", weight_share_, "fraction of a micro-batch's activations that W needs after I [0.5]")
       ->check(CLI::Range(0.0, 1.0))
       ->type_name("SHARE");
+  add("--activation-bytes", activation_bytes_, "BYTES[,BYTES...]",
+      "the activations of one micro-batch, such as 24MiB: for all stages, or for each; for a --memory-limit in bytes");
   add("--cost-file", file_, "FILE", "these costs as JSON; flags go before it (docs/schedule_format.md)");
 }
 
@@ -38,6 +61,7 @@ StageCosts CostFlags::costs() const {
                        " costs, and all messages take the same: give 1");
   costs.message = message.front();
   costs.weight_share = weight_share_.value_or(costs.weight_share);
+  if (activation_bytes_) costs.activation_bytes = parse_bytes_list(*activation_bytes_);
   return costs;
 }
 

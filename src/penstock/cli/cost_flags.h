@@ -12,8 +12,8 @@ namespace penstock {
 
 class CostFlags {
  public:
-  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share and --cost-file. `this` must
-  /// outlive the parsing.
+  /// Adds --cost-f, --cost-i, --cost-w, --cost-update, --cost-comm, --weight-share, --activation-bytes and --cost-file.
+  /// `this` must outlive the parsing.
   void add_to(CLI::App& verb);
 
   /// The costs of the file, or StageCosts::unit() without one, overridden by the other flags. Throws ConfigError for
@@ -27,6 +27,7 @@ class CostFlags {
   std::optional<std::string> update_;
   std::optional<std::string> message_;
   std::optional<double> weight_share_;
+  std::optional<std::string> activation_bytes_;
   std::optional<std::string> file_;
 };
 

@@ -65,6 +65,9 @@ WorldOptions checked_world_options(const JobFlags& flags, Use use, Cell& network
       use != Use::forward || flags.schedule != "auto",
       "--schedule auto measures training steps, and none run here: name a schedule, or give the --plan "
       "of the training");
+  require<ConfigError>(use != Use::forward || !flags.memory_limit || !is_in_bytes(*flags.memory_limit),
+                       "--memory-limit ", flags.memory_limit ? to_string(*flags.memory_limit) : "",
+                       " limits training steps, and none run here: leave it out");
   require_plan_is_of(flags, network);
   return world_options(flags);
 }

@@ -11,6 +11,7 @@
 #include "penstock/base/log.h"
 #include "penstock/base/read_text.h"
 #include "penstock/cli/command_line_check.h"
+#include "penstock/cli/memory_limit_flag.h"
 #include "penstock/cli/weight_gradients_flag.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/optimizers.h"
@@ -104,9 +105,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   add(add_weight_gradients(*where, weight_gradients,
                            "stream: micro-batch by micro-batch; fused: one product over all of them; changes the last "
                            "bits (default: stream; with schedule auto: auto, the faster of the two)"));
-  add(where->add_option(
-      "--memory-limit", memory_limit,
-      "limit of live micro-batches per rank, as a multiple of 1f1b's (default: the schedule's own bound)"));
+  add(add_memory_limit(*where, memory_limit, " (default: the schedule's own bound)"));
   add(where
           ->add_option("--partition", partition,
                        "parameters, uniform, time (measured on the first samples), or the first layer of each further "

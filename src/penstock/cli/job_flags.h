@@ -28,7 +28,7 @@ struct JobFlags {
   std::optional<WeightGradients> weight_gradients;  // none: automatic if the schedule is "auto", else stream
   std::string kernels;                              // empty: decided by settle()
   std::string kernel_selection;  // of tuned kernels, PipelineOptions::kernel_selection; empty: to be measured
-  std::optional<double> memory_limit;
+  std::optional<MemoryLimit> memory_limit;
   std::string plan;                  // path of a plan file
   std::optional<Plan> planned;       // contents of the plan file
   std::string tuning_cache;          // a folder, "off", or empty: default_tuning_folder()

@@ -25,8 +25,15 @@ nlohmann::ordered_json to_json(const Candidate& candidate) {
                                     {"cut_is_exact", candidate.is_exact},
                                     {"fits", candidate.fits},
                                     {"memory_bytes", candidate.prediction.memory_bytes}};
-  if (candidate.memory_limit) figures["memory_limit"] = *candidate.memory_limit;
-  if (candidate.needed_limit) figures["needed_limit"] = *candidate.needed_limit;
+  const auto add_limit = [&](const std::string& name, const std::optional<MemoryLimit>& limit) {
+    if (!limit) return;
+    if (const auto* in_bytes = std::get_if<BytesPerRank>(&*limit))
+      figures[name + "_bytes"] = in_bytes->bytes;
+    else
+      figures[name] = std::get<TimesOf1F1B>(*limit).times;
+  };
+  add_limit("memory_limit", candidate.memory_limit);
+  add_limit("needed_limit", candidate.needed_limit);
   if (!candidate.fits) return figures;
   figures["makespan"] = candidate.prediction.makespan;
   figures["bubble_makespan"] = candidate.prediction.bubble_makespan;

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "penstock/base/error.h"
+#include "penstock/cli/memory_limit_flag.h"
 
 namespace penstock {
 namespace {
@@ -41,9 +42,7 @@ void ScheduleArgument::add_to(CLI::App& verb) {
   verb.add_option("--micro-batches", micro_batches_, "m, micro-batches per step; a schedule file contains its own")
       ->type_name("M");
   verb.add_option("--chunks", chunks_, "v, stages per rank (default: the schedule's own)")->type_name("V");
-  verb.add_option("--memory-limit", memory_limit_,
-                  "limit of live micro-batches per rank, as a multiple of 1f1b's min(m, p)")
-      ->type_name("X");
+  add_memory_limit(verb, memory_limit_, ", which need --activation-bytes");
   // A flag, not an option: it takes a value only after "=", so that a schedule's name may follow it.
   verb.add_flag("--fuse-w{all}", fuse_w_,
                 "fuse the W of all micro-batches of a stage, or of as many as --memory-limit allows; --fuse-w=GROUP: "
@@ -54,27 +53,27 @@ NamedSchedule ScheduleArgument::get(const StageCosts& costs) const {
   require<ConfigError>(!source_.empty(), "which schedule? Give --schedule NAME or FILE");
   NamedSchedule named = is_schedule_file(source_) ? from_file(costs) : from_generator(costs);
   if (!fuse_w_.empty()) {
-    named.schedule = fused(named.schedule, fuse_options(named.schedule));
+    named.schedule = fused(named.schedule, fuse_options(named.schedule, costs));
     named.activation_bound.reset();  // the generator's bound does not hold for the fused schedule
     named.fits_limit = false;
   }
-  if (memory_limit_ && !named.fits_limit) {
-    named.activation_bound = activation_limit(named.schedule, *memory_limit_);
-    if (const Validation validation = validate(named.schedule); validation.ok)
-      require_within_limit(named.schedule, *memory_limit_, validation.peak_activations);
+  // A generator that adapts to a multiple counts the weight share of a micro-batch from I to W, and the limit does not.
+  if (memory_limit_ && (!named.fits_limit || is_in_bytes(*memory_limit_))) {
+    require_memory_limit(*memory_limit_, costs);
+    if (!is_in_bytes(*memory_limit_)) named.activation_bound = activation_limit(named.schedule, *memory_limit_);
+    if (validate(named.schedule).ok) require_within_limit(named.schedule, *memory_limit_, costs);
   }
   return named;
 }
 
-FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule) const {
+FuseOptions ScheduleArgument::fuse_options(const Schedule& schedule, const StageCosts& costs) const {
   FuseOptions options;
   if (fuse_w_ != "all") {
     const auto [end, problem] = std::from_chars(fuse_w_.data(), fuse_w_.data() + fuse_w_.size(), options.group);
     require<ConfigError>(problem == std::errc() && end == fuse_w_.data() + fuse_w_.size() && options.group > 0,
                          "--fuse-w=", fuse_w_, ": give a number of micro-batches >= 1, or --fuse-w alone for all");
   } else if (memory_limit_) {
-    options.activation_limit = activation_limit(schedule, *memory_limit_);
-    require_within_limit(schedule, *memory_limit_, smallest_fuse_limit(strip(schedule)));
+    options.activation_limit = fuse_limit(schedule, *memory_limit_, costs);
   }
   return options;
 }

@@ -16,7 +16,7 @@ struct NamedSchedule {
   Schedule schedule;
   std::vector<std::string> notes;                    // for the user: changes made while reading a file
   std::optional<std::vector<int>> activation_bound;  // live micro-batches per rank: user's limit, or generator's bound
-  bool fits_limit = false;                           // whether the generator respected the user's limit
+  bool fits_limit = false;                           // whether the generator adapts to the user's limit
 };
 
 class ScheduleArgument {
@@ -26,21 +26,21 @@ class ScheduleArgument {
   void add_to(CLI::App& verb);
 
   /// Generates or reads the schedule. A generator's name takes precedence over a file's; "./gpipe" is always a file.
-  /// `costs` are used by generators that optimise for them. Throws ConfigError for missing or contradicting flags and
-  /// for costs that do not fit the stages, DataError for a file that is not a schedule, ScheduleError for a schedule
+  /// `costs` are used by generators that optimise for them, and by a memory limit in bytes. Throws ConfigError for missing
+  /// or contradicting flags, for a schedule above the limit and for costs that do not fit the stages, DataError for a file that is not a schedule, ScheduleError for a schedule
   /// that cannot be fused.
   NamedSchedule get(const StageCosts& costs) const;
 
  private:
   NamedSchedule from_file(const StageCosts& costs) const;
   NamedSchedule from_generator(const StageCosts& costs) const;
-  FuseOptions fuse_options(const Schedule& schedule) const;
+  FuseOptions fuse_options(const Schedule& schedule, const StageCosts& costs) const;
 
   std::string source_;
   std::optional<int> stages_;
   std::optional<int> micro_batches_;
   std::optional<int> chunks_;
-  std::optional<double> memory_limit_;
+  std::optional<MemoryLimit> memory_limit_;
   std::string fuse_w_;  // empty: no fusing; "all", or a number of micro-batches
 };
 

@@ -4,6 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/read_text.h"
+#include "penstock/cli/memory_limit_flag.h"
 #include "penstock/cli/plan_output.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/uniform_plan.h"
@@ -21,6 +22,7 @@ struct PlanArguments {
   std::optional<int> ranks;
   std::vector<int> micro_batches;
   std::optional<double> memory_cap;
+  std::optional<MemoryLimit> memory_limit;
   std::vector<std::string> schedules;
   WeightGradients weight_gradients = WeightGradients::automatic;
   PlanOutput shown;
@@ -42,9 +44,10 @@ struct PlanArguments {
         ->type_name("M[,M...]")
         ->delimiter(',')
         ->check(CLI::PositiveNumber);
-    verb.add_option("--memory-cap", memory_cap, "limit of bytes per rank; overrides the file's")
+    verb.add_option("--memory-cap", memory_cap, "limit of bytes per rank, with parameters; overrides the file's")
         ->type_name("BYTES")
         ->check(CLI::NonNegativeNumber);
+    add_memory_limit(verb, memory_limit, "; schedules above it do not fit");
     verb.add_option("--schedules", schedules, "the schedules to try; by default all that train")
         ->type_name("NAME[,NAME...]")
         ->delimiter(',');
@@ -53,7 +56,8 @@ struct PlanArguments {
         ->type_name("MODE")
         ->default_str(to_string(weight_gradients));
     shown.add_to(verb);
-    for (const char* flag : {"--costs", "--micro-batches", "--memory-cap", "--schedules", "--all", "--output"})
+    for (const char* flag :
+         {"--costs", "--micro-batches", "--memory-cap", "--memory-limit", "--schedules", "--all", "--output"})
       uniform->excludes(verb.get_option(flag));
   }
 
@@ -81,8 +85,9 @@ void plan_as(const PlanArguments& wanted) {
   }
   require<ConfigError>(!wanted.costs.empty(), "plan for what? Give --costs FILE, or --layers N --stages P to ",
                        "partition layers uniformly, or --profile to measure a network");
-  wanted.shown.write(
-      make_plan(wanted.layer_costs(), {.schedules = wanted.schedules, .weight_gradients = wanted.weight_gradients}));
+  wanted.shown.write(make_plan(wanted.layer_costs(), {.schedules = wanted.schedules,
+                                                      .weight_gradients = wanted.weight_gradients,
+                                                      .memory_limit = wanted.memory_limit}));
 }
 
 }  // namespace

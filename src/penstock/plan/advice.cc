@@ -185,7 +185,7 @@ class Advisor {
     if (!has_own_partition) attempt = with_best_partition(std::move(attempt.instructions));
     if (layers_ && attempt.stages.empty()) return std::nullopt;
     if (layers_) costs = costs_of(attempt.instructions, attempt.stages);
-    attempt.instructions = in_mode(generate(generator.name, shape, {.costs = costs, .memory_limit = 1}));
+    attempt.instructions = in_mode(generate(generator.name, shape, {.costs = costs, .memory_limit = TimesOf1F1B{1}}));
     // The run never split B, so the times of I and W are unknown.
     if (!layers_ && !is_split_ && gradient_instructions(attempt.instructions).unsplit < 1) return std::nullopt;
     if (attempt.instructions.orders == instructions_.orders || (layers_ && !fits(attempt.instructions, attempt.stages)))

@@ -2,26 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace penstock {
-namespace {
-
-bool exceeds_everywhere(const std::vector<double>& a, const std::vector<double>& b) {
-  for (std::size_t k = 0; k < a.size(); ++k)
-    if (a[k] < b[k]) return false;
-  return a != b;
-}
-
-/// The number of each stage among the stages of its rank. Sets `chunks` to the number of stages per rank.
-std::vector<std::size_t> chunk_of_stage(const Schedule& schedule, std::vector<std::size_t>& chunks) {
-  std::vector<std::size_t> chunk;
-  chunks.assign(schedule.orders.size(), 0);
-  for (const Rank rank : schedule.rank_of_stage) chunk.push_back(chunks[rank.index()]++);
-  return chunk;
-}
-
-}  // namespace
 
 LayerSums::LayerSums(const LayerCosts& costs, int micro_batches)
     : weight_share_(costs.weight_share),
@@ -113,6 +95,7 @@ StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_s
     costs.forward.push_back(sums.forward(stages[s]));
     costs.input_grad.push_back(sums.input_grad(stages[s]));
     costs.weight_grad.push_back(sums.weight_grad(stages[s]));
+    costs.activation_bytes.push_back(sums.activation_bytes(stages[s]));
     if (sums.has_fused()) costs.weight_grad_fused.push_back(sums.weight_grad_fused(stages[s]));
     if (sums.has_backward()) costs.backward.push_back(sums.backward(stages[s]));
     if (sums.has_update()) costs.update.push_back(sums.update(stages[s]));
@@ -128,48 +111,20 @@ StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_s
   return costs;
 }
 
-std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share) {
-  struct Held {
-    int before_i = 0;
-    int before_w = 0;
-  };
-  std::vector<std::size_t> chunks;
-  const std::vector<std::size_t> chunk = chunk_of_stage(schedule, chunks);
-  std::vector<LiveContexts> live_of_rank;
-  for (std::size_t rank = 0; rank < schedule.orders.size(); ++rank) {
-    std::vector<Held> held(chunks[rank]);
-    std::vector<double> live(chunks[rank], 0);
-    std::set<std::vector<double>> moments;
-    for (const Instruction& instruction : schedule.orders[rank]) {
-      if (!is_compute(instruction.op())) continue;
-      const std::size_t own = chunk[instruction.stage().index()];
-      const int contexts = instruction.micro_batch_count();
-      if (instruction.op() == Op::forward) ++held[own].before_i;
-      if (instruction.op() == Op::backward || instruction.op() == Op::input_grad) --held[own].before_i;
-      if (instruction.op() == Op::input_grad) ++held[own].before_w;
-      if (instruction.op() == Op::weight_grad) held[own].before_w -= contexts;
-      live[own] = held[own].before_i + weight_share * held[own].before_w;
-      if (instruction.op() == Op::forward) moments.insert(live);
-    }
-    LiveContexts& most = live_of_rank.emplace_back();
-    // In descending order: a point that exceeds another one everywhere comes before it.
-    for (auto moment = moments.rbegin(); moment != moments.rend(); ++moment)
-      if (std::none_of(most.begin(), most.end(), [&](const auto& peak) { return exceeds_everywhere(peak, *moment); }))
-        most.push_back(*moment);
-  }
-  return live_of_rank;
-}
-
-double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages) {
-  double parameters = 0;
+double activation_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages) {
   double activations = 0;
-  for (const LayerRange& stage : stages) parameters += sums.parameter_bytes(stage);
   for (const std::vector<double>& moment : live) {
     double held = 0;
     for (std::size_t k = 0; k < stages.size(); ++k) held += moment[k] * sums.activation_bytes(stages[k]);
     activations = std::max(activations, held);
   }
-  return parameters + std::ceil(activations);
+  return std::ceil(activations);
+}
+
+double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages) {
+  double parameters = 0;
+  for (const LayerRange& stage : stages) parameters += sums.parameter_bytes(stage);
+  return parameters + activation_bytes(sums, live, stages);
 }
 
 std::vector<double> memory_bytes(const LayerSums& sums, const Schedule& schedule, const Stages& stages) {

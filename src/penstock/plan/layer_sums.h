@@ -96,16 +96,11 @@ class LayerSums {
 /// link that crosses ranks.
 StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
 
-/// The live micro-batches of one rank's stages, in the order of the stages, at each point in time that can be the peak:
-/// no other point has at least as many in every stage. A micro-batch counts 1 from its F to its B or I, and the weight
-/// share from I to W.
-using LiveContexts = std::vector<std::vector<double>>;
+/// The peak of the activations of one rank in bytes, rounded up. `stages` has the layers of the rank's stages, or of the
+/// first few of them.
+double activation_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages);
 
-/// One entry per rank.
-std::vector<LiveContexts> live_contexts(const Schedule& schedule, double weight_share);
-
-/// The parameters and the peak of the activations (rounded up) of one rank, in bytes. `stages` has the layers of the
-/// rank's stages, or of the first few of them.
+/// The same with the parameters.
 double memory_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages);
 
 /// One entry per rank.

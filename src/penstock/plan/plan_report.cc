@@ -23,14 +23,16 @@ std::string in_bytes(double bytes) {
 std::string result_of(const Candidate& candidate, const Candidate& chosen) {
   if (!candidate.fits)
     return say("needs ", std::llround(candidate.prediction.most_bytes()), " bytes",
-               candidate.needed_limit ? say(", limit ", *candidate.needed_limit) : "");
+               candidate.needed_limit ? say(", limit ", to_string(*candidate.needed_limit)) : "");
   if (&candidate == &chosen) return "chosen";
   const double slower = candidate.prediction.makespan / chosen.prediction.makespan - 1;
   return slower >= visible ? percent(slower) + " slower" : "as fast";
 }
 
 std::string shown_limit(const Candidate& candidate) {
-  return candidate.memory_limit ? fixed(*candidate.memory_limit, 1) : "-";
+  if (!candidate.memory_limit) return "-";
+  const auto* multiple = std::get_if<TimesOf1F1B>(&*candidate.memory_limit);
+  return multiple ? fixed(multiple->times, 1) : to_string(*candidate.memory_limit);
 }
 
 /// The sentence about the best candidate with another schedule; empty if there is none.

@@ -15,11 +15,12 @@
 namespace penstock {
 namespace {
 
-/// For generators that adapt, in units of 1F1B's activations.
-std::vector<double> memory_limits(const PlanConstraints& constraints) {
-  std::vector<double> limits{1, 1.5, 2};
+/// For generators that adapt.
+std::vector<MemoryLimit> memory_limits(const PlanConstraints& constraints) {
+  std::vector<MemoryLimit> limits{TimesOf1F1B{1}, TimesOf1F1B{1.5}, TimesOf1F1B{2}};
   if (const auto most = constraints.memory_limit) {
-    std::erase_if(limits, [&](double limit) { return limit >= *most; });
+    // Multiples and bytes cannot be compared before there is a partition.
+    if (!is_in_bytes(*most)) std::erase_if(limits, [&](const MemoryLimit& limit) { return limit >= *most; });
     limits.push_back(*most);
   }
   return limits;
@@ -45,23 +46,11 @@ Stages ranges_of(const StageLayers& layers, const LayerCosts& costs) {
   return stages;
 }
 
-/// Per rank, the peak of live micro-batches, counted as Validation::peak_activations.
-std::vector<int> peaks_of(const Schedule& schedule) {
-  std::vector<int> peaks;
-  for (const LiveContexts& moments : live_contexts(schedule, /*weight_share=*/1)) {
-    double most = 0;
-    for (const std::vector<double>& live : moments)
-      most = std::max(most, std::accumulate(live.begin(), live.end(), 0.0));
-    peaks.push_back(static_cast<int>(most));
-  }
-  return peaks;
-}
-
 /// A generator with its settings.
 struct Attempt {
   const Generator* generator = nullptr;
   ScheduleShape shape;
-  double memory_limit = 1;
+  MemoryLimit memory_limit = TimesOf1F1B{1};
 
   /// The generator's schedule, without fused W's.
   Schedule instructions(const StageCosts& costs) const {
@@ -69,7 +58,7 @@ struct Attempt {
   }
 };
 
-std::optional<double> limit_of(const Attempt& attempt) {
+std::optional<MemoryLimit> limit_of(const Attempt& attempt) {
   return attempt.generator->fits_limit ? std::optional(attempt.memory_limit) : std::nullopt;
 }
 
@@ -99,25 +88,13 @@ void put_in_order(std::vector<Outcome>& outcomes) {
                    [&](const Outcome& a, const Outcome& b) { return place_of(a) < place_of(b); });
 }
 
-/// The number of live micro-batches per rank that fit into the cap if each is as large as that of the rank's largest
-/// stage.
-std::vector<int> fitting_contexts(const LayerSums& sums, const Schedule& schedule, const Stages& stages, double cap) {
-  const std::size_t ranks = schedule.orders.size();
-  std::vector<double> largest(ranks, 0);
-  std::vector<double> available(ranks, cap);
-  std::vector<int> all(ranks, 0);
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const std::size_t rank = schedule.rank_of_stage[s].index();
-    largest[rank] = std::max(largest[rank], sums.activation_bytes(stages[s]));
-    available[rank] -= sums.parameter_bytes(stages[s]);
-    all[rank] += schedule.micro_batches;
-  }
-  std::vector<int> contexts;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double fitting = largest[rank] > 0 ? std::floor(std::max(0.0, available[rank]) / largest[rank]) : all[rank];
-    contexts.push_back(static_cast<int>(std::min<double>(fitting, all[rank])));
-  }
-  return contexts;
+/// Per rank, the bytes of the cap that the parameters leave to activations.
+std::vector<double> left_by_parameters(const LayerSums& sums, const Schedule& schedule, const Stages& stages,
+                                       double cap) {
+  std::vector<double> left(schedule.orders.size(), cap);
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    left[schedule.rank_of_stage[s].index()] -= sums.parameter_bytes(stages[s]);
+  return left;
 }
 
 /// Sets all members of `prediction` but memory_bytes.
@@ -133,10 +110,13 @@ class Candidates {
  public:
   /// Both must outlive the candidates.
   Candidates(const LayerCosts& costs, const PlanConstraints& constraints, int micro_batches)
-      : costs_(costs), constraints_(constraints), sums_(costs, micro_batches), partitioner_(costs, sums_) {}
+      : costs_(costs),
+        constraints_(constraints),
+        sums_(costs, micro_batches),
+        partitioner_(costs, sums_, constraints.memory_limit) {}
 
   /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped one.
-  /// `base` is the schedule of `attempt` with unit costs, which shows the placement and the live micro-batches.
+  /// `base` is the schedule of `attempt` with the costs of even_stages(), which shows the placement and the live micro-batches.
   void run(const Attempt& attempt, const Schedule& base, const std::vector<WeightGradients>& modes,
            std::vector<Outcome>& outcomes) {
     std::optional<Outcome> in_stream;
@@ -155,7 +135,7 @@ class Candidates {
     const WeightGradients mode = outcome.candidate.weight_gradients;
     const Schedule instructions = outcome.attempt.instructions(outcome.costs);
     if (mode == WeightGradients::grouped)
-      return fuse_w(instructions, {.group = 0, .activation_limit = fitting_in_both(instructions, outcome.stages)});
+      return fuse_w(instructions, {.group = 0, .activation_limit = fitting_in_both(instructions, outcome)});
     return with_weights(instructions, mode);
   }
 
@@ -167,10 +147,11 @@ class Candidates {
   double cap() const { return costs_.memory_cap_bytes.value_or(std::numeric_limits<double>::infinity()); }
 
   /// The number of live micro-batches per rank that the memory cap and the memory limit permit.
-  std::vector<int> fitting_in_both(const Schedule& instructions, const Stages& stages) const {
-    std::vector<int> fitting = fitting_contexts(sums_, instructions, stages, cap());
+  std::vector<int> fitting_in_both(const Schedule& instructions, const Outcome& outcome) const {
+    std::vector<int> fitting =
+        contexts_within(instructions, outcome.costs, left_by_parameters(sums_, instructions, outcome.stages, cap()));
     if (!constraints_.memory_limit) return fitting;
-    const std::vector<int> limit = activation_limit(instructions, *constraints_.memory_limit);
+    const std::vector<int> limit = activation_limit(instructions, *constraints_.memory_limit, outcome.costs);
     for (std::size_t rank = 0; rank < limit.size(); ++rank) fitting[rank] = std::min(fitting[rank], limit[rank]);
     return fitting;
   }
@@ -182,9 +163,8 @@ class Candidates {
     candidate.prediction.memory_bytes = memory_bytes(sums_, schedule, outcome.stages);
     candidate.fits = candidate.prediction.most_bytes() <= cap();
     if (const auto limit = constraints_.memory_limit) {
-      const std::vector<int> peaks = peaks_of(schedule);
-      candidate.needed_limit = needed_memory_limit(schedule, peaks);
-      candidate.fits = candidate.fits && is_within_limit(schedule, *limit, peaks);
+      candidate.needed_limit = needed_memory_limit(schedule, *limit, outcome.costs);
+      candidate.fits = candidate.fits && is_within_limit(schedule, *limit, outcome.costs);
     }
     if (!candidate.fits) return;
     report_time(simulate(schedule, outcome.costs), candidate.prediction);
@@ -228,7 +208,7 @@ class Candidates {
   std::optional<Outcome> grouped_within_cap(Outcome outcome) const {
     if (!outcome.candidate.fits) return std::nullopt;
     const Schedule instructions = schedule_of(outcome);
-    const std::vector<int> limit = fitting_in_both(instructions, outcome.stages);
+    const std::vector<int> limit = fitting_in_both(instructions, outcome);
     const std::vector<int> least = smallest_fuse_limit(instructions);
     for (std::size_t rank = 0; rank < limit.size(); ++rank)
       if (limit[rank] < least[rank]) return std::nullopt;
@@ -276,6 +256,14 @@ ChunkRange chunks_to_try(const Generator& generator, const LayerCosts& costs, co
   return {generator.min_chunks, most_of(most_chunks)};
 }
 
+/// Unit costs, with equal parts of the activations of all layers for the stages of `shape`.
+StageCosts even_stages(const LayerCosts& costs, const ScheduleShape& shape) {
+  StageCosts even = StageCosts::unit();
+  const LayerSums sums(costs, shape.micro_batches);
+  even.activation_bytes = {sums.activation_bytes({0, sums.layers()}) / (shape.ranks * shape.chunks)};
+  return even;
+}
+
 /// Throws ConfigError unless the constraints agree with each other and with the costs. Returns them with the chunks
 /// that follow from the stages.
 PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) {
@@ -283,9 +271,7 @@ PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) 
                        "grouped weight gradients replace fused ones where memory is short: ask for fused");
   require<ConfigError>(constraints.chunks.value_or(1) >= 1, "a plan with ", constraints.chunks.value_or(1),
                        " chunks per rank: at least 1 is needed");
-  const auto limit = constraints.memory_limit;
-  require<ConfigError>(!limit || (std::isfinite(*limit) && *limit > 0), "memory limit ", limit.value_or(0),
-                       ": it is a positive multiple of 1F1B's activations");
+  if (constraints.memory_limit) require_memory_limit(*constraints.memory_limit, even_stages(costs, {}));
   if (constraints.stages.empty()) return constraints;
   const int stages = static_cast<int>(constraints.stages.size());
   for (int s = 0; s < stages; ++s)
@@ -301,19 +287,23 @@ PlanConstraints completed(PlanConstraints constraints, const LayerCosts& costs) 
   return constraints;
 }
 
-/// An attempt with its schedule for unit costs.
+/// An attempt with its schedule for the costs of even_stages().
 struct Base {
   Attempt attempt;
   Schedule instructions;
 };
 
 /// The attempts with a generator: one for each memory limit that gives a different schedule.
-std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape, const PlanConstraints& constraints) {
+std::vector<Base> bases_of(const Generator& generator, const ScheduleShape& shape, const LayerCosts& costs,
+                           const PlanConstraints& constraints) {
   std::vector<Base> bases;
-  for (const double limit : memory_limits(constraints)) {
+  const StageCosts even = even_stages(costs, shape);
+  for (const MemoryLimit& limit : memory_limits(constraints)) {
     const Attempt attempt{&generator, shape, limit};
-    Schedule instructions = attempt.instructions(StageCosts::unit());
-    if (std::none_of(bases.begin(), bases.end(), [&](const Base& other) { return other.instructions == instructions; }))
+    Schedule instructions = attempt.instructions(even);
+    // Of a limit in bytes each partition makes another use.
+    if (is_in_bytes(limit) ||
+        std::none_of(bases.begin(), bases.end(), [&](const Base& other) { return other.instructions == instructions; }))
       bases.push_back({attempt, std::move(instructions)});
     if (!generator.fits_limit) break;
   }
@@ -354,9 +344,11 @@ void require_fitting(const LayerCosts& costs, const PlanConstraints& constraints
     if ((!cap || outcome.candidate.prediction.most_bytes() <= *cap) &&
         (!least || outcome.candidate.needed_limit < least->needed_limit))
       least = &outcome.candidate;
-  throw ScheduleError(say("no schedule stays within a memory limit of ", constraints.memory_limit.value_or(0),
-                          " (times 1F1B's live micro-batches): the smallest limit that would do is ",
-                          least->needed_limit.value_or(0), ", ", with(*least)));
+  const MemoryLimit& limit = constraints.memory_limit.value();
+  throw ScheduleError(say("no schedule stays within a memory limit of ", to_string(limit),
+                          is_in_bytes(limit) ? " of activations per rank" : " (times 1F1B's live micro-batches)",
+                          ": the smallest limit that would do is ", to_string(least->needed_limit.value()), ", ",
+                          with(*least)));
 }
 
 }  // namespace
@@ -383,7 +375,7 @@ Planned make_plan(const LayerCosts& costs, const PlanConstraints& wanted) {
       const ChunkRange chunks = chunks_to_try(*generator, costs, constraints);
       for (int v = chunks.least; v <= chunks.most; ++v) {
         const ScheduleShape shape{.ranks = costs.ranks, .micro_batches = m, .chunks = v};
-        for (const auto& [attempt, instructions] : bases_of(*generator, shape, constraints))
+        for (const auto& [attempt, instructions] : bases_of(*generator, shape, costs, constraints))
           candidates.run(attempt, instructions, modes, outcomes);
       }
     }

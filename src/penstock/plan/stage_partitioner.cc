@@ -11,6 +11,9 @@ namespace {
 
 constexpr double forbidden = std::numeric_limits<double>::infinity();
 
+/// Of a limit in bytes. Where nothing may be used, one byte is too much.
+double divisor(double limit) { return std::max(limit, 0.5); }
+
 Stages stages_of(const Partition& partition) {
   Stages stages;
   for (std::size_t layer = 0; layer < partition.size(); ++layer) {
@@ -27,6 +30,29 @@ FoundPartition found(std::optional<FoundPartition> partition) {
 }
 
 }  // namespace
+
+StagePartitioner::StagePartitioner(const LayerCosts& costs, const LayerSums& sums,
+                                   const std::optional<MemoryLimit>& limit)
+    : costs_(costs), sums_(sums) {
+  if (limit && is_in_bytes(*limit)) activation_limit_ = static_cast<double>(std::get<BytesPerRank>(*limit).bytes);
+}
+
+double StagePartitioner::need(const LiveContexts& live, std::span<const LayerRange> stages) const {
+  if (!costs_.memory_cap_bytes && !activation_limit_) return memory_bytes(sums_, live, stages);
+  double most = 0;
+  if (const auto cap = costs_.memory_cap_bytes) most = memory_bytes(sums_, live, stages) / divisor(*cap);
+  if (activation_limit_) most = std::max(most, activation_bytes(sums_, live, stages) / divisor(*activation_limit_));
+  return most;
+}
+
+double StagePartitioner::need(const std::vector<LiveContexts>& live, const std::vector<Rank>& rank_of_stage,
+                              const Stages& stages) const {
+  std::vector<Stages> of_rank(live.size());
+  for (std::size_t s = 0; s < stages.size(); ++s) of_rank[rank_of_stage[s].index()].push_back(stages[s]);
+  double most = 0;
+  for (std::size_t rank = 0; rank < live.size(); ++rank) most = std::max(most, need(live[rank], of_rank[rank]));
+  return most;
+}
 
 std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedule) {
   std::vector<StagePartition> partitions;
@@ -50,13 +76,18 @@ std::vector<StagePartition> StagePartitioner::partitions(const Schedule& schedul
 StagePartition StagePartitioner::smallest(const Schedule& schedule) {
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
   const RankCost bytes = [&](Rank rank, std::span<const LayerRange> stages) {
-    return memory_bytes(sums_, live[rank.index()], stages);
+    return need(live[rank.index()], stages);
+  };
+  // A lower bound: the parameters alone, in the unit of need().
+  const auto parameters = [&](LayerRange stage) {
+    if (costs_.memory_cap_bytes) return sums_.parameter_bytes(stage) / divisor(*costs_.memory_cap_bytes);
+    return activation_limit_ ? 0.0 : sums_.parameter_bytes(stage);
   };
   FoundPartition best = found(cheapest_partition({.layers = sums_.layers(),
                                                   .rank_of_stage = schedule.rank_of_stage,
                                                   .cost = bytes,
                                                   .least = bytes,
-                                                  .share = [&](LayerRange s) { return sums_.parameter_bytes(s); }}));
+                                                  .share = parameters}));
   return {PartitionKind::memory, best.exact, std::move(best.stages)};
 }
 
@@ -88,7 +119,7 @@ FoundPartition StagePartitioner::fastest_where(const Pace& pace, const std::vect
                                                const std::vector<Stages>& known) const {
   const std::vector<Rank>& rank_of_stage = pace.rank_of_stage;
   const auto fits = [&](Rank rank, std::span<const LayerRange> stages) {
-    return !live || memory_bytes(sums_, (*live)[rank.index()], stages) <= *costs_.memory_cap_bytes;
+    return !live || need((*live)[rank.index()], stages) <= 1;
   };
   const auto work = [&](std::span<const LayerRange> stages) {
     double sum = 0;
@@ -137,16 +168,13 @@ const FoundPartition& StagePartitioner::fastest_without_cap(const Pace& pace) {
 std::optional<StagePartition> StagePartitioner::fastest(const Schedule& schedule) {
   const Pace pace = pace_of(schedule);
   const FoundPartition& free = fastest_without_cap(pace);
-  if (!costs_.memory_cap_bytes) return StagePartition{PartitionKind::time, free.exact, free.stages};
-  const auto needs = [&](const Stages& stages) {
-    const std::vector<double> bytes = memory_bytes(sums_, schedule, stages);
-    return *std::max_element(bytes.begin(), bytes.end());
-  };
-  if (needs(free.stages) <= *costs_.memory_cap_bytes)
+  if (!costs_.memory_cap_bytes && !activation_limit_)
     return StagePartition{PartitionKind::time, free.exact, free.stages};
-  const StagePartition least = smallest(schedule);
-  if (needs(least.stages) > *costs_.memory_cap_bytes) return std::nullopt;
   const std::vector<LiveContexts> live = live_contexts(schedule, sums_.weight_share());
+  const auto fits = [&](const Stages& stages) { return need(live, schedule.rank_of_stage, stages) <= 1; };
+  if (fits(free.stages)) return StagePartition{PartitionKind::time, free.exact, free.stages};
+  const StagePartition least = smallest(schedule);
+  if (!fits(least.stages)) return std::nullopt;
   const FoundPartition within = fastest_where(pace, &live, {least.stages});
   return StagePartition{PartitionKind::time, within.exact, within.stages};
 }

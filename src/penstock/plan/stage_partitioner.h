@@ -8,6 +8,7 @@
 #include "penstock/plan/layer_sums.h"
 #include "penstock/plan/partition.h"
 #include "penstock/plan/partition_search.h"
+#include "penstock/schedule/memory_limit.h"
 
 namespace penstock {
 
@@ -25,13 +26,14 @@ struct StagePartition {
 /// rank, but a chain of ranks that wait for each other is slowed down by them.)
 class StagePartitioner {
  public:
-  /// `costs` and `sums` must outlive the partitioner.
-  StagePartitioner(const LayerCosts& costs, const LayerSums& sums) : costs_(costs), sums_(sums) {}
+  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the costs' cap and
+  /// within `limit`, if that is in bytes.
+  StagePartitioner(const LayerCosts& costs, const LayerSums& sums, const std::optional<MemoryLimit>& limit = {});
 
   /// The distinct partitions among time, uniform and parameters; without time if no partition fits into memory. There
   /// must be at least as many layers as stages. `schedule` gives the placement and the live micro-batches.
   std::vector<StagePartition> partitions(const Schedule& schedule);
-  /// The partition that needs the least memory on the fullest rank.
+  /// The partition that needs the least memory on the fullest rank; of several limits, the least of the scarcest.
   StagePartition smallest(const Schedule& schedule);
 
  private:
@@ -50,8 +52,15 @@ class StagePartitioner {
                                const std::vector<Stages>& known) const;
   double rank_time(const Pace& pace, Rank rank, std::span<const LayerRange> stages) const;
 
+  /// The bytes that a rank needs, as a share of those that it may use; the bytes themselves if nothing limits them.
+  double need(const LiveContexts& live, std::span<const LayerRange> stages) const;
+  /// That of the fullest rank.
+  double need(const std::vector<LiveContexts>& live, const std::vector<Rank>& rank_of_stage,
+              const Stages& stages) const;
+
   const LayerCosts& costs_;
   const LayerSums& sums_;
+  std::optional<double> activation_limit_;  // bytes per rank
   std::map<Pace, FoundPartition> fastest_;
   std::map<int, std::vector<StagePartition>> fixed_;  // uniform and parameters, by number of stages
 };

@@ -166,6 +166,19 @@ void HeldBytes::clear() {
   held_ = 0;
 }
 
+std::vector<StageBytes> HeldBytes::stage_bytes() const {
+  std::map<StageId, StageBytes> of_stage;
+  for (const auto& [place, sizes] : sizes_) {
+    StageBytes& most = of_stage[place.first];
+    most.stage = place.first;
+    most.after_forward = std::max(most.after_forward, sizes.after_forward);
+    most.after_input_grad = std::max(most.after_input_grad, sizes.after_input_grad.value_or(0));
+  }
+  std::vector<StageBytes> all;
+  for (const auto& [stage, bytes] : of_stage) all.push_back(bytes);
+  return all;
+}
+
 void HeldBytes::predict(const Order& instructions, const RowsOf& rows_of) {
   std::int64_t held = 0;
   std::map<StageId, std::set<MicroBatch>> waiting;  // micro-batches whose gradients wait for those of earlier ones

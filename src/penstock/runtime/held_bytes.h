@@ -37,6 +37,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "penstock/runtime/stage.h"
+#include "penstock/runtime/stage_bytes.h"
 #include "penstock/schedule/order.h"
 
 namespace penstock {
@@ -84,6 +85,9 @@ class HeldBytes {
   using RowsOf = std::function<std::int64_t(MicroBatch)>;
   /// Predicts the peak of the step of `instructions` that has just been counted.
   void predict(const Order& instructions, const RowsOf& rows_of);
+
+  /// The bytes of one context of each stage that has run, those of its largest one.
+  std::vector<StageBytes> stage_bytes() const;
 
   std::int64_t peak() const { return peak_; }
   std::int64_t predicted_peak() const { return predicted_peak_; }

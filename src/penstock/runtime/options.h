@@ -10,6 +10,7 @@
 #include "penstock/layers/precision.h"
 #include "penstock/model/batch_tensors.h"
 #include "penstock/model/loss.h"
+#include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/stage_costs.h"
 #include "penstock/schedule/weight_gradients.h"
@@ -40,9 +41,12 @@ struct PipelineOptions {
   /// stream, fused or, for the schedule "auto", automatic; with other schedules automatic is stream. With a memory limit
   /// fused is one product over as many micro-batches at a time as the limit permits.
   WeightGradients weight_gradients = WeightGradients::stream;
-  /// Largest number of live micro-batches on a rank, in units of 1F1B's min(m, p); none: the bound of the schedule.
-  std::optional<double> memory_limit = std::nullopt;
-  /// Costs per stage, for schedules that are generated from costs (zb-auto); none: all instructions cost the same.
+  /// The largest activations of a rank: a multiple of 1F1B's live micro-batches (TimesOf1F1B), or bytes (BytesPerRank),
+  /// which need the `costs`' activation_bytes: autotune() measures them. A schedule that needs more is refused. None: the
+  /// bound of the schedule.
+  std::optional<MemoryLimit> memory_limit = std::nullopt;
+  /// Costs per stage, for schedules that are generated from costs (zb-auto) and for a memory limit in bytes; none: all
+  /// instructions cost the same.
   std::optional<StageCosts> costs = std::nullopt;
   Reduction reduction = Reduction::mean;
   /// How losses and gradients are combined over the replicas that have samples. mean: the number of replicas does not

@@ -1,7 +1,9 @@
 #include "penstock/runtime/pipeline.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include <torch/nn/module.h>
@@ -324,6 +326,33 @@ std::vector<Pipeline::Peak> Pipeline::peak_activations() {
   std::vector<Peak> peaks;
   for (const auto& runner : impl_->runners->all()) peaks.push_back(peak_of(runner->context().rank, *runner));
   return peaks;
+}
+
+std::vector<StageBytes> Pipeline::activation_bytes() {
+  require<ConfigError>(options().count_bytes,
+                       "bytes of activations are asked for, but not counted: set PipelineOptions::count_bytes");
+  impl_->drain();
+  const Tag tag = impl_->runners->next_gathering();
+  std::vector<StageBytes> stages(static_cast<std::size_t>(schedule().stage_count()));  // on world rank 0's process
+  impl_->runners->run([&](RankRunner& runner) {
+    const std::vector<StageBytes> own = runner.executor().held_bytes()->stage_bytes();
+    for (const auto& of_rank : gather_records(runner.context(), tag, own, "the bytes of its activations"))
+      for (const StageBytes& bytes : of_rank) {
+        StageBytes& most = stages[bytes.stage.index()];
+        most.after_forward = std::max(most.after_forward, bytes.after_forward);
+        most.after_input_grad = std::max(most.after_input_grad, bytes.after_input_grad);
+      }
+  });
+  std::istringstream text(decided_on_rank_0(world(), impl_->number, Topic::layer_times, [&](const RankContext&) {
+    std::string numbers;
+    for (const StageBytes& bytes : stages) numbers += say(bytes.after_forward, ' ', bytes.after_input_grad, '\n');
+    return numbers;
+  }));
+  for (int stage = 0; StageBytes & bytes : stages) {
+    bytes.stage = StageId(stage++);
+    text >> bytes.after_forward >> bytes.after_input_grad;
+  }
+  return stages;
 }
 
 std::vector<Pipeline::Peak> Pipeline::peaks_of_all_ranks() {

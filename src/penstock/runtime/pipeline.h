@@ -30,6 +30,7 @@
 #include "penstock/runtime/parameter_groups.h"
 #include "penstock/runtime/rank_peak.h"
 #include "penstock/runtime/result.h"
+#include "penstock/runtime/stage_bytes.h"
 #include "penstock/trace/recorder.h"
 #include "penstock/world/world.h"
 
@@ -215,6 +216,10 @@ class Pipeline {
   /// Peak activations of all ranks, on the main process; empty on the others. Collective; waits for all submitted
   /// steps.
   std::vector<Peak> peaks_of_all_ranks();
+  /// Per stage, the bytes of the activations of one micro-batch in the training steps so far but the first; the largest
+  /// of all replicas; 0 before the second step. Collective; waits for all submitted steps; the same on every process.
+  /// Throws ConfigError without PipelineOptions::count_bytes.
+  std::vector<StageBytes> activation_bytes();
 
  private:
   void set_optimizer(const OptimizerFactory& factory);

@@ -46,6 +46,7 @@ ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request)
   require<ConfigError>(wanted >= 1, "micro-batches = ", wanted, ", but a step has at least 1");
   tuning_.costs = options.costs.value_or(tuning_.costs);
   tuning_.memory_limit = options.memory_limit.value_or(tuning_.memory_limit);
+  if (options.memory_limit) require_memory_limit(*options.memory_limit, tuning_.costs);
   require<ConfigError>(options.weight_gradients != WeightGradients::grouped,
                        "weight gradients 'grouped' are the planner's: ask for fused, with a memory limit");
   require<ConfigError>(options.custom || options.schedule != "auto",
@@ -63,6 +64,8 @@ ScheduleCache::ScheduleCache(const ScheduleRequest& request) : request_(request)
   }
   require<ScheduleError>(!instructions_.is_forward_only(), "schedule '", source_,
                          "' has no backward instructions: it cannot train");
+  if (options.memory_limit && is_in_bytes(*options.memory_limit))
+    require_costs_fit(tuning_.costs, instructions_.stage_count());
   training_ = compute_instructions(wanted);
 }
 
@@ -95,10 +98,8 @@ Schedule ScheduleCache::compute_instructions(int micro_batches) const {
         generator_ ? generate(source_, shape(micro_batches), tuning_) : restricted(instructions_, micro_batches);
   if (!is_fused()) return instructions;
   FuseOptions fusing;
-  if (const auto limit = request_.options.memory_limit) {
-    require_within_limit(instructions, *limit, smallest_fuse_limit(instructions));
-    fusing.activation_limit = activation_limit(instructions, *limit);
-  }
+  if (const auto& limit = request_.options.memory_limit)
+    fusing.activation_limit = fuse_limit(instructions, *limit, tuning_.costs);
   return fuse_w(instructions, fusing);
 }
 
@@ -109,8 +110,10 @@ std::shared_ptr<CompiledSchedule> ScheduleCache::validated(Schedule lowered) con
   if (is_promised) options.activation_bound = generator_->activation_bound(shape(lowered.micro_batches), tuning_);
   const Validation result = validate(lowered, options);
   result.require_ok(lowered);
-  if (request_.options.memory_limit && !(is_promised && generator_->fits_limit))
-    require_within_limit(lowered, *request_.options.memory_limit, result.peak_activations);
+  const auto& limit = request_.options.memory_limit;
+  // A generator that adapts to a multiple counts the weight share of a micro-batch from I to W, and the limit does not.
+  if (limit && (is_in_bytes(*limit) || !(is_promised && generator_->fits_limit)))
+    require_within_limit(lowered, *limit, tuning_.costs);
   auto compiled = std::make_shared<CompiledSchedule>(std::move(lowered), links_);
   compiled->peak_activations = result.peak_activations;
   return compiled;

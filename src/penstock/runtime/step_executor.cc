@@ -138,7 +138,7 @@ Stage& StepExecutor::stage(StageId id) const {
 void StepExecutor::forward(Stage& stage, MicroBatch micro_batch) {
   const RowRange rows = rows_.of(micro_batch);
   if (job_->training) parts_.histories.of(stage.id()).before_forward(stage, job_->training_step);
-  const HeldBytes::Watch watch(counted_bytes());
+  const HeldBytes::Watch watch(observed_bytes());
   Stage::Arrivals arrivals;
   arrivals.place = {parts_.setting.seed, job_->training_step, rows.begin, {}, rows.size()};
   arrivals.micro_batch = micro_batch;
@@ -165,10 +165,11 @@ SequenceMemory* StepExecutor::memory_of(const Stage& stage, MicroBatch micro_bat
   return &sessions_[*job_->inference->session][{stage.id(), micro_batch}];
 }
 
+// The first step is observed, too: LibTorch warns where memory of a later step is freed whose allocation was not.
+HeldBytes* StepExecutor::observed_bytes() const { return job_->training ? bytes_.get() : nullptr; }
+
 // The first training step is not counted, because only it copies values to detect in-place changes.
-HeldBytes* StepExecutor::counted_bytes() const {
-  return job_->training && job_->training_step > 0 ? bytes_.get() : nullptr;
-}
+HeldBytes* StepExecutor::counted_bytes() const { return job_->training_step > 0 ? observed_bytes() : nullptr; }
 
 HeldBytes::Context StepExecutor::context_of(const Stage& stage, MicroBatch micro_batch) const {
   return {stage.id(), micro_batch, rows_.of(micro_batch).size()};
@@ -189,7 +190,7 @@ void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
   if (activations.loss.defined())
     from.loss = torch::full_like(
         activations.loss, results_.gradient_factor(micro_batch) * job_->shares.newest * parts_.updater.loss_scale());
-  const HeldBytes::Watch watch(counted_bytes());
+  const HeldBytes::Watch watch(observed_bytes());
   std::vector<Message> sends;
   if (instruction.op() == Op::input_grad) {
     sends = stage.input_grad(activations, from);
@@ -204,7 +205,7 @@ void StepExecutor::backward(Stage& stage, const Instruction& instruction) {
 }
 
 void StepExecutor::weight_grad(Stage& stage, const Instruction& instruction) {
-  const HeldBytes::Watch watch(counted_bytes());
+  const HeldBytes::Watch watch(observed_bytes());
   std::vector<Activations> group;
   for (MicroBatch i = instruction.first(); i <= instruction.last(); i = i.next())
     group.push_back(activations_.take(stage.id(), i));

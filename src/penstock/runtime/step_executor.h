@@ -89,7 +89,8 @@ class StepExecutor {
   void backward(Stage& stage, const Instruction& instruction);
   void weight_grad(Stage& stage, const Instruction& instruction);
   SequenceMemory* memory_of(const Stage& stage, MicroBatch micro_batch);
-  /// Null in steps whose bytes are not counted.
+  /// Null in steps whose allocations are not observed, and in those whose bytes are not counted.
+  HeldBytes* observed_bytes() const;
   HeldBytes* counted_bytes() const;
   HeldBytes::Context context_of(const Stage& stage, MicroBatch micro_batch) const;
   /// By received value of `stage`: whether it comes from another rank.

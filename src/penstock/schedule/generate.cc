@@ -65,7 +65,7 @@ const Generator& find_generator(std::string_view name) {
 Schedule generate(std::string_view name, const ScheduleShape& shape, const Tuning& tuning) {
   const Generator& generator = find_generator(name);
   check_shape(generator, shape);
-  require_memory_limit(tuning.memory_limit);
+  require_memory_limit(tuning.memory_limit, tuning.costs);
   require_costs_fit(tuning.costs, shape.ranks * shape.chunks);
   return generator.generate(shape, tuning);
 }

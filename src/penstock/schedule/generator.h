@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"
 #include "penstock/schedule/stage_costs.h"
 
@@ -18,9 +19,9 @@ struct ScheduleShape {
 /// The input of generators that adapt to a machine. The other generators ignore it.
 struct Tuning {
   StageCosts costs;  // per stage
-  /// The upper bound of the live activations per rank, counted as in Simulation::peak_activations and divided by those
-  /// of 1F1B, min(m, p). 1: as much as 1F1B; 2: twice as much.
-  double memory_limit = 1;
+  /// The upper bound of the live activations per rank, counted as in Simulation::peak_activations. 1 time 1F1B: min(m, p);
+  /// bytes: those that fit with the `costs`' activation_bytes, but at least one micro-batch.
+  MemoryLimit memory_limit = TimesOf1F1B{1};
 };
 
 /// One way to order the instructions of a step, and its properties.

@@ -1,12 +1,25 @@
 #include "penstock/schedule/memory_limit.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <numeric>
+#include <optional>
 
+#include "penstock/base/byte_count.h"
 #include "penstock/base/error.h"
+#include "penstock/schedule/fuse.h"
+#include "penstock/schedule/live_contexts.h"
+#include "penstock/schedule/lower.h"
 
 namespace penstock {
 namespace {
+
+/// Sums of shares are rounded: 1.1 times 10 micro-batches permits 11, although the product may be slightly less.
+constexpr double rounding = 1e-9;
+
+constexpr std::string_view forms =
+    ": give a positive multiple of 1F1B's activations, such as 1.5, or bytes per rank with a unit, such as 512MiB";
 
 std::vector<int> chunks_of(const Schedule& schedule) {
   std::vector<int> chunks(schedule.orders.size(), 0);
@@ -17,61 +30,183 @@ std::vector<int> chunks_of(const Schedule& schedule) {
 
 int of_1f1b(const Schedule& schedule) { return std::min(schedule.micro_batches, schedule.rank_count()); }
 
-/// The rank that needs the largest limit.
+double stage_bytes(const StageCosts& costs, std::size_t stage) {
+  return costs.activation_bytes[costs.activation_bytes.size() == 1 ? 0 : stage];
+}
+
+/// What a step holds at its peak, per rank.
+struct Peaks {
+  std::vector<int> contexts;  // as Validation::peak_activations
+  std::vector<double> bytes;  // with a limit in bytes
+};
+
+Peaks peaks_of(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
+  Peaks peaks;
+  if (is_in_bytes(limit)) peaks.bytes = peak_activation_bytes(schedule, costs);
+  for (const LiveContexts& moments : live_contexts(schedule, /*weight_share=*/1)) {
+    double most = 0;
+    for (const std::vector<double>& live : moments)
+      most = std::max(most, std::accumulate(live.begin(), live.end(), 0.0));
+    peaks.contexts.push_back(schedule.is_forward_only() ? 0 : static_cast<int>(most));
+  }
+  return peaks;
+}
+
+/// Per rank, the activations of one micro-batch of its largest stage.
+std::vector<double> largest_stages(const Schedule& schedule, const StageCosts& costs) {
+  std::vector<double> largest(schedule.orders.size(), 0);
+  for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s) {
+    double& of_rank = largest[schedule.rank_of_stage[s].index()];
+    of_rank = std::max(of_rank, stage_bytes(costs, s));
+  }
+  return largest;
+}
+
+/// The rank that needs the largest limit, in the unit of the limit.
 struct FullestRank {
   std::size_t rank = 0;
   double limit = 0;
 };
 
-FullestRank fullest_rank(const Schedule& schedule, const std::vector<int>& held) {
+FullestRank fullest_rank(const Schedule& schedule, const MemoryLimit& limit, const Peaks& peaks) {
   const std::vector<int> chunks = chunks_of(schedule);
   FullestRank fullest;
-  for (std::size_t rank = 0; rank < held.size(); ++rank) {
-    const double units = static_cast<double>(held[rank]) / (std::max(1, chunks[rank]) * of_1f1b(schedule));
-    if (units > fullest.limit) fullest = {rank, units};
+  for (std::size_t rank = 0; rank < peaks.contexts.size(); ++rank) {
+    const double needed = is_in_bytes(limit) ? peaks.bytes[rank]
+                                             : static_cast<double>(peaks.contexts[rank]) /
+                                                   (std::max(1, chunks[rank]) * of_1f1b(schedule));
+    if (needed > fullest.limit) fullest = {rank, needed};
   }
   return fullest;
 }
 
+MemoryLimit needed(const FullestRank& fullest, const MemoryLimit& limit) {
+  if (is_in_bytes(limit)) return BytesPerRank{static_cast<std::int64_t>(std::ceil(fullest.limit))};
+  constexpr double digits = 1000;
+  return TimesOf1F1B{std::ceil(fullest.limit * digits - 1e-6) / digits};
+}
+
+bool is_within(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs, const Peaks& peaks) {
+  const FullestRank fullest = fullest_rank(schedule, limit, peaks);
+  if (const auto* in_bytes = std::get_if<BytesPerRank>(&limit))
+    return fullest.limit <= static_cast<double>(in_bytes->bytes) * (1 + rounding);
+  return peaks.contexts.empty() ||
+         peaks.contexts[fullest.rank] <= activation_limit(schedule, limit, costs)[fullest.rank];
+}
+
+void require_within(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs, const Peaks& peaks) {
+  if (is_within(schedule, limit, costs, peaks)) return;
+  const FullestRank fullest = fullest_rank(schedule, limit, peaks);
+  const std::string way_out =
+      say("give a limit of ", to_string(needed(fullest, limit)), " or more, or take another schedule");
+  if (is_in_bytes(limit))
+    throw ConfigError(say("a memory limit of ", to_string(limit), " per rank is less than the ",
+                          to_string(needed(fullest, limit)), " of activations that schedule '", schedule.name,
+                          "' holds on rank ", fullest.rank, ": ", way_out));
+  throw ConfigError(say("a memory limit of ", to_string(limit), " (times 1F1B's ", of_1f1b(schedule),
+                        " micro-batches) lets rank ", fullest.rank, " hold ",
+                        activation_limit(schedule, limit, costs)[fullest.rank], " live micro-batches",
+                        chunks_of(schedule)[fullest.rank] > 1 ? " of its chunks" : "", ", but schedule '",
+                        schedule.name, "' holds ", peaks.contexts[fullest.rank], " there: ", way_out));
+}
+
 }  // namespace
 
-void require_memory_limit(double memory_limit) {
-  require<ConfigError>(std::isfinite(memory_limit) && memory_limit > 0, "memory limit ", memory_limit,
-                       ": it is a positive multiple of 1F1B's activations");
-}
-
-std::vector<int> activation_limit(const Schedule& schedule, double memory_limit) {
-  require_memory_limit(memory_limit);
-  // A limit of 1.1 times 10 micro-batches permits 11, although the product may be rounded to slightly less.
-  constexpr double rounding = 1e-9;
-  std::vector<int> limit;
-  for (const int chunks : chunks_of(schedule)) {
-    const double contexts = memory_limit * chunks * of_1f1b(schedule) + rounding;
-    const double all = static_cast<double>(schedule.micro_batches) * chunks;
-    limit.push_back(std::max(1, static_cast<int>(std::min(contexts, all))));
+MemoryLimit parse_memory_limit(std::string_view text) {
+  double times = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), times);
+  if (problem == std::errc() && end == text.data() + text.size()) {
+    require<ConfigError>(std::isfinite(times) && times > 0, "memory limit ", text, forms);
+    return TimesOf1F1B{times};
   }
-  return limit;
+  const std::optional<std::int64_t> bytes = parse_bytes(text);
+  require<ConfigError>(bytes && *bytes > 0, "memory limit ", text, forms,
+                       "; the units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB");
+  return BytesPerRank{*bytes};
 }
 
-bool is_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held) {
-  const std::size_t fullest = fullest_rank(schedule, held).rank;
-  return held.empty() || held[fullest] <= activation_limit(schedule, memory_limit)[fullest];
+std::string to_string(const MemoryLimit& limit) {
+  if (const auto* in_bytes = std::get_if<BytesPerRank>(&limit)) return bytes_text(in_bytes->bytes);
+  return say(std::get<TimesOf1F1B>(limit).times);
 }
 
-double needed_memory_limit(const Schedule& schedule, const std::vector<int>& held) {
-  constexpr double digits = 1000;
-  return std::ceil(fullest_rank(schedule, held).limit * digits - 1e-6) / digits;
+void require_memory_limit(const MemoryLimit& limit, const StageCosts& costs) {
+  if (const auto* multiple = std::get_if<TimesOf1F1B>(&limit)) {
+    require<ConfigError>(std::isfinite(multiple->times) && multiple->times > 0, "memory limit ", multiple->times,
+                         forms);
+    return;
+  }
+  require<ConfigError>(std::get<BytesPerRank>(limit).bytes > 0, "memory limit ", std::get<BytesPerRank>(limit).bytes,
+                       "B", forms);
+  require<ConfigError>(!costs.activation_bytes.empty(), "a memory limit of ", to_string(limit),
+                       ", but the bytes of a micro-batch's activations are not known: give them per stage "
+                       "(--activation-bytes, StageCosts::activation_bytes), or a limit without a unit, which is a "
+                       "multiple of 1F1B's activations");
 }
 
-void require_within_limit(const Schedule& schedule, double memory_limit, const std::vector<int>& held) {
-  if (is_within_limit(schedule, memory_limit, held)) return;
-  const std::size_t fullest = fullest_rank(schedule, held).rank;
-  throw ConfigError(say("a memory limit of ", memory_limit, " (times 1F1B's ", of_1f1b(schedule),
-                        " micro-batches) lets rank ", fullest, " hold ",
-                        activation_limit(schedule, memory_limit)[fullest], " live micro-batches",
-                        chunks_of(schedule)[fullest] > 1 ? " of its chunks" : "", ", but schedule '", schedule.name,
-                        "' holds ", held[fullest], " there: give a limit of ", needed_memory_limit(schedule, held),
-                        " or more, or take another schedule"));
+std::vector<double> peak_activation_bytes(const Schedule& schedule, const StageCosts& costs) {
+  std::vector<double> peaks(schedule.orders.size(), 0);
+  if (schedule.is_forward_only()) return peaks;
+  std::vector<std::vector<double>> stages(schedule.orders.size());  // bytes, per rank
+  for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s)
+    stages[schedule.rank_of_stage[s].index()].push_back(stage_bytes(costs, s));
+  const std::vector<LiveContexts> live = live_contexts(schedule, costs.weight_share);
+  for (std::size_t rank = 0; rank < peaks.size(); ++rank)
+    for (const std::vector<double>& moment : live[rank])
+      peaks[rank] = std::max(peaks[rank], std::inner_product(moment.begin(), moment.end(), stages[rank].begin(), 0.0));
+  return peaks;
+}
+
+std::vector<int> contexts_within(const Schedule& schedule, const StageCosts& costs, std::span<const double> bytes) {
+  const std::vector<double> largest = largest_stages(schedule, costs);
+  const std::vector<int> chunks = chunks_of(schedule);
+  std::vector<int> contexts;
+  for (std::size_t rank = 0; rank < largest.size(); ++rank) {
+    const double all = static_cast<double>(schedule.micro_batches) * chunks[rank];
+    const double fitting = largest[rank] > 0 ? std::floor(std::max(0.0, bytes[rank]) / largest[rank]) : all;
+    contexts.push_back(static_cast<int>(std::min(fitting, all)));
+  }
+  return contexts;
+}
+
+std::vector<int> activation_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
+  require_memory_limit(limit, costs);
+  if (const auto* in_bytes = std::get_if<BytesPerRank>(&limit))
+    return contexts_within(schedule, costs,
+                           std::vector<double>(schedule.orders.size(), static_cast<double>(in_bytes->bytes)));
+  std::vector<int> contexts;
+  for (const int chunks : chunks_of(schedule)) {
+    const double permitted = std::get<TimesOf1F1B>(limit).times * chunks * of_1f1b(schedule) + rounding;
+    const double all = static_cast<double>(schedule.micro_batches) * chunks;
+    contexts.push_back(std::max(1, static_cast<int>(std::min(permitted, all))));
+  }
+  return contexts;
+}
+
+std::vector<int> fuse_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
+  const std::vector<int> contexts = activation_limit(schedule, limit, costs);
+  Peaks least{smallest_fuse_limit(strip(schedule)), {}};
+  if (is_in_bytes(limit)) {
+    least.bytes = largest_stages(schedule, costs);
+    for (std::size_t rank = 0; rank < least.bytes.size(); ++rank) least.bytes[rank] *= least.contexts[rank];
+  }
+  require_within(schedule, limit, costs, least);
+  return contexts;
+}
+
+bool is_within_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
+  require_memory_limit(limit, costs);
+  return is_within(schedule, limit, costs, peaks_of(schedule, limit, costs));
+}
+
+MemoryLimit needed_memory_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
+  require_memory_limit(limit, costs);
+  return needed(fullest_rank(schedule, limit, peaks_of(schedule, limit, costs)), limit);
+}
+
+void require_within_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
+  require_memory_limit(limit, costs);
+  require_within(schedule, limit, costs, peaks_of(schedule, limit, costs));
 }
 
 }  // namespace penstock

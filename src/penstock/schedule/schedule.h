@@ -16,6 +16,7 @@
 #include "penstock/schedule/fuse.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/instruction.h"
+#include "penstock/schedule/live_contexts.h"
 #include "penstock/schedule/lower.h"
 #include "penstock/schedule/memory_limit.h"
 #include "penstock/schedule/order.h"

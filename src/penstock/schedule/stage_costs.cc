@@ -33,6 +33,8 @@ void require_costs_fit(const StageCosts& costs, int stages) {
   require_cost_per_stage("the cache saving of W", costs.weight_grad_cache_saving, stages);
   if (!costs.weight_grad_fused.empty()) require_cost_per_stage("a fused W", costs.weight_grad_fused, stages);
   if (!costs.backward.empty()) require_cost_per_stage("B", costs.backward, stages);
+  if (!costs.activation_bytes.empty())
+    require_cost_per_stage("the bytes of activations", costs.activation_bytes, stages);
   require_cost("a message", costs.message);
   require<ConfigError>(costs.message_gap >= 0 && costs.message_gap <= costs.message, "a message occupies its link for ",
                        costs.message_gap, " of the ", costs.message,

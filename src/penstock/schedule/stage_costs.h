@@ -33,6 +33,9 @@ struct StageCosts {
   std::vector<double> forward_cache_saving = {0};
   std::vector<double> input_grad_cache_saving = {0};
   std::vector<double> weight_grad_cache_saving = {0};  // per W, over any number of micro-batches
+  /// Bytes of the activations of one micro-batch, as large as its largest, from its F to its B or I. Empty: unknown;
+  /// memory limits in bytes need them.
+  std::vector<double> activation_bytes = {};
 
   /// F = 1, I = 1, W = 1 and no other cost: the unit of the papers' figures.
   static StageCosts unit() { return {}; }

@@ -59,7 +59,7 @@ class Filling {
       const double gap = ready(s, forward_next) - stage.clock;
       if (stage.f == 0) {
         stage.clock = stage.first_begin = std::max(0.0, ready(s, forward_next));
-      } else if (stage.w < stage.i && ((forward_next && !has_room(stage)) || is_filled(s, gap))) {
+      } else if (stage.w < stage.i && ((forward_next && !has_room(s)) || is_filled(s, gap))) {
         run_weight_grad(s);
         continue;
       } else if (gap > 0) {
@@ -89,7 +89,7 @@ class Filling {
     return stage.f + 1 - stage.i + problem_.cap.weight_share * (stage.i - stage.w);
   }
 
-  bool has_room(const StageState& stage) const { return held_with_next(stage) <= problem_.cap.limit + rounding_error; }
+  bool has_room(std::size_t s) const { return held_with_next(stages_[s]) <= problem_.cap.limits[s] + rounding_error; }
 
   bool is_known(std::size_t s, bool forward_next) const {
     const StageState& stage = stages_[s];

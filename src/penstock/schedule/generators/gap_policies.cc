@@ -33,6 +33,9 @@ class Grid {
   explicit Grid(const GapProblem& problem) : problem_(problem), wait_(problem.times.stages(), 0.0) {
     for (std::size_t s = wait_.size() - 1; s > 0; --s)
       wait_[s - 1] = wait_[s] + problem.times.forward(s) + problem.times.input_grad(s) + 2 * problem.times.message();
+    double most = problem.times.micro_batches();
+    for (const double limit : problem.cap.limits)
+      most_.push_back(most = std::min(most, std::floor(limit + rounding_error)));
     const std::size_t instructions = 3 * wait_.size() * static_cast<std::size_t>(problem.times.micro_batches());
     is_coarse_ = instructions > (std::size_t{1} << 17);
   }
@@ -71,11 +74,10 @@ class Grid {
   }
 
   std::vector<int> warm_up_of(Growth growth, double round_up) const {
-    const double most =
-        std::min<double>(problem_.times.micro_batches(), std::floor(problem_.cap.limit + rounding_error));
     std::vector<int> warm_up(wait_.size(), 1);
     for (std::size_t s = warm_up.size() - 1; s > 0; --s) {
-      const double forwards = std::min(most, 1 + std::floor(growth_at(s - 1, growth) + round_up + rounding_error));
+      const double forwards =
+          std::min(most_[s - 1], 1 + std::floor(growth_at(s - 1, growth) + round_up + rounding_error));
       warm_up[s - 1] = std::max(warm_up[s], static_cast<int>(forwards));
     }
     return warm_up;
@@ -86,7 +88,8 @@ class Grid {
     const auto stages = static_cast<double>(wait_.size());
     const double below = stages - 1 - static_cast<double>(s);
     switch (growth) {
-      case Growth::to_fill_memory: return below * (std::floor(problem_.cap.limit + rounding_error) - 1) / (stages - 1);
+      case Growth::to_fill_memory:
+        return below * (std::floor(problem_.cap.limits[s] + rounding_error) - 1) / (stages - 1);
       case Growth::until_gradient: {
         const double f = problem_.times.forward(s);
         return wait_[s] < f * problem_.times.micro_batches() ? wait_[s] / f : problem_.times.micro_batches();
@@ -113,6 +116,7 @@ class Grid {
 
   const GapProblem& problem_;
   std::vector<double> wait_;  // per stage: the time from the end of its first F to the arrival of its first gradient
+  std::vector<double> most_;  // per stage: the most forwards that the memory of it and of those before it permits
   bool is_coarse_ = false;
 };
 

@@ -1,6 +1,6 @@
 // ZB-1p, ZB-2p and schedules between them (Zero Bubble Pipeline Parallelism: Qi et al., arXiv 2401.10241, section 3.1).
 // The schedule adapts to the costs of the stages and to a memory limit. Limit 1 is 1F1B's memory, limit 2 twice as
-// much. With equal costs and limit 2 (m = 4, p = 2):
+// much; of a limit in bytes each stage uses as many micro-batches as fit. With equal costs and limit 2 (m = 4, p = 2):
 //
 //   rank 0 | 0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
 //   rank 1 |  .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
@@ -30,22 +30,42 @@ namespace penstock {
 namespace {
 
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
-  return {.limit = std::max(1.0, tuning.memory_limit * std::min(shape.micro_batches, shape.ranks)),
-          .weight_share = tuning.costs.weight_share};
+  ActivationCap cap{.limits = {}, .weight_share = tuning.costs.weight_share};
+  const auto* in_bytes = std::get_if<BytesPerRank>(&tuning.memory_limit);
+  const std::vector<double>& bytes = tuning.costs.activation_bytes;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(shape.ranks); ++s) {
+    double limit = shape.micro_batches;
+    if (!in_bytes)
+      limit = std::get<TimesOf1F1B>(tuning.memory_limit).times * std::min(shape.micro_batches, shape.ranks);
+    else if (const double own = bytes[bytes.size() == 1 ? 0 : s]; own > 0)
+      limit = std::min(limit, static_cast<double>(in_bytes->bytes) / own);
+    cap.limits.push_back(std::max(1.0, limit));
+  }
+  return cap;
+}
+
+/// Whether every stage of `generator` stays within the cap.
+bool is_permitted(const Generator& generator, const ScheduleShape& shape, const Tuning& tuning,
+                  const ActivationCap& cap) {
+  const std::vector<int> bound = generator.activation_bound(shape, tuning);
+  for (std::size_t s = 0; s < bound.size(); ++s)
+    if (bound[s] > cap.limits[s] + rounding_error) return false;
+  return true;
 }
 
 /// The schedules that need no search, if the cap permits them. The first one always fits.
 std::vector<Schedule> ready_made(const ScheduleShape& shape, const Tuning& tuning) {
-  const double limit = cap_of(shape, tuning).limit + rounding_error;
+  const ActivationCap cap = cap_of(shape, tuning);
+  double least = shape.micro_batches;  // of this stage and those before it: a later stage never warms up with more
   Schedule early = placed_round_robin(zb_auto_generator.name, shape);
   for (StageId s(0); s.value() < shape.ranks; s = s.next()) {
-    const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), std::floor(limit)));
+    least = std::min(least, std::floor(cap.limits[s.index()] + rounding_error));
+    const int warm_up = static_cast<int>(std::min<double>(shape.ranks - s.value(), least));
     early.orders[s.index()] = alternating_order(s, MicroBatch(shape.micro_batches), {.warm_up = warm_up, .lag = 0});
   }
   std::vector<Schedule> schedules{std::move(early)};
   for (const Generator* generator : {&zb_h1_generator, &zb_h2_generator})
-    if (generator->activation_bound(shape, tuning).front() <= limit)
-      schedules.push_back(generator->generate(shape, tuning));
+    if (is_permitted(*generator, shape, tuning, cap)) schedules.push_back(generator->generate(shape, tuning));
   return schedules;
 }
 
@@ -87,8 +107,12 @@ Schedule zb_auto(const ScheduleShape& shape, const Tuning& tuning) {
 std::vector<int> hold_what_the_limit_admits(const ScheduleShape& shape, const Tuning& tuning) {
   const ActivationCap cap = cap_of(shape, tuning);
   const int m = shape.micro_batches;
-  const double others = cap.weight_share > 0 ? std::floor((cap.limit - 1) / cap.weight_share + rounding_error) : m;
-  return for_every_rank(shape, static_cast<int>(std::min<double>(m, 1 + others)));
+  std::vector<int> bound;
+  for (const double limit : cap.limits) {
+    const double others = cap.weight_share > 0 ? std::floor((limit - 1) / cap.weight_share + rounding_error) : m;
+    bound.push_back(static_cast<int>(std::min<double>(m, 1 + others)));
+  }
+  return bound;
 }
 
 }  // namespace
