@@ -16,7 +16,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
-#include "penstock/launch/process_group.h"
+#include "penstock/launch/child_process.h"
 
 namespace penstock {
 namespace {

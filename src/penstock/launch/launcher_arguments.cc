@@ -1,6 +1,5 @@
 #include "penstock/launch/launcher_arguments.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +7,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <set>
 
 #include "penstock/base/error.h"
+#include "penstock/launch/processor_cores.h"
 
 namespace penstock {
 namespace {
@@ -81,20 +79,11 @@ Arguments srun_arguments(const LaunchSettings& settings) {
 
 LaunchingMachine this_machine() {
   LaunchingMachine machine;
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  std::set<std::string> cores;
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (!CPU_ISSET(cpu, &allowed)) continue;
-      std::ifstream file(say("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
-      std::string siblings;
-      cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
-    }
-    machine.confined = CPU_COUNT(&allowed) < ::sysconf(_SC_NPROCESSORS_ONLN);
-  }
+  std::size_t processors = 0;
+  const std::vector<Core> cores = usable_cores();
+  for (const Core& core : cores) processors += core.size();
   machine.cores = std::max(1, static_cast<int>(cores.size()));
-
+  machine.confined = static_cast<long>(processors) < ::sysconf(_SC_NPROCESSORS_ONLN);
   machine.btl_chosen = std::getenv("OMPI_MCA_btl") != nullptr;
   return machine;
 }

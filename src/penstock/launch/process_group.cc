@@ -1,88 +1,31 @@
 #include "penstock/launch/process_group.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "penstock/base/clock.h"
-#include "penstock/base/error.h"
 #include "penstock/base/stop_signals.h"
 #include "penstock/launch/blocked_signals.h"
+#include "penstock/launch/child_process.h"
 
 namespace penstock {
 namespace {
 
-constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr int other_signals[] = {SIGUSR1, SIGUSR2};
 
-/// The signals to take: those that are forwarded, and that of a child's end. Signals that this process ignores (because
-/// of nohup, for example) are not forwarded.
+/// The signals to take: those that are forwarded, and that of a child's end.
 std::vector<int> awaited_signals() {
-  std::vector<int> awaited{SIGCHLD};
-  const auto add_unless_ignored = [&](int signal) {
-    struct sigaction action;
-    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) awaited.push_back(signal);
-  };
-  for (const int signal : ending_signals) add_unless_ignored(signal);
-  for (const int signal : other_signals) add_unless_ignored(signal);
-  return awaited;
-}
-
-/// Runs in the child: executes the program, or reports the error through the pipe.
-[[noreturn]] void become(char* const* arguments, const BlockedSignals& signals, pid_t parent, int complaints) {
-  ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) std::_Exit(1);  // the parent died before PR_SET_PDEATHSIG took effect
-  signals.restore();
-  ::execvp(arguments[0], arguments);
-  const int reason = errno;
-  if (::write(complaints, &reason, sizeof(reason)) < 0) std::_Exit(126);
-  std::_Exit(127);
-}
-
-pid_t start(const std::vector<std::string>& command, const BlockedSignals& signals) {
-  std::vector<char*> arguments = as_arguments(command);
-  int ends[2];
-  require<Failure>(::pipe2(ends, O_CLOEXEC) == 0, "no pipe: ", std::strerror(errno));
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child == 0) become(arguments.data(), signals, parent, ends[1]);
-  const int fork_problem = errno;
-  ::close(ends[1]);
-  int reason = child < 0 ? fork_problem : 0;
-  if (child > 0 && ::read(ends[0], &reason, sizeof(reason)) > 0) ::waitpid(child, nullptr, 0);
-  ::close(ends[0]);
-  require<Failure>(reason == 0, arguments[0], ": cannot be started: ", std::strerror(reason));
-  ::setpgid(child, child);  // parent and child both call it, because either may run first
-  return child;
-}
-
-std::vector<pid_t> own_children() {
-  std::ifstream file(say("/proc/self/task/", ::getpid(), "/children"));
-  std::vector<pid_t> children;
-  for (pid_t child = 0; file >> child;) children.push_back(child);
-  return children;
-}
-
-/// Kills the program's remaining descendants. Orphans become children of this process; killing one exposes its
-/// children.
-void kill_leftovers() {
-  for (std::vector<pid_t> left = own_children(); !left.empty(); left = own_children())
-    for (const pid_t child : left) {
-      ::kill(child, SIGKILL);
-      ::waitpid(child, nullptr, 0);
-    }
+  std::vector<int> signals(std::begin(ending_signals), std::end(ending_signals));
+  signals.insert(signals.end(), std::begin(other_signals), std::end(other_signals));
+  return with_sigchld(std::move(signals));
 }
 
 /// Reaps ended children; true if `program` is among them.
@@ -157,7 +100,7 @@ class StepwiseEnd {
 GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const EndingOptions& how) {
   const BlockedSignals signals(awaited_signals());
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t program = start(arguments, signals);
+  const pid_t program = start_child(arguments, signals, {});
 
   GroupEnd end{.process = program};
   const std::chrono::milliseconds pause(how.is_over ? 50 : 1000);
@@ -176,7 +119,7 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const Endin
     ending.poll();
     if (how.is_over && how.is_over()) ::kill(-program, SIGKILL);
   }
-  kill_leftovers();
+  kill_descendants();
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   // Pending ones would kill this process before it has said how the program ended.
   if (end.received != 0)
@@ -186,13 +129,6 @@ GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const Endin
   else
     end.exit_code = WEXITSTATUS(status);
   return end;
-}
-
-std::vector<char*> as_arguments(const std::vector<std::string>& command) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  return arguments;
 }
 
 std::string find_program(const std::string& name) {

@@ -45,9 +45,6 @@ struct EndingOptions {
 /// on the main thread, without other child processes. Throws Failure if the program cannot be started.
 GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const EndingOptions& how);
 
-/// The arguments as an argv array for exec; the pointers point into `arguments`.
-std::vector<char*> as_arguments(const std::vector<std::string>& arguments);
-
 /// The path of an executable program as a shell would find it; empty if there is none.
 std::string find_program(const std::string& name);
 
