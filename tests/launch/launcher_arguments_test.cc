@@ -60,6 +60,16 @@ TEST(LauncherArguments, srun) {
   EXPECT_THROW(line_of({.hosts = parse_hosts("a:2,b:1"), .launcher = "srun"}, machine_of(2)), ConfigError);
 }
 
+TEST(LauncherArguments, this_program_starts_ranks_over_gloo) {
+  LaunchSettings settings{.ranks = 2, .launcher = "/bin/penstock", .over_gloo = true, .master_port = 12345};
+  EXPECT_EQ(line_of(settings, machine_of(4)), "/bin/penstock launch-local -n 2 --master-port 12345 --cores 2");
+  EXPECT_EQ(line_of(settings, machine_of(1)), "/bin/penstock launch-local -n 2 --master-port 12345 --cores 0");
+  settings.bind = "none";
+  EXPECT_EQ(line_of(settings, machine_of(4)), "/bin/penstock launch-local -n 2 --master-port 12345 --cores 0");
+  settings.launcher = "/opt/srun";  // a copy of this program
+  EXPECT_FALSE(is_srun(settings));
+}
+
 TEST(LauncherArguments, refuses_a_job_without_ranks) {
   EXPECT_THROW(rank_count({.ranks = -1}), ConfigError);
   EXPECT_THROW(rank_count({}), ConfigError);

@@ -11,6 +11,8 @@
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/failed_attempt.h"
 #include "penstock/cli/time_limit.h"
+#include "penstock/launch/choose_launcher.h"
+#include "penstock/launch/free_port.h"
 #include "penstock/launch/keep_rank.h"
 #include "penstock/launch/restart_limit.h"
 #include "penstock/launch/temporary_files.h"
@@ -24,7 +26,8 @@ std::string plural(int count, const char* what) { return say(count, " ", what, c
 
 void announce(const LaunchSettings& settings, const LaunchingMachine& machine, const JobLogs& logs) {
   const auto hosts = static_cast<int>(settings.hosts.size());
-  std::string where = hosts == 0 ? "" : say(" on ", plural(hosts, "host"));
+  std::string where = settings.over_gloo ? " over Gloo" : "";
+  if (hosts != 0) where += say(" on ", plural(hosts, "host"));
   if (is_crowded(settings, machine))
     where += hosts == 0 ? say(" share ", plural(machine.cores, "core")) : say(", more than they take");
   log(LogLevel::info, say(plural(rank_count(settings), "rank"), where, "; logs: ", logs.shown()));
@@ -98,6 +101,8 @@ LaunchedJob::Start LaunchedJob::start_of(bool is_restart, bool has_progress) con
     if (!train_.max_time.empty()) start.program.insert(start.program.end(), {"--max-time", time_left()});
   }
   if (options_.elastic) make_elastic(start, is_restart);
+  // Another one for each attempt: the store of the former one may still be closing.
+  if (start.settings.over_gloo) start.settings.master_port = free_port();
   return start;
 }
 
@@ -113,6 +118,9 @@ void LaunchedJob::make_elastic(Start& start, bool is_restart) const {
   const int p = pipeline_ranks(*options_.elastic, slots, train_.replicas);
   start.settings.ranks = p * train_.replicas;
   start.program = elastic_arguments(start.program, p, train_.replicas);
+  // A single process is joined with none, and would refuse this transport.
+  if (start.settings.ranks == 1 && train_.transport == "gloo")
+    start.program.insert(start.program.end(), {"--transport", "auto"});
   log(LogLevel::info, say("elastic: ", plural(p, "pipeline rank"), ", ", plural(train_.replicas, "replica"),
                           is_named ? say("; ", plural(slots, "slot")) : std::string()));
 }
@@ -120,6 +128,8 @@ void LaunchedJob::make_elastic(Start& start, bool is_restart) const {
 std::vector<HostSlots> LaunchedJob::hosts_now(bool is_restart) const {
   const std::vector<HostSlots> hosts =
       options_.host_discovery.empty() ? options_.settings.hosts : discover_hosts(options_.host_discovery);
+  if (options_.settings.over_gloo)
+    require_this_machine(hosts, options_.host_discovery.empty() ? "--hosts" : "--host-discovery");
   if (!is_restart) return hosts;
   std::vector<HostSlots> reachable = reachable_hosts(hosts, options_.settings.launcher);
   for (const HostSlots& host : hosts)
@@ -138,8 +148,8 @@ std::vector<std::string> LaunchedJob::launcher_line(const Start& start, const Jo
 
 EndingOptions LaunchedJob::ending_options(const LaunchSettings& settings, const JobLogs& logs) const {
   EndingOptions how{.grace = options_.grace};
-  // After a failure mpirun takes two seconds to end, even when no rank is left.
-  if (is_on_this_machine(settings))
+  // After a failure mpirun takes two seconds to end, even when no rank is left. Our own launcher takes none.
+  if (is_on_this_machine(settings) && !settings.over_gloo)
     how.is_over = [&logs, ranks = rank_count(settings)] { return has_failed_as_a_whole(logs, ranks); };
   // srun kills its tasks after SIGTERM, and does not know polite_stop_signal; but it forwards SIGUSR1, by which our own
   // programs stop too.

@@ -8,6 +8,7 @@
 #include "penstock/base/log.h"
 #include "penstock/cli/launched_job.h"
 #include "penstock/cli/verbs.h"
+#include "penstock/launch/choose_launcher.h"
 #include "penstock/launch/process_group.h"
 #include "penstock/transport/launch_environment.h"
 
@@ -20,11 +21,14 @@ struct LaunchFlags {
   std::string layout = "rank";
   std::string tee = "first";
   std::string elastic;
+  std::string transport = "auto";
+  std::string launcher;
   double grace_s = 30;
   bool dry_run = false;
 };
 
 constexpr double longest_grace_s = 1e6;
+constexpr bool is_mpi_built = PENSTOCK_HAVE_MPI;
 
 /// The program after "--", preceded by the path of this program if it is a verb.
 LaunchedProgram program_of(const CLI::App& penstock, const LaunchFlags& wanted,
@@ -49,14 +53,39 @@ void require_launchable(const LaunchFlags& wanted) {
   const LaunchedAs launched = launched_as();
   require<ConfigError>(launched.kind == LaunchedAs::Kind::alone, "this is process ", launched.rank, " of ",
                        launched.size, " started by ", launched.by,
-                       ", and each would start a whole job: launch calls "
-                       "mpirun itself, so call launch alone");
+                       ", and each would start a whole job: launch "
+                       "starts all ranks itself, so call launch alone");
   require<ConfigError>(wanted.options.restarts >= 0, "--restarts ", wanted.options.restarts,
                        ", but there can be 0 or more");
-  require<ConfigError>(wanted.dry_run || !find_program(wanted.options.settings.launcher).empty(), "there is no '",
-                       wanted.options.settings.launcher,
-                       "' that can be started: install Open MPI (Debian: apt install "
-                       "openmpi-bin), or name the program with --launcher");
+  require<ConfigError>(
+      wanted.dry_run || !find_program(wanted.options.settings.launcher).empty(), "there is no '",
+      wanted.options.settings.launcher,
+      "' that can be started: install Open MPI (Debian: apt install openmpi-bin), name the program with "
+      "--launcher, or start the ranks on this machine alone with --transport gloo");
+}
+
+/// Sets what starts the ranks.
+void choose_launcher(LaunchFlags& wanted, const LaunchedProgram& program) {
+  LaunchSettings& settings = wanted.options.settings;
+  const LauncherRequest request{.transport = wanted.transport,
+                                .launcher = wanted.launcher,
+                                .hosts = settings.hosts,
+                                .is_verb = program.is_ours,
+                                .verb_transport = program.is_ours ? flag_value(program.arguments, "--transport") : ""};
+  settings.over_gloo =
+      starts_over_gloo(request, {.has_mpirun = !find_program("mpirun").empty(), .is_mpi_built = is_mpi_built});
+  if (settings.over_gloo) {
+    require_this_machine(settings.hosts, "--hosts");
+    require<ConfigError>(settings.bind == "auto" || settings.bind == "none", "--bind ", settings.bind,
+                         " is a unit of mpirun, which does not start ranks that Gloo joins: give auto, for an equal "
+                         "share of the cores, or none");
+    settings.launcher = own_path();
+  } else if (!wanted.launcher.empty()) {
+    settings.launcher = wanted.launcher;
+  }
+  require<ConfigError>(!wanted.options.elastic || !is_srun(settings),
+                       "--elastic needs mpirun or --transport gloo: the hosts of a Slurm job do not change, but each "
+                       "requeued job may get others (sbatch --nodes=MIN-MAX, see docs/launch.md)");
 }
 
 /// Sets the options that are texts on the command line.
@@ -79,16 +108,12 @@ void settle(LaunchFlags& wanted) {
   }
   require<ConfigError>(options.settings.ranks == 0, "-n ", options.settings.ranks,
                        " fixes the number of ranks, which --elastic takes from the slots that there are: leave -n out");
-  require<ConfigError>(!is_srun(options.settings),
-                       "--elastic needs mpirun: the hosts of a Slurm job do not change, but each requeued job may get "
-                       "others (sbatch --nodes=MIN-MAX, see docs/launch.md)");
 }
 
 }  // namespace
 
 void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::string>>& launched, int& exit_code) {
-  CLI::App* verb =
-      program.add_subcommand("launch", "start the ranks of a job through mpirun, with a log file for each");
+  CLI::App* verb = program.add_subcommand("launch", "start the ranks of a job, with a log file for each");
   auto wanted = std::make_shared<LaunchFlags>();
   verb->add_option("-n,--ranks", wanted->options.settings.ranks,
                    "number of ranks (default: the sum of the hosts' slots)");
@@ -130,9 +155,15 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
                    "equal share of the cores if there are as many as ranks, else none")
       ->type_name("UNIT")
       ->capture_default_str();
-  verb->add_option("--launcher", wanted->options.settings.launcher, "Open MPI's mpirun, or Slurm's srun")
-      ->type_name("PROGRAM")
+  verb->add_option("--transport", wanted->transport,
+                   "what joins the ranks; mpi: they are started by mpirun or srun; gloo: by launch itself, on this "
+                   "machine, with torchrun's variables; auto: mpi if there is an mpirun, unless the program's own "
+                   "--transport is gloo")
+      ->check(CLI::IsMember({"auto", "mpi", "gloo"}))
       ->capture_default_str();
+  verb->add_option("--launcher", wanted->launcher,
+                   "what starts ranks that MPI joins: Open MPI's mpirun, or Slurm's srun (default: mpirun)")
+      ->type_name("PROGRAM");
   verb->add_flag("--dry-run", wanted->dry_run, "print the launcher's command line and exit");
   verb->footer(
       "The program and its flags follow after --: a verb of penstock, or any program.\n"
@@ -146,8 +177,10 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
         "' is no flag of launch; the program and its own arguments go after --: penstock launch -n 2 -- "
         "train --stages 2");
     settle(*wanted);
+    const LaunchedProgram started = program_of(program, *wanted, launched);
+    choose_launcher(*wanted, started);
     require_launchable(*wanted);
-    LaunchedJob job(wanted->options, program_of(program, *wanted, launched));
+    LaunchedJob job(wanted->options, started);
     if (wanted->dry_run)
       std::cout << job.command_line() << "\n";
     else

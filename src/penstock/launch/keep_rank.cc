@@ -54,13 +54,20 @@ SupervisedRank read_supervisor_arguments(const CommandLine& line) {
   return {JobLogs(line.arguments[2], layout, std::atoi(line.arguments[4])), show_first, line.arguments + 7};
 }
 
-int own_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* value = std::getenv(name)) return std::atoi(value);
+/// The launchers' variables for a rank. Torchrun's is that of our own launcher, which unsets the others.
+constexpr const char* open_mpi_rank = "OMPI_COMM_WORLD_RANK";
+constexpr const char* torchrun_rank = "RANK";
+constexpr const char* rank_variables[] = {open_mpi_rank, "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", torchrun_rank};
+
+const char* own_rank_variable() {
+  for (const char* name : rank_variables)
+    if (std::getenv(name)) return name;
   throw ConfigError(
-      "the rank of this process is unknown: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK and SLURM_PROCID "
-      "are all unset");
+      "the rank of this process is unknown: OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID and RANK are all "
+      "unset");
 }
+
+int own_rank() { return std::atoi(std::getenv(own_rank_variable())); }
 
 /// Creates a new file in append mode, so that both streams may write to it.
 int create_log(const fs::path& path) {
@@ -84,9 +91,10 @@ int create_log(const fs::path& path) {
   std::_Exit(127);
 }
 
-/// Open MPI kills its ranks a second after SIGTERM, which it sends a second after the failure of a rank. A verb of
-/// penstock notes SIGTERM for the end of its step, which does not come any more without the other ranks: so it is killed
-/// earlier, and the job ends within two seconds. Other programs, and users who set Open MPI's time, have that.
+/// Open MPI kills its ranks a second after SIGTERM, which it sends a second after the failure of a rank; our own launcher
+/// gives them more time. A verb of penstock notes SIGTERM for the end of its step, which does not come any more without
+/// the other ranks: so it is killed earlier, and the job ends within two seconds. Other programs, and users who set Open
+/// MPI's time, have that.
 constexpr std::chrono::milliseconds time_after_term{500};
 
 bool is_own_program(const char* program) {
@@ -94,7 +102,11 @@ bool is_own_program(const char* program) {
   return fs::equivalent(program, "/proc/self/exe", unknown);
 }
 
-bool kills_late() { return !std::getenv("OMPI_COMM_WORLD_RANK") || std::getenv("OMPI_MCA_odls_base_sigkill_timeout"); }
+bool kills_late() {
+  const std::string_view launcher = own_rank_variable();
+  if (launcher == open_mpi_rank) return std::getenv("OMPI_MCA_odls_base_sigkill_timeout") != nullptr;
+  return launcher != torchrun_rank;
+}
 
 /// Takes the signals that reach this process. The launcher signals the rank's whole process group, so the rank has
 /// received them too, except for polite_stop_signal, which is translated here.

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "penstock/base/error.h"
+#include "penstock/launch/local_launcher.h"
 #include "penstock/launch/processor_cores.h"
 
 namespace penstock {
@@ -41,12 +42,25 @@ std::string joined(const std::vector<HostSlots>& hosts, bool with_slots) {
   return text;
 }
 
-/// The binding of a rank: an equal share of the cores if there are enough. The cores of other hosts are not known.
+/// The cores of each rank: an equal share if there are enough, else 0. The cores of other hosts are not known.
+int cores_of_each(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  const bool are_unknown = !settings.hosts.empty() || machine.confined;
+  return are_unknown || is_crowded(settings, machine) ? 0 : machine.cores / rank_count(settings);
+}
+
 Arguments binding(const LaunchSettings& settings, const LaunchingMachine& machine) {
   if (settings.bind != "auto") return {"--bind-to", settings.bind};
-  if (!settings.hosts.empty() || machine.confined || is_crowded(settings, machine)) return {"--bind-to", "none"};
-  const int share = machine.cores / rank_count(settings);
+  const int share = cores_of_each(settings, machine);
+  if (share == 0) return {"--bind-to", "none"};
   return {"--map-by", "slot:PE=" + std::to_string(share), "--bind-to", "core"};
+}
+
+/// A launcher of our own, which is this program.
+Arguments gloo_arguments(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  return local_launcher_arguments(settings.launcher,
+                                  {.ranks = rank_count(settings),
+                                   .master_port = settings.master_port,
+                                   .cores_of_each = settings.bind == "auto" ? cores_of_each(settings, machine) : 0});
 }
 
 Arguments mpirun_arguments(const LaunchSettings& settings, const LaunchingMachine& machine) {
@@ -88,7 +102,9 @@ LaunchingMachine this_machine() {
   return machine;
 }
 
-bool is_srun(const LaunchSettings& settings) { return std::filesystem::path(settings.launcher).filename() == "srun"; }
+bool is_srun(const LaunchSettings& settings) {
+  return !settings.over_gloo && std::filesystem::path(settings.launcher).filename() == "srun";
+}
 
 bool is_this_machine(const HostSlots& host) {
   char name[256] = {};
@@ -138,6 +154,7 @@ bool is_crowded(const LaunchSettings& settings, const LaunchingMachine& machine)
 }
 
 std::vector<std::string> launcher_arguments(const LaunchSettings& settings, const LaunchingMachine& machine) {
+  if (settings.over_gloo) return gloo_arguments(settings, machine);
   return is_srun(settings) ? srun_arguments(settings) : mpirun_arguments(settings, machine);
 }
 

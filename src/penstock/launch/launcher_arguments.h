@@ -1,4 +1,4 @@
-// Builds the command line of mpirun or srun that starts the ranks of a job.
+// Builds the command line of the launcher that starts the ranks of a job: mpirun, srun, or this program itself.
 #pragma once
 
 #include <string>
@@ -27,6 +27,10 @@ struct LaunchSettings {
   std::vector<HostSlots> hosts = {};  // empty: this machine
   std::string launcher = "mpirun";    // a program; "srun" is recognised by name, any other is treated as Open MPI's
   std::string bind = "auto";          // "auto", "none", or a binding unit of the launcher
+  /// Ranks that Gloo joins: `launcher` is this program's path, and starts them by its verb local_launcher_verb. All
+  /// hosts are this machine, and `bind` is "auto" or "none".
+  bool over_gloo = false;
+  int master_port = 0;  // over Gloo: the port of the store at which the ranks meet
 };
 
 /// Parses "a:2,b:2". A host without a number takes one rank; slots of a repeated host are added.
@@ -39,10 +43,10 @@ bool is_this_machine(const HostSlots& host);
 /// The sum of the hosts' slots.
 int slots_of(const std::vector<HostSlots>& hosts);
 
-/// Whether mpirun starts all ranks on this machine.
+/// Whether all ranks are started on this machine.
 bool is_on_this_machine(const LaunchSettings& settings);
 
-/// Whether the launcher is Slurm's.
+/// Whether the launcher is Slurm's srun.
 bool is_srun(const LaunchSettings& settings);
 
 /// The number of ranks of the job. Throws ConfigError if neither a number nor a host is given, and for a number below

@@ -51,6 +51,7 @@ TrainSettings parse_train_settings(std::string_view printed) {
     if (name == "plan") settings.plan = *value;
     if (name == "schedule") settings.schedule = *value;
     if (name == "partition") settings.partition = *value;
+    if (name == "transport") settings.transport = *value;
     if (name == "replicas") std::from_chars(value->data(), value->data() + value->size(), settings.replicas);
   }
   if (settings.replicas < 1) settings.replicas = 1;  // 0: under MPI from the number of processes

@@ -15,6 +15,7 @@ struct TrainSettings {
   std::string plan = {};
   std::string schedule = {};
   std::string partition = {};
+  std::string transport = {};
   int replicas = 1;
 
   /// The folder into which the training writes checkpoints; empty: none. A resumed training goes on in the folder from
