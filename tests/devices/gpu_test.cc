@@ -1,5 +1,5 @@
-// Every schedule on one GPU, with all ranks on it, trains as one rank on it does. A program of its own, because the test
-// device takes the place of CUDA in LibTorch.
+// Every schedule on one GPU, with all ranks on it, trains as one rank on it does. A program of its own, because the
+// test device takes the place of CUDA in LibTorch.
 #include <gtest/gtest.h>
 
 #include "tests/runtime/deep_job.h"

@@ -1,5 +1,5 @@
-// The function under test of the fuzzer of lists of hosts. The test that replays its corpus calls it too. It throws if a
-// property does not hold. Refusing the input is correct.
+// The function under test of the fuzzer of lists of hosts. The test that replays its corpus calls it too. It throws if
+// a property does not hold. Refusing the input is correct.
 #pragma once
 
 #include <string>

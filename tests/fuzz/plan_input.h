@@ -1,5 +1,5 @@
-// The functions under test of the fuzzers of cost files, plan files and tuning files. The test that replays their corpus calls them
-// too. They throw if a property does not hold. Refusing the input is correct.
+// The functions under test of the fuzzers of cost files, plan files and tuning files. The test that replays their
+// corpus calls them too. They throw if a property does not hold. Refusing the input is correct.
 #pragma once
 
 #include <string_view>

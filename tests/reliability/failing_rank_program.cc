@@ -3,8 +3,8 @@
 //   failing_rank_program FAILURE RANK PLACE STAGES SECONDS
 //
 // FAILURE is kill, segv, exit, throw, stop (SIGSTOP), loop, or none. PLACE counts the calls of the rank's layer, of its
-// backward pass, and of its optimiser. SECONDS are the deadline; for loop, the stall limit. Before it fails, the program
-// writes "fails at NANOSECONDS" of the steady clock; otherwise "trained: LOSS, PLACES places".
+// backward pass, and of its optimiser. SECONDS are the deadline; for loop, the stall limit. Before it fails, the
+// program writes "fails at NANOSECONDS" of the steady clock; otherwise "trained: LOSS, PLACES places".
 #include <unistd.h>
 
 #include <atomic>

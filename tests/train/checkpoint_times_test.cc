@@ -1,5 +1,5 @@
-// When a Trainer writes checkpoints, and what it continues from them: other batch sizes, the first step, hooks that stop
-// the training, gradients that await their update, another folder.
+// When a Trainer writes checkpoints, and what it continues from them: other batch sizes, the first step, hooks that
+// stop the training, gradients that await their update, another folder.
 #include <limits>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A training in which two batches have a NaN. Prints its steps, those that are left out, and the final state's digest, to
-// compare threads with processes, and --on-nan rollback with skip.
+// A training in which two batches have a NaN. Prints its steps, those that are left out, and the final state's digest,
+// to compare threads with processes, and --on-nan rollback with skip.
 //
 //     left_out_program skip|rollback FOLDER
 #include <cmath>

@@ -9,8 +9,8 @@
 namespace penstock {
 
 /// The speed of the slowest link between the hosts of consecutive pipeline ranks, in bytes per millisecond and
-/// milliseconds, from messages of replica 0 that no other rank disturbs; equal on all ranks. Within a host the bytes of a
-/// message cost next to nothing, so that ranks of one host are left out; none where all ranks are on one host.
+/// milliseconds, from messages of replica 0 that no other rank disturbs; equal on all ranks. Within a host the bytes of
+/// a message cost next to nothing, so that ranks of one host are left out; none where all ranks are on one host.
 /// Collective.
 std::optional<LinkSpeed> speed_between_hosts(World& world);
 

@@ -26,8 +26,8 @@ struct ProfileOptions {
 /// partition do not matter. The weights of `network` do not change. Times are in ms, medians over passes of medians
 /// over steps, of replica 0; the update includes the sum of gradients over replicas. LayerCosts::samples is the share
 /// of one replica. LayerCosts::link is that of speed_between_hosts() where there are several hosts; on one host the
-/// time of a message is a latency alone. LayerCosts::slowdown_under_load is their ratio to the times in a sequential step, in which one rank
-/// works at a time; 1 where `how` leaves that step out.
+/// time of a message is a latency alone. LayerCosts::slowdown_under_load is their ratio to the times in a sequential
+/// step, in which one rank works at a time; 1 where `how` leaves that step out.
 ///
 /// Annotated networks are measured on the stages of their annotations, and LayerCosts has their layers stage by stage.
 /// The looped step with other chunks is left out then. Where the annotations give several stages per rank, the others
@@ -36,7 +36,8 @@ struct ProfileOptions {
 /// With PipelineOptions::memory_limit no step holds more live micro-batches than that permits or, where that is more,
 /// than 1F1B (interleaved for several stages per rank) holds: 1F1B with W's over parts of the step replaces GPipe, and
 /// the looped step with small chunks is left out. With a limit in bytes, no more than 1F1B holds; the layers'
-/// activation_bytes are scaled to the bytes that are then measured on each stage, and are the sizes of outputs otherwise.
+/// activation_bytes are scaled to the bytes that are then measured on each stage, and are the sizes of outputs
+/// otherwise.
 ///
 /// Collective. Throws ConfigError without a sample, for instructions of the program's own, and for annotations that
 /// leave a stage without layers.

@@ -6,10 +6,10 @@
 
 namespace penstock {
 
-/// While at least one StopSignals lives, SIGTERM, SIGINT and SIGUSR1 do not end this process. The first one is noted for
-/// received(), which a loop asks between two steps. A second one, of the same number or not, ends the process at once by
-/// its default action. Signals that this process ignores when the first object is made (SIGINT in the background jobs of
-/// a shell) stay ignored.
+/// While at least one StopSignals lives, SIGTERM, SIGINT and SIGUSR1 do not end this process. The first one is noted
+/// for received(), which a loop asks between two steps. A second one, of the same number or not, ends the process at
+/// once by its default action. Signals that this process ignores when the first object is made (SIGINT in the
+/// background jobs of a shell) stay ignored.
 ///
 /// Actions of signals belong to the whole process: the first object installs the handlers, and the last one restores
 /// what was there before and forgets the signal. System calls that a signal interrupts are continued where the system

@@ -68,8 +68,8 @@ class CheckpointWriter {
   std::string begin(std::int64_t step);
 
   /// Adds the index, `texts` and the manifest to the temporary directory, makes it the checkpoint of manifest.step (the
-  /// step given to begin()). manifest.files are the records of all processes. When it returns, the checkpoint survives a
-  /// power failure. Throws Failure, after which the attempt is abandoned.
+  /// step given to begin()). manifest.files are the records of all processes. When it returns, the checkpoint survives
+  /// a power failure. Throws Failure, after which the attempt is abandoned.
   CommittedCheckpoint commit(Manifest manifest, const std::vector<CheckpointText>& texts = {});
 
   /// After commit(): removes the oldest complete checkpoints but `keep`, and what abandoned attempts have left. A

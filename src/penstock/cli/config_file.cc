@@ -33,8 +33,8 @@ const std::set<std::string> output_flags = {"dump",        "json",  "save-weight
 /// Flags whose stored value --resume replaces: the folder of the checkpoints may have been moved.
 const std::set<std::string> replaced_by_resume = {"checkpoint"};
 
-/// Throws ConfigError unless the value of `argument`, "--json=FILE", is below the current folder, or none of a file: the
-/// settings of a checkpoint, which somebody else may have made, name nothing else that is written.
+/// Throws ConfigError unless the value of `argument`, "--json=FILE", is below the current folder, or none of a file:
+/// the settings of a checkpoint, which somebody else may have made, name nothing else that is written.
 void require_below_here(const std::string& argument, const std::string& place) {
   const std::string value = argument.substr(argument.find('=') + 1);
   if (value.empty() || value == "-" || value == "off") return;

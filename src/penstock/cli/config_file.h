@@ -35,8 +35,8 @@ class ConfiguredLine {
   /// Adds the flags of a config file for the line's verb of `program`: one key per flag, with `-` and `_` equivalent;
   /// values are strings, numbers, booleans, or lists of them for flags that take lists. Keys whose flag is given on the
   /// line, or excluded by a flag on the line, are ignored. Throws ConfigError, which names file and line, for invalid
-  /// TOML, an unknown key (suggesting the nearest), a repeated key, a table, a value of the wrong type, and outputs of a
-  /// stored file that are not below the current folder.
+  /// TOML, an unknown key (suggesting the nearest), a repeated key, a table, a value of the wrong type, and outputs of
+  /// a stored file that are not below the current folder.
   void read(const CLI::App& program, const ConfigText& config);
 
   /// The combined arguments; the pointers are valid as long as this object lives.

@@ -33,8 +33,8 @@ struct PipelineStart {
 
 class Job {
  public:
-  /// Makes the network and starts the ranks. `flags` are settled, and outlive the job. Throws ConfigError for flags that
-  /// do not fit the network, the plan, the world or the use.
+  /// Makes the network and starts the ranks. `flags` are settled, and outlive the job. Throws ConfigError for flags
+  /// that do not fit the network, the plan, the world or the use.
   Job(JobFlags& flags, Use use);
   /// Where all ranks before this process's are lost, report_in_place_of_rank_0().
   ~Job();

@@ -67,10 +67,10 @@ struct JobFlags {
   void add_tuning_to(CLI::App& app);
 };
 
-/// Completes and checks the flags, before any other use of them: reads the file of --plan and sets what it decides, sets
-/// the defaults that depend on other flags, and converts --micro-batch-size to a number of micro-batches. Kernels are
-/// tuned if the plan has kernels, or if the schedule is "auto" and this build has tuned ones. Throws ConfigError for
-/// flags that exclude each other or are out of range and for tuned kernels that this build lacks, DataError for an
+/// Completes and checks the flags, before any other use of them: reads the file of --plan and sets what it decides,
+/// sets the defaults that depend on other flags, and converts --micro-batch-size to a number of micro-batches. Kernels
+/// are tuned if the plan has kernels, or if the schedule is "auto" and this build has tuned ones. Throws ConfigError
+/// for flags that exclude each other or are out of range and for tuned kernels that this build lacks, DataError for an
 /// invalid plan.
 void settle(JobFlags& flags);
 

@@ -39,8 +39,8 @@ void log_restart(const RestartLimit& limit, const std::optional<CheckpointPlace>
       say("attempt ", limit.done() + 1, " ", from, " after ", cause, "; ", plural(limit.left(), "restart"), " left"));
 }
 
-/// The endings of a job that was asked to stop, without those that follow from it: by a signal, or with the exit code of
-/// a training that has saved its state.
+/// The endings of a job that was asked to stop, without those that follow from it: by a signal, or with the exit code
+/// of a training that has saved its state.
 std::vector<Ending> failures_while_stopping(std::vector<Ending> endings) {
   std::erase_if(endings, [](const Ending& one) {
     return one.signal != 0 || one.exit_code == 0 || is_polite_stop(one.exit_code);

@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-/// Adds the flag; parsing it assigns to `limit`, which must outlive the parsing. `rest` ends the help text. A value that
-/// is no limit throws ConfigError while the command line is parsed.
+/// Adds the flag; parsing it assigns to `limit`, which must outlive the parsing. `rest` ends the help text. A value
+/// that is no limit throws ConfigError while the command line is parsed.
 inline CLI::Option* add_memory_limit(CLI::App& app, std::optional<MemoryLimit>& limit, const std::string& rest = "") {
   const auto assign = [&limit](const std::string& text) { limit = parse_memory_limit(text); };
   return app

@@ -36,9 +36,9 @@ void save_weights(const std::string& path, const ModelFlags& network, const Save
 
 /// Reads the file and sets the model, its sizes and the vocabulary in `network` from the metadata. Throws ConfigError,
 /// which names both values, if a flag that the user gave contradicts the file; flags that do not affect the weights'
-/// shapes (--dropout, --norm-momentum) may differ. Throws DataError for settings that describe a larger network than the
-/// file's tensors are. A file of another program has no metadata: then the flags alone
-/// describe the network. Throws DataError for a file that cannot be read or has a later version.
+/// shapes (--dropout, --norm-momentum) may differ. Throws DataError for settings that describe a larger network than
+/// the file's tensors are. A file of another program has no metadata: then the flags alone describe the network. Throws
+/// DataError for a file that cannot be read or has a later version.
 SavedWeights read_weights(const std::string& path, ModelFlags& network);
 
 /// Throws ConfigError if the vocabulary of `text` differs from that of the weights, which were read from `path`.

@@ -1,5 +1,5 @@
-// Decides what starts the ranks of a launched job: mpirun or srun, for ranks that MPI joins, or this program itself, for
-// ranks that Gloo joins.
+// Decides what starts the ranks of a launched job: mpirun or srun, for ranks that MPI joins, or this program itself,
+// for ranks that Gloo joins.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ struct LauncherSupply {
 std::string flag_value(const std::vector<std::string>& arguments, const std::string& flag);
 
 /// Whether this program itself starts the ranks, joined by Gloo. A transport that either command line names decides,
-/// then --launcher and hosts other than this machine, which need mpirun or srun. Otherwise it is mpirun if there is one,
-/// except for a verb of a build without MPI. Throws ConfigError for requests that contradict each other.
+/// then --launcher and hosts other than this machine, which need mpirun or srun. Otherwise it is mpirun if there is
+/// one, except for a verb of a build without MPI. Throws ConfigError for requests that contradict each other.
 bool starts_over_gloo(const LauncherRequest& request, const LauncherSupply& supply);
 
 /// Throws ConfigError unless all hosts are this machine, on which ranks over Gloo are started; `named_by`: what names

@@ -13,8 +13,8 @@ namespace penstock {
 enum class ShownRanks { none, first, all };
 
 /// While it lives, a thread copies the logs of rank 0, or of all ranks, to stdout and stderr as they grow. Of all ranks
-/// with the rank before every line: "[rank 1] ..."; lines of different ranks are never mixed. It reads the log files, so
-/// the output of ranks on other hosts appears only if the hosts share the folder.
+/// with the rank before every line: "[rank 1] ..."; lines of different ranks are never mixed. It reads the log files,
+/// so the output of ranks on other hosts appears only if the hosts share the folder.
 class JobScreen {
  public:
   JobScreen(const JobLogs& logs, int ranks, ShownRanks shown);

@@ -91,10 +91,10 @@ int create_log(const fs::path& path) {
   std::_Exit(127);
 }
 
-/// Open MPI kills its ranks a second after SIGTERM, which it sends a second after the failure of a rank; our own launcher
-/// gives them more time. A verb of penstock notes SIGTERM for the end of its step, which does not come any more without
-/// the other ranks: so it is killed earlier, and the job ends within two seconds. Other programs, and users who set Open
-/// MPI's time, have that.
+/// Open MPI kills its ranks a second after SIGTERM, which it sends a second after the failure of a rank; our own
+/// launcher gives them more time. A verb of penstock notes SIGTERM for the end of its step, which does not come any
+/// more without the other ranks: so it is killed earlier, and the job ends within two seconds. Other programs, and
+/// users who set Open MPI's time, have that.
 constexpr std::chrono::milliseconds time_after_term{500};
 
 bool is_own_program(const char* program) {

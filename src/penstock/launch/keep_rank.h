@@ -25,11 +25,11 @@ std::vector<std::string> supervisor_arguments(const std::string& self, const Job
 /// Executes such a command line: runs the program with its streams redirected to its log files, copies these to the
 /// launcher if requested, records its ending in the journal, and ends by the same signal or exit code. The rank writes
 /// to its log directly, so no output is lost whatever happens to the screen, the supervisor or the rank. If the
-/// supervisor is killed, the rank is killed too. A rank that was asked to stop and ends with the exit code for that (143
-/// after polite_stop_signal, 138 after SIGUSR1; of a verb of penstock any is_polite_stop()) counts as successful for the
-/// launcher, which would otherwise end the other ranks while they save; the journal has its ending. Throws ConfigError
-/// for arguments that supervisor_arguments() does not produce, and if the environment variables of the launcher with the
-/// rank's number are missing.
+/// supervisor is killed, the rank is killed too. A rank that was asked to stop and ends with the exit code for that
+/// (143 after polite_stop_signal, 138 after SIGUSR1; of a verb of penstock any is_polite_stop()) counts as successful
+/// for the launcher, which would otherwise end the other ranks while they save; the journal has its ending. Throws
+/// ConfigError for arguments that supervisor_arguments() does not produce, and if the environment variables of the
+/// launcher with the rank's number are missing.
 [[noreturn]] void keep_rank(const CommandLine& line);
 
 }  // namespace penstock

@@ -33,16 +33,17 @@ struct EndingOptions {
   std::chrono::milliseconds grace{0};
   /// The time after that SIGTERM after which the program and its process group are killed.
   std::chrono::milliseconds grace_after_term{5000};
-  /// Asked every 50 ms: whether all that matters of the program has ended. Then it is killed with its process group. None:
-  /// never.
+  /// Asked every 50 ms: whether all that matters of the program has ended. Then it is killed with its process group.
+  /// None: never.
   std::function<bool()> is_over = {};
 };
 
 /// Runs the program arguments[0], looked up in PATH, with `arguments` and waits for its end. It runs in a process group
 /// of its own, so that a terminal's Ctrl-C reaches it only once, through this process. SIGINT, SIGTERM, SIGHUP and
 /// SIGQUIT end it as `how` describes, and from its end on this process, which should end too, ignores them; SIGUSR1 and
-/// SIGUSR2 are forwarded to it; signals that this process ignores are not. After its end all its descendants are killed and waited for. If this process dies, it receives SIGTERM. Call it
-/// on the main thread, without other child processes. Throws Failure if the program cannot be started.
+/// SIGUSR2 are forwarded to it; signals that this process ignores are not. After its end all its descendants are killed
+/// and waited for. If this process dies, it receives SIGTERM. Call it on the main thread, without other child
+/// processes. Throws Failure if the program cannot be started.
 GroupEnd run_in_own_group(const std::vector<std::string>& arguments, const EndingOptions& how);
 
 /// The path of an executable program as a shell would find it; empty if there is none.

@@ -15,8 +15,8 @@ std::optional<CheckpointPlace> newest_complete(const std::string& folder);
 /// Counts the restarts of one job.
 class RestartLimit {
  public:
-  /// After so many restarts in a row without a new complete checkpoint a job with checkpoints is given up: it would fail
-  /// in the same way again.
+  /// After so many restarts in a row without a new complete checkpoint a job with checkpoints is given up: it would
+  /// fail in the same way again.
   static constexpr int most_without_progress = 3;
 
   enum class Decision { restart, used_up, no_progress };

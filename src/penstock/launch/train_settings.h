@@ -32,8 +32,8 @@ TrainSettings parse_train_settings(std::string_view printed);
 TrainSettings read_train_settings(const std::vector<std::string>& arguments);
 
 /// The arguments of a later attempt of `arguments`, so that it goes on from the newest checkpoint: with "--resume auto"
-/// where it would begin anew, and with "--resume FOLDER" where it would begin from one checkpoint or another folder again
-/// although this job has written a newer one (`has_progress`).
+/// where it would begin anew, and with "--resume FOLDER" where it would begin from one checkpoint or another folder
+/// again although this job has written a newer one (`has_progress`).
 std::vector<std::string> resuming_arguments(const std::vector<std::string>& arguments, const TrainSettings& settings,
                                             bool has_progress);
 

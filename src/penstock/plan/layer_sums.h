@@ -96,8 +96,8 @@ class LayerSums {
 /// link that crosses ranks.
 StageCosts stage_costs(const LayerSums& sums, const std::vector<Rank>& rank_of_stage, const Stages& stages);
 
-/// The peak of the activations of one rank in bytes, rounded up. `stages` has the layers of the rank's stages, or of the
-/// first few of them.
+/// The peak of the activations of one rank in bytes, rounded up. `stages` has the layers of the rank's stages, or of
+/// the first few of them.
 double activation_bytes(const LayerSums& sums, const LiveContexts& live, std::span<const LayerRange> stages);
 
 /// The same with the parameters.

@@ -26,8 +26,8 @@ struct StagePartition {
 /// rank, but a chain of ranks that wait for each other is slowed down by them.)
 class StagePartitioner {
  public:
-  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the costs' cap and
-  /// within `limit`, if that is in bytes.
+  /// `costs` and `sums` must outlive the partitioner. A partition fits into memory if it stays within the costs' cap
+  /// and within `limit`, if that is in bytes.
   StagePartitioner(const LayerCosts& costs, const LayerSums& sums, const std::optional<MemoryLimit>& limit = {});
 
   /// The distinct partitions among time, uniform and parameters; without time if no partition fits into memory. There

@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-/// Thrown by JobResults::add for a loss that is infinite or not a number, in a job that refuses it. It fails the step on
-/// all ranks; programs see InvalidLoss (invalid_loss.h).
+/// Thrown by JobResults::add for a loss that is infinite or not a number, in a job that refuses it. It fails the step
+/// on all ranks; programs see InvalidLoss (invalid_loss.h).
 class NonFiniteLoss : public Failure {
  public:
   NonFiniteLoss(MicroBatch micro_batch, double loss);

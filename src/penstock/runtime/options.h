@@ -38,12 +38,12 @@ struct PipelineOptions {
   std::string schedule = "";  // a generator's name, or a .sched or CSV file; empty: default_schedule(chunks)
   std::optional<Schedule> custom = std::nullopt;  // the program's own compute instructions, instead of `schedule`
   int chunks = 0;                                 // v, stages per rank; 0: the schedule's default
-  /// stream, fused or, for the schedule "auto", automatic; with other schedules automatic is stream. With a memory limit
-  /// fused is one product over as many micro-batches at a time as the limit permits.
+  /// stream, fused or, for the schedule "auto", automatic; with other schedules automatic is stream. With a memory
+  /// limit fused is one product over as many micro-batches at a time as the limit permits.
   WeightGradients weight_gradients = WeightGradients::stream;
   /// The largest activations of a rank: a multiple of 1F1B's live micro-batches (TimesOf1F1B), or bytes (BytesPerRank),
-  /// which need the `costs`' activation_bytes: autotune() measures them. A schedule that needs more is refused. None: the
-  /// bound of the schedule.
+  /// which need the `costs`' activation_bytes: autotune() measures them. A schedule that needs more is refused. None:
+  /// the bound of the schedule.
   std::optional<MemoryLimit> memory_limit = std::nullopt;
   /// Costs per stage, for schedules that are generated from costs (zb-auto) and for a memory limit in bytes; none: all
   /// instructions cost the same.

@@ -38,12 +38,11 @@ namespace penstock {
 
 class PipelineImpl;
 
-/// A network partitioned into stages over the ranks of a world. Of several processes every one makes the same calls in the
-/// same order. A call marked "collective" communicates: it returns only after every process has made it.
-/// Not thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any
-/// update, and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a
-/// TransportError, state() is the only call that the pipeline and its world still support; the program may create a new
-/// world.
+/// A network partitioned into stages over the ranks of a world. Of several processes every one makes the same calls in
+/// the same order. A call marked "collective" communicates: it returns only after every process has made it. Not
+/// thread-safe. A Misuse leaves the pipeline unchanged. A StepFailure ends one step on every rank before any update,
+/// and leaves the state as it was; the pipeline remains usable. After any other RankFailure or a TransportError,
+/// state() is the only call that the pipeline and its world still support; the program may create a new world.
 class Pipeline {
  public:
   /// Partitions `network`, builds every rank's layers, and compares the ranks' settings. `world` must outlive the
@@ -161,8 +160,8 @@ class Pipeline {
   /// ConfigError while gradients await their update and where checkpoints() does; on the main process, Failure if it
   /// cannot be written.
   void save(const std::string& folder, const CheckpointContents& contents = {});
-  /// Writes checkpoints into a folder while training goes on. Locks the folder. Collective. Throws ConfigError, on every
-  /// process, if another process writes there, or the folder has a complete checkpoint of a later step.
+  /// Writes checkpoints into a folder while training goes on. Locks the folder. Collective. Throws ConfigError, on
+  /// every process, if another process writes there, or the folder has a complete checkpoint of a later step.
   std::unique_ptr<CheckpointSaver> checkpoints(const SaverOptions& options);
   /// Continues from the newest checkpoint of a folder that is complete and undamaged, or from the one whose directory
   /// `path` is: the next step is the one that followed it, whatever the partition, the schedule, the transport and the

@@ -30,8 +30,8 @@ class OwnedTensors {
 void require_undamaged(RankRunner& runner, const Checkpoint& checkpoint);
 
 /// Reads everything of `checkpoint` that the rank's stages use into them, owned or not. Called on the rank's thread.
-/// Throws DataError where a checksum does not match, and ConfigError where the checkpoint's optimiser does not fit. Then
-/// some values have been replaced, and others not.
+/// Throws DataError where a checksum does not match, and ConfigError where the checkpoint's optimiser does not fit.
+/// Then some values have been replaced, and others not.
 void restore(RankRunner& runner, const Checkpoint& checkpoint);
 
 }  // namespace penstock

@@ -21,7 +21,8 @@ class WeightAverage {
   void add(const Stage& stage);
   /// The averages of one stage, by parameter.
   const std::map<std::string, torch::Tensor>& of(StageId stage) { return averages_[stage]; }
-  /// Where averages are kept, takes those of a stage from `averages`, and the value of a trained parameter that they lack.
+  /// Where averages are kept, takes those of a stage from `averages`, and the value of a trained parameter that they
+  /// lack.
   void load(const Stage& stage, const std::map<std::string, torch::Tensor>& averages);
   /// Exchanges the values of parameters and their averages.
   void swap();

@@ -92,7 +92,8 @@ constexpr bool is_arrival(const Event& event) {
 constexpr std::size_t no_event = std::numeric_limits<std::size_t>::max();
 
 /// Calls `step(rank, position, instruction)` for every instruction in the order of its rank. `step` executes it and
-/// returns no_event; or it returns the event that the instruction waits for, and is called again once that has happened.
+/// returns no_event; or it returns the event that the instruction waits for, and is called again once that has
+/// happened.
 template <class Step>
 Reach run_lists(const Schedule& schedule, EventTable& events, Step&& step) {
   const std::size_t ranks = schedule.orders.size();

@@ -28,8 +28,8 @@ class HookList {
 
   /// Whether a hook wants the outputs of tests (`least` = of_tests), or those of training steps too (of_all).
   bool want_outputs(WantsOutputs least) const;
-  /// Gives the outputs of a training step, or those of a step of a test, to the hooks that want them, where this process
-  /// has them.
+  /// Gives the outputs of a training step, or those of a step of a test, to the hooks that want them, where this
+  /// process has them.
   void report_outputs(const StepResult& result, const StepReport& report) const;
   void report_outputs(const StepResult& result, const TestStepReport& report) const;
 

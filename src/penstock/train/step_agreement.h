@@ -20,15 +20,15 @@ struct StepRequests {
   void add(const StepRequests& later);
 };
 
-/// Ranks of one process agree at every step, at no cost. Processes agree about four times a second, because an agreement
-/// waits until the submitted steps are done.
+/// Ranks of one process agree at every step, at no cost. Processes agree about four times a second, because an
+/// agreement waits until the submitted steps are done.
 class StepAgreement {
  public:
   /// `world` must outlive it.
   explicit StepAgreement(const World& world);
 
-  /// The requests of all processes: the first stop, and a save if the main process wants one. The same on every process;
-  /// none at steps in which they do not agree. Collective; `completed` is the number of steps before this one.
+  /// The requests of all processes: the first stop, and a save if the main process wants one. The same on every
+  /// process; none at steps in which they do not agree. Collective; `completed` is the number of steps before this one.
   std::optional<StepRequests> agree(const StepRequests& own, std::int64_t completed);
 
  private:

@@ -47,8 +47,8 @@ struct TrainerOptions {
   bool look_ahead = true;
   bool measure = false;  // fill StepReport's bubble, peak_activations and peak_resident_bytes
   /// Asked before every step, on every process (several processes follow the first that answers within a quarter of a
-  /// second). An answer ends fit() after the submitted steps, without the epoch's report and test, and with a checkpoint
-  /// where a CheckpointHook is added. Null: never.
+  /// second). An answer ends fit() after the submitted steps, without the epoch's report and test, and with a
+  /// checkpoint where a CheckpointHook is added. Null: never.
   std::function<std::optional<StopRequest>()> stop_when = nullptr;
 };
 
@@ -76,10 +76,10 @@ class Trainer {
   void fit(Loader& train, Loader& test) { fit(train, &test); }
 
   /// Continues a training: loads the newest usable checkpoint of a folder, or the one whose directory `path` is
-  /// (Pipeline::load). The next fit() begins where that checkpoint was written, in the middle of an epoch too, and calls
-  /// the hooks' load(). Its steps are, to the last bit, those of a training that was never interrupted if the settings of
-  /// Pipeline::bit_settings() are the same, which may otherwise change: then a warning names what differs. Returns false,
-  /// and changes nothing, where there is no usable checkpoint. Collective. Throws as Pipeline::load().
+  /// (Pipeline::load). The next fit() begins where that checkpoint was written, in the middle of an epoch too, and
+  /// calls the hooks' load(). Its steps are, to the last bit, those of a training that was never interrupted if the
+  /// settings of Pipeline::bit_settings() are the same, which may otherwise change: then a warning names what differs.
+  /// Returns false, and changes nothing, where there is no usable checkpoint. Collective. Throws as Pipeline::load().
   bool resume(const std::string& path);
   /// Why the last fit() ended before its goal (TrainerOptions::stop_when); unset if it did not.
   const std::optional<StopRequest>& interrupted() const { return interrupted_; }

@@ -35,8 +35,8 @@ class TrainingSaver {
   virtual void finish() = 0;
   /// The folder of the checkpoints.
   virtual const std::string& folder() const = 0;
-  /// The state is now that of a checkpoint after `completed` steps, so that none is due for it; none: write() writes one
-  /// whatever was written before.
+  /// The state is now that of a checkpoint after `completed` steps, so that none is due for it; none: write() writes
+  /// one whatever was written before.
   virtual void set_newest(std::optional<std::int64_t> completed) = 0;
 };
 

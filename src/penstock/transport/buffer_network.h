@@ -63,8 +63,8 @@ class BufferNetwork {
   /// take_break() has something new; it must not wait for calls(). False if the network never calls it: then it must be
   /// polled.
   virtual bool notify(std::function<void()> has_news) = 0;
-  /// Once; any thread. `process_ends` is called where the program calls exit() before this object is destroyed: it should
-  /// report that to the other processes and return within a second.
+  /// Once; any thread. `process_ends` is called where the program calls exit() before this object is destroyed: it
+  /// should report that to the other processes and return within a second.
   virtual void watch_exit(std::function<void()> process_ends) = 0;
 
   /// Begins to send `buffer` and returns at once. Buffers of one `kind` (above 0) may overtake each other.
@@ -81,8 +81,8 @@ class BufferNetwork {
   virtual bool is_barrier_done() = 0;
   /// Ends after the last barrier: no process sends any more. `has_news` is not called afterwards.
   virtual void close() = 0;
-  /// Gives up all transfers, as far as the library can, because the world has failed. Ends in bounded time. `has_news` is
-  /// not called afterwards.
+  /// Gives up all transfers, as far as the library can, because the world has failed. Ends in bounded time. `has_news`
+  /// is not called afterwards.
   virtual void abandon() noexcept = 0;
 
  protected:

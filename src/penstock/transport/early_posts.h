@@ -18,8 +18,8 @@
 
 namespace penstock {
 
-/// The early receives of one connection in one direction. Each end has one of these and tells it every size in the order
-/// of sending. Not thread-safe.
+/// The early receives of one connection in one direction. Each end has one of these and tells it every size in the
+/// order of sending. Not thread-safe.
 class EarlyPosts {
  public:
   /// How many receives are posted early: the next buffer does not wait until the receiver has seen the one before.

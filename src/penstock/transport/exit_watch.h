@@ -22,8 +22,9 @@ class ExitWatch {
     static ExitWatch* const watch = new ExitWatch;
     return *watch;
   }
-  /// Registers what a library does at the end of the process, before static objects are destroyed. `ends` is told whether
-  /// no world is open and the last one ended clean. It returns whether its threads need no static objects any more.
+  /// Registers what a library does at the end of the process, before static objects are destroyed. `ends` is told
+  /// whether no world is open and the last one ended clean. It returns whether its threads need no static objects any
+  /// more.
   void at_end(std::function<bool(bool is_clean)> ends) {
     const std::lock_guard lock(mutex_);
     ends_.push_back(std::move(ends));
@@ -75,16 +76,16 @@ class ExitWatch {
 /// A world that is open from the construction of this object to its destruction.
 class OpenWorld {
  public:
-  /// `process_ends` is called where the program calls exit() meanwhile; it should report that to the other processes and
-  /// return within a second.
+  /// `process_ends` is called where the program calls exit() meanwhile; it should report that to the other processes
+  /// and return within a second.
   explicit OpenWorld(std::function<void()> process_ends)
       : number_(ExitWatch::instance().add(std::move(process_ends))) {}
   ~OpenWorld() { ExitWatch::instance().remove(number_, is_clean_); }
   OpenWorld(const OpenWorld&) = delete;
   OpenWorld& operator=(const OpenWorld&) = delete;
 
-  /// All processes have agreed to end the world. Without this call it counts as failed: unless a later world ends clean,
-  /// exit(0) then ends the process with EXIT_FAILURE.
+  /// All processes have agreed to end the world. Without this call it counts as failed: unless a later world ends
+  /// clean, exit(0) then ends the process with EXIT_FAILURE.
   void ends_clean() { is_clean_ = true; }
 
  private:

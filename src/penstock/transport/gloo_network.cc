@@ -21,8 +21,8 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 
 /// The longest buffer that travels in its frame. A longer one costs a round trip more, a copy less.
 constexpr std::size_t inline_bytes = 8 << 10;
-/// The frames that a stopped process can take: a question in each second of a deadline of a minute, and the reason of the
-/// end.
+/// The frames that a stopped process can take: a question in each second of a deadline of a minute, and the reason of
+/// the end.
 constexpr std::size_t posted_frames = 128;
 /// Kinds of frames of this network's own; those of its user are above 0.
 constexpr std::int32_t kind_barrier = -1, kind_bye = -2;
@@ -228,8 +228,8 @@ class GlooNetwork final : public BufferNetwork {
     return done;
   }
 
-  /// Waits until the oldest operation, if there is one, is complete. False where there is none, and once abandoned. Throws
-  /// what Gloo throws where the connection breaks.
+  /// Waits until the oldest operation, if there is one, is complete. False where there is none, and once abandoned.
+  /// Throws what Gloo throws where the connection breaks.
   bool wait_for_front(const std::deque<Operation>& operations) {
     Work oldest;
     {

@@ -7,8 +7,8 @@
 //             always posted.
 //   payload   a long buffer; its receive is posted when its frame arrives, or before (early_posts.h).
 //
-// Gloo calls nobody when a transfer is complete, but its waits block. So a thread waits for the frames of each peer, one
-// for its payloads, and one for everything that is sent. A connection that breaks is noticed at once, also between
+// Gloo calls nobody when a transfer is complete, but its waits block. So a thread waits for the frames of each peer,
+// one for its payloads, and one for everything that is sent. A connection that breaks is noticed at once, also between
 // hosts.
 #pragma once
 

@@ -44,8 +44,8 @@ struct Rendezvous {
 /// Throws ConfigError when MASTER_ADDR or MASTER_PORT is missing or not usable.
 Rendezvous rendezvous(const Environment& environment);
 
-/// The variables to set before MPI_Init in a job whose processes are all on one host; none for other jobs, and not those
-/// that are set already.
+/// The variables to set before MPI_Init in a job whose processes are all on one host; none for other jobs, and not
+/// those that are set already.
 ///   * OMPI_MCA_btl: messages use shared memory alone, so that no process listens on the network.
 ///   * OMPI_MCA_pml: the layer above is named, unless OMPI_MCA_mtl is set. To choose one, Open MPI loads the libraries of
 ///     Omni-Path and its predecessor, which time the processor's clock for a tenth of a second each.

@@ -1,5 +1,5 @@
-// Notices that the process of another rank of this host has ended, though nobody says so: it was killed, or has crashed.
-// Torch-free.
+// Notices that the process of another rank of this host has ended, though nobody says so: it was killed, or has
+// crashed. Torch-free.
 #pragma once
 
 #include <cstdint>

@@ -89,7 +89,8 @@ class ProgressThread final : public PeerWatch {
   void lost(WorldRank peer, const std::string& how);
   /// A rank that holds up the end: its transfer is not complete, and this rank has nothing else to do.
   std::optional<WorldRank> last_peer() const;
-  /// Throws TransportError where `peer` has not answered for the deadline. To be called again and again: asks it at times.
+  /// Throws TransportError where `peer` has not answered for the deadline. To be called again and again: asks it at
+  /// times.
   void expect(WorldRank peer, LastWait& wait, bool asks = true);
   void close();
   void wait_for_all(bool asks);

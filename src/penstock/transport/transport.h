@@ -13,8 +13,8 @@
 //   * A process that ends while its world is open aborts the world on the other processes of its host; over Gloo on all.
 //
 // An endpoint's send, receive and report_progress are called by its own rank's thread; abort and cancel from any
-// thread. Messages of Traffic::background are sent and received by one other thread at a time, which waits as the rank's
-// thread does; peers do not see its waits.
+// thread. Messages of Traffic::background are sent and received by one other thread at a time, which waits as the
+// rank's thread does; peers do not see its waits.
 #pragma once
 
 #include <chrono>

@@ -26,8 +26,8 @@ class StallWatch;
 class World {
  public:
   /// Waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, or when a
-  /// launcher started several processes that this build cannot connect (no MPI under mpirun, no Gloo under torchrun), and
-  /// TransportError when a process does not come within WorldOptions::start_deadline.
+  /// launcher started several processes that this build cannot connect (no MPI under mpirun, no Gloo under torchrun),
+  /// and TransportError when a process does not come within WorldOptions::start_deadline.
   explicit World(const WorldOptions& options);
   /// The same for programs that pass their arguments on, as MPI programs do; the arguments are ignored.
   World(int argc, char** argv, const WorldOptions& options);

@@ -12,8 +12,8 @@ namespace penstock {
 /// Sums of times and shares that differ by less than this share are equal but for rounding.
 constexpr double rounding_error = 1e-9;
 
-/// The activations that each rank may hold: a micro-batch counts 1 from its F to its I, and `weight_share` from there to
-/// its W.
+/// The activations that each rank may hold: a micro-batch counts 1 from its F to its I, and `weight_share` from there
+/// to its W.
 struct ActivationCap {
   std::vector<double> limits;  // per stage, at least 1
   double weight_share = 1;
