@@ -1,4 +1,4 @@
-"""Restarts, elastic jobs and polite stops of `penstock launch`, with the real mpirun.
+"""Restarts, elastic jobs and polite stops of `penstock launch`, with the real mpirun if there is one, and without it.
 
 A script stands in for the training: it prints its settings as `penstock train --print-config` does, and otherwise runs
 a shell script of the test. Checkpoints are copies of stored ones.
@@ -21,7 +21,7 @@ PROGRAM = ""
 CHECKPOINTS = ""
 MPIRUN = shutil.which("mpirun")
 
-RANK = "$OMPI_COMM_WORLD_RANK"
+RANK = "${OMPI_COMM_WORLD_RANK:-$RANK}"
 
 TRAINING = """\
 #!/usr/bin/env python3
@@ -33,7 +33,7 @@ if sys.argv[-1] != "--print-config":
 if "--wrong" in flags:
     print("penstock: --wrong is wrong", file=sys.stderr)
     sys.exit(2)
-for name in ("checkpoint", "resume", "max-time", "plan", "schedule", "partition"):
+for name in ("checkpoint", "resume", "max-time", "plan", "schedule", "partition", "transport"):
     print(f'{name} = "{flags["--" + name]}"' if "--" + name in flags else f"# {name} =")
 print("replicas =", flags.get("--replicas", 0))
 """
@@ -50,9 +50,9 @@ save() {
 """
 
 
-@unittest.skipUnless(MPIRUN, "there is no mpirun")
-class LaunchRestarts(InFolder):
+class Launches(InFolder):
     write = InFolder.write_executable
+    how = ()  # flags of all jobs of a class
 
     def setUp(self):
         super().setUp()
@@ -67,7 +67,7 @@ class LaunchRestarts(InFolder):
         split = arguments.index("--") if "--" in arguments else len(arguments)
         flags = arguments[split + 1:] if "--" in arguments else ("--checkpoint", "run")
         self.environment["TRAINING"] = FUNCTIONS + training
-        return [self.path("bin/penstock"), "launch", *arguments[:split], "--", "train", *flags]
+        return [self.path("bin/penstock"), "launch", *self.how, *arguments[:split], "--", "train", *flags]
 
     def launch(self, *arguments, training="exit 1"):
         done = subprocess.run(self.command(arguments, training), cwd=self.folder, text=True, timeout=WATCHDOG_S,
@@ -102,6 +102,17 @@ class LaunchRestarts(InFolder):
         begin = "penstock: info: "
         return [line[len(begin):] for line in err.splitlines() if line.startswith(begin)]
 
+    def discovery(self, *answers):
+        """A program that answers with the next line at each call, and then with the last one."""
+        for number, answer in enumerate(answers, 1):
+            self.write(f"answer.{number}", answer)
+        next_line = f"n=$(cat calls 2> /dev/null || echo 0); [ $n = {len(answers)} ] || n=$((n + 1)); echo $n > calls"
+        return self.write("hosts", f"#!/bin/sh\n{next_line}; cat answer.$n\n")
+
+
+class OverEither:
+    """Jobs that do not depend on what starts their ranks."""
+
     # Restarts
 
     def test_later_attempts_go_on_from_the_newest_checkpoint(self):
@@ -117,44 +128,6 @@ class LaunchRestarts(InFolder):
             self.assertIn(f"attempt {attempt} goes on from step 3 ({path}) after rank 1 of 2: exit code 4; {left} "
                           "restarts left", infos)
 
-    def test_without_a_checkpoint_an_attempt_begins_anew(self):
-        code, err = self.launch("-n", "1", "--restarts", "1", training="[ -e 2 ] && exit 0; touch 2; kill -9 $$")
-        self.assertEqual(code, 0, err)
-        self.assertIn("attempt 2 begins anew after rank 0 of 1: signal 9 (Killed); 0 restarts left", self.infos(err))
-        self.assertEqual(self.line_of(2), "--checkpoint run --resume auto")
-
-    def test_a_resumed_training_is_not_told_twice(self):
-        code, err = self.launch("-n", "1", "--restarts", "1", "--", "--checkpoint", "run", "--resume", "auto",
-                                training="[ -e 2 ] && exit 0; touch 2; exit 4")
-        self.assertEqual(code, 0, err)
-        self.assertEqual(self.line_of(2), "--checkpoint run --resume auto")
-
-    def test_the_time_of_former_attempts_counts(self):
-        # Two attempts take 1.2 s at least.
-        code, err = self.launch("-n", "1", "--restarts", "2", "--", "--checkpoint", "run", "--max-time", "1-1:00:01",
-                                training="[ -e 3 ] && exit 75; [ -e 2 ] && touch 3; touch 2; sleep 0.6; exit 4")
-        self.assertEqual(code, 75, err)
-        self.assertRegex(self.line_of(2), r" --resume auto --max-time (25:00:0[01]|24:59:\d\d)$")
-        self.assertRegex(self.line_of(3), r" --resume auto --max-time (25:00:00|24:59:\d\d)$")
-        shutil.rmtree(self.path("log_output"))
-        os.remove(self.path("3"))
-        self.launch("-n", "1", "--restarts", "1", "--", "--checkpoint", "run", "--max-time", "0:00:01",
-                    training="[ -e 4 ] && exit 75; touch 4; sleep 1; exit 4")
-        self.assertIn(" --max-time 0:00:01", self.line_of(2))
-
-    def test_three_restarts_without_progress_are_the_last(self):
-        code, err = self.launch("-n", "1", "--restarts", "100", training="[ -e run ] || save; exit 4")
-        self.assertEqual(code, 4)
-        self.assertEqual(err.splitlines()[-1],
-                         "penstock: given up: 3 restarts in a row ended without a new complete checkpoint in run, where "
-                         "step 3 is the newest; the last failure is above")
-        self.assertEqual(self.attempts(), ["1", "2", "3", "4"])
-
-    def test_progress_is_counted(self):
-        code, err = self.launch("-n", "1", "--restarts", "6", training="save; exit 4")
-        self.assertEqual((code, len(self.attempts())), (4, 7), err)
-        self.assertNotIn("given up", err)
-
     def test_misuse_and_polite_stops_are_final(self):
         for code in (2, 75, 130, 138, 143):
             with self.subTest(code=code):
@@ -162,36 +135,24 @@ class LaunchRestarts(InFolder):
                 self.assertEqual(self.launch("-n", "1", "--restarts", "3", training=f"exit {code}")[0], code)
                 self.assertEqual(self.attempts(), ["1"])
 
-    def test_refused_arguments_are_reported_before_the_start(self):
-        code, err = self.launch("-n", "1", "--restarts", "1", "--", "--wrong", "x")
-        self.assertEqual(code, 2)
-        self.assertEqual(err, "penstock: --wrong is wrong\n"
-                              "penstock: the program's arguments are refused, as said above\n")
-        self.assertFalse(os.path.exists(self.path("log_output")))
-
     def test_nothing_of_the_former_attempt_is_left(self):
-        # The first attempt leaves a process, and its mpirun is killed.
-        training = ("[ -e left ] && { kill -0 $(cat left) 2> /dev/null && exit 5; ls tmp/ompi.*/ > sessions; exit 0; }; "
+        # The first attempt leaves a process, and its launcher is killed.
+        training = ("[ -e left ] && { kill -0 $(cat left) 2> /dev/null && exit 5; ls tmp/ompi.*/ > second; exit 0; }; "
                     "setsid sh -c 'echo $$ > left.part; mv left.part left; exec sleep 1000' & "
-                    "while [ ! -e left ]; do sleep 0.01; done; ls tmp/ompi.*/ > first_sessions; "
+                    "while [ ! -e left ]; do sleep 0.01; done; ls tmp/ompi.*/ > first; "
                     "kill -9 $(ps -o ppid= $(ps -o ppid= $$)); exec sleep 1000")
         code, err = self.launch("-n", "1", "--restarts", "1", training=training)
         self.assertEqual(code, 0, err)
-        first, second = self.read("first_sessions").split(), self.read("sessions").split()
-        self.assertEqual((len(first), len(second)), (1, 1))
-        self.assertNotEqual(first, second)
-        self.assertIn(f"/{first[0]}, which this attempt left", err)
-        self.assertEqual([name for _, folders, files in os.walk(self.path("tmp")) for name in (*folders, *files)
-                          if not name.startswith("ompi.")], [])
+        self.assert_no_files_left(err)
 
     # Polite stops
 
-    # Rank 0 ends at once; rank 1 needs three seconds to save, longer than mpirun waits by itself.
+    # Rank 0 ends at once; rank 1 needs three seconds to save, longer than launchers wait by themselves.
     SAVING = (f"stop() {{ [ {RANK} = 0 ] && exit $1; sleep 3; echo saved > saved; exit $1; }}; "
               f"trap 'stop 143' TERM; trap 'stop 138' USR1; touch ready.{RANK}; while :; do sleep 0.01; done")
 
     def test_ranks_have_time_to_save(self):
-        for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        for sent in self.stops:
             with self.subTest(sent=sent):
                 for name in ("saved", "ready.0", "ready.1"):
                     if os.path.exists(self.path(name)):
@@ -233,13 +194,6 @@ class LaunchRestarts(InFolder):
 
     # Elastic jobs
 
-    def discovery(self, *answers):
-        """A program that answers with the next line at each call, and then with the last one."""
-        for number, answer in enumerate(answers, 1):
-            self.write(f"answer.{number}", answer)
-        next_line = f"n=$(cat calls 2> /dev/null || echo 0); [ $n = {len(answers)} ] || n=$((n + 1)); echo $n > calls"
-        return self.write("hosts", f"#!/bin/sh\n{next_line}; cat answer.$n\n")
-
     # Fails as often as wanted, after a new checkpoint each time.
     @staticmethod
     def failing(times):
@@ -262,14 +216,19 @@ class LaunchRestarts(InFolder):
         self.assertEqual(ranks, [3, 2, 1, 3])
         self.assertIn("elastic: 2 pipeline ranks, 1 replica; 2 slots", self.infos(err))
 
-    def test_too_few_slots_end_the_job(self):
-        hosts = self.discovery("localhost:4\n", "localhost:3\n")
-        code, err = self.launch("--elastic", "2:3", "--host-discovery", hosts, "--restarts", "3", "--", "--checkpoint",
-                                "run", "--replicas", "2", training=self.failing(3))
-        self.assertEqual(code, 1)
-        self.assertEqual(err.splitlines()[-1],
-                         "penstock: there are 3 slots, but --elastic 2:3 with 2 replicas takes at least 4")
-        self.assertEqual(self.attempts(), ["1"])
+
+@unittest.skipUnless(MPIRUN, "there is no mpirun")
+class OverMpi(OverEither, Launches):
+    how = ("--transport", "mpi")
+    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+    def assert_no_files_left(self, err):
+        first, second = self.read("first").split(), self.read("second").split()  # the sessions of both attempts
+        self.assertEqual((len(first), len(second)), (1, 1))
+        self.assertNotEqual(first, second)
+        self.assertIn(f"/{first[0]}, which this attempt left", err)
+        self.assertEqual([name for _, folders, files in os.walk(self.path("tmp")) for name in (*folders, *files)
+                          if not name.startswith("ompi.")], [])
 
     def test_a_host_that_is_gone_is_left_out(self):
         # Two names of this machine; a script in place of ssh runs commands here.
@@ -282,6 +241,90 @@ class LaunchRestarts(InFolder):
         self.assertIn("host two starts no process: this attempt does without it", self.infos(err))
         self.assertEqual(self.line_of(2), "--checkpoint run --resume auto --stages 1 --replicas 1")
 
+
+class OverGloo(OverEither, Launches):
+    how = ("--transport", "gloo")
+    stops = (signal.SIGTERM, signal.SIGUSR1)
+
+    def assert_no_files_left(self, err):
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_a_rank_that_is_alone_has_no_transport(self):
+        hosts = self.discovery("localhost:2\n", "localhost:1\n")
+        code, err = self.launch("--elastic", "1:2", "--host-discovery", hosts, "--restarts", "1", "--", "--checkpoint",
+                                "run", "--transport", "gloo", training=self.failing(1))
+        self.assertEqual(code, 9, err)
+        flags = "--checkpoint run --transport gloo"
+        self.assertEqual(self.line_of(1), flags + " --stages 2 --replicas 1")
+        self.assertEqual(self.line_of(2), flags + " --resume auto --stages 1 --replicas 1 --transport auto")
+
+    def test_a_host_discovery_that_names_another_host(self):
+        hosts = self.discovery("localhost:2\n", "localhost:1\nb:2\n")
+        code, err = self.launch("--elastic", "1:2", "--host-discovery", hosts, "--restarts", "1",
+                                training=self.failing(1))
+        self.assertEqual(code, 2, err)
+        self.assertEqual(err.splitlines()[-1],
+                         "penstock: --host-discovery names b, but ranks that Gloo joins are started on this machine "
+                         "alone: start them with mpirun (--transport mpi), or call torchrun on each host "
+                         "(docs/launch.md#torchrun)")
+        self.assertEqual(self.attempts(), ["1"])
+
+    def test_without_a_checkpoint_an_attempt_begins_anew(self):
+        code, err = self.launch("-n", "1", "--restarts", "1", training="[ -e 2 ] && exit 0; touch 2; kill -9 $$")
+        self.assertEqual(code, 0, err)
+        self.assertIn("attempt 2 begins anew after rank 0 of 1: signal 9 (Killed); 0 restarts left", self.infos(err))
+        self.assertEqual(self.line_of(2), "--checkpoint run --resume auto")
+
+    def test_a_resumed_training_is_not_told_twice(self):
+        code, err = self.launch("-n", "1", "--restarts", "1", "--", "--checkpoint", "run", "--resume", "auto",
+                                training="[ -e 2 ] && exit 0; touch 2; exit 4")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(self.line_of(2), "--checkpoint run --resume auto")
+
+    def test_the_time_of_former_attempts_counts(self):
+        # Two attempts take 1.2 s at least.
+        code, err = self.launch("-n", "1", "--restarts", "2", "--", "--checkpoint", "run", "--max-time", "1-1:00:01",
+                                training="[ -e 3 ] && exit 75; [ -e 2 ] && touch 3; touch 2; sleep 0.6; exit 4")
+        self.assertEqual(code, 75, err)
+        self.assertRegex(self.line_of(2), r" --resume auto --max-time (25:00:0[01]|24:59:\d\d)$")
+        self.assertRegex(self.line_of(3), r" --resume auto --max-time (25:00:00|24:59:\d\d)$")
+        shutil.rmtree(self.path("log_output"))
+        os.remove(self.path("3"))
+        self.launch("-n", "1", "--restarts", "1", "--", "--checkpoint", "run", "--max-time", "0:00:01",
+                    training="[ -e 4 ] && exit 75; touch 4; sleep 1; exit 4")
+        self.assertIn(" --max-time 0:00:01", self.line_of(2))
+
+    def test_three_restarts_without_progress_are_the_last(self):
+        code, err = self.launch("-n", "1", "--restarts", "100", training="[ -e run ] || save; exit 4")
+        self.assertEqual(code, 4)
+        self.assertEqual(err.splitlines()[-1],
+                         "penstock: given up: 3 restarts in a row ended without a new complete checkpoint in run, where "
+                         "step 3 is the newest; the last failure is above")
+        self.assertEqual(self.attempts(), ["1", "2", "3", "4"])
+
+    def test_progress_is_counted(self):
+        code, err = self.launch("-n", "1", "--restarts", "6", training="save; exit 4")
+        self.assertEqual((code, len(self.attempts())), (4, 7), err)
+        self.assertNotIn("given up", err)
+
+    def test_refused_arguments_are_reported_before_the_start(self):
+        code, err = self.launch("-n", "1", "--restarts", "1", "--", "--wrong", "x")
+        self.assertEqual(code, 2)
+        self.assertEqual(err, "penstock: --wrong is wrong\n"
+                              "penstock: the program's arguments are refused, as said above\n")
+        self.assertFalse(os.path.exists(self.path("log_output")))
+
+    def test_too_few_slots_end_the_job(self):
+        hosts = self.discovery("localhost:4\n", "localhost:3\n")
+        code, err = self.launch("--elastic", "2:3", "--host-discovery", hosts, "--restarts", "3", "--", "--checkpoint",
+                                "run", "--replicas", "2", training=self.failing(3))
+        self.assertEqual(code, 1)
+        self.assertEqual(err.splitlines()[-1],
+                         "penstock: there are 3 slots, but --elastic 2:3 with 2 replicas takes at least 4")
+        self.assertEqual(self.attempts(), ["1"])
+
+
+class Misuse(Launches):
     def test_elastic_misuse(self):
         elastic = ("--elastic", "1:2")
         for arguments, complaint in (
@@ -289,7 +332,8 @@ class LaunchRestarts(InFolder):
                 ((*elastic, "-n", "2"), "-n 2 fixes the number of ranks, which --elastic takes from the slots"),
                 (("-n", "2", "--host-discovery", "./hosts"), "--host-discovery serves --elastic: give both"),
                 ((*elastic, "--hosts", "a", "--host-discovery", "./hosts"), "--hosts and --host-discovery both name"),
-                ((*elastic, "--launcher", "srun"), "--elastic needs mpirun"),
+                ((*elastic, "--launcher", "srun"), "--elastic needs mpirun or --transport gloo"),
+                ((*elastic, "--transport", "gloo", "--hosts", "a,localhost"), "--hosts names a, but ranks that"),
                 ((*elastic, "--grace", "-1"), "--grace -1: give seconds between 0 and 1e+06"),
                 ((*elastic, "--", "--stages", "2"), "--elastic goes on from checkpoints, and the training writes none"),
                 ((*elastic, "--", "--checkpoint", "run", "--plan", "p"),
