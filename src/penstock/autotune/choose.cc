@@ -78,25 +78,58 @@ std::vector<Entry> entries_of(const std::vector<Trial>& trials, int most) {
   return chosen;
 }
 
-/// Measures the activations of each entry where the memory limit is in bytes, and drops the entries that exceed it: the
-/// planner estimates the activations of partitions that were not measured. `options_of` gives the options of a plan's
-/// pipeline. Throws ScheduleError, which names the smallest sufficient limit, if none is left.
-void keep_limit_in_bytes(World& world, Cell& network, const Loss& loss, std::vector<Entry>& entries,
-                         const std::function<PipelineOptions(const Plan&)>& options_of) {
+/// Measures the activations of each entry and drops the entries that exceed the limit in bytes of their options, which
+/// `options_of` gives for a plan. Returns the smallest limit that would do for one of them.
+BytesPerRank drop_above_limit(World& world, Cell& network, const Loss& loss, std::vector<Entry>& entries,
+                              const std::function<PipelineOptions(const Plan&)>& options_of) {
   std::vector<Entry> kept;
-  std::optional<MemoryLimit> limit, least;
+  std::optional<MemoryLimit> least;
   for (Entry& entry : entries) {
     const PipelineOptions options = options_of(entry.finalist.plan);
-    if (!needs_bytes(options)) return;
-    limit = options.memory_limit;
+    const MemoryLimit& limit = options.memory_limit.value();
     entry.costs = measured_bytes(world, network, loss, options);
-    const MemoryLimit needed = needed_memory_limit(entry.finalist.plan.schedule, *limit, *entry.costs);
+    const MemoryLimit needed = needed_memory_limit(entry.finalist.plan.schedule, limit, *entry.costs);
     if (!least || needed < *least) least = needed;
-    if (needed <= *limit) kept.push_back(std::move(entry));
+    if (needed <= limit) kept.push_back(std::move(entry));
   }
-  require<ScheduleError>(!kept.empty(), "no schedule that was measured stays within a memory limit of ",
-                         to_string(*limit), " of activations per rank: the least of them needs ", to_string(*least));
   entries = std::move(kept);
+  return std::get<BytesPerRank>(least.value());
+}
+
+/// Plans all trials again; false, where nothing fits.
+bool plan_again(std::vector<Trial>& trials, const PlanConstraints& constraints) {
+  try {
+    for (Trial& trial : trials) trial.planned = make_plan(trial.costs, constraints);
+  } catch (const ScheduleError&) {
+    return false;
+  }
+  return true;
+}
+
+/// The finalists of all trials; with a memory limit in bytes, those whose measured activations stay within it, because
+/// the planner estimates those of partitions on which layers were not measured. Where all exceed the limit, `trials`
+/// are planned again for a limit that is smaller by the excess. Throws ScheduleError, which names the smallest limit
+/// that would do for what was measured, if that finds none.
+std::vector<Entry> fitting_entries(World& world, Cell& network, const Loss& loss, std::vector<Trial>& trials,
+                                   PlanConstraints constraints,
+                                   const std::function<PipelineOptions(const Plan&)>& options_of) {
+  constexpr int most_rounds = 4;
+  const std::optional<MemoryLimit> limit = constraints.memory_limit;
+  std::optional<BytesPerRank> least;
+  for (int round = 1;; ++round) {
+    std::vector<Entry> entries = entries_of(trials, constraints.finalists);
+    if (!limit || !is_in_bytes(*limit)) return entries;
+    const BytesPerRank needed = drop_above_limit(world, network, loss, entries, options_of);
+    if (!entries.empty()) return entries;
+    if (!least || needed < *least) least = needed;
+    const double planned = static_cast<double>(std::get<BytesPerRank>(*constraints.memory_limit).bytes);
+    const double excess = static_cast<double>(needed.bytes) / static_cast<double>(std::get<BytesPerRank>(*limit).bytes);
+    constraints.memory_limit = BytesPerRank{std::max<std::int64_t>(1, static_cast<std::int64_t>(planned / excess))};
+    require<ScheduleError>(round < most_rounds && plan_again(trials, constraints),
+                           "no schedule that was measured stays within a memory limit of ", to_string(*limit),
+                           " of activations per rank: the smallest limit that would do is ",
+                           to_string(MemoryLimit(*least)));
+  }
 }
 
 /// Times steps of a candidate in a pipeline of its own, after one that warms its caches.
@@ -199,10 +232,9 @@ AutoChoice choose_by_profile(World& world, Cell& network, const Loss& loss, cons
     trials.push_back({std::move(costs), std::move(planned)});
   }
 
-  std::vector<Entry> entries = entries_of(trials, constraints.finalists);
   const auto partition_for = [&](const Plan& plan) { return is_annotated ? options.partition : partition_of(plan); };
   const auto options_for = [&](const Plan& plan) { return with_plan(options, partition_for(plan), plan); };
-  keep_limit_in_bytes(world, network, loss, entries, options_for);
+  const std::vector<Entry> entries = fitting_entries(world, network, loss, trials, constraints, options_for);
   StepComparison comparison;
   if (entries.size() > 1) {
     const StepTimer time_steps(world, network, loss, profiling.optimizer);
