@@ -67,6 +67,7 @@ StreamOrder::Operation StreamOrder::launch(const char* operation, StreamNumber s
   StreamClock& clock = clocks_[stream.index()];
   join(clock, host());
   const Operation now{operation, stream, ++clock[stream.index()]};
+  ++launches_[operation];
   for (const Access& access : accesses) {
     if (access.device != stream.device)
       fail(std::string(operation) + " on " + name_of(stream) + " uses memory of device " +
@@ -123,6 +124,12 @@ std::vector<std::string> StreamOrder::take_violations() {
 std::map<std::string, int> StreamOrder::synchronizations() const {
   const std::lock_guard lock(mutex_);
   return synchronizations_;
+}
+
+int StreamOrder::launches(const std::string& operation) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = launches_.find(operation);
+  return found == launches_.end() ? 0 : found->second;
 }
 
 void StreamOrder::forget_synchronizations() {

@@ -82,6 +82,8 @@ class StreamOrder {
   /// How often any thread waited for a stream, by operation.
   std::map<std::string, int> synchronizations() const;
   void forget_synchronizations();
+  /// How many operations of this name were launched since the start of the program.
+  int launches(const std::string& operation) const;
 
  private:
   struct Block {
@@ -102,6 +104,7 @@ class StreamOrder {
   std::unordered_map<const void*, Block> blocks_;
   std::vector<std::string> violations_;
   std::map<std::string, int> synchronizations_;
+  std::unordered_map<std::string, int> launches_;
 };
 
 }  // namespace penstock::test

@@ -19,12 +19,9 @@ torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
   const double p = options_.p;
   if (!is_training() || p == 0) return input;
   if (!place) return torch::nn::functional::dropout(input, torch::nn::functional::DropoutFuncOptions().p(p));
-  const auto goes_below = static_cast<std::uint64_t>(p * 4294967296.0);
-  const auto scale = static_cast<float>(1 / (1 - p));
-  const FillRow fill = [goes_below, scale](at::philox_engine& bits, float* numbers, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) numbers[i] = bits() < goes_below ? 0.0f : scale;
-  };
-  return input * draw_by_sample(input, {options_.sample_dimension, options_.flattened}, *place, fill, "dropout");
+  const Threshold threshold{.below = static_cast<std::uint64_t>(p * 4294967296.0),
+                            .value = static_cast<float>(1 / (1 - p))};
+  return input * draw_by_sample(input, {options_.sample_dimension, options_.flattened}, *place, threshold, "dropout");
 }
 
 }  // namespace penstock

@@ -22,9 +22,21 @@ struct SampleDimension {
 /// Fills the `count` numbers of one sample from `bits`.
 using FillRow = std::function<void(at::philox_engine& bits, float* numbers, std::int64_t count)>;
 
-/// Returns a tensor of the shape and dtype of `like`, filled sample by sample for `place`. Throws ScheduleError, which
-/// names the call and `what`, if the dimension of `where` does not hold the samples of the micro-batch.
+/// Returns a tensor of the shape, dtype and device of `like`, filled sample by sample for `place` on the host. Throws
+/// ScheduleError, which names the call and `what`, if the dimension of `where` does not hold the samples of the
+/// micro-batch.
 torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
                              const FillRow& fill, std::string_view what);
+
+/// Where the 32 random bits of a number are below `below` it is 0, otherwise `value`.
+struct Threshold {
+  std::uint64_t below = 0;  // at most 2^32
+  float value = 1;
+};
+
+/// The same with numbers of a threshold: on a CPU filled in by a loop, on other devices computed there, on the current
+/// stream, by operators of integers. The values are the same on every device.
+torch::Tensor draw_by_sample(const torch::Tensor& like, const SampleDimension& where, const RandomPlace& place,
+                             const Threshold& threshold, std::string_view what);
 
 }  // namespace penstock
