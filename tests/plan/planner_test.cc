@@ -393,11 +393,11 @@ TEST(Planner, partitions_for_a_memory_limit_in_bytes) {
   for (std::size_t n = 0; n < costs.layers.size(); ++n) costs.layers[n].activation_bytes = n < 2 ? 50 : 5;
   const PlanConstraints free{.schedules = {"1f1b"}, .weight_gradients = WeightGradients::stream};
   PlanConstraints limited = free;
-  limited.memory_limit = BytesPerRank{125};  // 1F1B holds two micro-batches on rank 0: 2 * 110 with an even partition
+  limited.memory_limit = BytesPerRank{205};  // 1F1B holds two micro-batches on rank 0: 2 * 110 with an even partition
   EXPECT_EQ(make_plan(costs, free).plan.stages.front().size(), 4u);
   const Planned planned = make_plan(costs, limited);
-  EXPECT_EQ(planned.plan.stages.front().size(), 1u);
-  EXPECT_EQ(planned.candidates.front().needed_limit, MemoryLimit(BytesPerRank{100}));
+  EXPECT_EQ(planned.plan.stages.front().size(), 2u) << "the fastest partition that fits";
+  EXPECT_EQ(planned.candidates.front().needed_limit, MemoryLimit(BytesPerRank{200}));
 }
 
 TEST(Planner, the_plan_is_the_best_candidate) {

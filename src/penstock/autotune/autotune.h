@@ -23,8 +23,8 @@ bool needs_measuring(const PipelineOptions& options);
 ///                      (choose_by_profile). Annotated stages, given chunks and a memory limit stay as they are.
 ///   kernels tuned      the fastest kernel for each layer's shape, where kernel_selection is empty
 ///   partition "time"   the partition whose slowest rank is the fastest, by times of single layers
-///   memory limit in    the bytes of a micro-batch's activations on each stage, where PipelineOptions::costs do not have
-///   bytes              them: two steps in a pipeline of their own
+///   memory limit in    the bytes of a micro-batch's activations on each stage, where PipelineOptions::costs do not
+///   bytes              have them: two steps in a pipeline of their own
 /// Options that contain none of these are returned unchanged. `inputs` and `targets` are a training batch; the weights
 /// of `network` do not change. With a cache, a job of the same key (docs/tuning_file.md) takes the decision of the
 /// first one and measures nothing. Collective: every process passes the same arguments and gets the same result, which

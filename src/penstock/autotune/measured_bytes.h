@@ -18,9 +18,9 @@ PipelineOptions without_bytes(PipelineOptions options);
 
 /// PipelineOptions::costs (unit costs where there are none) with the activation_bytes and the weight_share that two
 /// training steps of `options` show on sample and sample_targets, one micro-batch at a time. Where the schedule of
-/// `options` splits any B, a stage counts with the larger of its bytes before and after I, and the weight share is the
-/// largest of all stages: no stage needs more. Partition, kernels and m of `options` are decided. Collective; every
-/// process gets the same. Throws ConfigError without a sample.
+/// `options` splits any B, a stage counts with the larger of its bytes before and after I, and the weight share is
+/// the largest of all stages: no stage needs more. Partition, kernels and m of `options` are decided. Collective;
+/// every process gets the same. Throws ConfigError without a sample.
 StageCosts measured_bytes(World& world, Cell& network, const Loss& loss, const PipelineOptions& options);
 
 }  // namespace penstock

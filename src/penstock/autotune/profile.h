@@ -34,8 +34,8 @@ struct ProfileOptions {
 /// are steps of looped and interleaved schedules, without a sequential one.
 ///
 /// With PipelineOptions::memory_limit no step holds more live micro-batches than that permits or, where that is more,
-/// than 1F1B (interleaved for several stages per rank) holds: 1F1B with W's over parts of the step replaces GPipe, and
-/// the looped step with small chunks is left out. With a limit in bytes, no more than 1F1B holds; the layers'
+/// than 1F1B (interleaved for several stages per rank) holds: 1F1B with W's over parts of the step replaces GPipe,
+/// and the looped step with small chunks is left out. With a limit in bytes, no more than 1F1B holds; the layers'
 /// activation_bytes are scaled to the bytes that are then measured on each stage, and are the sizes of outputs
 /// otherwise.
 ///

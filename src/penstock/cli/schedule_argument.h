@@ -27,8 +27,8 @@ class ScheduleArgument {
 
   /// Generates or reads the schedule. A generator's name takes precedence over a file's; "./gpipe" is always a file.
   /// `costs` are used by generators that optimise for them, and by a memory limit in bytes. Throws ConfigError for
-  /// missing or contradicting flags, for a schedule above the limit and for costs that do not fit the stages, DataError
-  /// for a file that is not a schedule, ScheduleError for a schedule that cannot be fused.
+  /// missing or contradicting flags, for a schedule above the limit and for costs that do not fit the stages,
+  /// DataError for a file that is not a schedule, ScheduleError for a schedule that cannot be fused.
   NamedSchedule get(const StageCosts& costs) const;
 
  private:

@@ -115,8 +115,8 @@ class Candidates {
         sums_(costs, micro_batches),
         partitioner_(costs, sums_, constraints.memory_limit) {}
 
-  /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped one.
-  /// `base` is the schedule of `attempt` with the costs of even_stages(), which shows the placement and the live
+  /// Adds the candidates of `attempt` in each mode to `outcomes`; if the fused one does not fit, also the grouped
+  /// one. `base` is the schedule of `attempt` with the costs of even_stages(), which shows the placement and the live
   /// micro-batches.
   void run(const Attempt& attempt, const Schedule& base, const std::vector<WeightGradients>& modes,
            std::vector<Outcome>& outcomes) {

@@ -21,8 +21,8 @@ struct PlanConstraints {
   std::optional<int> chunks = {};                                 // stages per rank; none: 1 to most_chunks
   /// The partition: the layers of each of the p * v stages, in the order of the costs. Empty: the planner partitions.
   StageLayers stages = {};
-  /// The limit of the activations per rank: candidates above it do not fit, and schedules that adapt to a limit get it
-  /// as their largest. Bytes are compared with LayerCost::activation_bytes. None: no limit.
+  /// The limit of the activations per rank: candidates above it do not fit, and schedules that adapt to a limit get
+  /// it as their largest. Bytes are compared with LayerCost::activation_bytes. None: no limit.
   std::optional<MemoryLimit> memory_limit = {};
   int finalists = 0;  // at most so many Planned::finalists
 };
@@ -47,11 +47,11 @@ struct Planned {
 };
 
 /// Makes the plan with the shortest predicted step. The candidates are all combinations of a generator that has
-/// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in stream
-/// and fused mode (and grouped, if fused does not fit). Generators that adapt to costs get those of their partition,
-/// and memory limits of 1, 1.5 and 2 times 1F1B's, up to PlanConstraints::memory_limit, and that limit. Among equally
-/// short steps (to nine digits, beyond which differences are rounding) the one with less memory wins, then the one that
-/// comes first in generators(). Deterministic; any thread may call it.
+/// backward passes, 1 to 4 chunks per rank as the generator permits, every candidate m, and weight gradients in
+/// stream and fused mode (and grouped, if fused does not fit). Generators that adapt to costs get those of their
+/// partition, and memory limits of 1, 1.5 and 2 times 1F1B's, up to PlanConstraints::memory_limit, and that limit.
+/// Among equally short steps (to nine digits, beyond which differences are rounding) the one with less memory wins,
+/// then the one that comes first in generators(). Deterministic; any thread may call it.
 ///
 /// Throws ConfigError for unknown and forward-only schedules, and for constraints that contradict each other or the
 /// costs; ScheduleError if there are fewer layers than stages, and if no candidate fits: the message names the smallest

@@ -41,9 +41,9 @@ struct PipelineOptions {
   /// stream, fused or, for the schedule "auto", automatic; with other schedules automatic is stream. With a memory
   /// limit fused is one product over as many micro-batches at a time as the limit permits.
   WeightGradients weight_gradients = WeightGradients::stream;
-  /// The largest activations of a rank: a multiple of 1F1B's live micro-batches (TimesOf1F1B), or bytes (BytesPerRank),
-  /// which need the `costs`' activation_bytes: autotune() measures them. A schedule that needs more is refused. None:
-  /// the bound of the schedule.
+  /// The largest activations of a rank: a multiple of 1F1B's live micro-batches (TimesOf1F1B), or bytes
+  /// (BytesPerRank), which need the `costs`' activation_bytes: autotune() measures them. A schedule that needs more
+  /// is refused. None: the bound of the schedule.
   std::optional<MemoryLimit> memory_limit = std::nullopt;
   /// Costs per stage, for schedules that are generated from costs (zb-auto) and for a memory limit in bytes; none: all
   /// instructions cost the same.

@@ -19,8 +19,8 @@ struct ScheduleShape {
 /// The input of generators that adapt to a machine. The other generators ignore it.
 struct Tuning {
   StageCosts costs;  // per stage
-  /// The upper bound of the live activations per rank, counted as in Simulation::peak_activations. 1 time 1F1B: min(m,
-  /// p); bytes: those that fit with the `costs`' activation_bytes, but at least one micro-batch.
+  /// The upper bound of the live activations per rank, counted as in Simulation::peak_activations. 1 time 1F1B:
+  /// min(m, p); bytes: those that fit with the `costs`' activation_bytes, but at least one micro-batch.
   MemoryLimit memory_limit = TimesOf1F1B{1};
 };
 
