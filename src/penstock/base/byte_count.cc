@@ -14,15 +14,9 @@ struct ByteUnit {
 };
 
 // From small to large; those of 1024 come last, because bytes_text() takes the last one that divides a number.
-constexpr ByteUnit byte_units[] = {{"kB", 1000},
-                                   {"MB", 1000 * 1000},
-                                   {"GB", 1000 * 1000 * 1000},
-                                   {"TB", std::int64_t{1} * 1000 * 1000 * 1000 * 1000},
-                                   {"B", 1},
-                                   {"KiB", 1 << 10},
-                                   {"MiB", 1 << 20},
-                                   {"GiB", 1 << 30},
-                                   {"TiB", std::int64_t{1} << 40}};
+constexpr ByteUnit byte_units[] = {
+    {"kB", 1000},     {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000},     {"B", 1},
+    {"KiB", 1 << 10}, {"MiB", 1 << 20},  {"GiB", 1 << 30},      {"TiB", std::int64_t{1} << 40}};
 constexpr std::size_t first_shown = 4;  // B
 
 }  // namespace

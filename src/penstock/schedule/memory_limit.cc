@@ -184,7 +184,7 @@ std::vector<int> activation_limit(const Schedule& schedule, const MemoryLimit& l
 }
 
 std::vector<int> fuse_limit(const Schedule& schedule, const MemoryLimit& limit, const StageCosts& costs) {
-  const std::vector<int> contexts = activation_limit(schedule, limit, costs);
+  std::vector<int> contexts = activation_limit(schedule, limit, costs);
   Peaks least{smallest_fuse_limit(strip(schedule)), {}};
   if (is_in_bytes(limit)) {
     least.bytes = largest_stages(schedule, costs);
