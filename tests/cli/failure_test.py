@@ -97,11 +97,11 @@ class Misuse(ProgramRuns):
         seen = set()  # flags that several verbs share are tried once
         for verb in (["train"], ["infer"], ["bench", "step"], ["plan", "--profile"]):
             for flag, kind in numeric.findall(self.output_of(*verb, "--help")):
-                number = "1e999" if kind == "FLOAT" else "99999999999999999999"
+                number = "1e999" if kind in ("FLOAT", "X") else "99999999999999999999"
                 with self.subTest(verb=verb, flag=flag, number=number):
                     if flag not in seen:
                         self.assertRegex(self.complaint_of(*verb, f"--{flag}", number),
-                                         f"^--{flag}: .*{number}.*(too large|not in range)")
+                                         f"^--{flag}: .*{number}.*(too large|not in range|give a positive)")
                 seen.add(flag)
         self.assertLessEqual({"steps", "epochs", "stages", "lr", "warmup", "deadline", "top-k", "warm-up"}, seen)
         for verb in (["plan"], ["simulate"], ["schedule", "show"], ["schedule", "table"]):

@@ -314,7 +314,7 @@ int run(const std::string& name) {
     if (name == "kept_last") last_step_case("c.bias", 0);
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << "said: " << error.what() << std::endl;
+    std::cerr << say("said: ", error.what(), "\n");  // at once, so that lines of two processes do not mix
     std::_Exit(1);
   }
 }

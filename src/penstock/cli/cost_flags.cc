@@ -18,7 +18,7 @@ std::vector<double> parse_bytes_list(const std::string& text) {
   std::istringstream items(text + ",");
   for (std::string item; std::getline(items, item, ',');) {
     const std::optional<std::int64_t> bytes = parse_bytes(item);
-    require<ConfigError>(bytes.has_value(), "--activation-bytes ", text, ": '", item,
+    require<ConfigError>(bytes.has_value(), "--activation-bytes: '", item,
                          "' is no number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units B, kB, MB, GB, "
                          "TB, KiB, MiB, GiB and TiB");
     list.push_back(static_cast<double>(*bytes));
