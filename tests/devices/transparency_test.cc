@@ -22,7 +22,7 @@ class OnDevices : public testing::TestWithParam<const char*> {
   void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
 
   static std::vector<int> stage_counts() {
-    return std::string(GetParam()) == "test" ? std::vector<int>{1, 2, 4} : std::vector<int>{3};
+    return std::string(GetParam()) == "test" ? std::vector<int>{2, 4} : std::vector<int>{3};
   }
 };
 
@@ -36,14 +36,14 @@ TEST_P(OnDevices, every_schedule_equals_the_cpu) {
   {
     World world({.stages = 1});
     for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      for (const int m : {1, 3, 5}) alone[{m, mode}] = run_deep_job(world, {"gpipe", 1, 1, m, mode}, false);
+      for (const int m : {3, 5}) alone[{m, mode}] = run_deep_job(world, {"gpipe", 1, 1, m, mode}, false);
   }
   int cases = 0;
   for (const int stages : stage_counts()) {
     World world({.stages = stages});
     for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
       for (DeepCase one : deep_cases(stages, mode)) {
-        if (one.micro_batches != 1 + 2 * (stages % 2) && one.micro_batches != 5) continue;
+        if (one.micro_batches != (stages == 2 ? 3 : 5)) continue;
         one.device = GetParam();
         ++cases;
         const DeepOutcome outcome = run_deep_job(world, one, false);
