@@ -2,24 +2,17 @@
 
 #include <deque>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "penstock/base/error.h"
 #include "penstock/transport/early_posts.h"
 
 namespace penstock::test::early_posts_test {
 namespace {
 
-std::ostream& operator<<(std::ostream& out, const EarlyPosts::Step& step) {
-  return out << step.voided << " void, " << (step.is_early ? "early" : "new") << ", " << step.posted << " x "
-             << step.capacity;
-}
-
 std::string text(const EarlyPosts::Step& step) {
-  std::ostringstream out;
-  out << step;
-  return out.str();
+  return say(step.voided, " void, ", step.is_early ? "early" : "new", ", ", step.posted, " x ", step.capacity);
 }
 
 TEST(EarlyPosts, are_those_of_the_drawing_in_the_header) {

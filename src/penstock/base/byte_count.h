@@ -8,6 +8,9 @@
 
 namespace penstock {
 
+/// Of parse_bytes(), for messages.
+inline constexpr std::string_view byte_unit_names = "B, kB, MB, GB, TB, KiB, MiB, GiB and TiB";
+
 /// The number of bytes that `text` says, rounded down: a number that is not negative, directly followed by a unit: B,
 /// kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024). None for any other text, and for 2^63 bytes
 /// or more.

@@ -1,7 +1,7 @@
 #include "penstock/cli/cost_flags.h"
 
 #include <cstdint>
-#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "penstock/base/byte_count.h"
@@ -15,12 +15,11 @@ namespace {
 
 std::vector<double> parse_bytes_list(const std::string& text) {
   std::vector<double> list;
-  std::istringstream items(text + ",");
-  for (std::string item; std::getline(items, item, ',');) {
+  for (const std::string_view item : comma_separated(text)) {
     const std::optional<std::int64_t> bytes = parse_bytes(item);
     require<ConfigError>(bytes.has_value(), "--activation-bytes: '", item,
-                         "' is no number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units B, kB, MB, GB, "
-                         "TB, KiB, MiB, GiB and TiB");
+                         "' is no number of bytes; write bytes as 24MiB or 24MiB,16MiB, with the units ",
+                         byte_unit_names);
     list.push_back(static_cast<double>(*bytes));
   }
   return list;

@@ -103,24 +103,23 @@ class LocalRanks {
       send(SIGTERM);
       kill_at_ns_ = now_ns() + std::chrono::nanoseconds(time_to_end).count();
       term_at_ns_ = never;
-      has_termed_ = true;
     }
     if (now_ns() >= kill_at_ns_) send(SIGKILL);
   }
 
-  bool is_ending() const { return has_termed_ || term_at_ns_ != never; }
+  bool is_ending() const { return has_received_term() || term_at_ns_ != never; }
   int exit_code() const { return exit_code_; }
 
  private:
   static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
+  bool has_received_term() const { return kill_at_ns_ != never; }
   void end_at(std::int64_t time_ns) {
-    if (!has_termed_) term_at_ns_ = std::min(term_at_ns_, time_ns);
+    if (!has_received_term()) term_at_ns_ = std::min(term_at_ns_, time_ns);
   }
 
   std::vector<pid_t> running_;
   int exit_code_ = 0;
-  bool has_termed_ = false;
   std::int64_t term_at_ns_ = never;
   std::int64_t kill_at_ns_ = never;
 };

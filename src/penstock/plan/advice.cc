@@ -237,7 +237,7 @@ class Advisor {
 
   /// The time of a stage for one micro-batch in the instructions of the run, with 1/m of its update.
   double weight_of(std::size_t stage) const {
-    const auto at = [&](const std::vector<double>& list) { return list[list.size() == 1 ? 0 : stage]; };
+    const auto at = [&](const std::vector<double>& list) { return value_of_stage(list, stage); };
     if (layers_) return layers_->sums.work_and_update(layers_->stages[stage], gradient_instructions(instructions_));
     return at(costs_.forward) + at(costs_.input_grad) + at(costs_.weight_grad) +
            at(costs_.update) / instructions_.micro_batches;

@@ -7,15 +7,19 @@
 
 namespace penstock {
 
+std::vector<std::string_view> comma_separated(std::string_view list) {
+  std::vector<std::string_view> items;
+  for (std::size_t comma = list.find(','); comma != std::string_view::npos; comma = list.find(',')) {
+    items.push_back(list.substr(0, comma));
+    list.remove_prefix(comma + 1);
+  }
+  items.push_back(list);
+  return items;
+}
+
 std::vector<double> parse_cost_list(std::string_view flag, std::string_view text) {
   std::vector<double> costs;
-  std::string_view rest = text;
-  for (bool is_last = false; !is_last;) {
-    const std::size_t comma = rest.find(',');
-    is_last = comma == std::string_view::npos;
-    const std::string_view item = rest.substr(0, comma);
-    if (!is_last) rest.remove_prefix(comma + 1);
-
+  for (const std::string_view item : comma_separated(text)) {
     double cost = 0;
     const auto [end, problem] = std::from_chars(item.data(), item.data() + item.size(), cost);
     const bool is_number = problem == std::errc() && end == item.data() + item.size();

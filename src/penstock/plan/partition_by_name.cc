@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "penstock/base/error.h"
+#include "penstock/plan/cost_list.h"
 #include "penstock/plan/partition.h"
 
 namespace penstock {
@@ -26,24 +27,14 @@ std::optional<std::size_t> find_layer(std::string_view name, const std::vector<L
   return is_number && number < layers.size() ? std::optional(number) : std::nullopt;
 }
 
-std::vector<std::string_view> names_of(std::string_view list) {
-  std::vector<std::string_view> names;
-  if (list.empty()) return names;
-  for (std::size_t comma = list.find(','); comma != std::string_view::npos; comma = list.find(',')) {
-    names.push_back(list.substr(0, comma));
-    list.remove_prefix(comma + 1);
-  }
-  names.push_back(list);
-  return names;
-}
-
 }  // namespace
 
 Partition partition_layers(std::string_view partition, const std::vector<LayerSize>& layers, int stages) {
   if (partition == "parameters") return partition_by_parameters(layers, stages);
   if (partition == "uniform") return partition_uniformly(layers, stages);
 
-  const std::vector<std::string_view> names = names_of(partition);
+  const std::vector<std::string_view> names =
+      partition.empty() ? std::vector<std::string_view>() : comma_separated(partition);
   require<ScheduleError>(stages >= 1 && names.size() == static_cast<std::size_t>(stages) - 1, "partition '", partition,
                          "' names ", names.size(), " layers, but ", stages, " stages need ", stages - 1,
                          ": the first layer of every stage but the first; the layers are ", listed(layers));

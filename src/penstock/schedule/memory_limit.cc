@@ -30,10 +30,6 @@ std::vector<int> chunks_of(const Schedule& schedule) {
 
 int of_1f1b(const Schedule& schedule) { return std::min(schedule.micro_batches, schedule.rank_count()); }
 
-double stage_bytes(const StageCosts& costs, std::size_t stage) {
-  return costs.activation_bytes[costs.activation_bytes.size() == 1 ? 0 : stage];
-}
-
 /// What a step holds at its peak, per rank.
 struct Peaks {
   std::vector<int> contexts;  // as Validation::peak_activations
@@ -57,7 +53,7 @@ std::vector<double> largest_stages(const Schedule& schedule, const StageCosts& c
   std::vector<double> largest(schedule.orders.size(), 0);
   for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s) {
     double& of_rank = largest[schedule.rank_of_stage[s].index()];
-    of_rank = std::max(of_rank, stage_bytes(costs, s));
+    of_rank = std::max(of_rank, value_of_stage(costs.activation_bytes, s));
   }
   return largest;
 }
@@ -121,7 +117,7 @@ MemoryLimit parse_memory_limit(std::string_view text) {
   }
   const std::optional<std::int64_t> bytes = parse_bytes(text);
   require<ConfigError>(bytes && *bytes > 0, "memory limit ", text, forms,
-                       "; the units are B, kB, MB, GB, TB, KiB, MiB, GiB and TiB");
+                       "; the units are ", byte_unit_names);
   return BytesPerRank{*bytes};
 }
 
@@ -149,7 +145,7 @@ std::vector<double> peak_activation_bytes(const Schedule& schedule, const StageC
   if (schedule.is_forward_only()) return peaks;
   std::vector<std::vector<double>> stages(schedule.orders.size());  // bytes, per rank
   for (std::size_t s = 0; s < schedule.rank_of_stage.size(); ++s)
-    stages[schedule.rank_of_stage[s].index()].push_back(stage_bytes(costs, s));
+    stages[schedule.rank_of_stage[s].index()].push_back(value_of_stage(costs.activation_bytes, s));
   const std::vector<LiveContexts> live = live_contexts(schedule, costs.weight_share);
   for (std::size_t rank = 0; rank < peaks.size(); ++rank)
     for (const std::vector<double>& moment : live[rank])

@@ -3,6 +3,7 @@
 // not depend on a schedule (stage_costs() in plan/layer_sums.h, or measured_costs() of a trace); and InstructionTimes.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace penstock {
@@ -40,6 +41,11 @@ struct StageCosts {
   /// F = 1, I = 1, W = 1 and no other cost: the unit of the papers' figures.
   static StageCosts unit() { return {}; }
 };
+
+/// The value of a stage in a list of StageCosts that is not empty.
+inline double value_of_stage(const std::vector<double>& list, std::size_t stage) {
+  return list[list.size() == 1 ? 0 : stage];
+}
 
 /// Throws ConfigError for a list that has neither one cost nor `stages` costs, for a cost that is negative or above
 /// 1e15, and for a weight share outside of 0 to 1.

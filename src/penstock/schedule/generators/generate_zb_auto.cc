@@ -32,12 +32,11 @@ namespace {
 ActivationCap cap_of(const ScheduleShape& shape, const Tuning& tuning) {
   ActivationCap cap{.limits = {}, .weight_share = tuning.costs.weight_share};
   const auto* in_bytes = std::get_if<BytesPerRank>(&tuning.memory_limit);
-  const std::vector<double>& bytes = tuning.costs.activation_bytes;
   for (std::size_t s = 0; s < static_cast<std::size_t>(shape.ranks); ++s) {
     double limit = shape.micro_batches;
     if (!in_bytes)
       limit = std::get<TimesOf1F1B>(tuning.memory_limit).times * std::min(shape.micro_batches, shape.ranks);
-    else if (const double own = bytes[bytes.size() == 1 ? 0 : s]; own > 0)
+    else if (const double own = value_of_stage(tuning.costs.activation_bytes, s); own > 0)
       limit = std::min(limit, static_cast<double>(in_bytes->bytes) / own);
     cap.limits.push_back(std::max(1.0, limit));
   }
