@@ -10,10 +10,12 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import gloo_run
 import program_runs
 from program_runs import ENVIRONMENT, ProgramRuns
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 GLOO_RUN = os.path.join(ROOT, "tests", "support", "gloo_run.py")
 STEPS = ["--steps", "6", "--log-every", "1"]
 JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -106,9 +108,7 @@ class GlooJobs(ProgramRuns):
         return said[0]
 
     def test_a_rank_that_never_comes_is_named(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(gloo_run.free_port())
         self.assertEqual(self.failure_in(JOB | {"MASTER_PORT": port}),
                          "the world is incomplete after 1 s (the start deadline, at the rendezvous): rank 1 has not come")
         self.assertEqual(self.failure_in(JOB | {"MASTER_PORT": port, "RANK": "1"}),

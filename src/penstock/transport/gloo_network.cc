@@ -277,7 +277,7 @@ class GlooNetwork final : public BufferNetwork {
       bool goes_on = true;
       for (std::size_t i = 0; i < posted_frames && goes_on; ++i)
         goes_on = post(WireBuffer(WireBuffer::unit + inline_bytes));
-      while (goes_on && !(broken && is_empty(frames)) && wait_for_front(frames)) {
+      while (goes_on && wait_for_front(frames)) {
         WireBuffer frame = take_front(frames).buffer;
         goes_on = handle(from, frame) && post(std::move(frame));
         if (!goes_on) broken.reset();
@@ -286,11 +286,6 @@ class GlooNetwork final : public BufferNetwork {
       broken = error.what();
     }
     part(from, broken);
-  }
-
-  bool is_empty(const std::deque<Operation>& operations) const {
-    const std::lock_guard lock(mutex_);
-    return operations.empty();
   }
 
   /// False after the last frame.
