@@ -32,11 +32,11 @@ class PlainRendezvous {
 
   /// True if all lists come to their ends.
   bool works() {
-    for (bool progress = true; progress;) {
-      progress = false;
+    do {
+      progress_ = false;
       for (std::size_t rank = 0; rank < reached_.size(); ++rank)
-        if (static_cast<std::size_t>(reached_[rank]) < schedule_.orders[rank].size() && step(rank)) progress = true;
-    }
+        if (static_cast<std::size_t>(reached_[rank]) < schedule_.orders[rank].size()) try_step(rank);
+    } while (progress_);
     for (std::size_t rank = 0; rank < reached_.size(); ++rank)
       if (static_cast<std::size_t>(reached_[rank]) < schedule_.orders[rank].size()) return false;
     return true;
@@ -71,27 +71,31 @@ class PlainRendezvous {
     if (fifo.taken.contains(message)) return true;
     const auto number =
         static_cast<std::size_t>(std::find(fifo.order.begin(), fifo.order.end(), message) - fifo.order.begin());
-    return number < fifo.complete(posts_) && fifo.taken.insert(message).second;
+    if (number >= fifo.complete(posts_)) return false;
+    fifo.taken.insert(message);
+    progress_ = true;
+    return true;
   }
 
-  bool step(std::size_t rank) {
+  /// Executes the next instruction of `rank`, or as many of its takes as are possible.
+  void try_step(std::size_t rank) {
     const Instruction& instruction = schedule_.orders[rank][static_cast<std::size_t>(reached_[rank])];
     const StageId stage = instruction.stage();
     const MicroBatch i = instruction.micro_batch();
     const auto crosses = [&](const Link& link) { return schedule_.rank_of(link.from) != schedule_.rank_of(link.to); };
     if (instruction.op() == Op::forward)
       for (const Link& link : links_)
-        if (link.to == stage && crosses(link) && !take(link.from, stage, i, true)) return false;
+        if (link.to == stage && crosses(link) && !take(link.from, stage, i, true)) return;
     if (instruction.op() == Op::backward || instruction.op() == Op::input_grad)
       for (const Link& link : links_)
-        if (link.from == stage && link.gradient && crosses(link) && !take(link.to, stage, i, false)) return false;
+        if (link.from == stage && link.gradient && crosses(link) && !take(link.to, stage, i, false)) return;
     if (is_send(instruction.op())) {
       Fifo& fifo = of(stage, instruction.peer(), instruction.op() == Op::send_forward);
-      if (fifo.sends - fifo.complete(posts_) == static_cast<std::size_t>(posts_)) return false;
+      if (fifo.sends - fifo.complete(posts_) == static_cast<std::size_t>(posts_)) return;
       ++fifo.sends;
     }
     ++reached_[rank];
-    return true;
+    progress_ = true;
   }
 
   const Schedule& schedule_;
@@ -99,6 +103,7 @@ class PlainRendezvous {
   int posts_;
   std::map<std::tuple<int, int, bool>, Fifo> fifos_;
   std::vector<int> reached_;
+  bool progress_ = false;  // an instruction ran or a message was taken: a SEND of another rank may go on
 };
 
 }  // namespace penstock
