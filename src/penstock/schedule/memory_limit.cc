@@ -116,8 +116,7 @@ MemoryLimit parse_memory_limit(std::string_view text) {
     return TimesOf1F1B{times};
   }
   const std::optional<std::int64_t> bytes = parse_bytes(text);
-  require<ConfigError>(bytes && *bytes > 0, "memory limit ", text, forms,
-                       "; the units are ", byte_unit_names);
+  require<ConfigError>(bytes && *bytes > 0, "memory limit ", text, forms, "; the units are ", byte_unit_names);
   return BytesPerRank{*bytes};
 }
 
