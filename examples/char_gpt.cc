@@ -71,6 +71,7 @@ int main(int argc, char** argv) try {
   for (const ps::Tokens& sequence : written.sequences)
     std::cout << "\n----\n" << text.vocabulary.decode(sequence) << "\n";
   std::cout << "\n" << written.tokens << " tokens, " << written.tokens_per_second() << " a second\n";
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

@@ -89,6 +89,7 @@ int main(int argc, char** argv) try {
               << train.batches_per_epoch() << " steps per epoch\n";
 
   (by_trainer ? train_by_a_trainer : train_in_a_loop)(pipeline, train, steps);
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

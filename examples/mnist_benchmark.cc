@@ -150,6 +150,7 @@ int main(int argc, char** argv) try {
   compare(world, {.batch_size = 256, .micro_batches = 8, .steps = steps, .folder = folder});
   if (world.is_main()) std::cout << "\n2 stages, gpipe, batch 32 in 2 micro-batches:" << std::endl;
   train(world, steps);
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

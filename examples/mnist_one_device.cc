@@ -64,6 +64,7 @@ int main(int argc, char** argv) try {
                   << std::endl;
       ++step;
     }
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

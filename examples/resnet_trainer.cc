@@ -78,6 +78,7 @@ int main(int argc, char** argv) try {
   }
   trainer.fit(train, test);
   if (world.is_main()) std::cout << "accuracy at the end: " << accuracy.test().back() << "\n" << timer.table();
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

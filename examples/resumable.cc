@@ -58,6 +58,7 @@ int main(int argc, char** argv) try {
   trainer.fit(train, test);
   if (const auto& stopped = trainer.interrupted(); stopped && world.is_main())
     std::cout << "interrupted after " << pipeline.training_steps() << " steps by " << stopped->reason << "\n";
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

@@ -65,6 +65,7 @@ int main(int argc, char** argv) try {
   if (world.is_main())
     trainer.add_hook(ps::console_hook(std::cout, {.log_every = 50, .is_terminal = ps::stdout_is_terminal()}));
   trainer.fit(train, test);
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

@@ -53,6 +53,7 @@ int main(int argc, char** argv) try {
   std::cout << "logits of shape " << logits.sizes() << ", from " << logits.min().item<float>() << " to "
             << logits.max().item<float>() << "\n"
             << logits << "\n";
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

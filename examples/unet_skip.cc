@@ -41,6 +41,7 @@ int main(int argc, char** argv) try {
         std::cout << "step " << step << ", squared error is " << result.loss() << std::endl;
       if (++step > most_steps) return 0;
     }
+  return 0;
 } catch (const std::exception& error) {
   return failed(error);
 }

@@ -4,7 +4,7 @@
 #include "penstock/transport/launch_environment.h"
 #include "tests/autotune/auto_jobs.h"
 
-int main() {
+int main(int, char**) {
   using namespace penstock;
   try {
     int run = 0;

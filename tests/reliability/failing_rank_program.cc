@@ -19,8 +19,9 @@
 #include "penstock/base/clock.h"
 #include "penstock/penstock.h"
 
-namespace penstock {
 namespace {
+
+using namespace penstock;
 
 constexpr int steps = 24;
 
@@ -111,16 +112,15 @@ void train(Trouble& trouble, int stages, double seconds) {
 }
 
 }  // namespace
-}  // namespace penstock
 
 int main(int count, char** arguments) {
   if (count != 6) return 2;
-  penstock::Trouble trouble;
+  Trouble trouble;
   trouble.failure = arguments[1];
   trouble.rank = std::atoi(arguments[2]);
   trouble.place = std::atoi(arguments[3]);
   try {
-    penstock::train(trouble, std::atoi(arguments[4]), std::atof(arguments[5]));
+    train(trouble, std::atoi(arguments[4]), std::atof(arguments[5]));
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "said: " << error.what() << std::endl;

@@ -12,8 +12,9 @@
 
 #include "penstock/penstock.h"
 
-namespace penstock {
 namespace {
+
+using namespace penstock;
 
 struct Network : Cell {
   Layer first = add("first", [] { return torch::nn::Linear(8, 16); });
@@ -58,16 +59,15 @@ void run(const std::string& folder, int number) {
 }
 
 }  // namespace
-}  // namespace penstock
 
 int main(int count, char** arguments) {
   if (count != 3) return 2;
   try {
     for (int number = 0; number < std::atoi(arguments[2]); ++number) {
-      penstock::run(arguments[1], number);
+      run(arguments[1], number);
       std::filesystem::remove_all(arguments[1]);
-      std::cout << "resident " << penstock::resident_kib() << " files " << penstock::entries_of("/proc/self/fd")
-                << " threads " << penstock::entries_of("/proc/self/task") << " shared " << penstock::shared_mappings()
+      std::cout << "resident " << resident_kib() << " files " << entries_of("/proc/self/fd")
+                << " threads " << entries_of("/proc/self/task") << " shared " << shared_mappings()
                 << std::endl;
     }
     return 0;

@@ -14,8 +14,9 @@
 #include "tests/runtime/small_job.h"
 #include "tests/runtime/u_job.h"
 
-namespace penstock {
 namespace {
+
+using namespace penstock;
 
 void run_small(const std::vector<std::string>& arguments) {
   test::JobOptions options;
@@ -63,17 +64,16 @@ void run_u(int stages, const std::string& device) {
 }
 
 }  // namespace
-}  // namespace penstock
 
 int main(int count, char** arguments) {
   const std::vector<std::string> args(arguments + 1, arguments + count);
   try {
     if (args.size() == 5 && args[0] == "small") {
-      penstock::run_small({args.begin() + 1, args.end()});
+      run_small({args.begin() + 1, args.end()});
     } else if (args.size() == 2 && args[0] == "deep") {
-      penstock::run_deep(std::stoi(args[1]));
+      run_deep(std::stoi(args[1]));
     } else if (args.size() == 2 && (args[0] == "u" || args[0].starts_with("u:"))) {
-      penstock::run_u(std::stoi(args[1]), args[0] == "u" ? "cpu" : args[0].substr(2));
+      run_u(std::stoi(args[1]), args[0] == "u" ? "cpu" : args[0].substr(2));
     } else {
       return 2;
     }

@@ -10,9 +10,9 @@
 #include "tests/runtime/faulty_training.h"
 #include "tests/runtime/overflowing.h"
 
-namespace penstock {
 namespace {
 
+using namespace penstock;
 using namespace std::chrono_literals;
 
 /// Two stages; `trouble` occurs in the second one, forward or backward.
@@ -320,6 +320,5 @@ int run(const std::string& name) {
 }
 
 }  // namespace
-}  // namespace penstock
 
-int main(int argc, char** argv) { return argc == 2 ? penstock::run(argv[1]) : 2; }
+int main(int argc, char** argv) { return argc == 2 ? run(argv[1]) : 2; }

@@ -6,8 +6,9 @@
 
 #include "penstock/penstock.h"
 
-namespace penstock {
 namespace {
+
+using namespace penstock;
 
 struct TimeFirst : Cell {
   Layer in = add("in", [] { return torch::nn::Linear(6, 8); });
@@ -72,9 +73,11 @@ void run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace penstock
 
-int main(int argc, char** argv) try { penstock::run(argc, argv); } catch (const std::exception& error) {
+int main(int argc, char** argv) try {
+  run(argc, argv);
+  return 0;
+} catch (const std::exception& error) {
   std::cerr << error.what() << std::endl;
   std::_Exit(1);
 }

@@ -17,9 +17,9 @@
 #include "penstock/transport/mailbox.h"
 #include "penstock/transport/transport.h"
 
-namespace penstock {
 namespace {
 
+using namespace penstock;
 using namespace std::chrono_literals;
 
 struct Job {
@@ -256,12 +256,11 @@ int run(const std::string& name, const std::string& directory) {
 }
 
 }  // namespace
-}  // namespace penstock
 
 int main(int argc, char** argv) {
   if (argc != 3) {
     std::cerr << "usage: process_faults CASE DIRECTORY\n";
     return 2;
   }
-  return penstock::run(argv[1], argv[2]);
+  return run(argv[1], argv[2]);
 }
