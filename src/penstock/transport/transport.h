@@ -132,7 +132,8 @@ bool gloo_available();
 /// This process's endpoint of a world of all processes that torchrun, or another launcher, has started, as
 /// launch_environment.h reads rank, size and rendezvous from the environment. Worlds are as those of open_mpi(). Throws
 /// ConfigError where the environment does not say enough, for processes of another build, and where this build has no
-/// Gloo; TransportError when a process does not come within options.start_deadline, naming the missing ones.
+/// Gloo; TransportError when a process does not come within options.start_deadline, naming the missing ones. A process
+/// that would be ended by SIGPIPE ignores it from then on.
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options);
 
 }  // namespace penstock
