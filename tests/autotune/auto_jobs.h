@@ -92,7 +92,7 @@ struct TrainedOnce {
 };
 
 inline TrainedOnce train(World& world, Cell& network, const PipelineOptions& options, const torch::Tensor& x,
-                     const torch::Tensor& y) {
+                         const torch::Tensor& y) {
   TrainedOnce trained;
   Pipeline pipeline(world, network, squared_error, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
