@@ -66,9 +66,8 @@ int main(int count, char** arguments) {
     for (int number = 0; number < std::atoi(arguments[2]); ++number) {
       run(arguments[1], number);
       std::filesystem::remove_all(arguments[1]);
-      std::cout << "resident " << resident_kib() << " files " << entries_of("/proc/self/fd")
-                << " threads " << entries_of("/proc/self/task") << " shared " << shared_mappings()
-                << std::endl;
+      std::cout << "resident " << resident_kib() << " files " << entries_of("/proc/self/fd") << " threads "
+                << entries_of("/proc/self/task") << " shared " << shared_mappings() << std::endl;
     }
     return 0;
   } catch (const std::exception& error) {
