@@ -228,6 +228,13 @@ void twice_case(Job& job) {
   job.wait_for_notes(0, 1);
 }
 
+/// What the system does to a rank that writes to a connection which its peer has closed.
+void closed_connection_case(Job& job) {
+  ::raise(SIGPIPE);
+  job.note("goes on");
+  job.wait_for_notes(0, job.size - 1);
+}
+
 int run(const std::string& name, const std::string& directory) {
   const std::map<std::string, std::pair<std::chrono::milliseconds, void (*)(Job&)>> cases = {
       {"abort", {20s, abort_case}},
@@ -242,6 +249,7 @@ int run(const std::string& name, const std::string& directory) {
       {"stopped_end", {1s, idle_end_case}},
       {"stopped_end_with_a_long_message", {1s, sending_end_case}},
       {"twice", {20s, twice_case}},
+      {"closed_connection", {20s, closed_connection_case}},
   };
   const auto& [deadline, action] = cases.at(name);
   Job job(directory, deadline, name == "stall" ? std::optional(1000ms) : std::nullopt);

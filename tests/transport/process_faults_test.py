@@ -99,6 +99,12 @@ class ProcessFaults(unittest.TestCase):
         for rank in range(2):
             self.assertRegex(job.notes.get(rank, ""), "rank 0 sent two messages with one tag to rank 1", job.output)
 
+    @unittest.skipUnless(IS_GLOO, "MPI writes to its connections in its own way")
+    def test_a_closed_connection_does_not_end_a_rank_without_a_word(self):
+        job = Job("closed_connection", 2)
+        self.assertEqual(job.code, 0, job.output)
+        self.assertEqual(job.notes, {0: "goes on", 1: "goes on"}, job.output)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)

@@ -12,8 +12,7 @@ namespace {
 /// signal ignored the write fails, and the rank can say whom it has lost. A handler of the program's own stays.
 void ignore_closed_connections() {
   struct sigaction now {};
-  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL)
-    ::signal(SIGPIPE, SIG_IGN);
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -21,8 +20,8 @@ void ignore_closed_connections() {
 bool gloo_available() { return true; }
 
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options) {
-  ignore_closed_connections();
   require_deadlines(options);
+  ignore_closed_connections();
   return open_process(GlooRendezvous::instance().open(options.start_deadline), options);
 }
 
