@@ -9,6 +9,7 @@
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
 #include "penstock/model/cell.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test {
 
@@ -86,14 +87,9 @@ inline AutotuneOptions quick() {
   return how;
 }
 
-struct TrainedOnce {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;  // on the main process
-};
-
-inline TrainedOnce train(World& world, Cell& network, const PipelineOptions& options, const torch::Tensor& x,
-                         const torch::Tensor& y) {
-  TrainedOnce trained;
+inline Trained train(World& world, Cell& network, const PipelineOptions& options, const torch::Tensor& x,
+                     const torch::Tensor& y) {
+  Trained trained;
   Pipeline pipeline(world, network, squared_error, options);
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   for (int step = 0; step < 3; ++step) trained.losses.push_back(pipeline.train_step(x, y).loss());
@@ -127,8 +123,8 @@ inline std::string difference_of(World& world, const AutoJob& job) {
   options.sample_targets = y;
   const AutoChoice choice = autotune_with_reasons(world, network, squared_error, options, quick());
   const std::string what = say(job.name, ": ", choice.options.custom->name);
-  const TrainedOnce chosen = train(world, network, choice.options, x, y);
-  const TrainedOnce fixed = train(world, network, named_options(options, choice), x, y);
+  const Trained chosen = train(world, network, choice.options, x, y);
+  const Trained fixed = train(world, network, named_options(options, choice), x, y);
   if (chosen.losses != fixed.losses) return what + " has other losses";
   if (chosen.state.size() != fixed.state.size()) return what + " has other parameters";
   for (const auto& [name, value] : chosen.state)

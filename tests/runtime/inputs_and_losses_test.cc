@@ -4,6 +4,7 @@
 
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test::inputs_and_losses_test {
 namespace {
@@ -30,11 +31,6 @@ const Loss both_outputs{
                  outputs[0], target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) +
              outputs[1].square().sum() * 0.1;
     }};
-
-struct Trained {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;
-};
 
 struct Case {
   int stages = 1;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/penstock.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test::ties_test {
 namespace {
@@ -64,11 +65,6 @@ std::pair<torch::Tensor, torch::Tensor> batch() {
   const torch::Tensor tokens = torch::arange(12) * 5 % vocabulary;
   return {tokens, (tokens + 1) % vocabulary};
 }
-
-struct Trained {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;
-};
 
 PipelineOptions options_of(const TiedCase& one) {
   PipelineOptions options;

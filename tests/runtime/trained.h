@@ -3,19 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
-#include <vector>
 
 #include "penstock/penstock.h"
 #include "tests/runtime/split_1f1b.h"
+#include "tests/support/trained.h"
 
 namespace penstock::test {
-
-struct Trained {
-  std::vector<double> losses;
-  std::map<std::string, torch::Tensor> state;  // parameters and buffers
-};
 
 struct Training {
   int stages = 1;
