@@ -4,7 +4,7 @@
 # runs the main() of NAME.cc.
 #
 # For that, each file is included in a namespace of its own, after the headers of all of them. So it opens no namespace of
-# a library, and its main() takes two arguments and ends with a return.
+# a library, and its main() takes two arguments and ends with a return. The file of a group of one is compiled as it is.
 function(penstock_programs group)
   cmake_parse_arguments(arg "" "FOLDER" "FILES;LIBS;DEFINITIONS" ${ARGN})
   list(TRANSFORM arg_FILES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
@@ -45,12 +45,7 @@ int main(int count, char** arguments) {
 }
 ")
   penstock_program_of(${group} ${CMAKE_CURRENT_BINARY_DIR}/${group}.cc)
-  # gcc warns about unnamed namespaces in what it takes for headers.
-  target_compile_options(${group} PRIVATE -Wno-subobject-linkage)
-  foreach(file ${arg_FILES})
-    cmake_path(GET file PARENT_PATH folder)
-    target_include_directories(${group} PRIVATE ${folder})
-  endforeach()
+  target_include_directories(${group} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})  # for headers beside the files
   add_custom_command(TARGET ${group} POST_BUILD ${links})
 endfunction()
 

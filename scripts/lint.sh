@@ -32,8 +32,8 @@ else
       sed 's/.*/#include "&"/' | split --lines 30 --additional-suffix .cc - "$groups/$module-"
   done
   ls -S "$groups"/*.cc |
-    xargs -P "$(nproc)" -n 1 sh -c 'clang-tidy --quiet --config-file=.clang-tidy --checks=-bugprone-suspicious-include "$@" \
-      -- -std=c++20 -Isrc 2> /dev/null' _ || failed=yes
+    xargs -P "$(nproc)" -I{} clang-tidy --quiet --config-file=.clang-tidy --checks=-bugprone-suspicious-include {} \
+      -- -std=c++20 -Isrc 2> /dev/null || failed=yes
 fi
 
 [[ $failed == no ]] || { echo "lint: failed" >&2; exit 1; }
