@@ -16,7 +16,7 @@ if ! nvidia-smi --list-gpus > /dev/null 2>&1; then
   exit 0
 fi
 
-scripts/build.sh release penstock_program penstock_runtime_program gpu_tests
+scripts/build.sh release penstock_program penstock_runtime_program torch_tests
 penstock=build/release/bin/penstock
 
 doctor=$("$penstock" doctor)
@@ -27,7 +27,7 @@ fi
 echo "$doctor"
 
 say "every schedule on one GPU, compared with one rank on it"
-build/release/tests/gpu_tests
+build/release/tests/torch_tests --gtest_filter='Gpu.*'
 
 say "MNIST, 2 ranks on cuda:0"
 "$penstock" train --model mlp --hidden 512,512 --data data/mnist --device cuda:0 --stages 2 --micro-batches 4 \

@@ -5,9 +5,9 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, manifests) { EXPECT_GT(replay("manifest", try_manifest), 3); }
-TEST(Corpus, weight_indices) { EXPECT_GT(replay("weight_index", try_weight_index), 2); }
-TEST(Corpus, safetensors_headers) { EXPECT_GT(replay("safetensors", try_safetensors), 20); }
+TEST(CheckpointCorpus, manifests) { EXPECT_GT(replay("manifest", try_manifest), 3); }
+TEST(CheckpointCorpus, weight_indices) { EXPECT_GT(replay("weight_index", try_weight_index), 2); }
+TEST(CheckpointCorpus, safetensors_headers) { EXPECT_GT(replay("safetensors", try_safetensors), 20); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

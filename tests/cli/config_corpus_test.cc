@@ -5,7 +5,7 @@
 namespace penstock::config_corpus_test {
 namespace {
 
-TEST(Corpus, config_files) { EXPECT_GT(replay("config", try_config), 10); }
+TEST(CliCorpus, config_files) { EXPECT_GT(replay("config", try_config), 10); }
 
 }  // namespace
 }  // namespace penstock::config_corpus_test

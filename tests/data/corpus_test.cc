@@ -5,8 +5,8 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, cifar10_records) { EXPECT_GT(replay("cifar10", try_cifar10), 4); }
-TEST(Corpus, vocabularies) { EXPECT_GT(replay("vocabulary", try_vocabulary), 5); }
+TEST(DataCorpus, cifar10_records) { EXPECT_GT(replay("cifar10", try_cifar10), 4); }
+TEST(DataCorpus, vocabularies) { EXPECT_GT(replay("vocabulary", try_vocabulary), 5); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

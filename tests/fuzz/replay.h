@@ -1,5 +1,4 @@
-// Replays the corpus of a fuzzer, including inputs that it found, in every build. FUZZ_CORPUS is the folder of all
-// corpora, a definition of the test's target.
+// Replays the corpus of a fuzzer, including inputs that it found, in every build.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +27,8 @@ struct FuzzInput {
 template <class Try>
 int replay(const std::string& name, Try&& attempt) {
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(FUZZ_CORPUS) / name)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(PENSTOCK_TESTS "/fuzz/corpus") / name)) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string content{std::istreambuf_iterator<char>(file), {}};
     EXPECT_NO_THROW(attempt(FuzzInput{content})) << entry.path();

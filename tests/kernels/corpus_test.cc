@@ -5,7 +5,7 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, kernel_selections) { EXPECT_GT(replay("kernel_selection", try_kernel_selection), 4); }
+TEST(KernelsCorpus, kernel_selections) { EXPECT_GT(replay("kernel_selection", try_kernel_selection), 4); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

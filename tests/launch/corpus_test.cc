@@ -5,7 +5,7 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, lists_of_hosts) { EXPECT_GT(replay("hosts", try_hosts), 4); }
+TEST(LaunchCorpus, lists_of_hosts) { EXPECT_GT(replay("hosts", try_hosts), 4); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

@@ -119,7 +119,7 @@ TEST(MeanLoss, uses_the_given_weight) {
   EXPECT_FALSE(output.grad().isnan().any().item<bool>());
 }
 
-TEST(Losses, are_checked) {
+TEST(LossFunctions, are_checked) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { mean_loss("none", {}); }), "'none'", "no function"));
   const Loss vector = mean_loss("rows", [](const torch::Tensor& o, const torch::Tensor&) { return o.sum(1); });
   EXPECT_TRUE(says(error_text<ConfigError>([&] {
@@ -129,7 +129,7 @@ TEST(Losses, are_checked) {
   EXPECT_TRUE(says(error_text<ConfigError>([] { complete(Loss{}); }), "no function", "Loss::sum"));
 }
 
-TEST(Losses, have_names) {
+TEST(LossFunctions, have_names) {
   EXPECT_EQ(cross_entropy.name, "cross_entropy");
   EXPECT_EQ(squared_error.name, "squared_error");
 }

@@ -81,7 +81,7 @@ struct TwoHeads : Cell {
   Value forward(Value x) override { return second(first(x)); }
 };
 
-TEST(Ties, give_the_owner_the_gradient_of_all_uses_in_a_plain_loop) {
+TEST(TiedParameters, give_the_owner_the_gradient_of_all_uses_in_a_plain_loop) {
   TwoHeads network;
   const auto parameters = network.named_parameters(1);
   ASSERT_EQ(parameters.size(), 3u);  // second.weight is first.weight
@@ -92,7 +92,7 @@ TEST(Ties, give_the_owner_the_gradient_of_all_uses_in_a_plain_loop) {
   EXPECT_TRUE(torch::allclose(parameters[0].second.grad(), w.grad()));
 }
 
-TEST(Ties, to_a_layer_of_another_network_are_refused) {
+TEST(TiedParameters, to_a_layer_of_another_network_are_refused) {
   TwoHeads other;
   Network network;
   network.head.tie("bias", other.first, "bias");
@@ -100,7 +100,7 @@ TEST(Ties, to_a_layer_of_another_network_are_refused) {
             "layer 'first' is used by 'head.bias' but belongs to a Cell that was never added: call add(name, cell)");
 }
 
-TEST(Ties, of_two_parameters_of_one_layer_are_refused) {
+TEST(TiedParameters, of_two_parameters_of_one_layer_are_refused) {
   Network network;
   network.head.tie("weight", network.embedding.table);
   network.head.tie("bias", network.embedding.table);

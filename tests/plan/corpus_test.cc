@@ -5,10 +5,10 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, layer_cost_files) { EXPECT_GT(replay("layer_costs", try_layer_costs), 5); }
-TEST(Corpus, stage_cost_files) { EXPECT_GT(replay("stage_costs", try_stage_costs), 4); }
-TEST(Corpus, plan_files) { EXPECT_GT(replay("plan", try_plan), 4); }
-TEST(Corpus, tuning_files) { EXPECT_GT(replay("tuning_record", try_tuning_record), 4); }
+TEST(PlanCorpus, layer_cost_files) { EXPECT_GT(replay("layer_costs", try_layer_costs), 5); }
+TEST(PlanCorpus, stage_cost_files) { EXPECT_GT(replay("stage_costs", try_stage_costs), 4); }
+TEST(PlanCorpus, plan_files) { EXPECT_GT(replay("plan", try_plan), 4); }
+TEST(PlanCorpus, tuning_files) { EXPECT_GT(replay("tuning_record", try_tuning_record), 4); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

@@ -12,7 +12,7 @@ std::string complaint_about(const std::string& text) {
   return test::error_text<DataError>([&] { read_stage_costs(text); });
 }
 
-TEST(StageCosts, reads_all_members) {
+TEST(StageCostFile, reads_all_members) {
   const StageCosts costs =
       read_stage_costs(R"({"penstock_costs": 1, "forward": [1, 2], "input_grad": [3], "weight_grad":
                                            [4.5, 0], "update": [5, 6], "message": 0.25, "weight_share": 0.4})");
@@ -24,7 +24,7 @@ TEST(StageCosts, reads_all_members) {
   EXPECT_EQ(costs.weight_share, 0.4);
 }
 
-TEST(StageCosts, reads_costs_of_fused_w_and_b) {
+TEST(StageCostFile, reads_costs_of_fused_w_and_b) {
   const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
   EXPECT_EQ(read_stage_costs(three + "}").weight_grad_fused, std::vector<double>{});
   EXPECT_EQ(read_stage_costs(three + "}").backward, std::vector<double>{});
@@ -34,14 +34,14 @@ TEST(StageCosts, reads_costs_of_fused_w_and_b) {
   EXPECT_TRUE(test::says(complaint_about(three + R"(, "backward": []})"), "the cost file has no costs for backward: "));
 }
 
-TEST(StageCosts, reads_bytes_of_activations) {
+TEST(StageCostFile, reads_bytes_of_activations) {
   const std::string three = R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1])";
   EXPECT_TRUE(read_stage_costs(three + "}").activation_bytes.empty()) << "unknown";
   EXPECT_EQ(read_stage_costs(three + R"(, "activation_bytes": [1048576, 0]})").activation_bytes,
             (std::vector<double>{1048576, 0}));
 }
 
-TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
+TEST(StageCostFile, update_message_and_weight_share_may_be_left_out) {
   const StageCosts costs =
       read_stage_costs(R"({"penstock_costs": 1, "forward": [1], "input_grad": [1], "weight_grad": [1]})");
   EXPECT_EQ(costs.update, (std::vector<double>{0}));
@@ -49,7 +49,7 @@ TEST(StageCosts, update_message_and_weight_share_may_be_left_out) {
   EXPECT_EQ(costs.weight_share, 0.5);
 }
 
-TEST(StageCosts, errors_name_the_member) {
+TEST(StageCostFile, errors_name_the_member) {
   EXPECT_TRUE(test::says(complaint_about("{"), "the cost file is no JSON: "));
   EXPECT_EQ(complaint_about("[1]"), "the cost file is no JSON object");
   EXPECT_EQ(complaint_about("{}"),
@@ -68,7 +68,7 @@ TEST(StageCosts, errors_name_the_member) {
   EXPECT_EQ(complaint_about(R"({"penstock_costs": 1, "forward": 1})"), "the cost file's forward is not a list");
 }
 
-TEST(StageCosts, refuses_values_out_of_range) {
+TEST(StageCostFile, refuses_values_out_of_range) {
   const auto complaint_about_cost = [](const std::string& cost) {
     return complaint_about(R"({"penstock_costs": 1, "forward": [1, )" + cost + "]}");
   };

@@ -115,7 +115,7 @@ void expect_as_plain(const Make& make) {
   }
 }
 
-TEST(Optimizers, of_torch_and_of_the_user_equal_a_plain_loop) {
+TEST(PipelineOptimizers, of_torch_and_of_the_user_equal_a_plain_loop) {
   expect_as_plain([](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.1).momentum(0.9)); });
   expect_as_plain([](auto p) { return torch::optim::Adam(p, 0.01); });
   expect_as_plain([](auto p) { return torch::optim::AdamW(p, 0.01); });
@@ -125,7 +125,7 @@ TEST(Optimizers, of_torch_and_of_the_user_equal_a_plain_loop) {
   expect_as_plain([](auto p) { return std::make_unique<SignDescent>(p); });
 }
 
-TEST(Optimizers, lbfgs_is_an_error_with_the_reason) {
+TEST(PipelineOptimizers, lbfgs_is_an_error_with_the_reason) {
   Job job;
   const std::string text =
       error_text<ConfigError>([&] { job.pipeline->optimize_with([](auto p) { return torch::optim::LBFGS(p, 1.0); }); });
@@ -133,7 +133,7 @@ TEST(Optimizers, lbfgs_is_an_error_with_the_reason) {
 }
 
 // Regression: the rates of a torch optimiser's own groups were all set to one rate.
-TEST(Optimizers, groups_of_a_torch_optimizer_keep_their_proportion) {
+TEST(PipelineOptimizers, groups_of_a_torch_optimizer_keep_their_proportion) {
   const torch::Tensor a = torch::ones({2}).requires_grad_(), b = torch::ones({2}).requires_grad_();
   const auto make = [](std::vector<torch::Tensor> p) {
     std::vector<torch::optim::OptimizerParamGroup> groups;

@@ -5,8 +5,8 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, schedule_texts) { EXPECT_GT(replay("schedule", try_schedule), 5); }
-TEST(Corpus, torch_csv_files) { EXPECT_GT(replay("torch_csv", try_torch_csv), 5); }
+TEST(ScheduleCorpus, schedule_texts) { EXPECT_GT(replay("schedule", try_schedule), 5); }
+TEST(ScheduleCorpus, torch_csv_files) { EXPECT_GT(replay("torch_csv", try_torch_csv), 5); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

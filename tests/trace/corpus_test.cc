@@ -5,7 +5,7 @@
 namespace penstock::corpus_test {
 namespace {
 
-TEST(Corpus, traces) { EXPECT_GT(replay("trace", try_trace), 2); }
+TEST(TraceCorpus, traces) { EXPECT_GT(replay("trace", try_trace), 2); }
 
 }  // namespace
 }  // namespace penstock::corpus_test

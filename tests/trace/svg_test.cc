@@ -12,10 +12,11 @@ namespace penstock::svg_test {
 namespace {
 
 TEST(StepSvg, matches_the_golden_file) {
-  expect_golden(GOLDENS "/step.svg", step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 4},
-                                                          .costs = {{1.1}, {1.2}, {0.9}, {0.3}, 0.05},
-                                                          .steps = 3,
-                                                          .slowdown = 0.1})));
+  expect_golden(PENSTOCK_TESTS "/trace/goldens/step.svg",
+                step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 4},
+                                     .costs = {{1.1}, {1.2}, {0.9}, {0.3}, 0.05},
+                                     .steps = 3,
+                                     .slowdown = 0.1})));
 }
 
 TEST(StepSvg, every_instruction_is_drawn_twice_with_its_micro_batch) {

@@ -155,7 +155,7 @@ EvaluationReport plain_evaluation(Pipeline& pipeline, ImageSet set) {
 }
 
 // 37 samples in batches of 10: the last batch has 7, which 2 replicas and 3 micro-batches split unevenly.
-TEST(Evaluate, is_exact_over_uneven_batches_stages_replicas_and_reductions) {
+TEST(TrainerEvaluate, is_exact_over_uneven_batches_stages_replicas_and_reductions) {
   for (const int stages : {1, 2})
     for (const int replicas : {1, 2})
       for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
@@ -343,7 +343,7 @@ TEST(Fit, measures_idle_time_and_memory_on_request) {
   }
 }
 
-TEST(Evaluate, counts_custom_metrics) {
+TEST(TrainerEvaluate, counts_custom_metrics) {
   Job job({.world = {.stages = 2, .replicas = 2}, .pipeline = {.micro_batches = 3}});
   const Metric zeros{
       "zeros", [](const torch::Tensor&, const torch::Tensor& target) { return target.eq(0).sum().item<double>(); }};
@@ -377,7 +377,7 @@ TEST(Predict, returns_the_outputs_of_the_whole_set_in_order) {
   }
 }
 
-TEST(Evaluate, is_repeatable_and_changes_nothing) {
+TEST(TrainerEvaluate, is_repeatable_and_changes_nothing) {
   Job job({.world = {.stages = 2}, .pipeline = {.micro_batches = 2}});
   Trainer trainer(job.pipeline, {});
   Loader test(random_images(37), {.batch_size = 10, .seed = 3});

@@ -1,6 +1,4 @@
-// The worlds on which the conformance suite checks the guarantees of transport.h. The suite is linked with one of
-//   worlds_of_threads.cc     several worlds of threads, one after the other
-//   world_of_processes.cc    the one MPI world that this process is a rank of; has its own main
+// The worlds on which the conformance suite checks the guarantees of transport.h.
 #pragma once
 
 #include <functional>
@@ -14,12 +12,14 @@ namespace penstock::test {
 
 struct WorldUnderTest {
   std::string name;
-  /// Runs the function for every rank of a world that this process has: all of them as threads, one under MPI.
+  /// Runs the function for every rank of a world that this process has: all of them as threads, one of processes.
   std::function<void(const std::function<void(Transport&)>&)> each_rank;
 
   friend std::ostream& operator<<(std::ostream& out, const WorldUnderTest& world) { return out << world.name; }
 };
 
+/// Worlds of threads. With PENSTOCK_TEST_RANKS=n in the environment, the one world of n processes (MPI, or Gloo where
+/// MASTER_ADDR is set) of which this process is a rank.
 std::vector<WorldUnderTest> worlds_under_test();
 
 }  // namespace penstock::test

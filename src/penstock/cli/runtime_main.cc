@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "penstock/base/log.h"
+#include "penstock/base/quick_exit.h"
 #include "penstock/cli/config_file.h"
 #include "penstock/cli/exit_codes.h"
 #include "penstock/cli/given_config.h"
@@ -54,6 +55,7 @@ int run_verb(const std::function<int()>& verb) {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
+  penstock::exit_without_destroying_libraries();
   const int code = penstock::run({argc, argv});
   // After a failure a rank may still run code that never returns, so its objects must not be destroyed.
   if (code == static_cast<int>(penstock::ExitCode::failed)) {

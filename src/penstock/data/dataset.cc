@@ -27,7 +27,7 @@ BatchTensors only_rows(const BatchTensors& tensors) {
 }
 
 /// Stacks samples, of which there is at least one; with `nothing`, into tensors of 0 rows.
-BatchTensors stacked(const std::vector<BatchTensors>& samples, bool nothing) {
+BatchTensors stacked_samples(const std::vector<BatchTensors>& samples, bool nothing) {
   std::vector<torch::Tensor> all;
   for (std::size_t i = 0; i < samples.front().count(); ++i) {
     std::vector<torch::Tensor> rows;
@@ -110,7 +110,7 @@ class Dataset::Source : public OrderedSource {
       if (is_wanted || shows_shape) inputs.push_back(std::move(sample.inputs));
       targets.push_back(std::move(sample.targets));
     }
-    return {stacked(inputs, request.inputs.size() == 0), stacked(targets, false)};
+    return {stacked_samples(inputs, request.inputs.size() == 0), stacked_samples(targets, false)};
   }
 
  private:

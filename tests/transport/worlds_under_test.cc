@@ -1,3 +1,10 @@
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
 #include "tests/support/fault_injection.h"
 #include "tests/transport/run_world.h"
 #include "tests/transport/world_under_test.h"
@@ -21,9 +28,35 @@ Endpoints reordering(int size) {
   return endpoints;
 }
 
+/// This process as a rank, from before the first test until after the last one.
+class RankOfProcesses : public ::testing::Environment {
+ public:
+  explicit RankOfProcesses(int ranks) : ranks_(ranks) {
+    const TransportOptions options{.deadline = std::chrono::seconds(20)};
+    endpoint_ = std::getenv("MASTER_ADDR") ? open_gloo(options) : open_mpi(options);
+    if (endpoint_->rank().value() != 0) ::testing::GTEST_FLAG(brief) = true;  // the others print failures only
+  }
+  void SetUp() override { ASSERT_EQ(endpoint_->size(), ranks_) << "the ranks of this world"; }
+  void TearDown() override {
+    if (::testing::UnitTest::GetInstance()->Failed()) endpoint_->abort("a test failed");
+    endpoint_.reset();
+  }
+  Transport& endpoint() { return *endpoint_; }
+
+ private:
+  const int ranks_;
+  std::unique_ptr<Transport> endpoint_;
+};
+
 }  // namespace
 
 std::vector<WorldUnderTest> worlds_under_test() {
+  if (const char* ranks = std::getenv("PENSTOCK_TEST_RANKS")) {
+    auto* const processes = new RankOfProcesses(std::stoi(ranks));
+    ::testing::AddGlobalTestEnvironment(processes);  // which owns it
+    return {{processes->endpoint().name(),
+             [=](const std::function<void(Transport&)>& rank_main) { rank_main(processes->endpoint()); }}};
+  }
   std::vector<WorldUnderTest> worlds;
   for (int size : {1, 2, 3, 4, 8}) {
     worlds.push_back(world("threads", size, [](int n) { return open_threads(n, {}); }));
