@@ -1,7 +1,7 @@
-# penstock_programs(GROUP FILES... FOLDER LIBS... [SOURCES...] [DEFINITIONS...]): one program in FOLDER for each file NAME.cc,
-# which has a main() of its own; SOURCES belong to each of them. With PENSTOCK_UNITY the compiler takes all of them at a time, because a small program that uses
-# LibTorch takes 10 s, and nine of them go into headers: GROUP is then the only program, and NAME a link to it that
-# runs the main() of NAME.cc.
+# penstock_programs(GROUP FILES... FOLDER LIBS... [SOURCES...] [DEFINITIONS...]): one program in FOLDER for each file
+# NAME.cc, which has a main() of its own; SOURCES belong to each of them. With PENSTOCK_UNITY the compiler takes all of
+# them at a time, because a small program that uses LibTorch takes 10 s, and nine of them go into headers: GROUP is then
+# the only program, and NAME a link to it that runs the main() of NAME.cc.
 #
 # For that, each file is included in a namespace of its own, after the headers of all of them. So it opens no namespace of
 # a library, and its main() takes two arguments and ends with a return. The file of a group of one is compiled as it is.

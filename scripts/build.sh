@@ -20,14 +20,14 @@ case $preset in
 esac
 [[ ${#targets[@]} -gt 0 ]] || targets=("${programs[@]}")
 
-# A compilation of LibTorch's headers and forty files needs up to 2.5 GB.
+# A compilation of LibTorch's headers and 48 files needs up to 2.7 GB.
 compilers_at_once() {
   local cores megabytes limit
   cores=$(nproc)
   megabytes=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
   limit=$(cat /sys/fs/cgroup/memory.max 2> /dev/null || echo max)
   if [[ $limit != max && $((limit / 1048576)) -lt $megabytes ]]; then megabytes=$((limit / 1048576)); fi
-  local by_memory=$((megabytes / 2500))
+  local by_memory=$((megabytes / 2700))
   if [[ $by_memory -lt 1 ]]; then by_memory=1; fi
   echo $((cores < by_memory ? cores : by_memory))
 }

@@ -159,7 +159,7 @@ TEST(Checkpoints, of_others_are_refused_and_named) {
 // goldens/version_1 was written when this was the format's only version.
 TEST(Checkpoints, of_version_1_are_read) {
   const NewestCheckpoint newest =
-      newest_checkpoint(PENSTOCK_TESTS "/checkpoint/goldens/version_1", CheckpointCheck::checksums);
+      newest_checkpoint(TESTS_FOLDER "/checkpoint/goldens/version_1", CheckpointCheck::checksums);
   ASSERT_TRUE(newest.checkpoint);
   EXPECT_EQ(newest.checkpoint->manifest().step, 5);
   EXPECT_EQ(what_differs(*newest.checkpoint), "");

@@ -31,7 +31,7 @@ void read_all(const std::string& path) {
 }
 
 TEST(SafetensorsHeader, agrees_with_the_reference_package) {
-  const std::string folder = PENSTOCK_TESTS "/checkpoint/goldens/safetensors_cases/";
+  const std::string folder = TESTS_FOLDER "/checkpoint/goldens/safetensors_cases/";
   std::ifstream answers(folder + "answers.txt");
   int cases = 0;
   for (std::string name, answer; answers >> name >> answer; ++cases) {
@@ -48,8 +48,7 @@ TEST(SafetensorsHeader, agrees_with_the_reference_package) {
 
 TEST(SafetensorsHeader, is_written_as_the_reference_package_writes_it) {
   for (const char* name : {"written_mixed", "written_empty", "written_names"}) {
-    const std::string path =
-        std::string(PENSTOCK_TESTS "/checkpoint/goldens/safetensors_cases/") + name + ".safetensors";
+    const std::string path = std::string(TESTS_FOLDER "/checkpoint/goldens/safetensors_cases/") + name + ".safetensors";
     const SafetensorsFile file = open_safetensors(SystemCalls::real(), path, SymbolicLinks::refused);
     std::vector<TensorBytes> tensors;
     for (const TensorPlace& place : file.header.tensors) tensors.push_back({place.name, place.type, place.shape});

@@ -17,7 +17,7 @@ namespace {
 /// The images written by image_operations.py, by the line before each image without its size.
 std::map<std::string, ByteImage> goldens() {
   std::map<std::string, ByteImage> all;
-  std::ifstream file(PENSTOCK_TESTS "/data/goldens/image_operations.bin", std::ios::binary);
+  std::ifstream file(TESTS_FOLDER "/data/goldens/image_operations.bin", std::ios::binary);
   for (std::string line; std::getline(file, line);) {
     ByteImage image;
     std::vector<std::string> words;
@@ -88,7 +88,7 @@ TEST(ImageOperations, equal_those_of_pillow) {
 }
 
 TEST(AutoAugment, tables_and_magnitudes_are_the_published_ones) {
-  std::ifstream file(PENSTOCK_TESTS "/data/goldens/augment_policies.txt");
+  std::ifstream file(TESTS_FOLDER "/data/goldens/augment_policies.txt");
   std::map<std::string, std::vector<std::string>> tables;
   int magnitudes = 0;
   for (std::string line; std::getline(file, line);) {

@@ -20,7 +20,7 @@ using Numbers = std::vector<float>;
 /// Reads lines "name number number ...".
 std::map<std::string, Numbers> goldens() {
   std::map<std::string, Numbers> all;
-  std::ifstream file(PENSTOCK_TESTS "/data/goldens/image_transforms.txt");
+  std::ifstream file(TESTS_FOLDER "/data/goldens/image_transforms.txt");
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string name;

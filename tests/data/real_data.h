@@ -9,7 +9,7 @@ namespace penstock {
 /// $PENSTOCK_DATA, else the source tree's own.
 inline std::string real_data() {
   const char* chosen = std::getenv("PENSTOCK_DATA");
-  return chosen ? chosen : PENSTOCK_TESTS "/../data";
+  return chosen ? chosen : TESTS_FOLDER "/../data";
 }
 
 }  // namespace penstock

@@ -13,9 +13,7 @@
 namespace penstock::test::version_1_test {
 namespace {
 
-std::string file(const std::string& name) {
-  return read_text(std::string(PENSTOCK_TESTS "/formats/version_1/") + name);
-}
+std::string file(const std::string& name) { return read_text(std::string(TESTS_FOLDER "/formats/version_1/") + name); }
 
 /// `text` with a version of 7 in place of 1 after `key`.
 std::string later(std::string text, const std::string& key) {
@@ -71,7 +69,7 @@ TEST(Version1, traces) {
 
 TEST(Version1, checkpoints) {
   const NewestCheckpoint newest =
-      newest_checkpoint(PENSTOCK_TESTS "/checkpoint/goldens/version_1", CheckpointCheck::checksums);
+      newest_checkpoint(TESTS_FOLDER "/checkpoint/goldens/version_1", CheckpointCheck::checksums);
   ASSERT_TRUE(newest.checkpoint);
   EXPECT_EQ(newest.checkpoint->manifest().step, 5);
   EXPECT_TRUE(newest.damaged.empty());

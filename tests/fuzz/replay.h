@@ -28,7 +28,7 @@ template <class Try>
 int replay(const std::string& name, Try&& attempt) {
   int files = 0;
   for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(PENSTOCK_TESTS "/fuzz/corpus") / name)) {
+       std::filesystem::directory_iterator(std::filesystem::path(TESTS_FOLDER "/fuzz/corpus") / name)) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string content{std::istreambuf_iterator<char>(file), {}};
     EXPECT_NO_THROW(attempt(FuzzInput{content})) << entry.path();

@@ -102,7 +102,7 @@ TEST(EverySchedule, another_order_of_weight_gradients_changes_the_hashes) {
 class TorchFile : public testing::TestWithParam<const char*> {};
 
 TEST_P(TorchFile, runs) {
-  std::ifstream file(std::string(PENSTOCK_TESTS "/schedule/torch_csv/") + GetParam(), std::ios::binary);
+  std::ifstream file(std::string(TESTS_FOLDER "/schedule/torch_csv/") + GetParam(), std::ios::binary);
   const Schedule schedule = read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}}).schedule;
   if (schedule.is_lowered()) run_both_ways(schedule);
   run_both_ways(lower(strip(schedule)));

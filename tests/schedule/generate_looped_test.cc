@@ -37,7 +37,7 @@ TEST(GenerateLooped, forward_only_over_several_chunks) {
 }
 
 CsvSchedule torch_wrote(const char* name) {
-  std::ifstream file(std::string(PENSTOCK_TESTS "/schedule/torch_csv/") + name, std::ios::binary);
+  std::ifstream file(std::string(TESTS_FOLDER "/schedule/torch_csv/") + name, std::ios::binary);
   return read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}});
 }
 
@@ -97,7 +97,7 @@ TEST(GenerateLooped, interleaved_holds_no_more_than_the_papers_first_rank) {
 /// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5. The paper ran one
 /// layer per chunk.
 TEST(GenerateLooped, interleaved_matches_the_zero_bubble_papers_bubble_rates) {
-  std::ifstream file(PENSTOCK_TESTS "/schedule/zero_bubble_table.csv");
+  std::ifstream file(TESTS_FOLDER "/schedule/zero_bubble_table.csv");
   std::string line;
   std::getline(file, line);
   int rows = 0;

@@ -68,7 +68,7 @@ rank 1 |  .   1F0  2F0  1F1  2F1  1F2  2B0  2F2+ 1B0  1F3+ 2B1  2F3+ 1B1  2B2  1
 
 TEST(GenerateV, zb_v_and_dualpipe_v_equal_those_of_torch) {
   for (const auto& [name, file] : {std::pair{"zb-v", "zbv"}, {"dualpipe-v", "dualpipev"}}) {
-    std::ifstream stream(say(PENSTOCK_TESTS "/schedule/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
+    std::ifstream stream(say(TESTS_FOLDER "/schedule/torch_csv/", file, "_p4_m8_v2_compute.csv"), std::ios::binary);
     const CsvSchedule csv = read_torch_csv(std::string{std::istreambuf_iterator<char>(stream), {}});
     const Schedule ours = generate(name, shape_of(4, 8));
     EXPECT_EQ(ours.orders, csv.schedule.orders) << name << "\n" << timeline_grid(ours) << timeline_grid(csv.schedule);

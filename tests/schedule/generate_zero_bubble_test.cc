@@ -133,7 +133,7 @@ std::vector<std::string> split_at_commas(const std::string& line) {
 
 /// The cells of the given columns, each named "column" or "column=schedule".
 std::vector<Cell> published(const std::vector<std::string>& columns) {
-  std::ifstream file(PENSTOCK_TESTS "/schedule/zero_bubble_table.csv");
+  std::ifstream file(TESTS_FOLDER "/schedule/zero_bubble_table.csv");
   std::string line;
   std::getline(file, line);
   const std::vector<std::string> head = split_at_commas(line);

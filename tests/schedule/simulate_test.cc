@@ -44,7 +44,7 @@ TEST(Simulate, closed_forms_without_communication) {
 
 /// Zero Bubble Pipeline Parallelism (arXiv 2401.10241): costs of Table 9, bubble rates of Table 5.
 TEST(Simulate, matches_the_zero_bubble_papers_bubble_rates_of_1f1b) {
-  std::ifstream file(PENSTOCK_TESTS "/schedule/zero_bubble_table.csv");
+  std::ifstream file(TESTS_FOLDER "/schedule/zero_bubble_table.csv");
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
   ASSERT_TRUE(line.starts_with("model,p,m,T_F_ms,T_B_ms,T_W_ms,T_comm_ms,1f1b,"));

@@ -24,7 +24,7 @@ std::string lists(const Schedule& schedule) {
 class TorchFile : public testing::TestWithParam<const char*> {
  protected:
   static CsvSchedule read() {
-    std::ifstream file(std::string(PENSTOCK_TESTS "/schedule/torch_csv/") + GetParam(), std::ios::binary);
+    std::ifstream file(std::string(TESTS_FOLDER "/schedule/torch_csv/") + GetParam(), std::ios::binary);
     return read_torch_csv(std::string{std::istreambuf_iterator<char>(file), {}});
   }
 };

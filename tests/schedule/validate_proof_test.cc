@@ -242,7 +242,7 @@ TEST(ValidateProof, names_the_instruction_with_an_invalid_overlap_mark) {
 
 /// Generated schedules and one from torch.
 std::vector<Schedule> schedules_with_pairs() {
-  std::vector<Schedule> schedules{load_schedule(PENSTOCK_TESTS "/schedule/torch_csv/dualpipev_p4_m8_v2_compute.csv")};
+  std::vector<Schedule> schedules{load_schedule(TESTS_FOLDER "/schedule/torch_csv/dualpipev_p4_m8_v2_compute.csv")};
   for (const int m : {4, 7}) schedules.push_back(generate("dualpipe-v", {.ranks = 3, .micro_batches = m, .chunks = 2}));
   return schedules;
 }

@@ -26,8 +26,8 @@ Trace golden_trace() {
 }
 
 TEST(Chrome, matches_the_golden_file) {
-  expect_golden(PENSTOCK_TESTS "/trace/goldens/trace.json", write_trace(golden_trace()));
-  EXPECT_EQ(read_trace(content(PENSTOCK_TESTS "/trace/goldens/trace.json")), golden_trace());
+  expect_golden(TESTS_FOLDER "/trace/goldens/trace.json", write_trace(golden_trace()));
+  EXPECT_EQ(read_trace(content(TESTS_FOLDER "/trace/goldens/trace.json")), golden_trace());
 }
 
 /// A random trace, with any instructions and spans of any length.

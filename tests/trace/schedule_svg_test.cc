@@ -24,7 +24,7 @@ std::string drawn(const Schedule& schedule, const StageCosts& costs = StageCosts
 }
 
 TEST(ScheduleSvg, matches_the_golden_file) {
-  expect_golden(PENSTOCK_TESTS "/trace/goldens/schedule.svg",
+  expect_golden(TESTS_FOLDER "/trace/goldens/schedule.svg",
                 drawn(generate("1f1b", {.ranks = 2, .micro_batches = 4}), {.update = {0.5}, .message = 0.25}));
 }
 

@@ -12,7 +12,7 @@ namespace penstock::svg_test {
 namespace {
 
 TEST(StepSvg, matches_the_golden_file) {
-  expect_golden(PENSTOCK_TESTS "/trace/goldens/step.svg",
+  expect_golden(TESTS_FOLDER "/trace/goldens/step.svg",
                 step_svg(made_trace({.shape = {.ranks = 2, .micro_batches = 4},
                                      .costs = {{1.1}, {1.2}, {0.9}, {0.3}, 0.05},
                                      .steps = 3,

@@ -9,18 +9,19 @@
 
 namespace penstock {
 
+/// Flushes the standard streams and ends the process; destroys no object.
+[[noreturn]] inline void exit_at_once(int status) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
 /// For the beginning of main(): when the process ends by return or exit(), objects with static storage that exist by now
 /// are not destroyed. LibTorch takes 0.15 s to destroy its tables of operators, and a program needs nothing of that.
 /// What is registered later, by atexit() or as a static object, is still called or destroyed before; then the standard
 /// streams are flushed.
 inline void exit_without_destroying_libraries() {
-  ::on_exit(
-      [](int status, void*) {
-        std::cout.flush();
-        std::fflush(nullptr);
-        std::_Exit(status);
-      },
-      nullptr);
+  ::on_exit([](int status, void*) { exit_at_once(status); }, nullptr);
 }
 
 }  // namespace penstock

@@ -1,5 +1,4 @@
 // The program `penstock-runtime`: the verbs that need LibTorch. `penstock` executes it (runtime_program.h).
-#include <cstdlib>
 
 #include <c10/util/Exception.h>
 
@@ -58,10 +57,6 @@ int main(int argc, char** argv) {
   penstock::exit_without_destroying_libraries();
   const int code = penstock::run({argc, argv});
   // After a failure a rank may still run code that never returns, so its objects must not be destroyed.
-  if (code == static_cast<int>(penstock::ExitCode::failed)) {
-    std::cout.flush();
-    std::cerr.flush();
-    std::_Exit(code);
-  }
+  if (code == static_cast<int>(penstock::ExitCode::failed)) penstock::exit_at_once(code);
   return code;
 }
