@@ -64,4 +64,8 @@ if(PENSTOCK_TESTS)
   find_package(GTest REQUIRED)
   find_package(rapidcheck REQUIRED)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  # What is found may be a script of pyenv that starts the interpreter half a second later.
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable, end='')"
+    OUTPUT_VARIABLE interpreter COMMAND_ERROR_IS_FATAL ANY)
+  set_property(TARGET Python3::Interpreter PROPERTY IMPORTED_LOCATION ${interpreter})
 endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs all tests: all of Penstock, then the part that is free of LibTorch under the address sanitizer, and
-# the tests of this part that start threads under the thread sanitizer.
+# Builds and runs all tests: those that need LibTorch, then those that do not under the address sanitizer, and of these
+# the ones that start threads under the thread sanitizer.
 #
 #   scripts/test.sh [PRESET...]    default: release asan tsan
 #
