@@ -7,6 +7,12 @@
 #include <penstock/checkpoint/checkpoint.h>
 #include <penstock/penstock.h>
 #include <torch/torch.h>
+#if PENSTOCK_HAVE_MPI
+#include <mpi.h>
+#endif
+#if PENSTOCK_HAVE_GLOO
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#endif
 
 namespace ps = penstock;
 
@@ -162,6 +168,21 @@ struct Tied : ps::Cell {
   };
   pipeline.optimize_with(ps::ParameterGroups(adamw(0.1)).add(ps::no_decay, adamw(0)).add("embedding.*", adamw(0.01)));
 }
+
+#if PENSTOCK_HAVE_MPI
+[[maybe_unused]] void processes_of_mpi(int rank) {
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);  // two pipelines side by side
+  ps::World world({.stages = 2, .processes = ps::mpi_processes(MPI_Comm_c2f(half))});
+}
+#endif
+
+#if PENSTOCK_HAVE_GLOO
+[[maybe_unused]] void processes_of_a_store(const c10::intrusive_ptr<c10d::Store>& store, int rank) {
+  const auto left = c10::make_intrusive<c10d::PrefixStore>("left", store);  // a name for each part
+  ps::World world({.stages = 2, .processes = ps::store_processes(left, {.rank = rank, .size = 2})});
+}
+#endif
 
 [[maybe_unused]] void tuning(ps::World& world, ps::Cell& network, const torch::Tensor& images,
                              const torch::Tensor& labels) {

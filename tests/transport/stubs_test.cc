@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/joined_processes.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock::stubs_test {
@@ -17,6 +18,7 @@ TEST(Stubs, reports_that_this_build_has_no_mpi_and_what_to_do) {
     EXPECT_TRUE(text.starts_with("built without MPI (PENSTOCK_MPI=OFF")) << text;
     EXPECT_NE(text.find("-DPENSTOCK_MPI=ON"), std::string::npos) << text;
   }
+  EXPECT_THROW(mpi_processes(0), ConfigError);
 }
 
 TEST(Stubs, reports_that_this_build_has_no_gloo_and_what_to_do) {

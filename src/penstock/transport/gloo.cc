@@ -1,8 +1,10 @@
 // Ranks as processes that Gloo connects.
 #include <csignal>
 #include <memory>
+#include <utility>
 
 #include "penstock/transport/gloo_rendezvous.h"
+#include "penstock/transport/joined_processes.h"
 #include "penstock/transport/process_endpoint.h"
 
 namespace penstock {
@@ -15,14 +17,34 @@ void ignore_closed_connections() {
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
+std::unique_ptr<Transport> open_at(GlooRendezvous& rendezvous, const TransportOptions& options) {
+  require_deadlines(options);
+  ignore_closed_connections();
+  return open_process(rendezvous.open(options.start_deadline), options);
+}
+
+class StoreProcesses final : public JoinedProcesses {
+ public:
+  explicit StoreProcesses(GlooRendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
+
+  std::string transport() const override { return "gloo"; }
+  int size() const override { return rendezvous_.size(); }
+  std::unique_ptr<Transport> open(const TransportOptions& options) override { return open_at(rendezvous_, options); }
+
+ private:
+  GlooRendezvous rendezvous_;
+};
+
 }  // namespace
 
 bool gloo_available() { return true; }
 
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options) {
-  require_deadlines(options);
-  ignore_closed_connections();
-  return open_process(GlooRendezvous::instance().open(options.start_deadline), options);
+  return open_at(GlooRendezvous::instance(), options);
+}
+
+std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
+  return std::make_shared<StoreProcesses>(GlooRendezvous(store, own));
 }
 
 }  // namespace penstock

@@ -79,19 +79,26 @@ ProcessPlace place_in(const std::vector<std::uint8_t>& note) {
 }  // namespace
 
 struct GlooRendezvous::Job {
-  const LaunchedAs launched = launched_as();
-  const Rendezvous meeting = rendezvous(variable);
+  ProcessRank own;
+  std::optional<Rendezvous> meeting;  // where the launcher's processes meet; none: the program has given the store
   c10::intrusive_ptr<c10d::Store> store;
   std::string address;  // of this host, as the store's host sees it
 
+  static std::shared_ptr<Job> of_launcher() {
+    const LaunchedAs launched = launched_as();
+    return std::make_shared<Job>(Job{{launched.rank, launched.size}, rendezvous(variable), {}, {}});
+  }
+
   void join();
+  std::string name_of_next_world(int launched_world) const;
   void meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places, std::mutex& mutex) const;
-  bool opens_store() const { return !meeting.is_open && launched.rank == 0; }
+  bool opens_store() const { return !meeting->is_open && own.rank == 0; }
   std::string store_text() const {
-    return say("the store at ", meeting.address, ":", meeting.port, " (MASTER_ADDR and MASTER_PORT), ",
-               opens_store()     ? "where all processes meet"
-               : meeting.is_open ? "which the launcher holds"
-                                 : "which rank 0 opens");
+    if (!meeting) return "the store that the program has given";
+    return say("the store at ", meeting->address, ":", meeting->port, " (MASTER_ADDR and MASTER_PORT), ",
+               opens_store()      ? "where all processes meet"
+               : meeting->is_open ? "which the launcher holds"
+                                  : "which rank 0 opens");
   }
 };
 
@@ -100,28 +107,49 @@ GlooRendezvous& GlooRendezvous::instance() {
   return *rendezvous;
 }
 
+GlooRendezvous::GlooRendezvous(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
+  require<ConfigError>(store.defined(), "there is no store: give one that all ", own.size, " processes share");
+  require<ConfigError>(own.rank >= 0 && own.rank < own.size, "rank ", own.rank, " of ", own.size,
+                       " does not exist: ranks count from 0");
+  job_ = std::make_shared<Job>(Job{own, {}, c10::make_intrusive<c10d::PrefixStore>("penstock", store), {}});
+  if (variable("GLOO_SOCKET_IFNAME")) return;
+  // Of other stores the host is unknown: then the address is that of this host's name.
+  auto lowest = store;
+  if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) lowest = prefixed->getUnderlyingNonPrefixStore();
+  if (const auto* tcp = dynamic_cast<const c10d::TCPStore*>(lowest.get()))
+    job_->address = address_towards(Rendezvous{.address = tcp->getHost(), .port = tcp->getPort()});
+}
+
+int GlooRendezvous::size() const { return job_->own.size; }
+
 void GlooRendezvous::Job::join() {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(meeting.port);
+  options.port = static_cast<std::uint16_t>(meeting->port);
   options.isServer = opens_store();
   options.waitWorkers = false;  // meet() waits, and knows who is missing
   options.timeout = gloo_time_limit;
   try {
-    store = c10::make_intrusive<c10d::PrefixStore>(say("penstock/", meeting.restarts),
-                                                   c10::make_intrusive<c10d::TCPStore>(meeting.address, options));
+    store = c10::make_intrusive<c10d::PrefixStore>(say("penstock/", meeting->restarts),
+                                                   c10::make_intrusive<c10d::TCPStore>(meeting->address, options));
   } catch (const std::exception& error) {
-    throw TransportError(say("rank ", launched.rank, opens_store() ? " cannot open " : " does not reach ", store_text(),
+    throw TransportError(say("rank ", own.rank, opens_store() ? " cannot open " : " does not reach ", store_text(),
                              ": ", first_line(error)));
   }
-  if (!variable("GLOO_SOCKET_IFNAME")) address = address_towards(meeting);
+  if (!variable("GLOO_SOCKET_IFNAME")) address = address_towards(*meeting);
+}
+
+/// The prefix of this process's next world in the store. A given store may serve several objects of a process, one after
+/// the other, so the store itself counts.
+std::string GlooRendezvous::Job::name_of_next_world(int launched_world) const {
+  return say("world ", meeting ? launched_world : store->add(say("worlds of rank ", own.rank), 1));
 }
 
 /// Waits for the notes of all processes, and fills `places`, guarded by `mutex`, as they come.
 void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places,
                                std::mutex& mutex) const {
   const auto key = [](std::size_t rank) { return say("rank ", rank); };
-  const auto own = note_of({host_id(), own_process_name()});
-  at.set(key(static_cast<std::size_t>(launched.rank)), own);
+  const auto own_note = note_of({host_id(), own_process_name()});
+  at.set(key(static_cast<std::size_t>(own.rank)), own_note);
   for (bool all_have_come = false; !all_have_come; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     all_have_come = true;
     for (std::size_t rank = 0; rank < places.size(); ++rank) {
@@ -131,7 +159,7 @@ void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<Proces
         continue;
       }
       const auto note = at.get(key(rank));
-      require<ConfigError>(build_in(note) == build_in(own), "rank ", launched.rank, " runs ", build_in(own),
+      require<ConfigError>(build_in(note) == build_in(own_note), "rank ", own.rank, " runs ", build_in(own_note),
                            ", and rank ", rank, " runs ", build_in(note), ": install the same build on all hosts");
       const std::lock_guard lock(mutex);
       places[rank] = place_in(note);
@@ -146,24 +174,25 @@ std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds de
     std::vector<std::optional<ProcessPlace>> places;  // guarded by mutex: of those that have come
     bool has_store = false;                           // guarded by mutex
   };
-  const auto job = job_ ? job_ : std::make_shared<Job>();
+  const auto job = job_ ? job_ : Job::of_launcher();
   const auto opening = std::make_shared<Opening>();
-  opening->places.resize(static_cast<std::size_t>(job->launched.size));
+  opening->places.resize(static_cast<std::size_t>(job->own.size));
   std::packaged_task<std::unique_ptr<BufferNetwork>()> task([job, opening, world = ++worlds_] {
     if (!job->store) job->join();
     {
       const std::lock_guard lock(opening->mutex);
       opening->has_store = true;
     }
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(say("world ", world), job->store);
+    c10::intrusive_ptr<c10d::Store> store;
     try {
+      store = c10::make_intrusive<c10d::PrefixStore>(job->name_of_next_world(world), job->store);
       job->meet(*store, opening->places, opening->mutex);
     } catch (const Misuse&) {
       throw;
     } catch (const std::exception& error) {
-      throw TransportError(say("rank ", job->launched.rank, " has lost ", job->store_text(), ": ", first_line(error)));
+      throw TransportError(say("rank ", job->own.rank, " has lost ", job->store_text(), ": ", first_line(error)));
     }
-    GlooMembership membership{WorldRank(job->launched.rank), {}, job->address};
+    GlooMembership membership{WorldRank(job->own.rank), {}, job->address};
     for (const auto& place : opening->places) membership.places.push_back(*place);
     GlooConnections connections = connect_by_gloo(store, membership);
     return make_gloo_network(std::move(connections), std::move(membership));
@@ -178,7 +207,7 @@ std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds de
       throw TransportError(say("the world is incomplete after ", static_cast<double>(deadline.count()) * 1e-3,
                                " s (the start deadline, at the rendezvous): ", why...));
     };
-    if (!opening->has_store) fail("rank ", job->launched.rank, " does not reach ", job->store_text());
+    if (!opening->has_store) fail("rank ", job->own.rank, " does not reach ", job->store_text());
     std::string missing;
     for (std::size_t rank = 0; rank < opening->places.size(); ++rank) {
       const auto& place = opening->places[rank];

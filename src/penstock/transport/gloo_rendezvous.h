@@ -5,15 +5,24 @@
 #include <chrono>
 #include <memory>
 
+#include <c10/util/intrusive_ptr.h>
+
 #include "penstock/transport/buffer_network.h"
+#include "penstock/transport/joined_processes.h"
 
 namespace penstock {
 
 /// Used by one thread at a time.
 class GlooRendezvous {
  public:
-  /// That of this process. It keeps the connection to the store, which rank 0 may hold, until the process ends.
+  /// That of the processes that the launcher has started. It keeps the connection to the store, which rank 0 may hold,
+  /// until the process ends.
   static GlooRendezvous& instance();
+  /// Of processes that share `store`. Throws as store_processes().
+  GlooRendezvous(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own);
+
+  /// The number of processes.
+  int size() const;
 
   /// This process's network for its next world. Every process makes its n-th call for the same world. Errors are those
   /// of open_gloo().
@@ -22,8 +31,10 @@ class GlooRendezvous {
  private:
   struct Job;
 
-  std::shared_ptr<Job> job_;
-  int worlds_ = 0;
+  GlooRendezvous() = default;
+
+  std::shared_ptr<Job> job_;  // null: that of the launcher, not joined yet
+  int worlds_ = 0;            // of the launcher's processes
 };
 
 }  // namespace penstock

@@ -11,8 +11,8 @@
 
 namespace penstock {
 
-MpiNetwork::MpiNetwork(std::chrono::milliseconds start_deadline) {
-  comm_ = mpi_.open(start_deadline);
+MpiNetwork::MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline) {
+  comm_ = mpi_.open(communicator, start_deadline);
   set_up(start_deadline);
 }
 

@@ -1,4 +1,4 @@
-// The processes of an MPI job as a BufferNetwork. Each world has a communicator of its own.
+// The processes of an MPI job, or of a communicator, as a BufferNetwork. Each world has a communicator of its own.
 //
 // It must be polled: MPI makes progress in its calls alone. The rank's own thread and the progress thread both do that,
 // one at a time.
@@ -21,8 +21,9 @@ namespace penstock {
 
 class MpiNetwork final : public BufferNetwork {
  public:
-  /// Initializes MPI at the first call; returns when all processes have made it. Throws as MpiRuntime::open.
-  explicit MpiNetwork(std::chrono::milliseconds start_deadline);
+  /// Of the processes of `communicator`. Initializes MPI at the first call; returns when all of them have made it.
+  /// Throws as MpiRuntime::open.
+  MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline);
 
   std::string name() const override { return "mpi"; }
   WorldRank rank() const override { return rank_; }

@@ -39,11 +39,12 @@ MpiRuntime& MpiRuntime::instance() {
   return *runtime;
 }
 
-MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
+MPI_Comm MpiRuntime::open(MPI_Comm communicator, std::chrono::milliseconds deadline) {
   require<ConfigError>(!is_broken_, "MPI did not start in this process, and cannot be started a second time");
   start_deadline_ = deadline;
   StartDeadline left(deadline);
-  roll_call_.come(++rounds_);
+  has_all_processes_ = communicator == MPI_COMM_WORLD;
+  if (has_all_processes_) roll_call_.come(++rounds_);
   if (!started_) start(left);
 
   // Nonblocking, so that worlds that are open already make progress, and a missing process is noticed.
@@ -51,7 +52,7 @@ MPI_Comm MpiRuntime::open(std::chrono::milliseconds deadline) {
   MPI_Request request = MPI_REQUEST_NULL;
   {
     const std::lock_guard lock(calls_);
-    check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request), "MPI_Comm_idup");
+    check_mpi(MPI_Comm_idup(communicator, &comm, &request), "MPI_Comm_idup");
   }
   finish_start(request, left);
   return comm;
@@ -73,7 +74,9 @@ void MpiRuntime::finish_start(MPI_Request& request, StartDeadline deadline) {
 void MpiRuntime::fail_start(const char* doing) {
   is_broken_ = true;
   throw TransportError(say("the world is incomplete after ", static_cast<double>(start_deadline_.count()) * 1e-3,
-                           " s (the start deadline, at ", doing, "): ", roll_call_.missing(rounds_)));
+                           " s (the start deadline, at ", doing, "): ",
+                           has_all_processes_ ? roll_call_.missing(rounds_)
+                                              : "a process of the given communicator has not made this world"));
 }
 
 void MpiRuntime::start(StartDeadline& deadline) {

@@ -26,11 +26,11 @@ class MpiRuntime {
   /// The instance of this process. It is never destroyed.
   static MpiRuntime& instance();
 
-  /// A new communicator over all processes, for this process's next world; the caller frees it. Initializes MPI at the
-  /// first call, unless the application has done so. Every process makes its n-th call for the same world. Throws
-  /// TransportError when not all of them call it within `deadline`, naming the missing ones where they are known, and
-  /// ConfigError for an MPI that cannot be used. Called by one thread at a time.
-  MPI_Comm open(std::chrono::milliseconds deadline);
+  /// A duplicate of `communicator`, for this process's next world on it; the caller frees it. Initializes MPI at the
+  /// first call, unless the application has done so. Every process of the communicator makes its n-th call with it for
+  /// the same world. Throws TransportError when not all of them call it within `deadline`, naming the missing ones where
+  /// they are known (of MPI_COMM_WORLD), and ConfigError for an MPI that cannot be used. Called by one thread at a time.
+  MPI_Comm open(MPI_Comm communicator, std::chrono::milliseconds deadline);
 
   /// Waits for `request`, a collective of all processes during the opening of a world, without holding calls(). Throws
   /// as open().
@@ -53,7 +53,9 @@ class MpiRuntime {
   std::mutex calls_;
   RollCall roll_call_;
   int rounds_ = 0;
-  std::chrono::milliseconds start_deadline_{0};  // of the newest world, for messages
+  // Of the newest world, for messages.
+  std::chrono::milliseconds start_deadline_{0};
+  bool has_all_processes_ = true;
   bool started_ = false;
   bool is_ours_ = false;  // this library has initialized MPI, so it finalizes it
   bool is_broken_ = false;

@@ -39,15 +39,19 @@ void check(const WorldOptions& options) {
 
 /// The number of replicas that `count` processes form. Throws ConfigError where the count does not fit.
 int replicas_of(int count, const WorldOptions& options) {
+  const auto start = [&](std::int64_t wanted, const char* multiple) {
+    return options.processes ? say(": join ", multiple, wanted)
+                             : say(": start ", multiple, wanted, " (mpirun -n ", wanted, ")");
+  };
   if (options.replicas > 0) {
     const std::int64_t wanted = std::int64_t{options.stages} * options.replicas;
     require<ConfigError>(wanted == count, processes(count), " for ", plural(options.stages, "pipeline rank"), " x ",
-                         plural(options.replicas, "replica"), ": start ", wanted, " (mpirun -n ", wanted, ")");
+                         plural(options.replicas, "replica"), start(wanted, ""));
     return options.replicas;
   }
   require<ConfigError>(count % options.stages == 0 && count > 0, processes(count), count == 1 ? " does" : " do",
-                       " not divide into ", plural(options.stages, "pipeline rank"), ": start a multiple of ",
-                       options.stages, " (mpirun -n ", options.stages, ")");
+                       " not divide into ", plural(options.stages, "pipeline rank"),
+                       start(options.stages, "a multiple of "));
   return count / options.stages;
 }
 
@@ -61,6 +65,7 @@ TransportOptions transport_options(const WorldOptions& options) {
 
 /// This process's endpoint of a world of processes.
 std::unique_ptr<Transport> open_process_endpoint(TransportKind kind, const WorldOptions& options) {
+  if (options.processes) return options.processes->open(transport_options(options));
   return kind == TransportKind::gloo ? open_gloo(transport_options(options)) : open_mpi(transport_options(options));
 }
 
@@ -68,7 +73,9 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
   std::vector<std::unique_ptr<Transport>> endpoints;
   if (kind != TransportKind::threads) {
     // Before the processes are joined, so that a wrong count fails at once.
-    if (const LaunchedAs launched = launched_as(); launched.kind != LaunchedAs::Kind::alone)
+    if (options.processes)
+      replicas_of(options.processes->size(), options);
+    else if (const LaunchedAs launched = launched_as(); launched.kind != LaunchedAs::Kind::alone)
       replicas_of(launched.size, options);
     endpoints.push_back(open_process_endpoint(kind, options));
     return endpoints;
@@ -82,10 +89,20 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
   return open_threads(ranks, transport);
 }
 
+TransportKind transport_of(const WorldOptions& options) {
+  if (!options.processes)
+    return choose_transport(options.transport, launched_as(), {.mpi = mpi_available(), .gloo = gloo_available()});
+  const std::string joined_by = options.processes->transport();
+  const TransportKind kind = joined_by == "gloo" ? TransportKind::gloo : TransportKind::mpi;
+  require<ConfigError>(options.transport == TransportKind::automatic || options.transport == kind,
+                       "the given processes are joined by ", joined_by,
+                       ", but another transport is asked for: leave WorldOptions::transport out");
+  return kind;
+}
+
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options) {
   check(options);
-  return open_endpoints(
-      options, choose_transport(options.transport, launched_as(), {.mpi = mpi_available(), .gloo = gloo_available()}));
+  return open_endpoints(options, transport_of(options));
 }
 
 }  // namespace

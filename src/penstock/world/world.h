@@ -1,5 +1,5 @@
 // The ranks of a job: p pipeline ranks times d replicas, as threads of this process or as processes that mpirun or
-// torchrun has started.
+// torchrun has started, or that the program has joined itself.
 #pragma once
 
 #include <exception>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/base/ids.h"
+#include "penstock/transport/joined_processes.h"
 #include "penstock/transport/transport.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/rank_context.h"
@@ -25,9 +26,10 @@ class StallWatch;
 /// fail_by(). A call marked "collective" must be made by every process.
 class World {
  public:
-  /// Waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, or when a
-  /// launcher started several processes that this build cannot connect (no MPI under mpirun, no Gloo under torchrun),
-  /// and TransportError when a process does not come within WorldOptions::start_deadline.
+  /// Waits for all processes. Throws ConfigError when the number of processes is not stages x replicas, when a launcher
+  /// started several processes that this build cannot connect (no MPI under mpirun, no Gloo under torchrun), and when
+  /// WorldOptions::processes are joined by another transport than WorldOptions::transport; TransportError when a process
+  /// does not come within WorldOptions::start_deadline.
   explicit World(const WorldOptions& options);
   /// The same for programs that pass their arguments on, as MPI programs do; the arguments are ignored.
   World(int argc, char** argv, const WorldOptions& options);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
 namespace penstock {
+
+class JoinedProcesses;
 
 enum class TransportKind {
   automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise
@@ -17,6 +20,9 @@ struct WorldOptions {
   int stages = 1;    // pipeline ranks p
   int replicas = 0;  // d; 0: 1 for threads, otherwise the number of processes / stages
   TransportKind transport = TransportKind::automatic;
+  /// The processes of the world, where the program has joined them itself (transport/joined_processes.h); their transport
+  /// is that of the world. Null: threads, or all processes that a launcher has started, as `transport` says.
+  std::shared_ptr<JoinedProcesses> processes = nullptr;
   int threads = 1;  // intra-op threads per rank; results depend on it bitwise, so it is fixed and recorded
   /// A process without a sign of life for this long has failed: it died, was stopped, or cannot be reached. A live
   /// process answers from a thread of its own, however long a layer, a hook or an evaluation takes.
