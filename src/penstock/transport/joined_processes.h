@@ -48,8 +48,8 @@ class JoinedProcesses {
 /// process's world rank is its rank there. Each world has a duplicate of the communicator, so the program's own messages
 /// on it are apart; while a world is made, the program must not begin collective operations on it. The communicator
 /// must exist as long as this object, and MPI until the last of its worlds is destroyed. Throws ConfigError for a
-/// communicator that this process is not in, for one between two groups, where MPI does not run, and where this build
-/// has no MPI; making a world throws it unless MPI was initialized with MPI_THREAD_MULTIPLE.
+/// communicator that this process is not in, for one between two groups, where MPI does not run or was not initialized
+/// with MPI_THREAD_MULTIPLE, and where this build has no MPI.
 std::shared_ptr<JoinedProcesses> mpi_processes(int communicator);
 
 /// A process's number among `size`.

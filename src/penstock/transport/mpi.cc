@@ -24,13 +24,13 @@ class MpiProcesses final : public JoinedProcesses {
     require<ConfigError>(initialized && !finalized, "MPI does not run in this process, so it has no communicator: ",
                          "call MPI_Init_thread before and MPI_Finalize after the worlds of this communicator");
     const std::lock_guard lock(MpiRuntime::instance().calls());
+    require_mpi_for_all_threads();
     communicator_ = MPI_Comm_f2c(communicator);
     require<ConfigError>(communicator_ != MPI_COMM_NULL,
                          "this process is not in the communicator (MPI_COMM_NULL): make a world on its members alone");
     check_mpi(MPI_Comm_test_inter(communicator_, &between_groups), "MPI_Comm_test_inter");
     require<ConfigError>(!between_groups,
-                         "the communicator is one between two groups: merge them first "
-                         "(MPI_Intercomm_merge)");
+                         "the communicator is one between two groups: merge them first (MPI_Intercomm_merge)");
     check_mpi(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
   }
 

@@ -34,6 +34,14 @@ void check_mpi(int code, const char* call) {
   throw TransportError(say(call, " failed: ", text));
 }
 
+void require_mpi_for_all_threads() {
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  require<ConfigError>(level == MPI_THREAD_MULTIPLE, "MPI already runs in this process with ", level_name(level),
+                       "; beside another user Penstock needs MPI_THREAD_MULTIPLE: let Penstock start MPI, or ask "
+                       "for that level in MPI_Init_thread");
+}
+
 MpiRuntime& MpiRuntime::instance() {
   static MpiRuntime* const runtime = new MpiRuntime;
   return *runtime;
@@ -124,14 +132,7 @@ void MpiRuntime::begin_mpi() {
   require<ConfigError>(!finalized,
                        "the application has ended MPI in this process, and it cannot start again: end it "
                        "after the last world");
-  if (initialized) {
-    // The application may call MPI on any of its threads.
-    MPI_Query_thread(&level);
-    require<ConfigError>(level == MPI_THREAD_MULTIPLE, "MPI already runs in this process with ", level_name(level),
-                         "; beside another user Penstock needs MPI_THREAD_MULTIPLE: let Penstock start MPI, or ask "
-                         "for that level in MPI_Init_thread");
-    return;
-  }
+  if (initialized) return require_mpi_for_all_threads();
   for (const auto& [name, value] : local_mpi_settings([](const char* variable) { return std::getenv(variable); }))
     ::setenv(name.c_str(), value.c_str(), 0);
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");

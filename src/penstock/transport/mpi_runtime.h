@@ -21,6 +21,10 @@ namespace penstock {
 /// Throws TransportError, with MPI's text, unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
+/// Throws ConfigError unless this process's MPI may be called by any of its threads at any time, as it must where the
+/// program calls it too.
+void require_mpi_for_all_threads();
+
 class MpiRuntime {
  public:
   /// The instance of this process. It is never destroyed.
