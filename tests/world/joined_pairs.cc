@@ -15,7 +15,8 @@
 namespace penstock::test {
 namespace {
 
-std::string refusal_of_no_communicator(int communicator) {
+#if PENSTOCK_HAVE_MPI
+std::string refusal_of(int communicator) {
   try {
     mpi_processes(communicator);
   } catch (const ConfigError& error) {
@@ -24,17 +25,16 @@ std::string refusal_of_no_communicator(int communicator) {
   return "processes";
 }
 
-#if PENSTOCK_HAVE_MPI
 class PairsOfMpi final : public JoinedPairs {
  public:
   PairsOfMpi() {
-    const std::string too_early = refusal_of_no_communicator(0);
+    const std::string too_early = refusal_of(0);
     require<Failure>(too_early.find("MPI does not run in this process") == 0, too_early);
     int level = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_split(MPI_COMM_WORLD, rank_ % 2, rank_, &pair_);
-    const std::string none = refusal_of_no_communicator(MPI_Comm_c2f(MPI_COMM_NULL));
+    const std::string none = refusal_of(MPI_Comm_c2f(MPI_COMM_NULL));
     require<Failure>(none.find("this process is not in the communicator") == 0, none);
     own_pair_ = mpi_processes(MPI_Comm_c2f(pair_));
   }
