@@ -50,9 +50,11 @@ std::string refusal_of(const WorldOptions& options) {
   return "a world";
 }
 
-void require_losses(const WorldOptions& options, int pair, const std::vector<double>& wanted) {
+void require_losses(const test::JoinedPairs& pairs, const WorldOptions& options, int pair,
+                    const std::vector<double>& wanted) {
   World world(options);
-  require<Failure>(world.rank_of(world.stage_rank(), world.replica()).value() == world.rank(), "the rank is wrong");
+  const int rank = world.size() == 2 ? pairs.rank() / 2 : pairs.rank();
+  require<Failure>(world.rank() == rank, "rank ", rank, " of ", world.size(), " has world rank ", world.rank());
   require<Failure>(train(world, pair) == wanted, "other losses than those of threads: ", world.describe());
 }
 
@@ -60,10 +62,10 @@ void run(const test::JoinedPairs& pairs, bool is_missing) {
   const auto own_pair = pairs.own_pair();
   const int pair = pairs.rank() % 2;
   const auto wanted = train_as_threads(2, pair);
-  require_losses({.stages = 2, .processes = own_pair}, pair, wanted);
+  require_losses(pairs, {.stages = 2, .processes = own_pair}, pair, wanted);
   if (is_missing && pairs.rank() >= 2) return;
   const std::chrono::milliseconds start_deadline(is_missing ? 500 : 60'000);
-  require_losses({.stages = 2, .processes = own_pair, .start_deadline = start_deadline}, pair, wanted);
+  require_losses(pairs, {.stages = 2, .processes = own_pair, .start_deadline = start_deadline}, pair, wanted);
   require<Failure>(pairs.sum_of_ranks() == 6, "the program's own messages do not arrive");
 
   const std::string too_few = refusal_of({.stages = 3, .processes = own_pair});
@@ -73,7 +75,7 @@ void run(const test::JoinedPairs& pairs, bool is_missing) {
 
   const auto all = pairs.all();
   require<Failure>(all->size() == 4, "4 processes are ", all->size());
-  require_losses({.stages = 4, .processes = all}, 0, train_as_threads(4, 0));
+  require_losses(pairs, {.stages = 4, .processes = all}, 0, train_as_threads(4, 0));
 }
 
 }  // namespace

@@ -29,8 +29,10 @@ namespace {
 const char* variable(const char* name) { return std::getenv(name); }
 
 /// The address from which this host reaches `store`: the one at which the other hosts reach this one. A host's own name
-/// often means 127.0.1.1, which no other host reaches. Empty where there is no way to the store.
+/// often means 127.0.1.1, which no other host reaches. Empty where there is no way to the store, and where the user has
+/// named an interface.
 std::string address_towards(const Rendezvous& store) {
+  if (variable("GLOO_SOCKET_IFNAME")) return "";
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;  // connecting sends nothing
   if (::getaddrinfo(store.address.c_str(), std::to_string(store.port).c_str(), &hints, &found) != 0) return "";
@@ -112,7 +114,6 @@ GlooRendezvous::GlooRendezvous(const c10::intrusive_ptr<c10d::Store>& store, Pro
   require<ConfigError>(own.rank >= 0 && own.rank < own.size, "rank ", own.rank, " of ", own.size,
                        " does not exist: ranks count from 0");
   job_ = std::make_shared<Job>(Job{own, {}, c10::make_intrusive<c10d::PrefixStore>("penstock", store), {}});
-  if (variable("GLOO_SOCKET_IFNAME")) return;
   // Of other stores the host is unknown: then the address is that of this host's name.
   auto lowest = store;
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) lowest = prefixed->getUnderlyingNonPrefixStore();
@@ -135,7 +136,7 @@ void GlooRendezvous::Job::join() {
     throw TransportError(say("rank ", own.rank, opens_store() ? " cannot open " : " does not reach ", store_text(),
                              ": ", first_line(error)));
   }
-  if (!variable("GLOO_SOCKET_IFNAME")) address = address_towards(*meeting);
+  address = address_towards(*meeting);
 }
 
 /// The prefix of this process's next world in the store. A given store may serve several objects of a process, one after
