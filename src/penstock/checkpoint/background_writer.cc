@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "penstock/base/thread_name.h"
+
 namespace penstock {
 
 BackgroundWriter::~BackgroundWriter() {
@@ -12,6 +14,7 @@ void BackgroundWriter::start(std::function<void()> work) {
   wait();
   has_ended_ = false;
   thread_ = std::thread([this, work = std::move(work)] {
+    name_this_thread("checkpoint");
     try {
       work();
     } catch (...) {

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/base/thread_name.h"
+
 namespace penstock {
 
 struct PrefetchOptions {
@@ -71,6 +73,7 @@ class Prefetcher {
   }
 
   void run(const std::stop_token& stop) {
+    name_this_thread("data");
     while (const std::optional<std::int64_t> index = claim(stop)) {
       Made made;
       try {

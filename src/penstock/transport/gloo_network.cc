@@ -11,6 +11,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
 #include "penstock/transport/early_posts.h"
 #include "penstock/transport/exit_watch.h"
 
@@ -242,6 +243,7 @@ class GlooNetwork final : public BufferNetwork {
 
   /// Gives back the buffers of complete sends, several at a time: whatever wakes this thread takes time from the ranks.
   void finish_sends() {
+    name_this_thread("gloo sends");
     for (;;) {
       {
         std::unique_lock lock(mutex_);
@@ -262,6 +264,7 @@ class GlooNetwork final : public BufferNetwork {
   }
 
   void receive_frames(WorldRank from) {
+    name_this_thread(say("gloo frames ", from.value()));
     std::deque<Operation>& frames = peer(from).frames;
     std::optional<std::string> broken;
     // After a break the frames that have come before it are still handled: one may bring the reason.
@@ -351,6 +354,7 @@ class GlooNetwork final : public BufferNetwork {
   }
 
   void receive_payloads(WorldRank from) {
+    name_this_thread(say("gloo data ", from.value()));
     Peer& peer = this->peer(from);
     try {
       while (const auto announced = wait_for_announced(peer)) {

@@ -7,6 +7,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
 #include "penstock/transport/exit_watch.h"
 
 namespace penstock {
@@ -105,6 +106,7 @@ void MpiRuntime::start(StartDeadline& deadline) {
 }
 
 void MpiRuntime::keep(std::promise<void> started) {
+  name_this_thread("MPI");
   try {
     begin_mpi();
     started.set_value();

@@ -8,6 +8,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/base/thread_name.h"
 #include "penstock/transport/control_messages.h"
 
 namespace penstock {
@@ -144,6 +145,7 @@ void ProgressThread::cancel(const StepKey& step, const std::string& reason) noex
 void ProgressThread::abort_with(const std::exception& error) { abort(say("rank ", rank_.value(), ": ", error.what())); }
 
 void ProgressThread::run() {
+  name_this_thread(say("messages ", rank_.value()));
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // with the default of 50 us, a pause of 20 us lasts 70
   try {
     serve();

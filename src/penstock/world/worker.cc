@@ -9,6 +9,8 @@
 #include <ATen/ThreadLocalState.h>
 
 #include "penstock/base/clock.h"
+#include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
 
 namespace penstock {
 namespace {
@@ -29,8 +31,11 @@ void end_without_teardown() {
 
 }  // namespace
 
-Worker::Worker(int threads) : state_(std::make_shared<State>()) {
-  thread_ = std::thread([state = state_, threads] { run(state, threads); });
+Worker::Worker(WorldRank rank, int threads) : state_(std::make_shared<State>()) {
+  thread_ = std::thread([state = state_, rank, threads] {
+    name_this_thread(say("rank ", rank.value()));
+    run(state, threads);
+  });
 }
 
 Worker::~Worker() {

@@ -11,13 +11,15 @@
 #include <mutex>
 #include <thread>
 
+#include "penstock/base/ids.h"
+
 namespace penstock {
 
 /// Used by one thread.
 class Worker {
  public:
-  /// `threads`: intra-op threads of LibTorch on this thread.
-  explicit Worker(int threads);
+  /// `rank`: whose jobs it runs, for the thread's name. `threads`: intra-op threads of LibTorch on this thread.
+  Worker(WorldRank rank, int threads);
   /// Runs all queued jobs, then ends the thread. See abandon().
   ~Worker();
   Worker(const Worker&) = delete;

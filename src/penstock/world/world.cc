@@ -151,7 +151,7 @@ World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptio
   state_->replicas = replicas_of(state_->size, options);
   for (const auto& endpoint : state_->endpoints) {
     state_->local_ranks.push_back(endpoint->rank());
-    state_->workers.push_back(std::make_unique<Worker>(options.threads));
+    state_->workers.push_back(std::make_unique<Worker>(endpoint->rank(), options.threads));
   }
   if (!options.stall_limit) return;
   std::vector<StallWatch::LocalRank> ranks;
