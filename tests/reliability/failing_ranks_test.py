@@ -2,13 +2,14 @@
 slow does not.
 
 Usage: failing_ranks_test.py FAILING_RANK_PROGRAM FAULTY_CALLS PENSTOCK DATA [MPIRUN]
-           [--places N] [--bound SECONDS] [--runs N]
+           [--places N] [--bound SECONDS] [--runs N] [--at-once N]
 
 Every failure is tried at N random places (default: 1), with threads where only the thread fails, and as two processes
-(and three, for more than one place); the long form is --places 100 --bound 2 --runs 1000. The bound is the time from the failure to the end of the
-last process: after a death it is SECONDS, after a stall the deadline and SECONDS. The default is long, because a machine
-that also has other work says nothing about times. N runs (default: 2) beside busy processes, stopped for half the
-deadline, must not end early, and have the bits of an undisturbed one.
+(and three, for more than one place); the long form is --places 100 --bound 2 --runs 1000 --at-once 3. The bound is the
+time from the failure to the end of the last process: after a death it is SECONDS, after a stall the deadline and
+SECONDS. The default is long, because a machine that also has other work says nothing about times. N jobs run at once
+(default: 1): a job mostly waits. N runs (default: 2) beside busy processes, stopped for half the deadline, must not end
+early, and have the bits of an undisturbed one.
 """
 import concurrent.futures
 import contextlib
@@ -24,7 +25,7 @@ import training_runs
 from training_runs import TrainingRuns, contents, of_mpi, processes_of_session, transports
 
 PROGRAM = LIBRARY = ""
-PLACES, BOUND_S, RUNS = 1, 30.0, 2
+PLACES, BOUND_S, RUNS, AT_ONCE = 1, 30.0, 2, 1
 DEADLINE_S = 3.0
 DEATHS, STALLS = ["kill", "segv", "exit", "throw"], ["stop", "loop"]
 
@@ -43,6 +44,18 @@ def seconds_to_the_end(test, run, stalls):
     return seconds
 
 
+def try_all(test, attempt, cases):
+    """The longest of the times that `attempt` returns for each case, some of them at once; problems fail the test, each
+    with its case."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        attempts = [(case, pool.submit(attempt, *case)) for case in cases]
+    longest = 0
+    for case, tried in attempts:
+        with test.subTest(case=case):
+            longest = max(longest, tried.result())
+    return longest
+
+
 class FailingRanks(TrainingRuns):
     def job(self, failure, rank, place, ranks, threads=2):
         return self.start(failure, rank, place, ranks or threads, DEADLINE_S, ranks=ranks, program=PROGRAM)
@@ -59,14 +72,16 @@ class FailingRanks(TrainingRuns):
             count = self.places_of(ranks)
             self.assertGreater(count, 100)
             for failure in ["throw", "loop"] if ranks is None else DEATHS + STALLS:
-                longest = 0
-                for _ in range(PLACES):
-                    rank, place = draw.randrange(ranks or 2), draw.randint(1, count)
-                    with self.subTest(ranks=ranks, failure=failure, rank=rank, place=place):
-                        run = self.job(failure, rank, place, ranks)
-                        longest = max(longest, seconds_to_the_end(self, run, failure in STALLS))
-                        self.is_named(run, failure, rank, ranks)
+                longest = try_all(self, self.try_place, [
+                    (failure, draw.randrange(ranks or 2), draw.randint(1, count), ranks) for _ in range(PLACES)])
                 print(f"{ranks or 'threads'}: {failure} at {PLACES} places: all gone within {longest:.2f} s", flush=True)
+
+    def try_place(self, failure, rank, place, ranks):
+        run = self.job(failure, rank, place, ranks)
+        seconds = seconds_to_the_end(self, run, failure in STALLS)
+        self.is_named(run, failure, rank, ranks)
+        run.close()
+        return seconds
 
     def is_named(self, run, failure, rank, ranks):
         said = re.findall(r"^said: (.*)$", run.errors(), re.MULTILINE)
@@ -86,19 +101,17 @@ class FailingSaves(TrainingRuns):
         return self.arguments("--steps", "6", "--checkpoint", run, "--checkpoint-every", "3steps", "--deadline",
                               str(DEADLINE_S), *flags)
 
-    def saving(self, rank, action="", at=0):
+    def saving(self, folder, rank, action="", at=0):
         """A training of two processes in a new folder, of which one fails at a call of a save."""
-        log = self.path("calls.log")
-        if os.path.exists(log):
-            os.remove(log)
-        return self.start(*self.training(self.fresh("run")), ranks=2,
-                          environment={"LD_PRELOAD": LIBRARY, "FAULTY_FOLDER": self.path("run"), "FAULTY_LOG": log,
+        return self.start(*self.training(folder), ranks=2,
+                          environment={"LD_PRELOAD": LIBRARY, "FAULTY_FOLDER": folder, "FAULTY_LOG": folder + ".log",
                                        "FAULTY_RANK": str(rank), "FAULTY_DO": action, "FAULTY_AT": str(at)})
 
     def calls_of(self, rank):
-        run = self.saving(rank)
+        folder = self.path(f"calls{rank}")
+        run = self.saving(folder, rank)
         self.assertEqual(run.wait(), 0, run.text())
-        with open(self.path("calls.log")) as lines:
+        with open(folder + ".log") as lines:
             return [line.split()[1] for line in lines]
 
     @of_mpi
@@ -109,17 +122,21 @@ class FailingSaves(TrainingRuns):
             calls = self.calls_of(rank)
             places = sorted(draw.sample(range(1, len(calls) + 1), min(PLACES, len(calls))))
             for action in ("kill", "stop"):
-                longest = 0
-                for at in places:
-                    with self.subTest(rank=rank, action=action, at=at, call=calls[at - 1]):
-                        run = self.saving(rank, action, at)
-                        longest = max(longest, seconds_to_the_end(self, run, action == "stop"))
-                        self.assertRegex(run.errors(), rf"rank {rank}\b")
-                        self.assertGreaterEqual(self.verified(self.path("run")), run.durable())
-                        self.finished(*self.training(self.path("run"), "--resume", "auto"), ranks=2)
-                        self.assertEqual(contents(self.path("run")), contents(self.path("undisturbed")))
+                longest = try_all(self, self.try_place, [(rank, action, at, calls[at - 1]) for at in places])
                 print(f"{action} of rank {rank} at {len(places)} of {len(calls)} calls of saves: all gone within "
                       f"{longest:.2f} s", flush=True)
+
+    def try_place(self, rank, action, at, _call):
+        folder = self.path(f"{action}{rank}-{at}")
+        run = self.saving(folder, rank, action, at)
+        seconds = seconds_to_the_end(self, run, action == "stop")
+        self.assertRegex(run.errors(), rf"rank {rank}\b")
+        self.assertGreaterEqual(self.verified(folder), run.durable())
+        run.close()
+        self.finished(*self.training(folder, "--resume", "auto"), ranks=2).close()
+        self.assertEqual(contents(folder), contents(self.path("undisturbed")))
+        shutil.rmtree(folder)
+        return seconds
 
 
 class SlowRanks(TrainingRuns):
@@ -164,6 +181,6 @@ class SlowRanks(TrainingRuns):
 
 
 if __name__ == "__main__":
-    PROGRAM, LIBRARY, PLACES, BOUND_S, RUNS = training_runs.read_arguments("program", "library", places=PLACES,
-                                                                           bound=BOUND_S, runs=RUNS)
+    PROGRAM, LIBRARY, PLACES, BOUND_S, RUNS, AT_ONCE = training_runs.read_arguments(
+        "program", "library", places=PLACES, bound=BOUND_S, runs=RUNS, at_once=AT_ONCE)
     training_runs.main()
