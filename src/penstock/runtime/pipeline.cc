@@ -11,6 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/runtime/checkpoint_loader.h"
 #include "penstock/runtime/load_state.h"
+#include "penstock/runtime/partition_network.h"
 #include "penstock/runtime/peaks.h"
 #include "penstock/runtime/pipeline_impl.h"
 #include "penstock/runtime/pipeline_states.h"
