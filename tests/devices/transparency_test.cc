@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "penstock/base/clock.h"
+#include "penstock/transport/device_hand_over.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"
 #include "tests/support/test_device.h"
@@ -211,6 +212,58 @@ TEST_P(OnDevices, a_batch_of_the_program_on_a_device_is_taken_in_order) {
   };
   const auto expected = losses("cpu", false);
   EXPECT_EQ(losses(GetParam(), true), expected);
+}
+
+TEST_P(OnDevices, inputs_of_an_inference_on_a_device_are_taken_in_order) {
+  const auto outputs = [](const std::string& device, c10::Device there) {
+    World world({.stages = 2});
+    DeepNetwork network;
+    PipelineOptions options;
+    options.micro_batches = 3;
+    options.device = device;
+    Pipeline pipeline(world, network, cross_entropy, options);
+    torch::manual_seed(1);
+    const c10::DeviceGuard guard(there);
+    const torch::Tensor inputs = torch::randn({9, 6}).to(there);
+    return pipeline.infer({inputs * 2}).output().cpu();
+  };
+  EXPECT_TRUE(torch::equal(outputs(GetParam(), test_device(1)), outputs("cpu", c10::kCPU)));
+}
+
+enum class Access { reads_gradients, reads_state, changes_state };
+
+/// What the program sees of the ranks' tensors after a step. It may not read them before a later step: the test device
+/// does not know what one thread of the host tells another.
+std::map<std::string, torch::Tensor> values_of_ranks(const std::string& device, Access access) {
+  World world({.stages = 2});
+  DeepNetwork network;
+  PipelineOptions options;
+  options.micro_batches = 3;
+  options.device = device;
+  Pipeline pipeline(world, network, cross_entropy, options);
+  pipeline.optimize_with(adam());
+  torch::manual_seed(1);
+  pipeline.forward_backward(torch::randn({9, 6}), torch::arange(9) % 4);
+  pipeline.reduce_gradients();
+  if (access != Access::reads_gradients) pipeline.step();
+  std::map<std::string, torch::Tensor> values;
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : access == Access::reads_gradients ? pipeline.local_gradients() : pipeline.local_state()) {
+    const c10::DeviceGuard guard(tensor.device());
+    values[name] = access == Access::changes_state ? tensor.mul_(0.5) : (tensor * 2).cpu();
+    record_use(tensor, current_stream(tensor.device()));
+  }
+  if (access != Access::changes_state) return values;
+  pipeline.sync_ties();
+  return pipeline.state();
+}
+
+TEST_P(OnDevices, the_program_reads_and_changes_tensors_of_ranks) {
+  for (const Access access : {Access::reads_gradients, Access::reads_state, Access::changes_state}) {
+    const auto expected = values_of_ranks("cpu", access), got = values_of_ranks(GetParam(), access);
+    ASSERT_EQ(got.size(), expected.size());
+    for (const auto& [name, value] : expected) EXPECT_TRUE(torch::equal(got.at(name), value)) << name;
+  }
 }
 
 TEST_P(OnDevices, traces_contain_the_times_of_the_device) {

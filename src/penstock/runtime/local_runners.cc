@@ -36,8 +36,12 @@ void LocalRunners::run(const Work& work) const {
     RankRunner& runner = of(context.rank);
     const RankDeviceGuard guard(runner.device());
     work(runner);
-    runner.device().synchronize();  // the caller may read the results
   });
+  synchronize();  // the caller may read the results
+}
+
+void LocalRunners::synchronize() const {
+  for (const auto& runner : runners_) runner->device().synchronize();
 }
 
 }  // namespace penstock

@@ -38,6 +38,8 @@ class LocalRunners : public std::enable_shared_from_this<LocalRunners> {
   void post(const Work& work);
   /// Runs `work` on every runner and waits for all. Where one throws, aborts the world and rethrows.
   void run(const Work& work) const;
+  /// The calling thread waits for what the runners have queued on their devices.
+  void synchronize() const;
 
   /// The tag of the next gather operation of the pipeline: the same on every process.
   Tag next_gathering() { return control_tag(pipeline_, Topic::gathering, ++gatherings_); }

@@ -20,6 +20,7 @@
 #include "penstock/runtime/time_layers.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/trace/transits.h"
+#include "penstock/transport/device_hand_over.h"
 #include "penstock/world/agreement.h"
 #include "penstock/world/cache_share.h"
 #include "penstock/world/collectives.h"
@@ -151,6 +152,7 @@ std::vector<std::string> Pipeline::describe_stages() const {
 
 std::map<std::string, torch::Tensor> Pipeline::local_state() {
   impl_->drain();
+  impl_->runners->synchronize();
   std::map<std::string, torch::Tensor> state;
   for (const auto& runner : impl_->runners->all())
     for (const auto& stage : runner->stages())
@@ -159,9 +161,15 @@ std::map<std::string, torch::Tensor> Pipeline::local_state() {
 }
 
 void Pipeline::sync_ties() {
-  impl_->drain();
+  // The program may have changed values on streams of its own.
+  Tensors values;
+  for (const auto& [name, value] : local_state()) values.push_back(value);
+  const auto changed = DeviceEvents::of(values);
   const std::uint64_t round = impl_->runners->next_gathering().step;
-  impl_->runners->run([&](RankRunner& runner) { runner.copies().synchronise(round); });
+  impl_->runners->run([&](RankRunner& runner) {
+    if (changed) changed->block_current_streams();
+    runner.copies().synchronise(round);
+  });
 }
 
 std::map<std::string, torch::Tensor> Pipeline::state() {

@@ -138,10 +138,12 @@ class Pipeline {
 
   /// Parameters and buffers of this process's ranks (replica 0 first; a tied parameter at its lowest stage here), by
   /// full name. The tensors are the pipeline's own. A program that changes them between steps must call sync_ties()
-  /// afterwards. Waits for all submitted steps.
+  /// afterwards. Waits for all submitted steps, on devices too. What reads or changes them on a device must be complete,
+  /// or followed by sync_ties(), before the next step.
   std::map<std::string, torch::Tensor> local_state();
   /// Overwrites every copy of a parameter or buffer with that of its owner (the lowest stage that uses it, replica 0):
-  /// to be called after the program changed values in local_state(). Collective; waits for all submitted steps.
+  /// to be called after the program changed values in local_state(), on a device on its current stream. Collective; waits
+  /// for all submitted steps.
   void sync_ties();
   /// Copies of all parameters and buffers of replica 0, by full name, on the main process; empty on the others.
   /// Collective. After a failure the values are those after the last step that all stages completed. Throws RankFailure
