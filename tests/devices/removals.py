@@ -109,7 +109,8 @@ def build():
 def run_tests():
     """None if all pass, else the first failed test with the number of all."""
     try:
-        done = subprocess.run([os.path.join(BUILD, "tests", "device_tests")], capture_output=True, text=True, timeout=600, cwd=BUILD)
+        done = subprocess.run([os.path.join(BUILD, "tests", "device_tests")], capture_output=True, text=True,
+                              timeout=600, cwd=BUILD)
     except subprocess.TimeoutExpired:
         return "no end within 600 s"
     if done.returncode == 0:
@@ -122,15 +123,16 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--only", metavar="TEXT", default="", help="removals whose description contains this text")
     only = arguments.parse_args().only
+    chosen = [removal for removal in REMOVALS if only in removal.what]
+    if not chosen:
+        arguments.error(f"no removal's description contains '{only}'")
     copy_tree()
     configure()
     build()
     if problem := run_tests():
         sys.exit(f"removals: without a removal {problem}")
     unnoticed = 0
-    for removal in REMOVALS:
-        if only not in removal.what:
-            continue
+    for removal in chosen:
         path = os.path.join(TREE, "src", "penstock", removal.file)
         before = read(path)
         if before.count(removal.text.encode()) != 1:

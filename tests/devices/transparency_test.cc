@@ -161,16 +161,21 @@ TEST_P(OnDevices, no_thread_waits_for_a_device_within_a_step) {
     }
 }
 
+/// A pipeline of the deep network in two stages.
+struct DeepPipeline {
+  explicit DeepPipeline(const PipelineOptions& options) : pipeline(world, network, cross_entropy, options) {
+    pipeline.optimize_with(adam());
+  }
+
+  World world{{.stages = 2}};
+  DeepNetwork network;
+  Pipeline pipeline;
+};
+
 TEST_P(OnDevices, an_invalid_loss_is_refused_as_on_the_cpu) {
   const auto refusal = [](const std::string& device) {
-    World world({.stages = 2});
-    DeepNetwork network;
-    PipelineOptions options;
-    options.micro_batches = 3;
-    options.seed = 1;
-    options.device = device;
-    Pipeline pipeline(world, network, cross_entropy, options);
-    pipeline.optimize_with(adam());
+    DeepPipeline deep({.micro_batches = 3, .device = device, .seed = 1});
+    Pipeline& pipeline = deep.pipeline;
     torch::manual_seed(1);
     torch::Tensor inputs = torch::randn({9, 6});
     const torch::Tensor targets = torch::arange(9) % 4;
@@ -192,14 +197,8 @@ TEST_P(OnDevices, an_invalid_loss_is_refused_as_on_the_cpu) {
 
 TEST_P(OnDevices, a_batch_of_the_program_on_a_device_is_taken_in_order) {
   const auto losses = [](const std::string& device, bool batch_is_there) {
-    World world({.stages = 2});
-    DeepNetwork network;
-    PipelineOptions options;
-    options.micro_batches = 3;
-    options.seed = 1;
-    options.device = device;
-    Pipeline pipeline(world, network, cross_entropy, options);
-    pipeline.optimize_with(adam());
+    DeepPipeline deep({.micro_batches = 3, .device = device, .seed = 1});
+    Pipeline& pipeline = deep.pipeline;
     torch::manual_seed(1);
     std::vector<double> all;
     for (int step = 0; step < 3; ++step) {
@@ -216,16 +215,11 @@ TEST_P(OnDevices, a_batch_of_the_program_on_a_device_is_taken_in_order) {
 
 TEST_P(OnDevices, inputs_of_an_inference_on_a_device_are_taken_in_order) {
   const auto outputs = [](const std::string& device, c10::Device there) {
-    World world({.stages = 2});
-    DeepNetwork network;
-    PipelineOptions options;
-    options.micro_batches = 3;
-    options.device = device;
-    Pipeline pipeline(world, network, cross_entropy, options);
+    DeepPipeline deep({.micro_batches = 3, .device = device});
     torch::manual_seed(1);
     const c10::DeviceGuard guard(there);
     const torch::Tensor inputs = torch::randn({9, 6}).to(there);
-    return pipeline.infer({inputs * 2}).output().cpu();
+    return deep.pipeline.infer({inputs * 2}).output().cpu();
   };
   EXPECT_TRUE(torch::equal(outputs(GetParam(), test_device(1)), outputs("cpu", c10::kCPU)));
 }
@@ -235,13 +229,8 @@ enum class Access { reads_gradients, reads_state, changes_state };
 /// What the program sees of the ranks' tensors after a step. It may not read them before a later step: the test device
 /// does not know what one thread of the host tells another.
 std::map<std::string, torch::Tensor> values_of_ranks(const std::string& device, Access access) {
-  World world({.stages = 2});
-  DeepNetwork network;
-  PipelineOptions options;
-  options.micro_batches = 3;
-  options.device = device;
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with(adam());
+  DeepPipeline deep({.micro_batches = 3, .device = device});
+  Pipeline& pipeline = deep.pipeline;
   torch::manual_seed(1);
   pipeline.forward_backward(torch::randn({9, 6}), torch::arange(9) % 4);
   pipeline.reduce_gradients();
@@ -267,13 +256,8 @@ TEST_P(OnDevices, the_program_reads_and_changes_tensors_of_ranks) {
 }
 
 TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
-  World world({.stages = 2});
-  DeepNetwork network;
-  PipelineOptions options;
-  options.micro_batches = 4;
-  options.device = GetParam();
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with(adam());
+  DeepPipeline deep({.micro_batches = 4, .device = GetParam()});
+  Pipeline& pipeline = deep.pipeline;
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t begin = now_ns();
   for (int step = 0; step < 2; ++step) pipeline.train_step(torch::randn({8, 6}), torch::arange(8) % 4).wait();
@@ -297,14 +281,8 @@ TEST_P(OnDevices, traces_contain_the_times_of_the_device) {
 }
 
 TEST_P(OnDevices, layers_are_timed_by_the_device) {
-  World world({.stages = 2});
-  DeepNetwork network;
-  PipelineOptions options;
-  options.micro_batches = 4;
-  options.schedule = "zb-h1";
-  options.device = GetParam();
-  Pipeline pipeline(world, network, cross_entropy, options);
-  pipeline.optimize_with(adam());
+  DeepPipeline deep({.micro_batches = 4, .schedule = "zb-h1", .device = GetParam()});
+  Pipeline& pipeline = deep.pipeline;
   const TimedSteps timed = pipeline.time_layers(torch::randn({8, 6}), torch::arange(8) % 4, 2);
   ASSERT_FALSE(timed.costs.layers.empty());
   for (const LayerCost& layer : timed.costs.layers) {

@@ -42,18 +42,18 @@ def content_of(path):
 
 
 def resources_of(process, checkpoints):
-    """Resident KiB, open files, threads, mapped files in shared memory; then those that come and go: open files in the
-    folder `checkpoints`, and the names of SHORT_LIVED threads."""
+    """Resident KiB, open files, threads, mapped files in shared memory; then those that come and go: open and mapped
+    files in the folder `checkpoints`, and the names of SHORT_LIVED threads."""
     folder = f"/proc/{process}"
     resident = int(content_of(f"{folder}/statm").split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
-    shared = sum("vader" in line or "/dev/shm/" in line for line in content_of(f"{folder}/maps").splitlines()
-                 if checkpoints not in line)
+    shared = [line for line in content_of(f"{folder}/maps").splitlines() if "vader" in line or "/dev/shm/" in line]
+    mapped = [line for line in shared if checkpoints in line]
     files = list(texts_of((f"{folder}/fd/{name}" for name in os.listdir(f"{folder}/fd")), os.readlink))
     threads = list(texts_of((f"{folder}/task/{name}/comm" for name in os.listdir(f"{folder}/task")), content_of))
-    of_checkpoints = [file for file in files if file.startswith(checkpoints)]
+    opened = [file for file in files if file.startswith(checkpoints)]
     short_lived = [name for name in threads if name in SHORT_LIVED]
-    return (resident, len(files) - len(of_checkpoints), len(threads) - len(short_lived), shared, of_checkpoints,
-            short_lived)
+    return (resident, len(files) - len(opened), len(threads) - len(short_lived), len(shared) - len(mapped), opened,
+            mapped, short_lived)
 
 
 class Soak(TrainingRuns):
@@ -93,8 +93,9 @@ class Soak(TrainingRuns):
         self.assertEqual(run.wait(), 0, run.text())
         self.assertEqual(sorted(samples), list(range(ranks or 1)))
         for rank, of_rank in samples.items():
-            for *_, files, threads in of_rank:
-                self.assertLessEqual(len(files), FILES_OF_CHECKPOINTS, files)
+            for *_, opened, mapped, threads in of_rank:
+                self.assertLessEqual(len(opened), FILES_OF_CHECKPOINTS, opened)
+                self.assertLessEqual(len(mapped), FILES_OF_CHECKPOINTS, mapped)
                 for name, limit in SHORT_LIVED.items():
                     self.assertLessEqual(threads.count(name), limit, name)
             self.is_constant(f"{STEPS} steps, {'rank ' + str(rank) if ranks else 'threads'}", of_rank, STEPS >= 20000)

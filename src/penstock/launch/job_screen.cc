@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
 #include "penstock/launch/blocked_signals.h"
 
 namespace penstock {
@@ -28,6 +29,7 @@ JobScreen::~JobScreen() {
 }
 
 void JobScreen::follow(const std::stop_token& stop) {
+  name_this_thread("screen");
   std::mutex mutex;
   std::condition_variable_any never;
   std::unique_lock lock(mutex);
