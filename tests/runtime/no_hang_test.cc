@@ -97,6 +97,21 @@ TEST(NoHang, a_stalled_rank_that_no_other_rank_waits_for_is_named_and_not_waited
   *released = true;
 }
 
+TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_earlier_step) {
+  auto released = std::make_shared<std::atomic<bool>>(false);
+  Fragile network([](bool) {});
+  {
+    World world({.stages = 3});  // without a stall limit
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+    pipeline.optimize_with([&](const std::vector<torch::Tensor>& parameters) {
+      return std::make_shared<LongUpdate>(parameters, released);
+    });
+    for (int step = 0; step < 2; ++step) pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
+    world.fail("the program gives up");
+  }
+  *released = true;
+}
+
 TEST(NoHang, a_lost_message_is_named) {
   TransportOptions transport;
   transport.deadline = std::chrono::milliseconds(300);

@@ -121,7 +121,7 @@ void Inferences::finish_oldest() {
 }
 
 void Inferences::settle() noexcept {
-  for (const auto& [step, outputs] : under_way_) step->settle();
+  for (const auto& [step, outputs] : under_way_) step->settle([this] { return world().is_overdue(); });
   under_way_.clear();
 }
 

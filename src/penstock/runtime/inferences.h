@@ -36,7 +36,7 @@ class Inferences {
   void add(const StepJob& job);
   /// Waits for all jobs. Throws the error of a failed one, except for a StepFailure that was reported before.
   void finish();
-  /// The same, but never throws.
+  /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
   void settle() noexcept;
 
  private:

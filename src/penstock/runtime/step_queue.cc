@@ -27,8 +27,9 @@ void StepQueue::finish() const {
 }
 
 void StepQueue::settle() const noexcept {
-  if (before_last_) before_last_->settle();
-  if (last_) last_->settle();
+  const auto gives_up = [this] { return runners_->world().is_overdue(); };
+  if (before_last_) before_last_->settle(gives_up);
+  if (last_) last_->settle(gives_up);
 }
 
 }  // namespace penstock

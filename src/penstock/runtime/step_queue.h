@@ -23,7 +23,7 @@ class StepQueue {
 
   /// Waits for the submitted jobs; throws the error of a failed one, unless it was a StepFailure reported before.
   void finish() const;
-  /// The same, but never throws.
+  /// The same, but never throws, and after a failure of the world does not wait for a rank that hangs.
   void settle() const noexcept;
 
  private:

@@ -142,9 +142,13 @@ void StepState::finish() {
   }
 }
 
-void StepState::settle() noexcept {
+void StepState::settle(const std::function<bool()>& gives_up) noexcept {
   std::unique_lock lock(mutex_);
-  if (getpid() == process_) wait_here(lock, [&] { return running_ == 0 || error_; });
+  if (getpid() != process_) return;
+  const auto is_over = [&] { return running_ == 0 || error_ || gives_up(); };
+  while (!stall_watch_ && !changed_.wait_for(lock, StallWatch::interval, is_over)) {
+  }
+  wait_here(lock, is_over);
 }
 
 bool StepState::ready() {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,8 +60,8 @@ class StepState {
   void wait_until_done();
   /// The same, but does not throw a StepFailure that was reported before.
   void finish();
-  /// The same, but never throws.
-  void settle() noexcept;
+  /// Waits until every local rank has finished, one has failed, or `gives_up` returns true, which is asked every 20 ms.
+  void settle(const std::function<bool()>& gives_up) noexcept;
   /// Records that a call of the program has thrown `error`, an error of this step.
   void mark_reported(const std::exception_ptr& error) { failures_->mark_reported(error); }
   bool ready();

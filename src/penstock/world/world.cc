@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <future>
 #include <thread>
 
+#include "penstock/base/clock.h"
 #include "penstock/base/error.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/world/choose_transport.h"
@@ -18,7 +20,10 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::milliseconds grace_after_failure{1500};
+/// From when the program first waits for its ranks after a failure.
+constexpr std::chrono::milliseconds time_to_end_after_failure{1500};
+/// A rank that had no processor meanwhile ends in this time.
+constexpr std::chrono::milliseconds shortest_time_to_end{100};
 constexpr std::int64_t most_threads = 1024;
 
 std::string plural(int n, const char* what) { return say(n, " ", what, n == 1 ? "" : "s"); }
@@ -118,6 +123,7 @@ struct World::State {
   std::uint64_t finishes = 0;
   const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
   std::shared_ptr<const StallWatch> stall_watch;
+  std::atomic<std::int64_t> failure_seen_ns{0};  // by time_left_after_failure(); 0: not yet
   const long process = getpid();
   const int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the world
   /// By local rank: the endpoints of contexts_after_failure().
@@ -172,7 +178,7 @@ World::~World() {
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }
   if (!failed()) return;
-  for (const auto& worker : state_->workers) worker->abandon(grace_after_failure);
+  for (const auto& worker : state_->workers) worker->abandon(std::max(time_left_after_failure(), shortest_time_to_end));
 }
 
 // The newest known failure, which most likely is the exception that unwinds the stack.
@@ -236,16 +242,13 @@ bool World::wait_for_workers() const {
     all_idle.push_back(promise->get_future());
     post(rank, [promise] { promise->set_value(); });
   }
-  // A step may take any time while the world works; after a failure a rank that hangs is waited for briefly.
-  std::chrono::milliseconds time_left = grace_after_failure;
   constexpr std::chrono::milliseconds interval = StallWatch::interval;
   std::optional<StallWatch::Wait> own_wait;
   if (state_->stall_watch) own_wait.emplace(*state_->stall_watch);
   for (auto& idle : all_idle)
     while (idle.wait_for(interval) != std::future_status::ready) {
       if (own_wait && !failed()) own_wait->check();
-      if (failed() && time_left.count() <= 0) return false;
-      if (failed()) time_left -= interval;
+      if (is_overdue()) return false;
     }
   return true;
 }
@@ -272,6 +275,17 @@ std::vector<RankContext> World::contexts_after_failure() const {
 }
 
 std::optional<std::string> World::failed() const { return state_->failed(); }
+
+bool World::is_overdue() const { return failed() && time_left_after_failure().count() <= 0; }
+
+std::chrono::milliseconds World::time_left_after_failure() const {
+  const std::int64_t now = now_ns();
+  std::int64_t seen = 0;
+  if (state_->failure_seen_ns.compare_exchange_strong(seen, now)) seen = now;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time_to_end_after_failure -
+                                                               std::chrono::nanoseconds(now - seen));
+}
+
 bool World::is_lost(WorldRank rank) const { return context(local_ranks().front()).endpoint->is_lost(rank); }
 const std::shared_ptr<Failures>& World::failures() const { return state_->failures; }
 const std::shared_ptr<const StallWatch>& World::stall_watch() const { return state_->stall_watch; }

@@ -99,6 +99,9 @@ class World {
   std::uint32_t next_pipeline();
   /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
+  /// Whether the world has failed, and its ranks have had their time to end what they did: whoever has not, hangs. The
+  /// time begins when the program first waits for its ranks after the failure.
+  bool is_overdue() const;
   /// Transport::is_lost(), as far as this process knows.
   bool is_lost(WorldRank rank) const;
   /// The failures of this world's steps, and which of them a call has thrown.
@@ -116,6 +119,7 @@ class World {
 
  private:
   bool wait_for_workers() const;
+  std::chrono::milliseconds time_left_after_failure() const;
   std::string reason_to_leave(const char* what) const;
 
   struct State;
