@@ -26,7 +26,8 @@ class Removal(NamedTuple):
     instead: str = ""
 
 
-HAND_OVER, RUNNERS, EXECUTOR = "transport/device_hand_over.cc", "runtime/local_runners.cc", "runtime/step_executor.cc"
+HAND_OVER, STAGING = "transport/device_hand_over.cc", "transport/host_staging.cc"
+RUNNERS, EXECUTOR = "runtime/local_runners.cc", "runtime/step_executor.cc"
 
 REMOVALS = [
     Removal("the event of a message is not recorded", HAND_OVER,
@@ -37,8 +38,14 @@ REMOVALS = [
     Removal("the copy is not on the link streams", HAND_OVER,
             "    const c10::MultiStreamGuard guard({from, to});\n"),
     Removal("the link stream's use of the sender's memory is not recorded", HAND_OVER, "  record_use(tensor, from);\n"),
-    Removal("the receiver's stream does not wait for the copy", HAND_OVER, "  done.block(stream);\n"),
-    Removal("the receiver's use of the copy is not recorded", HAND_OVER, "  record_use(copy, stream);\n"),
+    Removal("the receiver's stream does not wait for the copy", HAND_OVER, "  done.block(user);\n"),
+    Removal("the receiver's use of the copy is not recorded", HAND_OVER, "  record_use(copy, user);\n"),
+    Removal("the copy to the host does not wait for what it copies", STAGING, "    ready->block(link, link.device());\n"),
+    Removal("the copy to the host is not on the link stream", STAGING, "    const c10::StreamGuard guard(link);\n"),
+    Removal("the link stream's use of what it copies to the host is not recorded", STAGING,
+            "    record_use(payload.tensor, link);\n"),
+    Removal("a message goes to another process before it is complete", STAGING,
+            "  for (const c10::Event& done : copy.done) done.synchronize();\n"),
     Removal("a batch on a device carries no event", "runtime/job_factory.cc", "DeviceEvents::of(tensors)", "nullptr"),
     Removal("ranks do not wait for a batch on a device", EXECUTOR, "  job.ready->block_current_streams();\n"),
     Removal("the ranks' use of a batch's memory is not recorded", EXECUTOR,

@@ -39,7 +39,7 @@ class BoundaryMessagesTest : public testing::Test {
   }
 
   BoundaryMessages messages_of(int rank, std::optional<std::vector<std::int64_t>> shape = std::nullopt) {
-    return {*placements_[rank], graph_, std::move(shape)};
+    return {*placements_[rank], graph_, {std::move(shape), c10::kCPU}};
   }
   static std::vector<Message> one(const torch::Tensor& value) { return {{{{value, true}}, 0, 0}}; }
 

@@ -14,7 +14,7 @@ torch::Tensor to_device(const torch::Tensor& tensor, c10::Device device) {
 torch::Tensor to_host_later(const torch::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) return tensor;
   const at::TensorOptions options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
-  return at::empty(tensor.sizes(), options).copy_(tensor, /*non_blocking=*/true);
+  return at::empty_like(tensor, options, at::MemoryFormat::Preserve).copy_(tensor, /*non_blocking=*/true);
 }
 
 }  // namespace penstock

@@ -6,10 +6,9 @@
 
 namespace penstock {
 
-BoundaryMessages::BoundaryMessages(const StagePlacement& placement, const Graph& graph,
-                                   std::optional<std::vector<std::int64_t>> shape)
-    : placement_(placement), graph_(graph), shape_(std::move(shape)) {
-  if (shape_) placement_.endpoint().declare_shape(placement_.pipeline(), *shape_);
+BoundaryMessages::BoundaryMessages(const StagePlacement& placement, const Graph& graph, Setting setting)
+    : placement_(placement), graph_(graph), setting_(std::move(setting)) {
+  if (setting_.shape) placement_.endpoint().declare_shape(placement_.pipeline(), *setting_.shape);
 }
 
 void BoundaryMessages::clear() {
@@ -34,6 +33,9 @@ Arrival BoundaryMessages::receive(const Instruction& instruction) {
   Message message =
       placement_.endpoint().receive(placement_.holder_of(instruction.peer()), tag, to_string(instruction));
   const Arrival arrival{message.arrived_ns, message.transit_ns()};
+  for (Payload& payload : message.payloads)
+    if (payload.tensor.defined() && payload.tensor.device() != setting_.device)
+      payload.tensor = from_host_.receive_from_host(payload.tensor, setting_.device);
   inbox_[tag] = std::move(message);
   return arrival;
 }
@@ -66,7 +68,7 @@ std::vector<Message> BoundaryMessages::take_values(const StagePart& stage, Micro
 void BoundaryMessages::put_values(const StagePart& stage, MicroBatch micro_batch, std::vector<Message> messages) {
   for (std::size_t p = 0; p < messages.size(); ++p) {
     const Port& port = stage.sends[p];
-    if (shape_) require_shape(stage, port, messages[p]);
+    if (setting_.shape) require_shape(stage, port, messages[p]);
     put(tag_of(Traffic::forward, {stage.id, port.peer}, micro_batch), port.peer, std::move(messages[p]));
   }
 }
@@ -88,7 +90,7 @@ void BoundaryMessages::put_gradients(const StagePart& stage, MicroBatch micro_ba
 }
 
 void BoundaryMessages::require_shape(const StagePart& stage, const Port& port, const Message& message) const {
-  const at::IntArrayRef wanted(*shape_);
+  const at::IntArrayRef wanted(*setting_.shape);
   for (std::size_t i = 0; i < port.values.size(); ++i) {
     const torch::Tensor& value = message.payloads[i].tensor;
     require<ScheduleError>(!value.defined() || value.sizes() == wanted, "stage ", stage.id.value(), " gives '",

@@ -11,10 +11,13 @@
 #include <optional>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "penstock/model/stages.h"
 #include "penstock/runtime/executor.h"
 #include "penstock/runtime/stage_placement.h"
 #include "penstock/schedule/instruction.h"
+#include "penstock/transport/device_hand_over.h"
 #include "penstock/transport/transport.h"
 
 namespace penstock {
@@ -22,15 +25,19 @@ namespace penstock {
 /// Used on its rank's thread.
 class BoundaryMessages {
  public:
-  /// `placement` and `graph` must outlive it. `shape`: that of every boundary value, where one is declared.
-  BoundaryMessages(const StagePlacement& placement, const Graph& graph, std::optional<std::vector<std::int64_t>> shape);
+  struct Setting {
+    std::optional<std::vector<std::int64_t>> shape;  // of every boundary value, where one is declared
+    c10::Device device;                              // of the rank
+  };
+  /// `placement` and `graph` must outlive it.
+  BoundaryMessages(const StagePlacement& placement, const Graph& graph, Setting setting);
 
   /// To be called before a step; its number is part of the messages' tags.
   void begin_step(std::uint64_t step) { step_ = step; }
   /// Discards all messages of the step.
   void clear();
 
-  /// Waits for the message of a RECV, and returns when it arrived.
+  /// Waits for the message of a RECV, and returns when it arrived. Its tensors are on the rank's device.
   Arrival receive(const Instruction& instruction);
   /// Executes a SEND.
   void send(const Instruction& instruction);
@@ -60,7 +67,8 @@ class BoundaryMessages {
 
   const StagePlacement& placement_;
   const Graph& graph_;
-  std::optional<std::vector<std::int64_t>> shape_;
+  const Setting setting_;
+  DeviceReceiver from_host_;
   std::uint64_t step_ = 0;
   std::map<Tag, Message> inbox_;   // received, or from another stage of this rank
   std::map<Tag, Message> outbox_;  // computed, not sent yet

@@ -71,7 +71,7 @@ StepTrouble trouble_of(const std::exception_ptr& error, Replica replica) {
 InvalidSearch::InvalidSearch(const InvalidSearchParts& parts)
     : parts_(parts),
       rows_(parts.placement, parts.setting.axes, parts.setting.device),
-      messages_(parts.placement, parts.graph, std::nullopt) {}
+      messages_(parts.placement, parts.graph, {std::nullopt, parts.setting.device}) {}
 
 std::exception_ptr InvalidSearch::find(const StepJob& job, const StepTrouble& own,
                                        std::optional<std::uint64_t> last_update) {

@@ -25,7 +25,7 @@ void take_over_batch(const StepJob& job) {
 StepExecutor::StepExecutor(const StepExecutorParts& parts)
     : parts_(parts),
       rows_(parts.placement, parts.setting.axes, parts.setting.device),
-      messages_(parts.placement, parts.graph, parts.setting.boundary_shape),
+      messages_(parts.placement, parts.graph, {parts.setting.boundary_shape, parts.setting.device}),
       results_(parts.placement, parts.setting) {
   if (parts.device.stream()) marks_.emplace(*parts.device.stream());
   if (parts.setting.count_bytes) bytes_ = std::make_unique<HeldBytes>();

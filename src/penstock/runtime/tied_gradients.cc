@@ -34,14 +34,6 @@ torch::Tensor here(const torch::Tensor& arrived, const torch::Tensor& like) {
   return to_device(arrived, like.device());
 }
 
-/// `sum` for the rank of `stage`: copied where that rank is in this process, because optimisers may change gradients in
-/// place; messages to other processes are copies anyway.
-torch::Tensor own_for(const TieRoute& route, StageId stage, const torch::Tensor& sum) {
-  const Transport& endpoint = route.placement.endpoint();
-  const bool is_here = endpoint.name() == "threads" || route.placement.holder_of(stage) == endpoint.rank();
-  return is_here && sum.defined() ? sum.clone() : sum;
-}
-
 /// The indices of the tied parameters among `items` (TrainedParameter or Stage::Held) that stage `owner` owns and stage
 /// `user` uses, in the order of their names, so that both stages use the same order.
 template <class Items>
@@ -116,7 +108,8 @@ void send_totals(const TieRoute& route, const Stage& stage, const Tensors& total
   for (const StageId user : partners(parameters, stage.id(), true)) {
     Message message;
     for (std::size_t i : shared(parameters, stage.id(), user))
-      message.payloads.push_back({own_for(route, user, totals[i]), false});
+      // A copy, because optimisers and hooks may change a gradient in place, and what is sent must not change.
+      message.payloads.push_back({totals[i].defined() ? totals[i].clone() : totals[i], false});
     send(route, {stage.id(), user, totals_of_uses}, std::move(message));
   }
 }

@@ -6,7 +6,20 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "penstock/base/device_copy.h"
+
 namespace penstock {
+namespace {
+
+/// `copy` is used on `user` once the present work of `link` is complete.
+void hand_over(const torch::Tensor& copy, const c10::Stream& link, const c10::Stream& user) {
+  c10::Event done(link.device_type());
+  done.record(link);
+  done.block(user);
+  record_use(copy, user);
+}
+
+}  // namespace
 
 std::shared_ptr<const DeviceEvents> DeviceEvents::of(const std::vector<torch::Tensor>& tensors) {
   std::shared_ptr<DeviceEvents> events;
@@ -36,6 +49,13 @@ void record_use(const torch::Tensor& tensor, const c10::Stream& stream) {
     c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
 }
 
+const c10::Stream& LinkStreams::of(c10::Device device) {
+  const auto known = streams_.find(device.index());
+  if (known != streams_.end()) return known->second;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return streams_.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+}
+
 torch::Tensor DeviceReceiver::receive(const torch::Tensor& tensor, const DeviceEvents& ready) {
   if (!tensor.defined() || tensor.is_cpu()) return tensor;
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
@@ -46,17 +66,10 @@ torch::Tensor DeviceReceiver::receive(const torch::Tensor& tensor, const DeviceE
   return tensor;
 }
 
-const c10::Stream& DeviceReceiver::link_stream(c10::Device device) {
-  const auto known = link_streams_.find(device.index());
-  if (known != link_streams_.end()) return known->second;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return link_streams_.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
-}
-
 // LibTorch copies between devices on the current stream of the source, ordered with that of the target.
 torch::Tensor DeviceReceiver::copied(const torch::Tensor& tensor, const DeviceEvents& ready,
                                      const c10::Stream& stream) {
-  const c10::Stream &from = link_stream(tensor.device()), &to = link_stream(stream.device());
+  const c10::Stream &from = link_streams_.of(tensor.device()), &to = link_streams_.of(stream.device());
   ready.block(from, tensor.device());
   torch::Tensor copy;
   {
@@ -64,10 +77,19 @@ torch::Tensor DeviceReceiver::copied(const torch::Tensor& tensor, const DeviceEv
     copy = tensor.to(stream.device(), /*non_blocking=*/true);
   }
   record_use(tensor, from);
-  c10::Event done(stream.device_type());
-  done.record(to);
-  done.block(stream);
-  record_use(copy, stream);
+  hand_over(copy, to, stream);
+  return copy;
+}
+
+torch::Tensor DeviceReceiver::receive_from_host(const torch::Tensor& tensor, c10::Device device) {
+  if (!tensor.defined()) return tensor;
+  const c10::Stream& link = link_streams_.of(device);
+  torch::Tensor copy;
+  {
+    const c10::StreamGuard guard(link);
+    copy = to_device(tensor, device);
+  }
+  hand_over(copy, link, current_stream(device));
   return copy;
 }
 

@@ -9,7 +9,11 @@
 //   thread B, link stream of 1                          (allocates)  +-- event
 //   thread B, device 1                                                     +-- waits --- consumer
 //
-// A link stream copies while the receiver's own stream still computes.
+//   CPU                            message
+//   thread B, link stream of 1       +-- copy --- event
+//   thread B, device 1                              +-- waits --- consumer
+//
+// A link stream copies while the receiver's own stream still computes. host_staging.h is the way to the CPU.
 #pragma once
 
 #include <map>
@@ -44,18 +48,29 @@ c10::Stream current_stream(c10::Device device);
 /// The memory of `tensor` is not reused before the present work of `stream` is complete, even if it is freed earlier.
 void record_use(const torch::Tensor& tensor, const c10::Stream& stream);
 
+/// The streams on which messages are copied, one of each device. Not thread-safe.
+class LinkStreams {
+ public:
+  const c10::Stream& of(c10::Device device);
+
+ private:
+  std::map<c10::DeviceIndex, c10::Stream> streams_;
+};
+
 /// Receives the tensors of one thread's messages. Used by that thread.
 class DeviceReceiver {
  public:
   /// `tensor`, which `ready` orders, for the current stream of the calling thread's current device of that type: itself
   /// or, from another device, a copy. A tensor of the CPU itself.
   torch::Tensor receive(const torch::Tensor& tensor, const DeviceEvents& ready);
+  /// A copy of `tensor`, which is on the CPU, for the calling thread's current stream on `device`, another one. An
+  /// undefined tensor stays undefined.
+  torch::Tensor receive_from_host(const torch::Tensor& tensor, c10::Device device);
 
  private:
-  const c10::Stream& link_stream(c10::Device device);
   torch::Tensor copied(const torch::Tensor& tensor, const DeviceEvents& ready, const c10::Stream& stream);
 
-  std::map<c10::DeviceIndex, c10::Stream> link_streams_;
+  LinkStreams link_streams_;
 };
 
 }  // namespace penstock

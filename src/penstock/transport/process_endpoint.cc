@@ -5,6 +5,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/host_staging.h"
 #include "penstock/transport/mailboxes.h"
 #include "penstock/transport/progress_thread.h"
 #include "penstock/transport/wire.h"
@@ -25,16 +26,11 @@ class ProcessEndpoint final : public Transport {
   void send(WorldRank to, const Tag& tag, Message message) override {
     if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
     check_rank(to);
-    Message sent = prepare_for_send(std::move(message));
-    for (Payload& payload : sent.payloads)
-      if (payload.tensor.defined()) payload.tensor = payload.tensor.cpu();
-    sent.sent_ns = now_ns();
-    if (to == rank()) {
-      sent.arrived_ns = sent.sent_ns;
-      progress_thread_.mailbox().put(to, tag, std::move(sent));
-    } else {
-      progress_thread_.send(to, tag, std::move(sent));
-    }
+    HostStaging::Outgoing outgoing{to, tag, prepare_for_send(std::move(message))};
+    if (HostStaging::is_needed(outgoing.message))
+      staging_.stage(std::move(outgoing));
+    else
+      send_from_host(std::move(outgoing));
     progress_thread_.progress().move();
   }
 
@@ -58,12 +54,23 @@ class ProcessEndpoint final : public Transport {
   bool is_lost(WorldRank rank) const override { return progress_thread_.is_lost(rank); }
 
  private:
+  void send_from_host(HostStaging::Outgoing outgoing) {
+    auto& [to, tag, message] = outgoing;
+    message.sent_ns = now_ns();
+    if (to != rank()) return progress_thread_.send(to, tag, std::move(message));
+    message.arrived_ns = message.sent_ns;
+    progress_thread_.mailbox().put(to, tag, std::move(message));
+  }
+
   void check_rank(WorldRank rank) const {
     require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
                             ": this world has ", size());
   }
 
   ProgressThread progress_thread_;
+  HostStaging staging_{rank(),
+                       {.go_on = [this](HostStaging::Outgoing outgoing) { send_from_host(std::move(outgoing)); },
+                        .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others
 };
 
 }  // namespace

@@ -1,0 +1,85 @@
+#include "penstock/transport/host_staging.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/core/StreamGuard.h>
+
+#include "penstock/base/device_copy.h"
+#include "penstock/base/error.h"
+#include "penstock/base/thread_name.h"
+
+namespace penstock {
+namespace {
+
+bool is_on_device(const torch::Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
+
+}  // namespace
+
+HostStaging::~HostStaging() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool HostStaging::is_needed(const Message& message) {
+  return std::ranges::any_of(message.payloads, is_on_device, &Payload::tensor);
+}
+
+void HostStaging::stage(Outgoing outgoing) {
+  {
+    const std::lock_guard lock(mutex_);
+    copies_.push_back(begin(std::move(outgoing)));
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  }
+  changed_.notify_one();
+}
+
+HostStaging::Copy HostStaging::begin(Outgoing outgoing) {
+  Copy copy{std::move(outgoing), {}};
+  std::vector<torch::Tensor> sources;
+  for (const Payload& payload : copy.outgoing.message.payloads)
+    if (is_on_device(payload.tensor)) sources.push_back(payload.tensor);
+  const auto ready = DeviceEvents::of(sources);
+  for (Payload& payload : copy.outgoing.message.payloads) {
+    if (!is_on_device(payload.tensor)) continue;
+    const c10::Stream& link = link_streams_.of(payload.tensor.device());
+    ready->block(link, link.device());
+    const c10::StreamGuard guard(link);
+    record_use(payload.tensor, link);
+    payload.tensor = to_host_later(payload.tensor);
+  }
+  for (const torch::Tensor& source : sources) {
+    if (std::ranges::count(copy.done, source.device(), &c10::Event::device) > 0) continue;
+    copy.done.emplace_back(source.device().type());
+    copy.done.back().record(link_streams_.of(source.device()));
+  }
+  return copy;
+}
+
+void HostStaging::run() {
+  name_this_thread(say("staging ", rank_.value()));
+  for (std::unique_lock lock(mutex_);;) {
+    changed_.wait(lock, [this] { return is_closing_ || !copies_.empty(); });
+    if (copies_.empty()) return;
+    Copy copy = std::move(copies_.front());
+    copies_.pop_front();
+    lock.unlock();
+    try {
+      finish(std::move(copy));
+    } catch (const std::exception& error) {
+      calls_.fail(say("rank ", rank_.value(), " could not copy a message from its device: ", error.what()));
+    }
+    lock.lock();
+  }
+}
+
+void HostStaging::finish(Copy copy) {
+  for (const c10::Event& done : copy.done) done.synchronize();
+  calls_.go_on(std::move(copy.outgoing));
+}
+
+}  // namespace penstock

@@ -1,0 +1,145 @@
+// Messages between processes with tensors on devices: the ranks of one process, joined by Gloo as if each were one of
+// its own, train on test devices.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <exception>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "penstock/transport/joined_processes.h"
+#include "tests/runtime/deep_job.h"
+#include "tests/support/test_device.h"
+
+namespace penstock::test::host_staging_test {
+namespace {
+
+/// Endpoints of a world over Gloo, all of them in this process.
+std::vector<std::unique_ptr<Transport>> open_here(int size) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;  // any
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore server("127.0.0.1", options);
+  options.port = server.getPort();
+  options.isServer = false;
+  std::vector<std::unique_ptr<Transport>> endpoints(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      // One for each, because a store waits for what another one sets.
+      const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+      endpoints[static_cast<std::size_t>(rank)] = store_processes(store, {.rank = rank, .size = size})->open({});
+    });
+  for (std::thread& thread : threads) thread.join();
+  return endpoints;
+}
+
+/// Destroys the endpoints, each of which waits for all others.
+void close(std::vector<std::unique_ptr<Transport>> endpoints) {
+  std::vector<std::thread> threads;
+  for (auto& endpoint : endpoints) threads.emplace_back([&endpoint] { endpoint.reset(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+class Staging : public testing::Test {
+ protected:
+  void SetUp() override {
+    stream_order().take_violations();
+    stream_order().forget_synchronizations();
+  }
+  void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
+};
+
+TEST_F(Staging, a_message_is_complete_and_keeps_its_strides_and_its_sender_waits_for_no_stream) {
+  auto ranks = open_here(2);
+  {
+    const RankDevice sender(test_device(1));
+    const RankDeviceGuard guard(sender);
+    const torch::Tensor values = torch::arange(12, torch::kFloat).view({3, 4}).to(test_device(1)) * 2;
+    stream_order().forget_synchronizations();
+    // The memory is given back, and may be used again, while the message is under way.
+    ranks[0]->send(WorldRank(1), {},
+                   {{{values.t().clone(torch::MemoryFormat::Preserve), false},
+                     {torch::Tensor(), false},
+                     {torch::ones({3}), false}}});
+    for (int i = 0; i < 10; ++i) torch::zeros({3, 4}, test_device(1)).add_(1);
+  }
+  const Message got = ranks[1]->receive(WorldRank(0), {}, "1RECV_F0");
+  const torch::Tensor& arrived = got.payloads[0].tensor;
+  EXPECT_TRUE(arrived.is_cpu());
+  EXPECT_EQ(arrived.strides(), (std::vector<std::int64_t>{1, 4}));
+  EXPECT_TRUE(torch::equal(arrived, torch::arange(12, torch::kFloat).view({3, 4}).t() * 2));
+  EXPECT_FALSE(got.payloads[1].tensor.defined());
+  EXPECT_TRUE(torch::equal(got.payloads[2].tensor, torch::ones({3})));
+  // That of the staging thread.
+  EXPECT_EQ(stream_order().synchronizations(), (std::map<std::string, int>{{"event", 1}}));
+  close(std::move(ranks));
+}
+
+TEST_F(Staging, messages_are_sent_before_an_endpoint_is_closed) {
+  auto ranks = open_here(2);
+  std::thread sender([&] {
+    const RankDevice device(test_device(0));
+    const RankDeviceGuard guard(device);
+    for (int i = 0; i < 20; ++i)
+      ranks[0]->send(WorldRank(1), {.micro_batch = i}, {{{torch::full({64}, i, test_device(0)), false}}});
+    ranks[0].reset();
+  });
+  for (int i = 0; i < 20; ++i) {
+    const Message got = ranks[1]->receive(WorldRank(0), {.micro_batch = i}, "1RECV_F0");
+    EXPECT_TRUE(torch::equal(got.payloads[0].tensor, torch::full({64}, i)));
+  }
+  ranks[1].reset();
+  sender.join();
+}
+
+/// A world of ranks that Gloo joins; all are threads of this process.
+struct JoinedWorld {
+  explicit JoinedWorld(int stages) : world(open_here(stages), {.stages = stages}) {}
+  // A world that works destroys its endpoints one after the other, and each would wait for all others.
+  ~JoinedWorld() { world.fail("the end of the test"); }
+
+  World world;
+};
+
+TEST_F(Staging, every_schedule_equals_the_cpu) {
+  for (const int stages : {2, 3}) {
+    DeepOutcome alone;
+    {
+      World world({.stages = 1});
+      alone = run_deep_job(world, {"gpipe", 1, 1, 3, WeightGradients::stream}, false);
+    }
+    JoinedWorld joined(stages);
+    int cases = 0;
+    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
+      if (one.micro_batches != 3) continue;
+      one.device = "test";
+      ++cases;
+      ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
+    }
+    EXPECT_GT(cases, 5);
+  }
+}
+
+TEST_F(Staging, no_rank_waits_for_its_stream_within_a_step) {
+  constexpr int stages = 2, micro_batches = 4;
+  JoinedWorld joined(stages);
+  DeepNetwork network;
+  Pipeline pipeline(joined.world, network, cross_entropy, {.micro_batches = micro_batches, .device = "test"});
+  pipeline.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
+  for (int step = 0; step < 2; ++step) pipeline.train_step(inputs, targets).wait();
+  stream_order().forget_synchronizations();
+  pipeline.train_step(inputs, targets).wait();
+  // Every rank waits once for its stream, at the end of the step, and reads the device's clock. The staging threads wait
+  // for the copies of one value and one gradient of each micro-batch.
+  EXPECT_EQ(stream_order().synchronizations(),
+            (std::map<std::string, int>{{"event", stages + 2 * micro_batches}, {"stream", stages}}));
+}
+
+}  // namespace
+}  // namespace penstock::test::host_staging_test
