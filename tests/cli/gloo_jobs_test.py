@@ -58,6 +58,14 @@ class GlooJobs(ProgramRuns):
                 self.assertEqual(threads[0].count("loss is"), 6)
                 self.assertEqual(self.losses_and_weights(flags, ranks=ranks), threads)
 
+    def test_launch_starts_what_the_settings_of_a_verb_name(self):
+        self.write("run.toml", 'transport = "gloo"\nstages = 2\n')
+        steps = ["train", "--config", "run.toml", *self.train("--checkpoint", "run", "--steps", "2")[1:]]
+        launched = ("launch", "-n", "2", "--tee", "none", "--")
+        self.output_of(*launched, *steps)
+        for settings in (steps, ["train", "--resume", "run"]):
+            self.assertIn(" launch-local -n 2 ", self.output_of("launch", "-n", "2", "--dry-run", "--", *settings))
+
     def test_under_torchrun(self):
         python = python_with_torch()
         if not python:

@@ -122,6 +122,9 @@ TEST(LaunchEnvironment, torchrun) {
   expect(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), LaunchedAs::Kind::torchrun, 1, 2);
   expect(launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), LaunchedAs::Kind::alone, 0, 1);
   expect(launched({{"WORLD_SIZE", "2"}}), LaunchedAs::Kind::alone, 0, 1);
+  EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).by, "torchrun (WORLD_SIZE = 2)");
+  EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {log_every_rank_variable, "1"}}).by,
+            "penstock launch (WORLD_SIZE = 2)");
 }
 
 TEST(LaunchEnvironment, mpi_takes_precedence_and_must_agree_with_torchrun) {

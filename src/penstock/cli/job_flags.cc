@@ -152,6 +152,7 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
 
   CLI::App* job = &in_theme(app, "Job");
   job->add_option("--transport", transport, "auto, threads, mpi or gloo")
+      ->check(not_nccl())
       ->check(CLI::IsMember({"auto", "threads", "mpi", "gloo"}))
       ->capture_default_str();
   job->add_option("--device", device,

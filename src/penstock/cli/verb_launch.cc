@@ -6,10 +6,12 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
+#include "penstock/cli/command_line_check.h"
 #include "penstock/cli/launched_job.h"
 #include "penstock/cli/verbs.h"
 #include "penstock/launch/choose_launcher.h"
 #include "penstock/launch/process_group.h"
+#include "penstock/launch/train_settings.h"
 #include "penstock/transport/launch_environment.h"
 
 namespace penstock {
@@ -64,6 +66,15 @@ void require_launchable(const LaunchFlags& wanted) {
       "--launcher, or start the ranks on this machine alone with --transport gloo");
 }
 
+/// The transport that a verb names on its command line, or in the settings that it reads from a file; empty: none.
+std::string transport_of_verb(const LaunchedProgram& program) {
+  if (!program.is_ours) return "";
+  const auto value = [&](const char* flag) { return flag_value(program.arguments, flag); };
+  const bool reads_settings = !value("--config").empty() || !value("--resume").empty();
+  const std::string named = value("--transport");
+  return named.empty() && reads_settings ? read_train_settings(program.arguments).transport : named;
+}
+
 /// Sets what starts the ranks.
 void choose_launcher(LaunchFlags& wanted, const LaunchedProgram& program) {
   LaunchSettings& settings = wanted.options.settings;
@@ -71,7 +82,7 @@ void choose_launcher(LaunchFlags& wanted, const LaunchedProgram& program) {
                                 .launcher = wanted.launcher,
                                 .hosts = settings.hosts,
                                 .is_verb = program.is_ours,
-                                .verb_transport = program.is_ours ? flag_value(program.arguments, "--transport") : ""};
+                                .verb_transport = transport_of_verb(program)};
   settings.over_gloo =
       starts_over_gloo(request, {.has_mpirun = !find_program("mpirun").empty(), .is_mpi_built = is_mpi_built});
   if (settings.over_gloo) {
@@ -159,6 +170,7 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
                    "what joins the ranks; mpi: they are started by mpirun or srun; gloo: by launch itself, on this "
                    "machine, with torchrun's variables; auto: mpi if there is an mpirun, unless the program's own "
                    "--transport is gloo")
+      ->check(not_nccl())
       ->check(CLI::IsMember({"auto", "mpi", "gloo"}))
       ->capture_default_str();
   verb->add_option("--launcher", wanted->launcher,

@@ -15,7 +15,7 @@ struct LauncherRequest {
   std::string launcher = {};          // --launcher; empty: not given
   std::vector<HostSlots> hosts = {};  // --hosts
   bool is_verb = false;               // whether the program is a verb of penstock
-  std::string verb_transport = {};    // what that verb's own --transport says; empty: nothing
+  std::string verb_transport = {};    // the transport that this verb's flags or settings name; empty: none
 };
 
 struct LauncherSupply {

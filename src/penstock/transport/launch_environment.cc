@@ -54,7 +54,8 @@ std::optional<LaunchedAs> read_mpi(const Environment& environment) {
 
 std::optional<LaunchedAs> read_torchrun(const Environment& environment) {
   using enum LaunchedAs::Kind;
-  if (auto found = read(environment, {torchrun, "torchrun", "RANK", "WORLD_SIZE"})) return found;
+  const char* launcher = logs_every_rank(environment) ? "penstock launch" : "torchrun";
+  if (auto found = read(environment, {torchrun, launcher, "RANK", "WORLD_SIZE"})) return found;
   // An srun step of several tasks without PMI. (A batch script itself only has SLURM_NTASKS.)
   if (!environment("SLURM_STEP_ID")) return std::nullopt;
   const int tasks = number(environment, "SLURM_STEP_NUM_TASKS").value_or(1);
