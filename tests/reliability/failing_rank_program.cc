@@ -123,7 +123,7 @@ int main(int count, char** arguments) {
     train(trouble, std::atoi(arguments[4]), std::atof(arguments[5]));
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << "said: " << error.what() << std::endl;
-    std::_Exit(1);  // at once: another rank may still compute
+    std::cerr << say("said: ", error.what(), "\n") << std::flush;  // in one piece, beside those of other ranks
+    std::_Exit(1);                                                 // at once: another rank may still compute
   }
 }

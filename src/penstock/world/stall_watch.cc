@@ -38,4 +38,16 @@ std::exception_ptr StallWatch::Wait::check() {
   return nullptr;
 }
 
+bool StallWatch::only_stalled_ranks_are_busy() const {
+  bool any = false;
+  for (const LocalRank& rank : ranks_) {
+    const std::int64_t busy_since = rank.busy_since_ns();
+    if (busy_since == 0) continue;
+    const PeerStatus status = rank.endpoint->status();
+    if (status.waits_for || now_ns() - std::max(busy_since, status.moved_ns) < limit_.count()) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace penstock

@@ -41,6 +41,10 @@ class StallWatch {
     std::int64_t checked_ns_;
   };
 
+  /// Whether the ranks that are in a job have stalled, all of them and at least one. One that waits for another rank
+  /// has not: after a failure of the world it is about to end.
+  bool only_stalled_ranks_are_busy() const;
+
   static constexpr std::chrono::milliseconds interval{20};
 
   /// Waits on `changed` until `condition` holds, or a rank has stalled: returns its failure then, otherwise null.

@@ -279,6 +279,7 @@ std::optional<std::string> World::failed() const { return state_->failed(); }
 bool World::is_overdue() const { return failed() && time_left_after_failure().count() <= 0; }
 
 std::chrono::milliseconds World::time_left_after_failure() const {
+  if (state_->stall_watch && state_->stall_watch->only_stalled_ranks_are_busy()) return std::chrono::milliseconds(0);
   const std::int64_t now = now_ns();
   std::int64_t seen = 0;
   if (state_->failure_seen_ns.compare_exchange_strong(seen, now)) seen = now;
