@@ -12,6 +12,7 @@
 
 #include "penstock/transport/joined_processes.h"
 #include "tests/runtime/deep_job.h"
+#include "tests/runtime/u_job.h"
 #include "tests/support/test_device.h"
 
 namespace penstock::test::host_staging_test {
@@ -122,6 +123,22 @@ TEST_F(Staging, every_schedule_equals_the_cpu) {
       ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
     }
     EXPECT_GT(cases, 5);
+  }
+}
+
+TEST_F(Staging, skips_ties_and_recompute_equal_the_cpu) {
+  constexpr int stages = 2, micro_batches = 5;
+  std::map<WeightGradients, UOutcome> alone;
+  {
+    World world({.stages = 1});
+    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
+      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
+  }
+  JoinedWorld joined(stages);
+  for (UCase one : u_cases(stages)) {
+    if (one.micro_batches != micro_batches) continue;
+    one.device = "test";
+    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(joined.world, one)), "") << one.name();
   }
 }
 

@@ -44,6 +44,8 @@ REMOVALS = [
     Removal("the copy to the host is not on the link stream", STAGING, "    const c10::StreamGuard guard(link);\n"),
     Removal("the link stream's use of what it copies to the host is not recorded", STAGING,
             "    record_use(payload.tensor, link);\n"),
+    Removal("a rank's stream is not ordered after what it has sent", STAGING,
+            "  for (const c10::Event& event : complete_) event.block(current_stream(event.device()));\n"),
     Removal("a message goes to another process before it is complete", STAGING,
             "  for (const c10::Event& done : copy.done) done.synchronize();\n"),
     Removal("a batch on a device carries no event", "runtime/job_factory.cc", "DeviceEvents::of(tensors)", "nullptr"),

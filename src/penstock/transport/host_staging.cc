@@ -38,6 +38,12 @@ void HostStaging::stage(Outgoing outgoing) {
   changed_.notify_one();
 }
 
+void HostStaging::order_current_streams() {
+  const std::lock_guard lock(mutex_);
+  for (const c10::Event& event : complete_) event.block(current_stream(event.device()));
+  complete_.clear();
+}
+
 HostStaging::Copy HostStaging::begin(Outgoing outgoing) {
   Copy copy{std::move(outgoing), {}};
   std::vector<torch::Tensor> sources;
@@ -79,6 +85,13 @@ void HostStaging::run() {
 
 void HostStaging::finish(Copy copy) {
   for (const c10::Event& done : copy.done) done.synchronize();
+  {
+    const std::lock_guard lock(mutex_);
+    for (c10::Event& done : copy.done) {
+      std::erase_if(complete_, [&](const c10::Event& older) { return older.device() == done.device(); });
+      complete_.push_back(std::move(done));
+    }
+  }
   calls_.go_on(std::move(copy.outgoing));
 }
 

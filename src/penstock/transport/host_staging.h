@@ -5,7 +5,8 @@
 //   thread "staging N"                                                      +-- waits --- the message goes on
 //
 // The rank goes on with its list while its device computes what it sends. Its device computes what comes next while the
-// link stream copies.
+// link stream copies. What a rank sends does not change before another rank can have received it and answered; so behind
+// each message that it receives, its stream is ordered after the copies that are complete.
 #pragma once
 
 #include <condition_variable>
@@ -49,6 +50,9 @@ class HostStaging {
   static bool is_needed(const Message& message);
   /// Takes a message of which is_needed() holds, as the calling thread's current streams compute it; returns at once.
   void stage(Outgoing outgoing);
+  /// The calling thread has received a message: its current streams are ordered after the copies of those that have gone
+  /// on. Waits for nothing.
+  void order_current_streams();
 
  private:
   struct Copy {
@@ -66,6 +70,7 @@ class HostStaging {
   std::condition_variable changed_;
   LinkStreams link_streams_;  // guarded by mutex_
   std::deque<Copy> copies_;   // guarded by mutex_
+  std::vector<c10::Event> complete_;  // guarded by mutex_: the newest of each device since order_current_streams()
   bool is_closing_ = false;   // guarded by mutex_
   std::thread thread_;
 };

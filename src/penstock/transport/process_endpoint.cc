@@ -37,6 +37,7 @@ class ProcessEndpoint final : public Transport {
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
     check_rank(from);
     Message message = progress_thread_.mailbox().take(from, tag, waiting_for, progress_thread_);
+    if (tag.traffic != Traffic::background) staging_.order_current_streams();
     progress_thread_.progress().move();
     return message;
   }
