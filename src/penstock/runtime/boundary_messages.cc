@@ -34,8 +34,7 @@ Arrival BoundaryMessages::receive(const Instruction& instruction) {
       placement_.endpoint().receive(placement_.holder_of(instruction.peer()), tag, to_string(instruction));
   const Arrival arrival{message.arrived_ns, message.transit_ns()};
   for (Payload& payload : message.payloads)
-    if (payload.tensor.defined() && payload.tensor.device() != setting_.device)
-      payload.tensor = from_host_.receive_from_host(payload.tensor, setting_.device);
+    payload.tensor = from_host_.receive_from_host(payload.tensor, setting_.device);
   inbox_[tag] = std::move(message);
   return arrival;
 }

@@ -107,8 +107,8 @@ void send_totals(const TieRoute& route, const Stage& stage, const Tensors& total
   const auto& parameters = stage.gradients().parameters();
   for (const StageId user : partners(parameters, stage.id(), true)) {
     Message message;
+    // Copies, because optimisers and hooks may change gradients in place, and what is sent must not change.
     for (std::size_t i : shared(parameters, stage.id(), user))
-      // A copy, because optimisers and hooks may change a gradient in place, and what is sent must not change.
       message.payloads.push_back({totals[i].defined() ? totals[i].clone() : totals[i], false});
     send(route, {stage.id(), user, totals_of_uses}, std::move(message));
   }

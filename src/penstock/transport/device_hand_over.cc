@@ -82,7 +82,7 @@ torch::Tensor DeviceReceiver::copied(const torch::Tensor& tensor, const DeviceEv
 }
 
 torch::Tensor DeviceReceiver::receive_from_host(const torch::Tensor& tensor, c10::Device device) {
-  if (!tensor.defined()) return tensor;
+  if (!tensor.defined() || !tensor.is_cpu() || device.is_cpu()) return tensor;
   const c10::Stream& link = link_streams_.of(device);
   torch::Tensor copy;
   {

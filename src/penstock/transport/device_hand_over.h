@@ -63,8 +63,8 @@ class DeviceReceiver {
   /// `tensor`, which `ready` orders, for the current stream of the calling thread's current device of that type: itself
   /// or, from another device, a copy. A tensor of the CPU itself.
   torch::Tensor receive(const torch::Tensor& tensor, const DeviceEvents& ready);
-  /// A copy of `tensor`, which is on the CPU, for the calling thread's current stream on `device`, another one. An
-  /// undefined tensor stays undefined.
+  /// A copy of `tensor` for the calling thread's current stream on `device`, where `tensor` is on the CPU and `device`
+  /// another one; otherwise `tensor` itself.
   torch::Tensor receive_from_host(const torch::Tensor& tensor, c10::Device device);
 
  private:
