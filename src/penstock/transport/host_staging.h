@@ -68,10 +68,10 @@ class HostStaging {
   const Calls calls_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  LinkStreams link_streams_;  // guarded by mutex_
-  std::deque<Copy> copies_;   // guarded by mutex_
+  LinkStreams link_streams_;          // guarded by mutex_
+  std::deque<Copy> copies_;           // guarded by mutex_
   std::vector<c10::Event> complete_;  // guarded by mutex_: the newest of each device since order_current_streams()
-  bool is_closing_ = false;   // guarded by mutex_
+  bool is_closing_ = false;           // guarded by mutex_
   std::thread thread_;
 };
 
