@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <exception>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 

@@ -65,7 +65,8 @@ LaunchedJob::LaunchedJob(LaunchOptions options, LaunchedProgram program)
   const bool has_restarts_or_is_elastic = options_.restarts > 0 || options_.elastic;
   require<ConfigError>(!options_.elastic || program_.is_train(),
                        "--elastic sets the number of stages of the verb train; the program is ", program_.arguments[0]);
-  if (program_.is_train() && has_restarts_or_is_elastic) train_ = read_train_settings(program_.arguments);
+  if (program_.is_train() && has_restarts_or_is_elastic)
+    train_ = program_.settings ? *program_.settings : read_train_settings(program_.arguments);
   if (options_.elastic) require_elastic(train_);
 }
 

@@ -31,7 +31,8 @@ struct LaunchOptions {
 /// The program that every rank runs.
 struct LaunchedProgram {
   std::vector<std::string> arguments = {};
-  bool is_ours = false;  // a verb of this program, whose path is then the first argument
+  bool is_ours = false;                        // a verb of this program, whose path is then the first argument
+  std::optional<TrainSettings> settings = {};  // where they have been read already
 
   bool is_train() const { return is_ours && arguments.size() > 1 && arguments[1] == "train"; }
 };

@@ -66,17 +66,19 @@ void require_launchable(const LaunchFlags& wanted) {
       "--launcher, or start the ranks on this machine alone with --transport gloo");
 }
 
-/// The transport that a verb names on its command line, or in the settings that it reads from a file; empty: none.
-std::string transport_of_verb(const LaunchedProgram& program) {
+/// The transport that a verb names on its command line, or in the settings that it reads from a file; empty: none. Reads
+/// the settings, which takes a second, into `program`.
+std::string transport_of_verb(LaunchedProgram& program) {
   if (!program.is_ours) return "";
   const auto value = [&](const char* flag) { return flag_value(program.arguments, flag); };
-  const bool reads_settings = !value("--config").empty() || !value("--resume").empty();
   const std::string named = value("--transport");
-  return named.empty() && reads_settings ? read_train_settings(program.arguments).transport : named;
+  if (!named.empty() || (value("--config").empty() && value("--resume").empty())) return named;
+  program.settings = read_train_settings(program.arguments);
+  return program.settings->transport;
 }
 
 /// Sets what starts the ranks.
-void choose_launcher(LaunchFlags& wanted, const LaunchedProgram& program) {
+void choose_launcher(LaunchFlags& wanted, LaunchedProgram& program) {
   LaunchSettings& settings = wanted.options.settings;
   const LauncherRequest request{.transport = wanted.transport,
                                 .launcher = wanted.launcher,
@@ -189,7 +191,7 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
         "' is no flag of launch; the program and its own arguments go after --: penstock launch -n 2 -- "
         "train --stages 2");
     settle(*wanted);
-    const LaunchedProgram started = program_of(program, *wanted, launched);
+    LaunchedProgram started = program_of(program, *wanted, launched);
     choose_launcher(*wanted, started);
     require_launchable(*wanted);
     LaunchedJob job(wanted->options, started);

@@ -146,9 +146,9 @@ void StepState::settle(const std::function<bool()>& gives_up) noexcept {
   std::unique_lock lock(mutex_);
   if (getpid() != process_) return;
   const auto is_over = [&] { return running_ == 0 || error_ || gives_up(); };
-  while (!stall_watch_ && !changed_.wait_for(lock, StallWatch::interval, is_over)) {
+  if (stall_watch_) return wait_here(lock, is_over);
+  while (!changed_.wait_for(lock, StallWatch::interval, is_over)) {
   }
-  wait_here(lock, is_over);
 }
 
 bool StepState::ready() {

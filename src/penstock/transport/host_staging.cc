@@ -29,10 +29,10 @@ bool HostStaging::is_needed(const Message& message) {
   return std::ranges::any_of(message.payloads, is_on_device, &Payload::tensor);
 }
 
-void HostStaging::stage(Outgoing outgoing) {
+void HostStaging::stage(SendRequest request) {
   {
     const std::lock_guard lock(mutex_);
-    copies_.push_back(begin(std::move(outgoing)));
+    copies_.push_back(begin(std::move(request)));
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   changed_.notify_one();
@@ -44,13 +44,13 @@ void HostStaging::order_current_streams() {
   complete_.clear();
 }
 
-HostStaging::Copy HostStaging::begin(Outgoing outgoing) {
-  Copy copy{std::move(outgoing), {}};
+HostStaging::Copy HostStaging::begin(SendRequest request) {
+  Copy copy{std::move(request), {}};
   std::vector<torch::Tensor> sources;
-  for (const Payload& payload : copy.outgoing.message.payloads)
+  for (const Payload& payload : copy.request.message.payloads)
     if (is_on_device(payload.tensor)) sources.push_back(payload.tensor);
   const auto ready = DeviceEvents::of(sources);
-  for (Payload& payload : copy.outgoing.message.payloads) {
+  for (Payload& payload : copy.request.message.payloads) {
     if (!is_on_device(payload.tensor)) continue;
     const c10::Stream& link = link_streams_.of(payload.tensor.device());
     ready->block(link, link.device());
@@ -92,7 +92,7 @@ void HostStaging::finish(Copy copy) {
       complete_.push_back(std::move(done));
     }
   }
-  calls_.go_on(std::move(copy.outgoing));
+  calls_.go_on(std::move(copy.request));
 }
 
 }  // namespace penstock

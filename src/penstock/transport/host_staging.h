@@ -20,21 +20,16 @@
 #include <c10/core/Event.h>
 
 #include "penstock/transport/device_hand_over.h"
-#include "penstock/transport/transport.h"
+#include "penstock/transport/send_request.h"
 
 namespace penstock {
 
 /// The staging of one rank's messages. Its thread begins with the first one. Thread-safe.
 class HostStaging {
  public:
-  struct Outgoing {
-    WorldRank to;
-    Tag tag;
-    Message message;
-  };
   struct Calls {
     /// Gets each message, with its tensors on the CPU and complete, in the order of stage().
-    std::function<void(Outgoing)> go_on;
+    std::function<void(SendRequest)> go_on;
     /// Gets the reason why a message does not go on: the failure of its device, or of go_on.
     std::function<void(const std::string& reason)> fail;
   };
@@ -49,18 +44,18 @@ class HostStaging {
   /// Whether a tensor of the message is on a device.
   static bool is_needed(const Message& message);
   /// Takes a message of which is_needed() holds, as the calling thread's current streams compute it; returns at once.
-  void stage(Outgoing outgoing);
+  void stage(SendRequest request);
   /// The calling thread has received a message: its current streams are ordered after the copies of those that have gone
   /// on. Waits for nothing.
   void order_current_streams();
 
  private:
   struct Copy {
-    Outgoing outgoing;
+    SendRequest request;
     std::vector<c10::Event> done;  // one per device
   };
 
-  Copy begin(Outgoing outgoing);
+  Copy begin(SendRequest request);
   void run();
   void finish(Copy copy);
 

@@ -26,11 +26,11 @@ class ProcessEndpoint final : public Transport {
   void send(WorldRank to, const Tag& tag, Message message) override {
     if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
     check_rank(to);
-    HostStaging::Outgoing outgoing{to, tag, prepare_for_send(std::move(message))};
-    if (HostStaging::is_needed(outgoing.message))
-      staging_.stage(std::move(outgoing));
+    SendRequest request{to, tag, prepare_for_send(std::move(message))};
+    if (HostStaging::is_needed(request.message))
+      staging_.stage(std::move(request));
     else
-      send_from_host(std::move(outgoing));
+      send_from_host(std::move(request));
     progress_thread_.progress().move();
   }
 
@@ -55,8 +55,8 @@ class ProcessEndpoint final : public Transport {
   bool is_lost(WorldRank rank) const override { return progress_thread_.is_lost(rank); }
 
  private:
-  void send_from_host(HostStaging::Outgoing outgoing) {
-    auto& [to, tag, message] = outgoing;
+  void send_from_host(SendRequest request) {
+    auto& [to, tag, message] = request;
     message.sent_ns = now_ns();
     if (to != rank()) return progress_thread_.send(to, tag, std::move(message));
     message.arrived_ns = message.sent_ns;
@@ -70,7 +70,7 @@ class ProcessEndpoint final : public Transport {
 
   ProgressThread progress_thread_;
   HostStaging staging_{rank(),
-                       {.go_on = [this](HostStaging::Outgoing outgoing) { send_from_host(std::move(outgoing)); },
+                       {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
                         .fail = [this](const std::string& reason) { abort(reason); }}};  // last: it uses the others
 };
 

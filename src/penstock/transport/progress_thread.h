@@ -22,6 +22,7 @@
 #include "penstock/transport/mailboxes.h"
 #include "penstock/transport/peer_processes.h"
 #include "penstock/transport/progress.h"
+#include "penstock/transport/send_request.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire.h"
 
@@ -66,12 +67,6 @@ class ProgressThread final : public PeerWatch {
   Contact contact(WorldRank rank) const override;
 
  private:
-  /// A message that waits for a polling round to encode it.
-  struct SendRequest {
-    WorldRank to;
-    Tag tag;
-    Message message;
-  };
   struct Cancellation {
     StepKey step;
     std::string reason;
@@ -128,7 +123,7 @@ class ProgressThread final : public PeerWatch {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<SendRequest> queue_;                    // guarded by mutex_
+  std::deque<SendRequest> queue_;                    // guarded by mutex_: for a polling round to encode
   std::vector<WorldRank> asks_;                      // guarded by mutex_: by the rank's thread and one beside it
   std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be sent to the others
   std::vector<std::optional<PeerStatus>> statuses_;  // guarded by mutex_

@@ -8,7 +8,7 @@
 //     shape, strides and values on every transport. Within a process they share their storage; between processes they
 //     arrive on the CPU, whatever device they were sent from.
 //   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
-//     current stream on its current device (device_hand_over.h). Within a process no thread waits for a device.
+//     current stream on its current device (device_hand_over.h). Neither waits for a device.
 //   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
 //   * A process that ends while its world is open aborts the world on the other processes of its host; over Gloo on all.
 //

@@ -9,6 +9,11 @@
 
 namespace penstock {
 
+std::int64_t StallWatch::still_ns(const LocalRank& rank, std::int64_t now_ns) {
+  const std::int64_t busy_since = rank.busy_since_ns();
+  return busy_since == 0 ? 0 : now_ns - std::max(busy_since, rank.endpoint->status().moved_ns);
+}
+
 StallWatch::Wait::Wait(const StallWatch& watch) : watch_(watch), floor_ns_(now_ns()), checked_ns_(floor_ns_) {}
 
 std::exception_ptr StallWatch::Wait::check() {
@@ -24,14 +29,12 @@ std::exception_ptr StallWatch::Wait::check() {
       awaited.insert(*peer);
     }
   for (const LocalRank& rank : watch_.ranks_) {
-    const std::int64_t busy_since = rank.busy_since_ns();
     const WorldRank number = rank.endpoint->rank();
-    if (busy_since == 0 || waiting.contains(number) || awaited.contains(number)) continue;
-    const PeerStatus status = rank.endpoint->status();
-    const std::int64_t still = now - std::max({floor_ns_, busy_since, status.moved_ns});
-    if (still < watch_.limit_.count()) continue;
-    const std::string reason = say("the program waits for rank ", number.value(), ", which is ", place_of(status, now),
-                                   " (no progress for ", to_s(watch_.limit_.count()), " s, the stall limit)");
+    if (waiting.contains(number) || awaited.contains(number)) continue;
+    if (std::min(now - floor_ns_, still_ns(rank, now)) < watch_.limit_.count()) continue;
+    const std::string reason =
+        say("the program waits for rank ", number.value(), ", which is ", place_of(rank.endpoint->status(), now),
+            " (no progress for ", to_s(watch_.limit_.count()), " s, the stall limit)");
     rank.endpoint->abort(reason);
     return std::make_exception_ptr(RankFailure(rank.endpoint->aborted().value_or(reason)));
   }
@@ -41,10 +44,8 @@ std::exception_ptr StallWatch::Wait::check() {
 bool StallWatch::only_stalled_ranks_are_busy() const {
   bool any = false;
   for (const LocalRank& rank : ranks_) {
-    const std::int64_t busy_since = rank.busy_since_ns();
-    if (busy_since == 0) continue;
-    const PeerStatus status = rank.endpoint->status();
-    if (status.waits_for || now_ns() - std::max(busy_since, status.moved_ns) < limit_.count()) return false;
+    if (rank.busy_since_ns() == 0) continue;
+    if (rank.endpoint->status().waits_for || still_ns(rank, now_ns()) < limit_.count()) return false;
     any = true;
   }
   return any;

@@ -41,8 +41,8 @@ class StallWatch {
     std::int64_t checked_ns_;
   };
 
-  /// Whether the ranks that are in a job have stalled, all of them and at least one. One that waits for another rank
-  /// has not: after a failure of the world it is about to end.
+  /// Whether at least one rank is in a job, and all that are have stalled. A rank that waits for another one has not:
+  /// after a failure of the world it is about to end.
   bool only_stalled_ranks_are_busy() const;
 
   static constexpr std::chrono::milliseconds interval{20};
@@ -57,6 +57,9 @@ class StallWatch {
   }
 
  private:
+  /// For how long, by the time `now_ns`, the rank has made no progress in its job; 0 where it has none.
+  static std::int64_t still_ns(const LocalRank& rank, std::int64_t now_ns);
+
   const std::chrono::nanoseconds limit_;
   const std::vector<LocalRank> ranks_;
 };

@@ -99,8 +99,8 @@ class World {
   std::uint32_t next_pipeline();
   /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
-  /// Whether the world has failed, and its ranks have had their time to end what they did: whoever has not, hangs. The
-  /// time begins when the program first waits for its ranks after the failure; those that have stalled get none.
+  /// Whether the world has failed and the time in which its ranks end their work is over, so that a rank that still works
+  /// hangs. The time begins when the program first waits for its ranks after the failure. Stalled ranks get none.
   bool is_overdue() const;
   /// Transport::is_lost(), as far as this process knows.
   bool is_lost(WorldRank rank) const;
