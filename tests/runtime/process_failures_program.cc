@@ -9,6 +9,7 @@
 #include "penstock/penstock.h"
 #include "tests/runtime/faulty_training.h"
 #include "tests/runtime/overflowing.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -286,6 +287,17 @@ void invalid_case() {
   if (world.is_main()) std::cout << text << std::endl;
 }
 
+/// Rank 0 takes no part in the checkpoint that rank 1 begins.
+void half_saved_case() {
+  const test::TemporaryFolder folder("half_saved");
+  Job job({.stages = 2, .deadline = 60s, .stall_limit = 500ms});
+  job.step(0).loss();
+  const auto saver = job.pipeline->checkpoints({.folder = folder.string()});
+  if (job.is_rank(1)) saver->save({});
+  while (!job.world.failed()) std::this_thread::yield();
+  job.step(1).loss();
+}
+
 /// Trains until it is stopped, or a few steps: for the start of a world.
 void start_case(int steps) {
   Job job({.stages = 1, .deadline = 2s, .start_deadline = 2s});
@@ -307,6 +319,7 @@ int run(const std::string& name) {
     if (name == "width") width_case();
     if (name == "worlds") worlds_case();
     if (name == "invalid") invalid_case();
+    if (name == "half_saved") half_saved_case();
     if (name == "start") start_case(1000000);
     if (name == "paused_start") start_case(3);
     if (name == "kept_backward") last_step_case("backward", 3);

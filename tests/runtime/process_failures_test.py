@@ -138,6 +138,12 @@ class ProcessFailures(unittest.TestCase):
                 job = Job(case, ranks=3)
                 self.assertEqual((job.code, job.output), (0, "the last complete step\n"))
 
+    def test_a_wait_of_a_checkpoint_that_fails_ends_all(self):
+        job = Job("half_saved")
+        self.assertNotEqual(job.code, 0, job.output)
+        self.assertRegex(job.said[0], "rank 1 waits for the name of the checkpoint's directory from rank 0, .*no progress for")
+        self.assertLess(job.seconds, 30, job.output)
+
     def test_a_process_that_is_stopped_before_the_world_is_complete_ends_all(self):
         # From before the program runs to after its world is complete.
         outputs = []

@@ -20,6 +20,7 @@
 #include "penstock/runtime/rank_report.h"
 #include "penstock/runtime/rank_state.h"
 #include "penstock/runtime/saver_parts.h"
+#include "penstock/transport/world_aborted.h"
 #include "penstock/world/collectives.h"
 #include "penstock/world/reason.h"
 
@@ -39,6 +40,20 @@ using Report = RankReport<Writing>;
 void lower_own_priority() {
   constexpr int nice = 10;
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
+}
+
+/// Calls `work`, which waits for other ranks. A wait that fails because of one of them ends the world here and now, as a
+/// RECV does: the next wait for that rank would only take another deadline.
+template <class Work>
+auto with_others(const RankContext& context, const Work& work) {
+  try {
+    return work();
+  } catch (const StepCancelled&) {  // the world goes on
+    throw;
+  } catch (const TransportError& error) {
+    context.endpoint->abort(error.what());
+    throw;
+  }
 }
 
 /// The copies of one checkpoint, made on the ranks' threads and awaited by the writing thread. Shared with the ranks'
@@ -69,8 +84,9 @@ class Copies : public std::enable_shared_from_this<Copies> {
     return [this, tag, directory, work_is_gone](RankRunner& runner) {
       OfRank& rank = ranks_.at(runner.context().rank);
       try {
-        rank.directory =
-            text_in(broadcast(runner.context(), tag, message_of(directory), "the name of the checkpoint's directory"));
+        rank.directory = text_in(with_others(rank.context, [&] {
+          return broadcast(rank.context, tag, message_of(directory), "the name of the checkpoint's directory");
+        }));
         take(runner, rank);
       } catch (...) {
         rank.report = {Report::Kind::failed, reason_of(std::current_exception())};
@@ -216,9 +232,11 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
   // World rank 0 comes last, because it then waits for the reports of all others.
   for (auto rank = copies.ranks().rbegin(); rank != copies.ranks().rend(); ++rank) {
     const auto& [number, of_rank] = *rank;
+    const Message own = written[number].get().message();
+    const RankContext& context = of_rank.context;
     std::vector<Report> reports;
     for (const Message& message :
-         gather(of_rank.context, tag, written[number].get().message(), "the files of a checkpoint"))
+         with_others(context, [&] { return gather(context, tag, own, "the files of a checkpoint"); }))
       reports.push_back(Report::of(message));
     if (number != WorldRank(0)) continue;
     manifest.states.insert(of_rank.states.begin(), of_rank.states.end());
