@@ -53,9 +53,8 @@ MISUSE = [
     (["--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
     (["--weight-decay", "-1"], "the weight decay is -1, but it cannot be below 0"),
     (["--reduction", "max"], "--reduction: max not in {mean,sum}"),
-    (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi,gloo}"),
-    (["--transport", "nccl"], "--transport: there is no nccl: threads hand tensors of GPUs over, and mpi and gloo carry "
-                              "them through the memory of the host (docs/devices.md)"),
+    (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi,gloo,nccl}"),
+    (["--transport", "nccl"], "built without NCCL (PENSTOCK_NCCL=OFF, or a LibTorch for the CPU): take a LibTorch for CUDA"),
     (["--stages", "2", "--partition", "layer9"],
      "partition 'layer9': there is no layer 'layer9'; the layers are 0 flatten, 1 layer1"),
     (["--stages", "3", "--partition", "layer2"], "partition 'layer2' names 1 layers, but 3 stages need 2"),

@@ -429,7 +429,8 @@ class LaunchVerb(Launches):
                 (["-n", "1", "--", "launch", "-n", "1"], "launch does not start itself: its own flags go before --"),
                 (["-n", "1", "--log-dir", "/dev/null", "--", "true"], "logs cannot be written to /dev/null: "),
                 (["-n", "1", "--transport", "tcp", "--", "true"], "--transport: tcp not in {auto,mpi,gloo}"),
-                (["-n", "1", "--transport", "nccl", "--", "true"], "--transport: there is no nccl: threads hand"),
+                (["-n", "2", "--transport", "mpi", "--", "train", "--transport", "nccl"],
+                 "launch --transport mpi starts ranks that the program's --transport nccl does not join"),
                 (["-n", "1", "--transport", "gloo", "--launcher", "srun", "--", "true"],
                  "--transport gloo starts the ranks without another launcher, but --launcher names srun: leave one of "
                  "the two out"),

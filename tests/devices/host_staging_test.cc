@@ -9,43 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include "penstock/transport/joined_processes.h"
+#include "tests/devices/joined_here.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"
 #include "tests/support/test_device.h"
 
 namespace penstock::test::host_staging_test {
 namespace {
-
-/// Endpoints of a world over Gloo, all of them in this process.
-std::vector<std::unique_ptr<Transport>> open_here(int size) {
-  c10d::TCPStoreOptions options;
-  options.port = 0;  // any
-  options.isServer = true;
-  options.waitWorkers = false;
-  const c10d::TCPStore server("127.0.0.1", options);
-  options.port = server.getPort();
-  options.isServer = false;
-  std::vector<std::unique_ptr<Transport>> endpoints(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      // One for each, because a store waits for what another one sets.
-      const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-      endpoints[static_cast<std::size_t>(rank)] = store_processes(store, {.rank = rank, .size = size})->open({});
-    });
-  for (std::thread& thread : threads) thread.join();
-  return endpoints;
-}
-
-/// Destroys the endpoints, each of which waits for all others.
-void close(std::vector<std::unique_ptr<Transport>> endpoints) {
-  std::vector<std::thread> threads;
-  for (auto& endpoint : endpoints) threads.emplace_back([&endpoint] { endpoint.reset(); });
-  for (std::thread& thread : threads) thread.join();
-}
 
 class Staging : public testing::Test {
  protected:
@@ -101,15 +71,6 @@ TEST_F(Staging, messages_are_sent_before_an_endpoint_is_closed) {
   sender.join();
 }
 
-/// A world of ranks that Gloo joins; all are threads of this process.
-struct JoinedWorld {
-  explicit JoinedWorld(int stages) : world(open_here(stages), {.stages = stages}) {}
-  // A world that works destroys its endpoints one after the other, and each would wait for all others.
-  ~JoinedWorld() { world.fail("the end of the test"); }
-
-  World world;
-};
-
 TEST_F(Staging, every_schedule_equals_the_cpu) {
   for (const int stages : {2, 3}) {
     DeepOutcome alone;
@@ -117,7 +78,7 @@ TEST_F(Staging, every_schedule_equals_the_cpu) {
       World world({.stages = 1});
       alone = run_deep_job(world, {"gpipe", 1, 1, 3, WeightGradients::stream}, false);
     }
-    JoinedWorld joined(stages);
+    JoinedWorld joined({.stages = stages});
     int cases = 0;
     for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
       if (one.micro_batches != 3) continue;
@@ -137,7 +98,7 @@ TEST_F(Staging, skips_ties_and_recompute_equal_the_cpu) {
     for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
       alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
   }
-  JoinedWorld joined(stages);
+  JoinedWorld joined({.stages = stages});
   for (UCase one : u_cases(stages)) {
     if (one.micro_batches != micro_batches) continue;
     one.device = "test";
@@ -147,7 +108,7 @@ TEST_F(Staging, skips_ties_and_recompute_equal_the_cpu) {
 
 TEST_F(Staging, no_rank_waits_for_its_stream_within_a_step) {
   constexpr int stages = 2, micro_batches = 4;
-  JoinedWorld joined(stages);
+  JoinedWorld joined({.stages = stages});
   DeepNetwork network;
   Pipeline pipeline(joined.world, network, cross_entropy, {.micro_batches = micro_batches, .device = "test"});
   pipeline.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });

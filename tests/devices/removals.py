@@ -27,6 +27,7 @@ class Removal(NamedTuple):
 
 
 HAND_OVER, STAGING = "transport/device_hand_over.cc", "transport/host_staging.cc"
+PLANE = "transport/data_plane.cc"
 RUNNERS, EXECUTOR = "runtime/local_runners.cc", "runtime/step_executor.cc"
 
 REMOVALS = [
@@ -48,6 +49,15 @@ REMOVALS = [
             "  for (const c10::Event& event : complete_) event.block(current_stream(event.device()));\n"),
     Removal("a message goes to another process before it is complete", STAGING,
             "  for (const c10::Event& done : copy.done) done.synchronize();\n"),
+    Removal("the data plane's receives are not on the link stream", PLANE,
+            "  const c10::StreamGuard guard(incoming.link_streams.of(device));\n"),
+    Removal("the link stream does not wait for what the data plane receives", PLANE, "->wait();  // the link stream does",
+            ";"),
+    Removal("the receiver's stream does not wait for what the data plane receives", PLANE,
+            "  if (arriving.complete) arriving.complete->block_current_streams();\n"),
+    Removal("the receiver's use of what the data plane receives is not recorded", PLANE,
+            "      record_use(payload.tensor, current_stream(payload.tensor.device()));\n", "      continue;\n"),
+    Removal("a rank's stream is not ordered behind its sends on the data plane", PLANE, "    sent.work->wait();  // the stream does\n"),
     Removal("a batch on a device carries no event", "runtime/job_factory.cc", "DeviceEvents::of(tensors)", "nullptr"),
     Removal("ranks do not wait for a batch on a device", EXECUTOR, "  job.ready->block_current_streams();\n"),
     Removal("the ranks' use of a batch's memory is not recorded", EXECUTOR,

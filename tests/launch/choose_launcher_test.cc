@@ -24,6 +24,8 @@ TEST(ChooseLauncher, a_named_transport_decides) {
   EXPECT_TRUE(starts_over_gloo({.transport = "gloo"}, with_mpi));
   EXPECT_FALSE(starts_over_gloo({.transport = "mpi"}, without_mpirun));
   EXPECT_TRUE(starts_over_gloo({.verb_transport = "gloo"}, with_mpi));
+  EXPECT_TRUE(starts_over_gloo({.verb_transport = "nccl"}, with_mpi));
+  EXPECT_TRUE(starts_over_gloo({.transport = "gloo", .verb_transport = "nccl"}, with_mpi));
   EXPECT_FALSE(starts_over_gloo({.verb_transport = "mpi"}, without_mpirun));
   EXPECT_TRUE(starts_over_gloo({.transport = "gloo", .verb_transport = "gloo"}, with_mpi));
   EXPECT_FALSE(starts_over_gloo({.verb_transport = "threads"}, with_mpi));
@@ -40,6 +42,7 @@ TEST(ChooseLauncher, refuses_contradictions) {
   EXPECT_THROW(starts_over_gloo({.transport = "gloo", .launcher = "mpirun"}, with_mpi), ConfigError);
   EXPECT_THROW(starts_over_gloo({.transport = "gloo", .verb_transport = "mpi"}, with_mpi), ConfigError);
   EXPECT_THROW(starts_over_gloo({.transport = "mpi", .verb_transport = "gloo"}, with_mpi), ConfigError);
+  EXPECT_THROW(starts_over_gloo({.transport = "mpi", .verb_transport = "nccl"}, with_mpi), ConfigError);
 }
 
 TEST(ChooseLauncher, ranks_over_gloo_are_on_this_machine) {

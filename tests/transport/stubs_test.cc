@@ -1,4 +1,4 @@
-// Linked with mpi_stub.cc and gloo_stub.cc in every build.
+// Linked with mpi_stub.cc, gloo_stub.cc and nccl_stub.cc in every build.
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
@@ -30,6 +30,19 @@ TEST(Stubs, reports_that_this_build_has_no_gloo_and_what_to_do) {
     const std::string text = error.what();
     EXPECT_TRUE(text.starts_with("built without Gloo (PENSTOCK_GLOO=OFF")) << text;
     EXPECT_NE(text.find("-DPENSTOCK_GLOO=ON"), std::string::npos) << text;
+  }
+  EXPECT_THROW(open_nccl({}), ConfigError);
+}
+
+TEST(Stubs, reports_that_this_build_has_no_nccl_and_what_to_do) {
+  EXPECT_FALSE(nccl_available());
+  try {
+    nccl_groups();
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("built without NCCL (PENSTOCK_NCCL=OFF")) << text;
+    EXPECT_NE(text.find("or use --transport gloo"), std::string::npos) << text;
   }
 }
 

@@ -18,6 +18,7 @@ TEST(ChooseTransport, one_process_has_threads_unless_mpi_is_asked_for) {
   EXPECT_EQ(choose_transport(threads, alone, both), threads);
   EXPECT_EQ(choose_transport(mpi, alone, both), mpi);
   EXPECT_THROW(choose_transport(gloo, alone, both), ConfigError);
+  EXPECT_THROW(choose_transport(nccl, alone, both), ConfigError);
 }
 
 TEST(ChooseTransport, processes_of_mpirun_are_joined_by_what_the_build_has) {
@@ -26,6 +27,7 @@ TEST(ChooseTransport, processes_of_mpirun_are_joined_by_what_the_build_has) {
   EXPECT_EQ(choose_transport(automatic, two, gloo_alone), gloo);
   EXPECT_EQ(choose_transport(automatic, two, {}), mpi);  // whose error says what is missing
   EXPECT_EQ(choose_transport(gloo, two, both), gloo);
+  EXPECT_EQ(choose_transport(nccl, two, both), nccl);
   EXPECT_THROW(choose_transport(threads, two, both), ConfigError);
   EXPECT_EQ(choose_transport(threads, launched(LaunchedAs::Kind::mpi, 1), both), threads);
 }
@@ -34,6 +36,7 @@ TEST(ChooseTransport, processes_of_torchrun_are_joined_by_gloo_alone) {
   const LaunchedAs two = launched(LaunchedAs::Kind::torchrun, 2);
   EXPECT_EQ(choose_transport(automatic, two, both), gloo);
   EXPECT_EQ(choose_transport(gloo, two, gloo_alone), gloo);
+  EXPECT_EQ(choose_transport(nccl, two, both), nccl);
   EXPECT_THROW(choose_transport(mpi, two, both), ConfigError);
   EXPECT_THROW(choose_transport(threads, two, both), ConfigError);
   EXPECT_THROW(choose_transport(automatic, two, mpi_alone), ConfigError);

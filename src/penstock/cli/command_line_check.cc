@@ -92,15 +92,6 @@ void refuse_huge_numbers(CLI::App& app) {
   for (CLI::App* inner : app.get_subcommands([](const CLI::App*) { return true; })) refuse_huge_numbers(*inner);
 }
 
-CLI::Validator not_nccl() {
-  const auto check = [](const std::string& transport) {
-    return transport != "nccl" ? std::string()
-                               : "there is no nccl: threads hand tensors of GPUs over, and mpi and gloo carry them "
-                                 "through the memory of the host (docs/devices.md)";
-  };
-  return {check, ""};
-}
-
 std::string complaint_about(const CLI::App& app, const CLI::ParseError& error) {
   std::string path;
   const CLI::App& verb = innermost(app, path);

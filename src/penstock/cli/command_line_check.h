@@ -14,9 +14,6 @@ CLI::App& in_theme(CLI::App& app, const std::string& theme);
 /// clamps them to the largest value. Call it after all options are added and before parsing.
 void refuse_huge_numbers(CLI::App& app);
 
-/// For --transport, before the check of its names: tells who asks for NCCL what there is instead.
-CLI::Validator not_nccl();
-
 /// One line that describes `error`, which parsing with `app` threw. For an unknown flag it begins with the flag and
 /// suggests the nearest known one.
 std::string complaint_about(const CLI::App& app, const CLI::ParseError& error);

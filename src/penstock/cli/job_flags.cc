@@ -151,9 +151,8 @@ void JobFlags::add_pipeline_to(CLI::App& app) {
   numbers->add_option("--threads", threads, "intra-op threads per rank; changes the last bits")->capture_default_str();
 
   CLI::App* job = &in_theme(app, "Job");
-  job->add_option("--transport", transport, "auto, threads, mpi or gloo")
-      ->check(not_nccl())
-      ->check(CLI::IsMember({"auto", "threads", "mpi", "gloo"}))
+  job->add_option("--transport", transport, "auto, threads, mpi, gloo, or nccl: gloo with NCCL for tensors on GPUs")
+      ->check(CLI::IsMember({"auto", "threads", "mpi", "gloo", "nccl"}))
       ->capture_default_str();
   job->add_option("--device", device,
                   "auto: rank r of a host on cuda:(r mod count) where there are GPUs, else the CPU; cpu; cuda; or "
@@ -254,6 +253,7 @@ WorldOptions world_options(const JobFlags& flags) {
   if (flags.transport == "threads") options.transport = TransportKind::threads;
   if (flags.transport == "mpi") options.transport = TransportKind::mpi;
   if (flags.transport == "gloo") options.transport = TransportKind::gloo;
+  if (flags.transport == "nccl") options.transport = TransportKind::nccl;
   return options;
 }
 

@@ -120,7 +120,7 @@ void LaunchedJob::make_elastic(Start& start, bool is_restart) const {
   start.settings.ranks = p * train_.replicas;
   start.program = elastic_arguments(start.program, p, train_.replicas);
   // A single process is joined with none, and would refuse this transport.
-  if (start.settings.ranks == 1 && train_.transport == "gloo")
+  if (start.settings.ranks == 1 && (train_.transport == "gloo" || train_.transport == "nccl"))
     start.program.insert(start.program.end(), {"--transport", "auto"});
   log(LogLevel::info, say("elastic: ", plural(p, "pipeline rank"), ", ", plural(train_.replicas, "replica"),
                           is_named ? say("; ", plural(slots, "slot")) : std::string()));

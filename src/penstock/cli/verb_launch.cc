@@ -171,8 +171,7 @@ void add_launch_verb(CLI::App& program, const std::optional<std::vector<std::str
   verb->add_option("--transport", wanted->transport,
                    "what joins the ranks; mpi: they are started by mpirun or srun; gloo: by launch itself, on this "
                    "machine, with torchrun's variables; auto: mpi if there is an mpirun, unless the program's own "
-                   "--transport is gloo")
-      ->check(not_nccl())
+                   "--transport is gloo or nccl")
       ->check(CLI::IsMember({"auto", "mpi", "gloo"}))
       ->capture_default_str();
   verb->add_option("--launcher", wanted->launcher,

@@ -9,10 +9,13 @@ namespace {
 
 bool is_elsewhere(const HostSlots& host) { return !is_this_machine(host); }
 
+/// NCCL carries tensors of ranks that Gloo joins.
+bool joins_by_gloo(const std::string& transport) { return transport == "gloo" || transport == "nccl"; }
+
 void require_agreement(const LauncherRequest& request) {
   const std::string &ours = request.transport, &theirs = request.verb_transport;
-  const bool is_between_processes = theirs == "mpi" || theirs == "gloo";
-  require<ConfigError>(ours == "auto" || !is_between_processes || ours == theirs, "launch --transport ", ours,
+  const bool agree = joins_by_gloo(theirs) ? ours == "gloo" : theirs != "mpi" || ours == "mpi";
+  require<ConfigError>(ours == "auto" || agree, "launch --transport ", ours,
                        " starts ranks that the program's --transport ", theirs,
                        " does not join: give the same transport on both sides of --, or on one of them");
   require<ConfigError>(ours != "gloo" || request.launcher.empty(),
@@ -36,7 +39,7 @@ bool starts_over_gloo(const LauncherRequest& request, const LauncherSupply& supp
   require_agreement(request);
   if (request.transport == "gloo") return true;
   if (request.transport == "mpi" || !request.launcher.empty()) return false;
-  if (request.verb_transport == "gloo") return true;
+  if (joins_by_gloo(request.verb_transport)) return true;
   if (request.verb_transport == "mpi") return false;
   if (std::any_of(request.hosts.begin(), request.hosts.end(), is_elsewhere)) return false;
   return !supply.has_mpirun || (request.is_verb && !supply.is_mpi_built);

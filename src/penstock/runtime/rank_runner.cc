@@ -4,6 +4,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/runtime/compare_batches.h"
+#include "penstock/runtime/connected_ranks.h"
 #include "penstock/runtime/pipeline_states.h"
 #include "penstock/world/failures.h"
 #include "penstock/world/reason.h"
@@ -29,6 +30,7 @@ RankRunner::RankRunner(const StagedGraph& staged, const Schedule& training, cons
         std::make_unique<Stage>(staged, part, StageSetting{setting.seed, setting.device, setting.kernels}));
     histories_.add(part.id);
   }
+  placement_.endpoint().connect({setting.pipeline, pairs_of(staged, placement_, stages_), setting.device});
 }
 
 std::vector<std::pair<int, bool>> RankRunner::trainable_nodes() const {
@@ -153,7 +155,7 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
     return std::make_exception_ptr(StepFailure(cancelled.what()));
   } catch (const TransportError&) {
   } catch (...) {
-    if (job_ && is_harmless(*job_) && !transport.aborted()) {
+    if (job_ && is_harmless(*job_) && !transport.has_data_plane() && !transport.aborted()) {
       transport.cancel({setting_.pipeline, job_->step}, reason);
       if (job_->training) histories_.undo_forward(stages_);
       return std::make_exception_ptr(StepFailure(reason));

@@ -67,6 +67,9 @@ void StepExecutor::run_on_device(Recorder& recorder) {
   results_.begin_read_back();
   parts_.updater.begin_read_back();
   const std::vector<std::int64_t> times = marks_->times();
+  // The stream may have gone on because an abort has ended what it waited for.
+  const Transport& transport = parts_.placement.endpoint();
+  if (const auto reason = transport.aborted(); reason && transport.has_data_plane()) throw WorldAborted(*reason);
   results_.end_read_back();
   parts_.updater.end_read_back();
   parts_.clocks.read_marks();

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "penstock/transport/data_plane.h"
 #include "penstock/transport/gloo_rendezvous.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/process_endpoint.h"
@@ -17,22 +18,30 @@ void ignore_closed_connections() {
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
-std::unique_ptr<Transport> open_at(GlooRendezvous& rendezvous, const TransportOptions& options) {
+std::unique_ptr<Transport> open_at(GlooRendezvous& rendezvous, const TransportOptions& options,
+                                   const std::optional<DeviceGroups>& groups) {
   require_deadlines(options);
   ignore_closed_connections();
-  return open_process(rendezvous.open(options.start_deadline), options);
+  GlooWorld world = rendezvous.open(options.start_deadline);
+  std::unique_ptr<DataPlane> data_plane;
+  if (groups) data_plane = open_data_plane(world.network->rank(), *groups, world.store);
+  return open_process(std::move(world.network), options, std::move(data_plane));
 }
 
 class StoreProcesses final : public JoinedProcesses {
  public:
-  explicit StoreProcesses(GlooRendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
+  StoreProcesses(GlooRendezvous rendezvous, std::optional<DeviceGroups> groups)
+      : rendezvous_(std::move(rendezvous)), groups_(std::move(groups)) {}
 
-  std::string transport() const override { return "gloo"; }
+  std::string transport() const override { return groups_ ? groups_->name : "gloo"; }
   int size() const override { return rendezvous_.size(); }
-  std::unique_ptr<Transport> open(const TransportOptions& options) override { return open_at(rendezvous_, options); }
+  std::unique_ptr<Transport> open(const TransportOptions& options) override {
+    return open_at(rendezvous_, options, groups_);
+  }
 
  private:
   GlooRendezvous rendezvous_;
+  const std::optional<DeviceGroups> groups_;
 };
 
 }  // namespace
@@ -40,11 +49,16 @@ class StoreProcesses final : public JoinedProcesses {
 bool gloo_available() { return true; }
 
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options) {
-  return open_at(GlooRendezvous::instance(), options);
+  return open_at(GlooRendezvous::instance(), options, {});
 }
 
-std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own) {
-  return std::make_shared<StoreProcesses>(GlooRendezvous(store, own));
+std::unique_ptr<Transport> open_nccl(const TransportOptions& options) {
+  return open_at(GlooRendezvous::instance(), options, nccl_groups());
+}
+
+std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own,
+                                                 const std::optional<DeviceGroups>& groups) {
+  return std::make_shared<StoreProcesses>(GlooRendezvous(store, own), groups);
 }
 
 }  // namespace penstock

@@ -168,7 +168,7 @@ void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<Proces
   }
 }
 
-std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds deadline) {
+GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
   /// Shared with the thread below, which outlives this call where the deadline is missed.
   struct Opening {
     std::mutex mutex;
@@ -178,7 +178,7 @@ std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds de
   const auto job = job_ ? job_ : Job::of_launcher();
   const auto opening = std::make_shared<Opening>();
   opening->places.resize(static_cast<std::size_t>(job->own.size));
-  std::packaged_task<std::unique_ptr<BufferNetwork>()> task([job, opening, world = ++worlds_] {
+  std::packaged_task<GlooWorld()> task([job, opening, world = ++worlds_] {
     if (!job->store) job->join();
     {
       const std::lock_guard lock(opening->mutex);
@@ -196,7 +196,7 @@ std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds de
     GlooMembership membership{WorldRank(job->own.rank), {}, job->address};
     for (const auto& place : opening->places) membership.places.push_back(*place);
     GlooConnections connections = connect_by_gloo(store, membership);
-    return make_gloo_network(std::move(connections), std::move(membership));
+    return GlooWorld{make_gloo_network(std::move(connections), std::move(membership)), std::move(store)};
   });
   auto opened = task.get_future();
   // In a thread of its own, because c10d and Gloo wait without looking at the deadline.
@@ -220,9 +220,9 @@ std::unique_ptr<BufferNetwork> GlooRendezvous::open(std::chrono::milliseconds de
     if (missing.empty()) missing = "all ranks have come, and one of them cannot be connected with this one";
     fail(missing);
   }
-  auto network = opened.get();
+  GlooWorld world = opened.get();
   job_ = job;
-  return network;
+  return world;
 }
 
 }  // namespace penstock

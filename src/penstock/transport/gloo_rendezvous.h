@@ -5,12 +5,18 @@
 #include <chrono>
 #include <memory>
 
-#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "penstock/transport/buffer_network.h"
 #include "penstock/transport/joined_processes.h"
 
 namespace penstock {
+
+/// A process's part of a world.
+struct GlooWorld {
+  std::unique_ptr<BufferNetwork> network;
+  c10::intrusive_ptr<c10d::Store> store;  // of this world alone
+};
 
 /// Used by one thread at a time.
 class GlooRendezvous {
@@ -24,9 +30,9 @@ class GlooRendezvous {
   /// The number of processes.
   int size() const;
 
-  /// This process's network for its next world. Every process makes its n-th call for the same world. Errors are those
+  /// This process's part of its next world. Every process makes its n-th call for the same world. Errors are those
   /// of open_gloo().
-  std::unique_ptr<BufferNetwork> open(std::chrono::milliseconds deadline);
+  GlooWorld open(std::chrono::milliseconds deadline);
 
  private:
   struct Job;

@@ -17,6 +17,10 @@ namespace {
 bool gloo_available() { return false; }
 
 std::unique_ptr<Transport> open_gloo(const TransportOptions&) { refuse_gloo(); }
-std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>&, ProcessRank) { refuse_gloo(); }
+std::unique_ptr<Transport> open_nccl(const TransportOptions&) { refuse_gloo(); }
+std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>&, ProcessRank,
+                                                 const std::optional<DeviceGroups>&) {
+  refuse_gloo();
+}
 
 }  // namespace penstock

@@ -9,14 +9,18 @@
 //   ps::World world({.stages = 2, .processes = ps::store_processes(mine, {.rank = 0, .size = 2})});
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
 
 namespace c10d {
+class Backend;
 class Store;
-}
+}  // namespace c10d
 
 namespace penstock {
 
@@ -32,7 +36,7 @@ class JoinedProcesses {
   JoinedProcesses(const JoinedProcesses&) = delete;
   JoinedProcesses& operator=(const JoinedProcesses&) = delete;
 
-  /// "mpi" or "gloo".
+  /// "mpi", "gloo" or the name of the groups.
   virtual std::string transport() const = 0;
   /// The number of processes.
   virtual int size() const = 0;
@@ -58,10 +62,27 @@ struct ProcessRank {
   int size = 1;
 };
 
+/// How tensors on devices travel between two processes without the memory of the host: in groups of these two, such as
+/// those of NCCL, one for each direction.
+struct DeviceGroups {
+  /// The name of the transport: "nccl".
+  std::string name;
+  c10::DeviceType device_type;
+  /// A group of two processes that meet in `store`, a part of the store of all; this one is `own`. It needs send(),
+  /// recv() and abort(). Transfers of a group complete in their order; send() and recv() do not wait for each other, and
+  /// are ordered with the current stream as those of c10d's backend for NCCL are.
+  std::function<c10::intrusive_ptr<c10d::Backend>(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own)> make;
+};
+
+/// Those of NCCL, for GPUs. Every rank needs a GPU of its own. Throws ConfigError where this build has no NCCL.
+DeviceGroups nccl_groups();
+
 /// The processes that share `store` (such as a TCPStore, or for parts of them a PrefixStore with a name for each part),
 /// connected by Gloo. Those of a process group of c10d are store_processes(group.getStore(), {group.getRank(),
 /// group.getSize()}). Penstock's keys begin with "penstock/". The store must work until the last world is made. Throws
-/// ConfigError for a rank that is not below the size, without a store, and where this build has no Gloo.
-std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own);
+/// ConfigError for a rank that is not below the size, without a store, and where this build has no Gloo. With `groups`,
+/// tensors on devices travel in these; then the store must work until the last pipeline is made.
+std::shared_ptr<JoinedProcesses> store_processes(const c10::intrusive_ptr<c10d::Store>& store, ProcessRank own,
+                                                 const std::optional<DeviceGroups>& groups = {});
 
 }  // namespace penstock

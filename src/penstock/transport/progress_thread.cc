@@ -43,8 +43,9 @@ constexpr std::chrono::milliseconds look_every{10};
 
 }  // namespace
 
-ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy)
-    : network_(std::move(network)), policy_(policy) {
+ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy,
+                               std::function<void()> on_abort)
+    : network_(std::move(network)), policy_(policy), on_abort_(std::move(on_abort)) {
   const std::vector<ProcessPlace>& places = network_->places();
   const std::uint64_t here = host_of(rank_);
   std::size_t ranks_here = 0;
@@ -153,7 +154,10 @@ void ProgressThread::run() {
   } catch (const std::exception& error) {
     abort_with(error);
   }
-  if (mailbox_->aborted()) spread_abort();
+  if (mailbox_->aborted()) {
+    on_abort_();
+    spread_abort();
+  }
   {
     const std::lock_guard lock(mutex_);
     has_ended_ = true;

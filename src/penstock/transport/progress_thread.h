@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,7 +31,9 @@ namespace penstock {
 
 class ProgressThread final : public PeerWatch {
  public:
-  ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy);
+  /// `on_abort` is called once, on this thread, when the world has been aborted, by whatever rank.
+  ProgressThread(
+      std::unique_ptr<BufferNetwork> network, WaitPolicy policy, std::function<void()> on_abort = [] {});
   /// Waits until every rank destroys its own; after an abort takes at most half a second to report it to the others.
   /// Completes or gives up all transfers.
   ~ProgressThread() override;
@@ -117,6 +120,7 @@ class ProgressThread final : public PeerWatch {
   const WorldRank rank_ = network_->rank();
   std::mutex& calls_ = network_->calls();  // held around every use of the network
   WaitPolicy policy_;
+  const std::function<void()> on_abort_;
   Progress progress_;
   KnownShapes shapes_;
   std::optional<Mailboxes<Message>> mailbox_;

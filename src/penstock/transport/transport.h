@@ -6,9 +6,10 @@
 //   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
 //   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
 //     shape, strides and values on every transport. Within a process they share their storage; between processes they
-//     arrive on the CPU, whatever device they were sent from.
+//     arrive on the CPU, whatever device they were sent from; on the device between ranks that connect() has joined.
 //   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
-//     current stream on its current device (device_hand_over.h). Neither waits for a device.
+//     current stream on its current device (device_hand_over.h). Neither waits for a device. With a data plane they do
+//     not pass through the memory of the host (data_plane.h).
 //   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
 //   * A process that ends while its world is open aborts the world on the other processes of its host; over Gloo on all.
 //
@@ -53,6 +54,14 @@ struct Message {
 
 struct PeerStatus;  // progress.h
 
+/// An ordered pair of ranks: `from` sends to `to`.
+struct RankPair {
+  WorldRank from;
+  WorldRank to;
+
+  friend auto operator<=>(const RankPair&, const RankPair&) = default;
+};
+
 /// One rank's endpoint of a world.
 class Transport {
  public:
@@ -60,7 +69,7 @@ class Transport {
 
   virtual WorldRank rank() const = 0;
   virtual int size() const = 0;
-  /// "threads", "mpi" or "gloo".
+  /// "threads", "mpi", "gloo" or "nccl".
   virtual std::string name() const = 0;
   /// Whether `rank` runs on this rank's host: the same steady clock, cores and caches.
   virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
@@ -81,6 +90,19 @@ class Transport {
   /// it. Every rank declares the same shape, before the first such message is sent.
   virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
 
+  /// Whether tensors on devices travel to other processes without the memory of the host, once their ranks are connected.
+  virtual bool has_data_plane() const { return false; }
+  /// What connect() joins.
+  struct Connections {
+    std::uint32_t pipeline = 0;
+    std::vector<RankPair> pairs = {};
+    c10::Device device = c10::kCPU;  // of this rank
+  };
+  /// Connects this rank, whose device is the current one, with the others of `pairs` for the messages of the pipeline;
+  /// nothing without a data plane. The ranks of a pair call it at the same time, with their common pairs in the same
+  /// order. Throws ConfigError where their devices cannot be joined, and otherwise as receive().
+  virtual void connect(const Connections&) {}
+
   /// Records for peers that this rank is alive and begins the instruction in `position`. Called before every
   /// instruction; costs about one reading of the clock.
   virtual void report_progress(const Position& position) = 0;
@@ -91,7 +113,8 @@ class Transport {
   /// Ends every wait on every rank with `reason`. The first reason given on any rank is used; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;
   /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too. The
-  /// world remains usable. Each rank uses the first reason that reaches it; after an abort this does nothing.
+  /// world remains usable. Each rank uses the first reason that reaches it; after an abort this does nothing. With a data
+  /// plane this aborts, except for work of Traffic::background.
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;
@@ -135,5 +158,12 @@ bool gloo_available();
 /// Gloo; TransportError when a process does not come within options.start_deadline, naming the missing ones. A process
 /// that would be ended by SIGPIPE ignores it from then on.
 std::unique_ptr<Transport> open_gloo(const TransportOptions& options);
+
+/// Whether this build and its LibTorch support NCCL.
+bool nccl_available();
+
+/// As open_gloo(), with NCCL as the data plane for tensors on GPUs: nccl_groups(). Throws ConfigError where this build has
+/// no NCCL or no Gloo.
+std::unique_ptr<Transport> open_nccl(const TransportOptions& options);
 
 }  // namespace penstock

@@ -37,6 +37,7 @@ struct PayloadHeader {
   std::int16_t scalar_type = 0;
   bool defined = false;
   bool requires_grad = false;
+  bool is_meta = false;
 };
 
 static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<PayloadHeader>);
@@ -109,7 +110,7 @@ std::size_t buffer_bytes(const Message& message, bool is_headless) {
     headers += sizeof(PayloadHeader);
     if (!tensor.defined()) continue;
     headers += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(tensor.dim());
-    bodies += WireBuffer::padded(tensor.nbytes());
+    if (!tensor.is_meta()) bodies += WireBuffer::padded(tensor.nbytes());
   }
   return WireBuffer::padded(sizeof(Envelope) + (is_headless ? 0 : headers)) + bodies;
 }
@@ -146,7 +147,8 @@ WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encodi
     head.requires_grad = requires_grad;
     head.defined = tensor.defined();
     if (head.defined) {
-      head.bytes = static_cast<std::int64_t>(tensor.nbytes());
+      head.is_meta = tensor.is_meta();
+      head.bytes = head.is_meta ? 0 : static_cast<std::int64_t>(tensor.nbytes());
       head.dimensions = static_cast<std::int32_t>(tensor.dim());
       head.scalar_type = static_cast<std::int16_t>(tensor.scalar_type());
     }
@@ -157,7 +159,7 @@ WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encodi
   }
   cursor.pad();
   for (const Payload& payload : message.payloads) {
-    if (!payload.tensor.defined()) continue;
+    if (!payload.tensor.defined() || payload.tensor.is_meta()) continue;
     cursor.write(static_cast<const std::byte*>(payload.tensor.const_data_ptr()), payload.tensor.nbytes());
     cursor.pad();
   }
@@ -201,8 +203,10 @@ std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known) {
   message.sent_ns = envelope.sent_ns;
   for (const Head& head : heads) {
     Payload payload{{}, head.fixed.requires_grad};
-    if (head.fixed.defined) {
-      const auto type = static_cast<torch::ScalarType>(head.fixed.scalar_type);
+    const auto type = static_cast<torch::ScalarType>(head.fixed.scalar_type);
+    if (head.fixed.is_meta) {
+      payload.tensor = torch::empty_strided(head.sizes, head.strides, torch::TensorOptions(type).device(torch::kMeta));
+    } else if (head.fixed.defined) {
       std::byte* bytes = cursor.advance(static_cast<std::size_t>(head.fixed.bytes));
       payload.tensor = torch::from_blob(
           bytes, head.sizes, head.strides, [shared](void*) {}, type);

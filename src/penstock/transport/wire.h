@@ -2,7 +2,7 @@
 //
 //   offset 0     Envelope: format, number of payloads, tag, time of sending; whether headers follow
 //   then         per payload: a PayloadHeader, its sizes, its strides; nothing where the shape was declared
-//   then         per payload: its bytes, at a multiple of 64
+//   then         per payload: its bytes, at a multiple of 64; nothing for a tensor on the device "meta"
 //
 // Numbers are written in native byte order, because all processes run the same build on the same kind of machine.
 #pragma once
@@ -35,8 +35,9 @@ struct Encoding {
   std::optional<std::vector<std::int64_t>> shape = std::nullopt;  // the declared shape of all tensors (KnownShapes)
 };
 
-/// The bytes of a message. Omits the headers where all tensors have the declared shape, one type, and
-/// contiguous or channels-last strides. REQUIRES: the message has been prepared, and its tensors are on the CPU.
+/// The bytes of a message; a tensor on the device "meta" travels as its shape, strides and type alone. Omits the headers where all tensors have the declared shape, one type, and
+/// contiguous or channels-last strides. REQUIRES: the message has been prepared, and its other tensors are on the
+/// CPU.
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding = {});
 
 /// The message in a buffer, with its tag. Its tensors share the buffer's memory, which lives as long as one of them

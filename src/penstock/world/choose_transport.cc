@@ -10,8 +10,8 @@ TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched,
   const std::string which = say("this is process ", launched.rank, " of ", launched.size, " started by ", launched.by);
   switch (launched.kind) {
     case LaunchedAs::Kind::alone:
-      require<ConfigError>(wanted != gloo,
-                           "the transport gloo joins processes, and this is the only one: start them with "
+      require<ConfigError>(wanted != gloo && wanted != nccl, "the transport ", wanted == gloo ? "gloo" : "nccl",
+                           " joins processes, and this is the only one: start them with "
                            "torchrun (torchrun --no-python --nproc-per-node 2 ...), or use threads");
       return wanted == mpi ? mpi : threads;
     case LaunchedAs::Kind::mpi:
@@ -29,7 +29,7 @@ TransportKind choose_transport(TransportKind wanted, const LaunchedAs& launched,
       require<ConfigError>(built.gloo, which,
                            ", and nothing joins them, because this build or its LibTorch has no Gloo: "
                            "start them with mpirun instead");
-      return gloo;
+      return wanted == nccl ? nccl : gloo;
   }
   throw InternalError("a launcher of an unknown kind");
 }

@@ -10,6 +10,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/transport/joined_processes.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/world/choose_transport.h"
 #include "penstock/world/collectives.h"
@@ -71,7 +72,11 @@ TransportOptions transport_options(const WorldOptions& options) {
 /// This process's endpoint of a world of processes.
 std::unique_ptr<Transport> open_process_endpoint(TransportKind kind, const WorldOptions& options) {
   if (options.processes) return options.processes->open(transport_options(options));
-  return kind == TransportKind::gloo ? open_gloo(transport_options(options)) : open_mpi(transport_options(options));
+  switch (kind) {
+    case TransportKind::gloo: return open_gloo(transport_options(options));
+    case TransportKind::nccl: return open_nccl(transport_options(options));
+    default: return open_mpi(transport_options(options));
+  }
 }
 
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options, TransportKind kind) {
@@ -95,10 +100,13 @@ std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& optio
 }
 
 TransportKind transport_of(const WorldOptions& options) {
+  if (!options.processes && options.transport == TransportKind::nccl) nccl_groups();  // throws where there is none
   if (!options.processes)
     return choose_transport(options.transport, launched_as(), {.mpi = mpi_available(), .gloo = gloo_available()});
   const std::string joined_by = options.processes->transport();
-  const TransportKind kind = joined_by == "gloo" ? TransportKind::gloo : TransportKind::mpi;
+  const TransportKind kind = joined_by == "mpi"    ? TransportKind::mpi
+                             : joined_by == "gloo" ? TransportKind::gloo
+                                                   : TransportKind::nccl;
   require<ConfigError>(options.transport == TransportKind::automatic || options.transport == kind,
                        "the given processes are joined by ", joined_by,
                        ", but another transport is asked for: leave WorldOptions::transport out");
@@ -263,7 +271,7 @@ std::vector<RankContext> World::contexts_after_failure() const {
       fresh = open_threads(size(), transport_options(state_->options));
     else
       fresh.push_back(
-          open_process_endpoint(transport() == "gloo" ? TransportKind::gloo : TransportKind::mpi, state_->options));
+          open_process_endpoint(transport() == "mpi" ? TransportKind::mpi : TransportKind::gloo, state_->options));
     for (auto& endpoint : fresh) state_->recovery_endpoints.push_back(std::move(endpoint));
   }
   std::vector<RankContext> contexts;
@@ -305,6 +313,7 @@ int World::rank() const { return local_ranks().front().value(); }
 int World::stage_rank() const { return stage_rank_of(local_ranks().front()); }
 int World::replica() const { return replica_of(local_ranks().front()); }
 std::string World::transport() const { return state_->endpoints.front()->name(); }
+bool World::has_data_plane() const { return state_->endpoints.front()->has_data_plane(); }
 bool World::is_main() const { return state_->local_ranks.front() == WorldRank(0); }
 bool World::speaks() const { return is_main() || logs_every_rank(); }
 

@@ -76,8 +76,10 @@ class World {
   int stage_rank_of(WorldRank rank) const { return rank.value() / replicas(); }
   int replica_of(WorldRank rank) const { return rank.value() % replicas(); }
   WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
-  /// "threads", "mpi" or "gloo".
+  /// "threads", "mpi", "gloo" or "nccl".
   std::string transport() const;
+  /// Whether tensors on devices travel between processes without the memory of the host: "nccl".
+  bool has_data_plane() const;
   /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;
   /// Whether this process should print progress, such as losses: true on the main process, and on every process under

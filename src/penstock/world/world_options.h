@@ -13,7 +13,8 @@ enum class TransportKind {
   automatic,  // MPI where mpirun started this process, Gloo where torchrun did, threads otherwise
   threads,
   mpi,
-  gloo
+  gloo,
+  nccl  // Gloo, with NCCL for tensors on GPUs
 };
 
 struct WorldOptions {

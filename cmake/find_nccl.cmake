@@ -1,0 +1,20 @@
+# NCCL as LibTorch for CUDA contains it. Its process groups include the headers of CUDA and of NCCL. Sets
+# PENSTOCK_FOUND_NCCL and PENSTOCK_NCCL_INCLUDE_DIRS.
+set(PENSTOCK_FOUND_NCCL OFF)
+set(PENSTOCK_NCCL_INCLUDE_DIRS "")
+if(TARGET torch_cuda)
+  find_package(CUDAToolkit QUIET)
+  find_path(PENSTOCK_NCCL_HEADERS nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(CUDAToolkit_FOUND AND PENSTOCK_NCCL_HEADERS)
+    include(CheckCXXSourceCompiles)
+    set(PENSTOCK_NCCL_INCLUDE_DIRS ${CUDAToolkit_INCLUDE_DIRS} ${PENSTOCK_NCCL_HEADERS})
+    set(CMAKE_REQUIRED_INCLUDES ${PENSTOCK_NCCL_INCLUDE_DIRS})
+    set(CMAKE_REQUIRED_DEFINITIONS -DUSE_C10D_NCCL)
+    set(CMAKE_REQUIRED_LIBRARIES ${TORCH_LIBRARIES})
+    check_cxx_source_compiles("#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+      int main() { return c10d::ProcessGroupNCCL::Options::create() ? 0 : 1; }" PENSTOCK_FOUND_NCCL)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    unset(CMAKE_REQUIRED_DEFINITIONS)
+    unset(CMAKE_REQUIRED_LIBRARIES)
+  endif()
+endif()

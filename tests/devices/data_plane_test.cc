@@ -1,0 +1,273 @@
+// The data plane: ranks of one process, joined by Gloo as if each were one of its own, whose tensors travel in groups with
+// the rules of NCCL on test devices.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "penstock/world/rank_device.h"
+#include "tests/devices/joined_here.h"
+#include "tests/runtime/deep_job.h"
+#include "tests/runtime/u_job.h"
+#include "tests/support/stream_groups.h"
+#include "tests/support/test_device.h"
+
+namespace penstock::test::data_plane_test {
+namespace {
+
+constexpr std::uint32_t pipeline = 0;
+
+/// The tag of a value of micro-batch `i`.
+Tag value(int i) { return {.pipeline = pipeline, .traffic = Traffic::forward, .micro_batch = i}; }
+
+class DataPlanes : public testing::Test {
+ protected:
+  using Endpoints = std::vector<std::unique_ptr<Transport>>;
+
+  // A process whose last world has failed ends with an error (transport/exit_watch.h), and a JoinedWorld fails.
+  static void TearDownTestSuite() { close(open_here(2)); }
+  void SetUp() override { stream_order().take_violations(); }
+  void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
+
+  /// Runs both on threads of their own, the device and stream of which are those of a rank on test:RANK.
+  static void run(const std::function<void()>& rank_0, const std::function<void()>& rank_1) {
+    const auto on_device = [](int index, const std::function<void()>& work) {
+      const RankDevice device(test_device(index));
+      const RankDeviceGuard guard(device);
+      work();
+      device.synchronize();
+    };
+    auto first = std::async(std::launch::async, [&] { on_device(0, rank_0); });
+    on_device(1, rank_1);
+    first.get();
+  }
+
+  static void connect(const Endpoints& ranks) {
+    const std::vector<RankPair> pairs{{WorldRank(0), WorldRank(1)}, {WorldRank(1), WorldRank(0)}};
+    run(
+        [&] {
+          ranks[0]->connect({pipeline, pairs, test_device(0)});
+        },
+        [&] {
+          ranks[1]->connect({pipeline, pairs, test_device(1)});
+        });
+  }
+};
+
+TEST_F(DataPlanes, carry_messages_from_device_to_device_as_they_are) {
+  auto ranks = open_here(2, stream_groups());
+  EXPECT_EQ(ranks[0]->name(), "streams");
+  EXPECT_TRUE(ranks[0]->has_data_plane());
+  connect(ranks);
+  const auto sender = [&] {
+    const torch::Tensor values = torch::arange(12, torch::kFloat).view({3, 4}).to(test_device(0)) * 2;
+    // The memory is given back, and may be used again, while the message is under way.
+    ranks[0]->send(WorldRank(1), value(0),
+                   {{{values.t().clone(torch::MemoryFormat::Preserve), true},
+                     {torch::Tensor(), false},
+                     {torch::ones({3}), false},
+                     {torch::empty({0, 5}, test_device(0)), false},
+                     {torch::tensor({true, false}).to(test_device(0)), false}}});
+    for (int i = 0; i < 10; ++i) torch::zeros({3, 4}, test_device(0)).add_(1);
+    ranks[0]->receive(WorldRank(1), value(1), "0RECV_B0");  // the next step begins with what the other one answers
+  };
+  const auto receiver = [&] {
+    const Message got = ranks[1]->receive(WorldRank(0), value(0), "1RECV_F0");
+    ASSERT_EQ(got.payloads.size(), 5U);
+    const torch::Tensor& arrived = got.payloads[0].tensor;
+    EXPECT_EQ(arrived.device(), test_device(1));
+    EXPECT_TRUE(got.payloads[0].requires_grad);
+    EXPECT_EQ(arrived.strides(), (std::vector<std::int64_t>{1, 4}));
+    EXPECT_TRUE(torch::equal(arrived.cpu(), torch::arange(12, torch::kFloat).view({3, 4}).t() * 2));
+    EXPECT_FALSE(got.payloads[1].tensor.defined());
+    EXPECT_TRUE(torch::equal(got.payloads[2].tensor, torch::ones({3})));
+    EXPECT_EQ(got.payloads[3].tensor.sizes(), (std::vector<std::int64_t>{0, 5}));
+    EXPECT_TRUE(torch::equal(got.payloads[4].tensor.cpu(), torch::tensor({true, false})));
+    ranks[1]->send(WorldRank(0), value(1), {{{arrived * 2, false}}});
+  };
+  run(sender, receiver);
+  close(std::move(ranks));
+}
+
+TEST_F(DataPlanes, messages_are_received_in_any_order) {
+  auto ranks = open_here(2, stream_groups());
+  connect(ranks);
+  constexpr int count = 20;
+  run(
+      [&] {
+        for (int i = 0; i < count; ++i)
+          ranks[0]->send(WorldRank(1), value(i), {{{torch::full({i + 1}, i, test_device(0)), false}}});
+      },
+      [&] {
+        for (int i = count - 1; i >= 0; --i) {
+          const Message got = ranks[1]->receive(WorldRank(0), value(i), "1RECV_F0");
+          EXPECT_TRUE(torch::equal(got.payloads[0].tensor.cpu(), torch::full({i + 1}, i)));
+        }
+      });
+  close(std::move(ranks));
+}
+
+TEST_F(DataPlanes, other_messages_pass_through_the_host) {
+  auto ranks = open_here(2, stream_groups());
+  connect(ranks);
+  Tag other_pipeline = value(0), control = value(0);
+  other_pipeline.pipeline = pipeline + 1;
+  control.traffic = Traffic::control;
+  run(
+      [&] {
+        for (const Tag& tag : {other_pipeline, control})
+          ranks[0]->send(WorldRank(1), tag, {{{torch::ones({2}, test_device(0)), false}}});
+      },
+      [&] {
+        for (const Tag& tag : {control, other_pipeline})
+          EXPECT_TRUE(ranks[1]->receive(WorldRank(0), tag, "a message").payloads[0].tensor.is_cpu());
+      });
+  close(std::move(ranks));
+}
+
+TEST_F(DataPlanes, an_abort_ends_transfers_and_a_cancellation_is_one) {
+  {
+    auto ranks = open_here(2, stream_groups());
+    connect(ranks);
+    ranks[0]->cancel({pipeline, 0}, "the step broke");
+    EXPECT_EQ(ranks[0]->aborted(), "the step broke");
+    run([] {}, [&] { EXPECT_THROW(ranks[1]->receive(WorldRank(0), value(0), "1RECV_F0"), WorldAborted); });
+    close(std::move(ranks));
+  }
+  auto ranks = open_here(2, stream_groups());
+  connect(ranks);
+  run(
+      [&] {
+        const auto send = [&](std::uint64_t step) {
+          Tag tag = value(0);
+          tag.step = step;
+          ranks[0]->send(WorldRank(1), tag, {{{torch::ones({2}, test_device(0)), false}}});
+        };
+        send(0);
+        EXPECT_ANY_THROW(send(1));  // waits for the receive of the step before, which never comes
+      },
+      [&] { ranks[1]->abort("the layer broke"); });
+  close(std::move(ranks));
+}
+
+TEST_F(DataPlanes, ranks_whose_devices_cannot_be_joined_are_named) {
+  DeviceGroups groups = stream_groups();
+  groups.make = [](const auto&, ProcessRank) -> c10::intrusive_ptr<c10d::Backend> {
+    throw std::runtime_error("Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000");
+  };
+  auto ranks = open_here(2, groups);
+  try {
+    connect(ranks);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "ranks 0 and 1 cannot be connected by streams: Duplicate GPU detected : rank 0 and rank 1 both on CUDA "
+        "device 1000: give each rank a device of its own, or use --transport gloo");
+  }
+  for (const auto& rank : ranks) rank->abort("no connection");
+  close(std::move(ranks));
+}
+
+TEST_F(DataPlanes, ranks_on_another_type_of_device_are_refused) {
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  DeepNetwork network;
+  try {
+    Pipeline(joined.world, network, cross_entropy, {.micro_batches = 4, .device = "cpu"});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the transport streams carries tensors of devices of type test, but rank 0 is on cpu: give it such a "
+                 "device, or use --transport gloo");
+  }
+}
+
+TEST_F(DataPlanes, every_schedule_equals_the_cpu) {
+  for (const int stages : {2, 3}) {
+    DeepOutcome alone;
+    {
+      World world({.stages = 1});
+      alone = run_deep_job(world, {"gpipe", 1, 1, 3, WeightGradients::stream}, false);
+    }
+    JoinedWorld joined({.stages = stages}, stream_groups());
+    int cases = 0;
+    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
+      if (one.micro_batches != 3) continue;
+      one.device = "test";
+      ++cases;
+      ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
+    }
+    EXPECT_GT(cases, 5);
+  }
+}
+
+void compare_u_jobs(const WorldOptions& options, int micro_batches) {
+  std::map<WeightGradients, UOutcome> alone;
+  {
+    World world({.stages = 1, .replicas = options.replicas});
+    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
+      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
+  }
+  JoinedWorld joined(options, stream_groups());
+  for (UCase one : u_cases(options.stages)) {
+    if (one.micro_batches != micro_batches) continue;
+    one.device = "test";
+    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(joined.world, one)), "") << one.name();
+  }
+}
+
+TEST_F(DataPlanes, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5); }
+TEST_F(DataPlanes, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2); }
+
+TEST_F(DataPlanes, no_rank_waits_for_its_stream_within_a_step_and_no_value_passes_through_the_host) {
+  constexpr int stages = 2;
+  JoinedWorld joined({.stages = stages}, stream_groups());
+  DeepNetwork network;
+  Pipeline trained(joined.world, network, cross_entropy, {.micro_batches = 4, .device = "test"});
+  trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
+  for (int step = 0; step < 2; ++step) trained.train_step(inputs, targets).wait();
+  stream_order().forget_synchronizations();
+  trained.train_step(inputs, targets).wait();
+  // Every rank waits once for its stream, at the end of the step, and reads the device's clock.
+  EXPECT_EQ(stream_order().synchronizations(), (std::map<std::string, int>{{"event", stages}, {"stream", stages}}));
+}
+
+TEST_F(DataPlanes, a_layer_that_throws_ends_the_world_and_is_named) {
+  struct Breaking : Cell {
+    Layer a = add("a", [] { return torch::nn::Linear(6, 6); }), b = add("b", [] { return torch::nn::Linear(6, 4); });
+    bool breaks = false;
+    Value forward(Value x) override {
+      return apply(
+          "breaking",
+          [this](const Tensors& t) {
+            if (breaks) throw std::runtime_error("the layer broke");
+            return t[0] * 1;
+          },
+          Values{b(a(x))});
+    }
+  } network;
+  JoinedWorld joined({.stages = 2}, stream_groups());
+  Pipeline trained(joined.world, network, cross_entropy,
+                   {.micro_batches = 4, .device = "test", .partition = "uniform"});
+  trained.optimize_with([](const auto& parameters) { return torch::optim::SGD(parameters, 0.1); });
+  const torch::Tensor inputs = torch::randn({8, 6}), targets = torch::arange(8) % 4;
+  trained.train_step(inputs, targets).wait();
+  network.breaks = true;
+  try {
+    trained.train_step(inputs, targets).wait();
+    FAIL();
+  } catch (const RankFailure& error) {
+    EXPECT_EQ(std::string(error.what()).find("rank 1 (stage 1) failed at 1F0 of step 1: the layer broke"), 0U)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace penstock::test::data_plane_test
