@@ -2,6 +2,7 @@
 // the rules of NCCL on test devices.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <functional>
 #include <future>

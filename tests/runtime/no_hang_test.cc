@@ -112,6 +112,27 @@ TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_ea
   *released = true;
 }
 
+TEST(NoHang, a_wait_for_a_step_of_a_failed_world_ends_although_a_rank_is_still_in_it) {
+  auto released = std::make_shared<std::atomic<bool>>(false);
+  Fragile network([](bool) {});
+  {
+    World world({.stages = 3});  // without a stall limit
+    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+    pipeline.optimize_with([&](const std::vector<torch::Tensor>& parameters) {
+      return std::make_shared<LongUpdate>(parameters, released);
+    });
+    const auto step = pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
+    world.fail("the program gives up");
+    try {
+      step.wait();
+      ADD_FAILURE() << "the step ended";
+    } catch (const RankFailure& error) {
+      EXPECT_STREQ(error.what(), "the program failed: the program gives up");
+    }
+  }
+  *released = true;
+}
+
 TEST(NoHang, a_lost_message_is_named) {
   TransportOptions transport;
   transport.deadline = std::chrono::milliseconds(300);

@@ -359,6 +359,27 @@ struct TimedWait {
   WaitGuard guard{WorldRank(1), WorldRank(0), policy, peers, now};
 };
 
+TEST(Contact, its_newest_message_or_answer_says_where_a_rank_was) {
+  Contact contact;
+  EXPECT_EQ(last_place_of(std::nullopt, contact), "");
+  contact.heard({.traffic = Traffic::control, .step = 9}, 10);
+  contact.heard({.traffic = Traffic::ties, .step = StepKey::tied_values}, 10);
+  EXPECT_EQ(last_place_of(std::nullopt, contact), "");
+  contact.heard({.traffic = Traffic::reduce, .step = 6}, 20);
+  EXPECT_EQ(last_place_of(std::nullopt, contact), "heard of in step 6");
+  contact.heard({.traffic = Traffic::forward, .step = 7, .from_stage = 1, .to_stage = 2, .micro_batch = 3}, 30);
+  EXPECT_EQ(last_place_of(std::nullopt, contact), "heard of at 1SEND_F3 in step 7");
+  contact.heard({.traffic = Traffic::backward, .step = 7, .from_stage = 0, .to_stage = 1, .micro_batch = 4}, 40);
+  contact.heard({.traffic = Traffic::forward, .step = 6}, 50);  // overtaken
+  EXPECT_EQ(last_place_of(std::nullopt, contact), "heard of at 1SEND_B4 in step 7");
+  PeerStatus status{Position{"1B5", 7}, 0, 0, 39, std::nullopt};
+  EXPECT_EQ(last_place_of(status, contact), "heard of at 1SEND_B4 in step 7");
+  status.heard_ns = 41;
+  EXPECT_EQ(last_place_of(status, contact), "at 1B5 in step 7");
+  status.position = Position{};
+  EXPECT_EQ(last_place_of(status, contact), "at start");
+}
+
 TEST(Deadline, does_not_count_time_in_which_this_process_was_stopped) {
   // A question is not answered before this process is stopped, for longer than the deadline; the answer waits for it.
   TimedWait wait({.deadline = 40ms});

@@ -186,8 +186,17 @@ void cancel_case(Job& job) {
   job.note(say(failure, ", then ", job.receive(job.size - 1, next, "1RECV_F0")));
 }
 
+/// Rank 0 dies after the others have received a message of it, which says where it was.
 void kill_case(Job& job) {
-  if (job.rank == 0) raise(SIGKILL);
+  const Tag last{.traffic = Traffic::backward, .step = 5012, .from_stage = 1, .to_stage = 2, .micro_batch = 3};
+  const auto received = [&](int rank) { return job.directory / say("draft.got", rank); };
+  if (job.rank == 0) {
+    for (int to = 1; to < job.size; ++to) job.send(to, last);
+    for (int to = 1; to < job.size; ++to) job.wait_for(received(to));
+    raise(SIGKILL);
+  }
+  job.receive(0, last, "1RECV_B3");
+  std::ofstream(received(job.rank)) << "it";
   job.note(job.failure_of_receive(0, data, "1RECV_F5"));
 }
 

@@ -56,7 +56,7 @@ class ProcessFaults(unittest.TestCase):
     def test_a_rank_that_sent_a_message_is_not_reported_as_never_answering(self):
         job = Job("heard", 2)
         self.assertRegex(job.notes[1], r"^rank 1 waits for 1RECV_F5 from rank 0, which has given no answer since \d\.\d s, "
-                         r"last heard of in step 5012 \(no sign of life for 1 s\)$")
+                         r"last heard of at 0SEND_F0 in step 5012 \(no sign of life for 1 s\)$")
 
     def test_a_wait_for_a_rank_that_left_fails(self):
         job = Job("left", 2)
@@ -72,9 +72,9 @@ class ProcessFaults(unittest.TestCase):
         job = Job("kill", 3)
         self.assertNotEqual(job.code, 0)
         # mpirun ends the others a second later: until then they can say what they know.
-        died = r"rank 0 has died: its process \d+ has ended; rank [12] was at "
+        died = (r"rank 0 has died: its process \d+ has ended, last heard of at 2SEND_B3 in step 5012; rank [12] was at "
+                r"|rank 0 has died or cannot be reached: .*, last heard of at 2SEND_B3 in step 5012; rank [12] was at ")
         if IS_GLOO:
-            died += r"|rank 0 has died or cannot be reached: .*; rank [12] was at "
             self.assertEqual(len(job.notes), 2, job.output)
         self.assertRegex(" ".join(job.notes.values()), died)
 

@@ -121,7 +121,7 @@ void Inferences::finish_oldest() {
 }
 
 void Inferences::settle() noexcept {
-  for (const auto& [step, outputs] : under_way_) step->settle([this] { return world().is_overdue(); });
+  for (const auto& [step, outputs] : under_way_) step->settle();
   under_way_.clear();
 }
 

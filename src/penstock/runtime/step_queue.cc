@@ -13,7 +13,7 @@ StepResult StepQueue::start(const std::shared_ptr<StepJob>& job) {
 
 void StepQueue::prepare(StepJob& job) const {
   const World& world = runners_->world();
-  job.state = std::make_shared<StepState>(runners_->count(), world.failures(), world.stall_watch());
+  job.state = std::make_shared<StepState>(runners_->count(), world.failures(), world.rank_watch());
 }
 
 void StepQueue::post(const std::shared_ptr<StepJob>& job) {
@@ -27,9 +27,8 @@ void StepQueue::finish() const {
 }
 
 void StepQueue::settle() const noexcept {
-  const auto gives_up = [this] { return runners_->world().is_overdue(); };
-  if (before_last_) before_last_->settle(gives_up);
-  if (last_) last_->settle(gives_up);
+  if (before_last_) before_last_->settle();
+  if (last_) last_->settle();
 }
 
 }  // namespace penstock

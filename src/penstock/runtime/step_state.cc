@@ -65,8 +65,8 @@ std::vector<RankUse> StepState::uses() {
   return uses_;
 }
 
-StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const StallWatch> stall_watch)
-    : failures_(std::move(failures)), stall_watch_(std::move(stall_watch)), process_(getpid()), running_(local_ranks) {}
+StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const RankWatch> rank_watch)
+    : failures_(std::move(failures)), rank_watch_(std::move(rank_watch)), process_(getpid()), running_(local_ranks) {}
 
 void StepState::rank_done(std::exception_ptr error) {
   if (error) failures_->add(error);
@@ -89,10 +89,9 @@ void StepState::wait(std::unique_lock<std::mutex>& lock, const Condition& condit
 // All conditions hold where there is an error.
 template <class Condition>
 void StepState::wait_here(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-  if (!stall_watch_) return changed_.wait(lock, condition);
-  if (const auto stalled = stall_watch_->wait(lock, changed_, condition)) {
-    failures_->add(stalled);
-    error_ = stalled;
+  if (const auto failure = rank_watch_->wait(lock, changed_, condition)) {
+    failures_->add(failure);
+    error_ = failure;
   }
 }
 
@@ -142,13 +141,9 @@ void StepState::finish() {
   }
 }
 
-void StepState::settle(const std::function<bool()>& gives_up) noexcept {
+void StepState::settle() noexcept {
   std::unique_lock lock(mutex_);
-  if (getpid() != process_) return;
-  const auto is_over = [&] { return running_ == 0 || error_ || gives_up(); };
-  if (stall_watch_) return wait_here(lock, is_over);
-  while (!changed_.wait_for(lock, StallWatch::interval, is_over)) {
-  }
+  if (getpid() == process_) wait_here(lock, [&] { return running_ == 0 || error_; });
 }
 
 bool StepState::ready() {

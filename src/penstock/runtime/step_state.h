@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,7 +14,7 @@
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/batch_outputs.h"
 #include "penstock/world/failures.h"
-#include "penstock/world/stall_watch.h"
+#include "penstock/world/rank_watch.h"
 
 namespace penstock {
 
@@ -35,11 +34,11 @@ struct RankUse {
 };
 
 /// Thread-safe. Getters wait until their value is available, and throw the error that ended the step. A local rank that
-/// stalls meanwhile is such an error.
+/// stalls meanwhile, or hangs after a failure of the world, is such an error.
 class StepState {
  public:
-  /// Records errors, and whether they were reported, in `failures`. `stall_watch` is that of the world.
-  StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const StallWatch> stall_watch);
+  /// Records errors, and whether they were reported, in `failures`. `rank_watch` is that of the world.
+  StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const RankWatch> rank_watch);
 
   void set_numbers(StepNumbers numbers);
   /// The norm of all gradients; every rank sets the same value.
@@ -60,8 +59,8 @@ class StepState {
   void wait_until_done();
   /// The same, but does not throw a StepFailure that was reported before.
   void finish();
-  /// Waits until every local rank has finished, one has failed, or `gives_up` returns true, which is asked every 20 ms.
-  void settle(const std::function<bool()>& gives_up) noexcept;
+  /// Waits as finish() and throws nothing.
+  void settle() noexcept;
   /// Records that a call of the program has thrown `error`, an error of this step.
   void mark_reported(const std::exception_ptr& error) { failures_->mark_reported(error); }
   bool ready();
@@ -83,7 +82,7 @@ class StepState {
   [[noreturn]] void rethrow();
 
   const std::shared_ptr<Failures> failures_;
-  const std::shared_ptr<const StallWatch> stall_watch_;
+  const std::shared_ptr<const RankWatch> rank_watch_;
   const long process_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -73,7 +73,12 @@ class GroupDataPlane final : public DataPlane {
   };
 
   c10::Device current_device() const { return c10::impl::VirtualGuardImpl(groups_.device_type).getDevice(); }
-  Group group_of(const RankPair& pair);
+  /// Null where there is none yet. Throws TransportError after an abort, as add() does.
+  Group group_of(const RankPair& pair) const;
+  void add(const RankPair& pair, Group group);
+  void require_no_abort() const {
+    require<TransportError>(!is_aborted_, "the data plane of rank ", rank_.value(), " has ended");
+  }
   void greet(c10d::Backend& group, bool sends) const;
   void queue_receives(WorldRank from, Message announcement);
   void order_behind_sends(const StepKey& step);
@@ -81,7 +86,7 @@ class GroupDataPlane final : public DataPlane {
   const WorldRank rank_;
   const DeviceGroups groups_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<RankPair, Group> by_pair_;  // guarded by mutex_
   bool is_aborted_ = false;            // likewise
   std::set<std::pair<std::uint32_t, RankPair>> carried_;
@@ -100,13 +105,11 @@ void GroupDataPlane::connect(const RankPair& pair, std::uint32_t pipeline) {
     const bool sends = pair.from == rank_;
     const auto store = c10::make_intrusive<c10d::PrefixStore>(say(pair.from.value(), ">", pair.to.value()), store_);
     try {
-      Group group = groups_.make(store, {.rank = sends ? sender : receiver, .size = 2});
-      {
-        const std::lock_guard lock(mutex_);
-        by_pair_[pair] = group;
-      }
+      const Group group = groups_.make(store, {.rank = sends ? sender : receiver, .size = 2});
+      add(pair, group);
       greet(*group, sends);
     } catch (const std::exception& error) {
+      group_of(pair);  // throws where an abort has ended the greeting
       const std::string text = error.what();
       throw ConfigError(say("ranks ", pair.from.value(), " and ", pair.to.value(), " cannot be connected by ", name(),
                             ": ", gloo_reason(text.substr(0, text.find('\n'))),
@@ -123,9 +126,15 @@ void GroupDataPlane::greet(c10d::Backend& group, bool sends) const {
   current_stream(current_device()).synchronize();
 }
 
-GroupDataPlane::Group GroupDataPlane::group_of(const RankPair& pair) {
+void GroupDataPlane::add(const RankPair& pair, Group group) {
   const std::lock_guard lock(mutex_);
-  require<TransportError>(!is_aborted_, "the data plane of rank ", rank_.value(), " has ended");
+  require_no_abort();
+  by_pair_[pair] = std::move(group);
+}
+
+GroupDataPlane::Group GroupDataPlane::group_of(const RankPair& pair) const {
+  const std::lock_guard lock(mutex_);
+  require_no_abort();
   const auto known = by_pair_.find(pair);
   return known == by_pair_.end() ? Group() : known->second;
 }
@@ -200,10 +209,12 @@ void GroupDataPlane::abort() noexcept {
     is_aborted_ = true;
     for (const auto& [pair, group] : by_pair_) groups.push_back(group);
   }
-  for (const Group& group : groups) try {
+  for (const Group& group : groups) {
+    try {
       group->abort();
     } catch (const std::exception&) {  // the world has failed already
     }
+  }
 }
 
 }  // namespace

@@ -46,9 +46,31 @@ inline std::string place_of(const PeerStatus& status, std::int64_t now_ns) {
 struct Contact {
   std::int64_t unanswered_ns = 0;  // when the oldest question without an answer was asked; 0: all are answered
   std::int64_t heard_ns = 0;       // when a message or an answer last came from it; 0: never
-  std::int64_t step = -1;          // the newest step of its messages; -1: none
+  std::optional<Tag> sent;         // of its newest message of a step
+  std::int64_t sent_ns = 0;        // when that came
   bool has_ended = false;          // its process
+
+  /// Records that a message with `tag` has come at `now`.
+  void heard(const Tag& tag, std::int64_t now) {
+    if (!sending_position(tag) || (sent && tag.step < sent->step)) return;  // messages overtake each other
+    sent = tag;
+    sent_ns = now;
+  }
 };
+
+/// "at 0F5 in step 7", as the rank last answered, or "heard of at 0SEND_F5 in step 7", as its last message says; empty if
+/// nothing is known.
+inline std::string last_place_of(const std::optional<PeerStatus>& status, const Contact& contact) {
+  const bool is_answer = status && status->heard_ns >= contact.sent_ns;
+  if (!is_answer && !contact.sent) return "";
+  const Position last = is_answer ? status->position : *sending_position(*contact.sent);
+  std::ostringstream out;
+  if (!is_answer) out << "heard of ";
+  if (*last.instruction) out << "at " << last.instruction;
+  if (*last.instruction && last.step >= 0) out << " ";
+  if (last.step >= 0) out << "in step " << last.step;
+  return out.str();
+}
 
 /// The position of one rank, as the rank records it. Written by its thread (`move` by any), read by all; never locks.
 class alignas(128) Progress {
@@ -200,10 +222,6 @@ struct WaitChain {
   }
 
  private:
-  static std::string in_step(std::int64_t step) {
-    return step < 0 ? std::string() : " in step " + std::to_string(step);
-  }
-
   static void describe(const Link& link, std::int64_t now, std::int64_t stale, std::ostream& out) {
     const auto& [rank, status, contact] = link;
     const auto seconds_since = [&](std::int64_t ns) { return to_s(now - ns); };
@@ -222,10 +240,8 @@ struct WaitChain {
     }
     const std::int64_t asked = std::max(heard, contact.unanswered_ns);
     out << ", which has given no answer since " << seconds_since(asked) << " s, last ";
-    if (status && status->position.step >= contact.step)
-      out << "at " << status->position.instruction << in_step(status->position.step);
-    else if (contact.step >= 0)
-      out << "heard of in step " << contact.step;
+    if (const std::string place = last_place_of(status, contact); !place.empty())
+      out << place;
     else
       out << "heard of " << seconds_since(heard) << " s ago";
   }

@@ -397,8 +397,7 @@ void ProgressThread::heard_of(WorldRank peer, const Tag* tag) {
   Contact& contact = contacts_[peer.index()];
   contact.heard_ns = now_ns();
   if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
-  if (const auto step = tag ? step_of(*tag) : std::nullopt; step && step->step < StepKey::background)
-    contact.step = std::max(contact.step, static_cast<std::int64_t>(step->step));
+  if (tag) contact.heard(*tag, contact.heard_ns);
 }
 
 void ProgressThread::inquire(WorldRank peer) {
@@ -468,13 +467,15 @@ void ProgressThread::lost(WorldRank peer, const std::string& how) {
   // What the process sent before it ended may contain its reason.
   while (pace_of_round() == Pace::busy) {
   }
+  std::string place;
   {
     const std::lock_guard lock(mutex_);
     contacts_[peer.index()].has_ended = true;
+    place = last_place_of(statuses_[peer.index()], contacts_[peer.index()]);
   }
   const Position own = progress_.read().position;
-  abort(say("rank ", peer.value(), " ", how, "; rank ", rank_.value(), " was at ", own.instruction,
-            own.step < 0 ? "" : say(" in step ", own.step)));
+  abort(say("rank ", peer.value(), " ", how, place.empty() ? "" : ", last ", place, "; rank ", rank_.value(),
+            " was at ", own.instruction, own.step < 0 ? "" : say(" in step ", own.step)));
 }
 
 bool ProgressThread::is_lost(WorldRank rank) const {

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -106,6 +107,20 @@ inline std::optional<StepKey> step_of(const Tag& tag) noexcept {
   if (tag.traffic == Traffic::background) return StepKey{tag.pipeline, StepKey::background + tag.step};
   if (tag.traffic == Traffic::control) return std::nullopt;
   return StepKey{tag.pipeline, tag.step};
+}
+
+/// Where a rank was when it sent the message with `tag`: for boundary messages at their SEND, for other messages of a step
+/// at an instruction without a name. None for messages of no step.
+inline std::optional<Position> sending_position(const Tag& tag) noexcept {
+  const std::optional<StepKey> step = step_of(tag);
+  if (!step || step->step >= StepKey::tied_values) return std::nullopt;
+  Position sending{"", static_cast<std::int64_t>(step->step)};
+  if (tag.traffic == Traffic::forward || tag.traffic == Traffic::backward) {
+    const bool is_forward = tag.traffic == Traffic::forward;
+    std::snprintf(sending.instruction, sizeof(sending.instruction), "%dSEND_%c%d",
+                  is_forward ? tag.from_stage : tag.to_stage, is_forward ? 'F' : 'B', tag.micro_batch);
+  }
+  return sending;
 }
 
 }  // namespace penstock

@@ -35,9 +35,9 @@ struct Encoding {
   std::optional<std::vector<std::int64_t>> shape = std::nullopt;  // the declared shape of all tensors (KnownShapes)
 };
 
-/// The bytes of a message; a tensor on the device "meta" travels as its shape, strides and type alone. Omits the headers where all tensors have the declared shape, one type, and
-/// contiguous or channels-last strides. REQUIRES: the message has been prepared, and its other tensors are on the
-/// CPU.
+/// The bytes of a message; a tensor on the device "meta" travels as its shape, strides and type alone. Omits the headers
+/// where all tensors have the declared shape, one type, and contiguous or channels-last strides. REQUIRES: the message has
+/// been prepared, and its other tensors are on the CPU.
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding = {});
 
 /// The message in a buffer, with its tag. Its tensors share the buffer's memory, which lives as long as one of them

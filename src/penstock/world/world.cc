@@ -14,15 +14,13 @@
 #include "penstock/transport/launch_environment.h"
 #include "penstock/world/choose_transport.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/rank_watch.h"
 #include "penstock/world/reason.h"
-#include "penstock/world/stall_watch.h"
 #include "penstock/world/worker.h"
 
 namespace penstock {
 namespace {
 
-/// From when the program first waits for its ranks after a failure.
-constexpr std::chrono::milliseconds time_to_end_after_failure{1500};
 /// A rank that had no processor meanwhile ends in this time.
 constexpr std::chrono::milliseconds shortest_time_to_end{100};
 constexpr std::int64_t most_threads = 1024;
@@ -130,19 +128,13 @@ struct World::State {
   std::uint32_t pipelines = 0;
   std::uint64_t finishes = 0;
   const std::shared_ptr<Failures> failures = std::make_shared<Failures>();
-  std::shared_ptr<const StallWatch> stall_watch;
-  std::atomic<std::int64_t> failure_seen_ns{0};  // by time_left_after_failure(); 0: not yet
+  std::shared_ptr<const RankWatch> rank_watch;
   const long process = getpid();
   const int exceptions = std::uncaught_exceptions();  // may be above 0 where a destructor makes the world
   /// By local rank: the endpoints of contexts_after_failure().
   std::vector<std::shared_ptr<Transport>> recovery_endpoints = {};
 
   bool is_alone() const { return static_cast<int>(local_ranks.size()) == size; }
-  std::optional<std::string> failed() const {
-    for (const auto& endpoint : endpoints)
-      if (auto reason = endpoint->aborted()) return reason;
-    return std::nullopt;
-  }
 
   std::size_t local_index(WorldRank rank) const {
     const auto found = std::find(local_ranks.begin(), local_ranks.end(), rank);
@@ -167,11 +159,10 @@ World::World(std::vector<std::unique_ptr<Transport>> endpoints, const WorldOptio
     state_->local_ranks.push_back(endpoint->rank());
     state_->workers.push_back(std::make_unique<Worker>(endpoint->rank(), options.threads));
   }
-  if (!options.stall_limit) return;
-  std::vector<StallWatch::LocalRank> ranks;
+  std::vector<RankWatch::LocalRank> ranks;
   for (std::size_t i = 0; i < state_->workers.size(); ++i)
     ranks.push_back({state_->endpoints[i], state_->workers[i]->busy_since_ns()});
-  state_->stall_watch = std::make_shared<StallWatch>(*options.stall_limit, std::move(ranks));
+  state_->rank_watch = std::make_shared<RankWatch>(options.stall_limit, std::move(ranks));
 }
 
 World::~World() {
@@ -186,7 +177,8 @@ World::~World() {
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }
   if (!failed()) return;
-  for (const auto& worker : state_->workers) worker->abandon(std::max(time_left_after_failure(), shortest_time_to_end));
+  for (const auto& worker : state_->workers)
+    worker->abandon(std::max(state_->rank_watch->time_left_after_failure(), shortest_time_to_end));
 }
 
 // The newest known failure, which most likely is the exception that unwinds the stack.
@@ -250,14 +242,10 @@ bool World::wait_for_workers() const {
     all_idle.push_back(promise->get_future());
     post(rank, [promise] { promise->set_value(); });
   }
-  constexpr std::chrono::milliseconds interval = StallWatch::interval;
-  std::optional<StallWatch::Wait> own_wait;
-  if (state_->stall_watch) own_wait.emplace(*state_->stall_watch);
+  RankWatch::Wait own_wait(*state_->rank_watch);
   for (auto& idle : all_idle)
-    while (idle.wait_for(interval) != std::future_status::ready) {
-      if (own_wait && !failed()) own_wait->check();
-      if (is_overdue()) return false;
-    }
+    while (idle.wait_for(RankWatch::interval) != std::future_status::ready)
+      if (own_wait.check()) return false;
   return true;
 }
 
@@ -282,22 +270,11 @@ std::vector<RankContext> World::contexts_after_failure() const {
   return contexts;
 }
 
-std::optional<std::string> World::failed() const { return state_->failed(); }
-
-bool World::is_overdue() const { return failed() && time_left_after_failure().count() <= 0; }
-
-std::chrono::milliseconds World::time_left_after_failure() const {
-  if (state_->stall_watch && state_->stall_watch->only_stalled_ranks_are_busy()) return std::chrono::milliseconds(0);
-  const std::int64_t now = now_ns();
-  std::int64_t seen = 0;
-  if (state_->failure_seen_ns.compare_exchange_strong(seen, now)) seen = now;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(time_to_end_after_failure -
-                                                               std::chrono::nanoseconds(now - seen));
-}
+std::optional<std::string> World::failed() const { return state_->rank_watch->failed(); }
 
 bool World::is_lost(WorldRank rank) const { return context(local_ranks().front()).endpoint->is_lost(rank); }
 const std::shared_ptr<Failures>& World::failures() const { return state_->failures; }
-const std::shared_ptr<const StallWatch>& World::stall_watch() const { return state_->stall_watch; }
+const std::shared_ptr<const RankWatch>& World::rank_watch() const { return state_->rank_watch; }
 
 void World::require_own_process() const {
   require<ConfigError>(getpid() == state_->process, "this world belongs to process ", state_->process,

@@ -18,7 +18,7 @@
 
 namespace penstock {
 
-class StallWatch;
+class RankWatch;
 
 /// World rank = pipeline rank * d + replica, so that the replicas of a stage have consecutive ranks.
 /// Under threads every rank is local; otherwise each process has one rank. The same program runs either way.
@@ -101,15 +101,12 @@ class World {
   std::uint32_t next_pipeline();
   /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
-  /// Whether the world has failed and the time in which its ranks end their work is over, so that a rank that still works
-  /// hangs. The time begins when the program first waits for its ranks after the failure. Stalled ranks get none.
-  bool is_overdue() const;
   /// Transport::is_lost(), as far as this process knows.
   bool is_lost(WorldRank rank) const;
   /// The failures of this world's steps, and which of them a call has thrown.
   const std::shared_ptr<Failures>& failures() const;
-  /// For waits of the program's thread for this process's ranks; null where there is no stall limit.
-  const std::shared_ptr<const StallWatch>& stall_watch() const;
+  /// For waits of the program's thread for this process's ranks.
+  const std::shared_ptr<const RankWatch>& rank_watch() const;
   /// Throws ConfigError in a child process after fork(), which has no rank threads.
   void require_own_process() const;
   /// Ends the other processes' waits for messages of pipeline number `pipeline`, because an exception ended it here.
@@ -121,7 +118,6 @@ class World {
 
  private:
   bool wait_for_workers() const;
-  std::chrono::milliseconds time_left_after_failure() const;
   std::string reason_to_leave(const char* what) const;
 
   struct State;
