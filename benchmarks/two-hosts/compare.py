@@ -57,7 +57,9 @@ def on_both(hosts: TwoHosts, commands: list[list[str]], environment: dict[str, s
         for rank, (name, command) in enumerate(zip(NAMES, commands, strict=True)):
             own = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": ADDRESSES["a"], "MASTER_PORT": "29500",
                    "GLOO_SOCKET_IFNAME": DEVICES[name], "XDG_CACHE_HOME": cache}
-            runs.append(subprocess.Popen(hosts.command(name, command), text=True, stdin=subprocess.DEVNULL,
+            # So that none goes on where this program is killed.
+            bound = ["setpriv", "--pdeathsig", "KILL", *hosts.command(name, command)]
+            runs.append(subprocess.Popen(bound, text=True, stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                          env={**os.environ, **hosts.environment(name), **own, **environment}))
         said = [run.communicate(timeout=LONGEST_S) for run in runs]

@@ -185,7 +185,10 @@ class SlowRanks(TrainingRuns):
         busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count())]
         try:
             with concurrent.futures.ThreadPoolExecutor(2 if RUNS < 100 else 4) as pool:
-                problems = [problem for problem in pool.map(self.pause, range(RUNS)) if problem]
+                problems = []
+                for problem in filter(None, pool.map(self.pause, range(RUNS))):
+                    print(problem, flush=True)  # the others may take an hour
+                    problems.append(problem)
         finally:
             for process in busy:
                 process.kill()

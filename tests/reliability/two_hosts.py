@@ -18,6 +18,12 @@ ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 DEVICES = {"a": "wire-a", "b": "wire-b"}
 
 
+def bytes_per_ms(rate):
+    """Of a data rate as tc writes it."""
+    number, unit = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", rate).groups()
+    return int(number) * {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}[unit] // 8000
+
+
 def why_not():
     """Why two hosts cannot be made here; none if they can."""
     missing = [tool for tool in ("ip", "tc", "unshare", "nsenter") if not shutil.which(tool)]
@@ -45,7 +51,8 @@ class TwoHosts:
     out of them. They end with this object, or with the process that made it."""
 
     def __init__(self, rate=None):
-        """`rate` as tc writes it, `100mbit`; none: as fast as the machine."""
+        """`rate` as tc writes it, `100mbit`; none: as fast as the machine. No more than what a wire of that rate carries
+        in a millisecond may pass at once."""
         self._holders = {}
         try:
             for name in NAMES:
@@ -65,7 +72,7 @@ class TwoHosts:
                 self._run(name, "ip", "link", "set", DEVICES[name], "up")
                 if rate:
                     self._run(name, "tc", "qdisc", "add", "dev", DEVICES[name], "root", "tbf", "rate", rate, "burst",
-                              "128kb", "latency", "200ms")
+                              str(bytes_per_ms(rate)), "latency", "200ms")
         except BaseException:
             self.close()
             raise

@@ -45,7 +45,12 @@ constexpr std::chrono::milliseconds look_every{10};
 
 ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy,
                                std::function<void()> on_abort)
-    : network_(std::move(network)), policy_(policy), on_abort_(std::move(on_abort)) {
+    : network_(std::move(network)),
+      policy_(policy),
+      on_abort_(std::move(on_abort)),
+      inquiry_(rank_, network_->size(), progress_, [this](WorldRank to, int kind, WireBuffer buffer) {
+        network_->begin_send(to, kind, std::move(buffer));
+      }) {
   const std::vector<ProcessPlace>& places = network_->places();
   const std::uint64_t here = host_of(rank_);
   std::size_t ranks_here = 0;
@@ -54,8 +59,6 @@ ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolic
     ++ranks_here;
     if (i != rank_.index()) peers_.watch(WorldRank(static_cast<std::int32_t>(i)), places[i].process);
   }
-  statuses_.resize(places.size());
-  contacts_.resize(places.size());
   must_poll_ = !network_->notify([this] { has_news(); });
   const bool own_core = ranks_here <= std::thread::hardware_concurrency();
   spin_ns_ = own_core ? spin_on_own_core_ns : spin_on_shared_core_ns;
@@ -198,7 +201,7 @@ void ProgressThread::expect(WorldRank peer, LastWait& wait, bool asks) {
                           "all work is done here, but ", WaitChain(*this, peer).text(policy_.poll_every() * 2));
   if (asks) {
     const std::lock_guard lock(calls_);
-    inquire(peer);
+    inquiry_.begin(peer);
   }
   wait.asked_ns = now;
 }
@@ -281,7 +284,7 @@ void ProgressThread::spread_abort() {
   const std::int64_t end = now_ns() + std::chrono::nanoseconds(is_own ? flush_time : time_for_the_cause).count();
   try {
     const auto is_under_way = [&](const BufferNetwork::Transfer& transfer) {
-      return !contacts_[transfer.peer.index()].has_ended;
+      return !contact(transfer.peer).has_ended;
     };
     const auto is_sent = [&] {
       const std::scoped_lock lock(calls_, mutex_);
@@ -321,7 +324,7 @@ bool ProgressThread::send_queued() {
         network_->begin_send(WorldRank(to), kind_cancel, buffer_of(cancellation.step, cancellation.reason));
   for (const auto& [to, tag, message] : queue)
     network_->begin_send(to, kind_message, encode(tag, message, {network_->pool(), shapes_.of(tag)}));
-  for (const WorldRank peer : asks) inquire(peer);
+  for (const WorldRank peer : asks) inquiry_.begin(peer);
   return !queue.empty() || !cancellations.empty();
 }
 
@@ -333,15 +336,15 @@ void ProgressThread::received(BufferNetwork::Arrival arrival) {
       auto [tag, message] = decode(std::move(buffer), &shapes_);
       message.arrived_ns = now_ns();
       if (!shares_host(from)) message.sent_ns = 0;  // on the clock of another host
-      heard_of(from, &tag);
+      inquiry_.heard_of(from, &tag);
       mailbox_->put(from, tag, std::move(message));
       break;
     }
     case kind_question:
-      heard_of(from, nullptr);
-      answer(from, buffer);
+      inquiry_.heard_of(from, nullptr);
+      inquiry_.answer(from, buffer);
       break;
-    case kind_answer: answered(from, buffer); break;
+    case kind_answer: inquiry_.take_answer(from, buffer); break;
     case kind_cancel:
       mailbox_->cancel(value_of<StepKey>(buffer), reinterpret_cast<const char*>(buffer.data()) + sizeof(StepKey));
       break;
@@ -371,78 +374,12 @@ void ProgressThread::rest(Pace pace) {
   wait_began_ = has_news_ = false;
 }
 
-// What this rank knows of the others.
-
 void ProgressThread::ask(WorldRank peer) {
   {
     const std::lock_guard lock(mutex_);
     if (std::find(asks_.begin(), asks_.end(), peer) == asks_.end()) asks_.push_back(peer);
   }
   wake_.notify_one();
-}
-
-std::optional<PeerStatus> ProgressThread::status(WorldRank rank) const {
-  if (rank == rank_) return progress_.read();
-  const std::lock_guard lock(mutex_);
-  return statuses_[rank.index()];
-}
-
-Contact ProgressThread::contact(WorldRank rank) const {
-  const std::lock_guard lock(mutex_);
-  return contacts_[rank.index()];
-}
-
-void ProgressThread::heard_of(WorldRank peer, const Tag* tag) {
-  const std::lock_guard lock(mutex_);
-  Contact& contact = contacts_[peer.index()];
-  contact.heard_ns = now_ns();
-  if (contact.unanswered_ns > 0) contact.unanswered_ns = contact.heard_ns;
-  if (tag) contact.heard(*tag, contact.heard_ns);
-}
-
-void ProgressThread::inquire(WorldRank peer) {
-  ++inquiry_;
-  inquired_.clear();
-  question(peer);
-}
-
-void ProgressThread::question(WorldRank peer) {
-  inquired_.push_back(peer);
-  if (peer != rank_) {
-    const std::lock_guard lock(mutex_);
-    Contact& contact = contacts_[peer.index()];
-    if (contact.unanswered_ns == 0) contact.unanswered_ns = now_ns();
-  }
-  if (peer != rank_) network_->begin_send(peer, kind_question, buffer_of(Question{inquiry_}));
-}
-
-void ProgressThread::answer(WorldRank to, const WireBuffer& asked) {
-  const PeerStatus own = progress_.read();
-  Answer reply;
-  reply.inquiry = value_of<Question>(asked).inquiry;
-  reply.position = own.position;
-  reply.since_age_ns = own.heard_ns - own.since_ns;
-  reply.moved_age_ns = own.heard_ns - own.moved_ns;
-  if (own.waits_for) reply.waits_for = own.waits_for->value();
-  network_->begin_send(to, kind_answer, buffer_of(reply));
-}
-
-void ProgressThread::answered(WorldRank from, const WireBuffer& buffer) {
-  const auto reply = value_of<Answer>(buffer);
-  PeerStatus status{reply.position, 0, 0, now_ns(), std::nullopt};
-  status.since_ns = status.heard_ns - reply.since_age_ns;
-  status.moved_ns = status.heard_ns - reply.moved_age_ns;
-  if (reply.waits_for >= 0) status.waits_for = WorldRank(reply.waits_for);
-  {
-    const std::lock_guard lock(mutex_);
-    statuses_[from.index()] = status;
-    contacts_[from.index()].heard_ns = status.heard_ns;
-    contacts_[from.index()].unanswered_ns = 0;
-  }
-  // Follows the chain of waits, each rank once. An answer to an older inquiry only updates the status.
-  const bool current = reply.inquiry == inquiry_ && status.waits_for && status.waits_for->value() < size();
-  if (current && std::find(inquired_.begin(), inquired_.end(), *status.waits_for) == inquired_.end())
-    question(*status.waits_for);
 }
 
 void ProgressThread::look_after_peers() {
@@ -467,12 +404,8 @@ void ProgressThread::lost(WorldRank peer, const std::string& how) {
   // What the process sent before it ended may contain its reason.
   while (pace_of_round() == Pace::busy) {
   }
-  std::string place;
-  {
-    const std::lock_guard lock(mutex_);
-    contacts_[peer.index()].has_ended = true;
-    place = last_place_of(statuses_[peer.index()], contacts_[peer.index()]);
-  }
+  inquiry_.has_ended(peer);
+  const std::string place = last_place_of(status(peer), contact(peer));
   const Position own = progress_.read().position;
   abort(say("rank ", peer.value(), " ", how, place.empty() ? "" : ", last ", place, "; rank ", rank_.value(),
             " was at ", own.instruction, own.step < 0 ? "" : say(" in step ", own.step)));
@@ -480,10 +413,10 @@ void ProgressThread::lost(WorldRank peer, const std::string& how) {
 
 bool ProgressThread::is_lost(WorldRank rank) const {
   if (!mailbox_->aborted()) return false;
-  const std::scoped_lock lock(calls_, mutex_);
+  const std::lock_guard lock(calls_);
   // A rank whose failure has come from another one may itself have been stopped meanwhile: then all others seem lost.
   if (is_told_of_abort_) return false;
-  const Contact& last = contacts_[rank.index()];
+  const Contact last = contact(rank);
   return last.has_ended || (last.unanswered_ns > 0 && now_ns() - last.unanswered_ns >= policy_.deadline.count());
 }
 

@@ -21,6 +21,7 @@
 #include "penstock/base/clock.h"
 #include "penstock/transport/buffer_network.h"
 #include "penstock/transport/mailboxes.h"
+#include "penstock/transport/peer_inquiry.h"
 #include "penstock/transport/peer_processes.h"
 #include "penstock/transport/progress.h"
 #include "penstock/transport/send_request.h"
@@ -63,11 +64,10 @@ class ProgressThread final : public PeerWatch {
   /// Makes the thread poll more often, if it must poll: the rank's core is free until the wait ends, and the message is
   /// urgent.
   void sleep_begins() override;
-  /// Asks `peer` for its status, then the rank that `peer` waits for, and so on.
   void ask(WorldRank peer) override;
-  std::optional<PeerStatus> status(WorldRank rank) const override;
+  std::optional<PeerStatus> status(WorldRank rank) const override { return inquiry_.status(rank); }
   bool status_is_delayed() const override { return true; }
-  Contact contact(WorldRank rank) const override;
+  Contact contact(WorldRank rank) const override { return inquiry_.contact(rank); }
 
  private:
   struct Cancellation {
@@ -105,11 +105,6 @@ class ProgressThread final : public PeerWatch {
   bool polling_round();  // sends, receives and completes transfers; false when there was nothing to do
   bool send_queued();
   void received(BufferNetwork::Arrival arrival);
-  void heard_of(WorldRank peer, const Tag* tag);
-  void inquire(WorldRank peer);
-  void question(WorldRank peer);
-  void answer(WorldRank to, const WireBuffer& asked);
-  void answered(WorldRank from, const WireBuffer& news);
 
   /// What the last polling round found; decides how long the thread pauses.
   enum class Pace { busy, under_way, idle };
@@ -122,26 +117,23 @@ class ProgressThread final : public PeerWatch {
   WaitPolicy policy_;
   const std::function<void()> on_abort_;
   Progress progress_;
+  PeerInquiry inquiry_;  // what sends: calls_ is held
   KnownShapes shapes_;
   std::optional<Mailboxes<Message>> mailbox_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<SendRequest> queue_;                    // guarded by mutex_: for a polling round to encode
-  std::vector<WorldRank> asks_;                      // guarded by mutex_: by the rank's thread and one beside it
-  std::deque<Cancellation> cancellations_;           // guarded by mutex_: begun here, to be sent to the others
-  std::vector<std::optional<PeerStatus>> statuses_;  // guarded by mutex_
-  std::vector<Contact> contacts_;                    // guarded by mutex_
-  bool wait_began_ = false;                          // guarded by mutex_: sleep_begins() since the last pause
-  bool has_news_ = false;                            // guarded by mutex_: of the network, not received yet
-  std::atomic<bool> rank_sleeps_{false};             // waiting for a message, or done
-  bool closing_ = false;                             // guarded by mutex_
-  bool has_ended_ = false;                           // guarded by mutex_: thread_ uses the network no more
+  std::deque<SendRequest> queue_;           // guarded by mutex_: for a polling round to encode
+  std::vector<WorldRank> asks_;             // guarded by mutex_: by the rank's thread and one beside it
+  std::deque<Cancellation> cancellations_;  // guarded by mutex_: begun here, to be sent to the others
+  bool wait_began_ = false;                 // guarded by mutex_: sleep_begins() since the last pause
+  bool has_news_ = false;                   // guarded by mutex_: of the network, not received yet
+  std::atomic<bool> rank_sleeps_{false};    // waiting for a message, or done
+  bool closing_ = false;                    // guarded by mutex_
+  bool has_ended_ = false;                  // guarded by mutex_: thread_ uses the network no more
 
   // Guarded by calls_.
-  bool is_told_of_abort_ = false;    // another rank has begun the abort
-  std::uint64_t inquiry_ = 0;        // the number that all questions along one chain of waits carry
-  std::vector<WorldRank> inquired_;  // the ranks asked in this inquiry
+  bool is_told_of_abort_ = false;  // another rank has begun the abort
 
   bool must_poll_ = true;  // the network does not notify; constant once thread_ runs
 
