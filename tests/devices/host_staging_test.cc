@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/world/rank_device.h"
 #include "tests/devices/joined_here.h"
 #include "tests/runtime/deep_job.h"
 #include "tests/runtime/u_job.h"

@@ -63,26 +63,31 @@ TEST(NoHang, a_rank_that_stalls_is_named_and_not_waited_for) {
 /// SGD that does not return before it is released.
 class LongUpdate : public torch::optim::SGD {
  public:
-  LongUpdate(const std::vector<torch::Tensor>& parameters, std::shared_ptr<std::atomic<bool>> released)
-      : SGD(parameters, 0.1), released_(std::move(released)) {}
+  struct State {
+    std::atomic<int> ranks_inside{0};
+    std::atomic<bool> released{false};
+  };
+
+  LongUpdate(const std::vector<torch::Tensor>& parameters, std::shared_ptr<State> state)
+      : SGD(parameters, 0.1), state_(std::move(state)) {}
   torch::Tensor step(LossClosure closure = nullptr) override {
-    while (!*released_) std::this_thread::yield();
+    ++state_->ranks_inside;
+    while (!state_->released) std::this_thread::yield();
     return SGD::step(closure);
   }
 
  private:
-  std::shared_ptr<std::atomic<bool>> released_;
+  std::shared_ptr<State> state_;
 };
 
 TEST(NoHang, a_stalled_rank_that_no_other_rank_waits_for_is_named_and_not_waited_for) {
-  auto released = std::make_shared<std::atomic<bool>>(false);
+  auto update = std::make_shared<LongUpdate::State>();
   Fragile network([](bool) {});
   World world({.stages = 3, .stall_limit = std::chrono::milliseconds(300)});
   {
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-    pipeline.optimize_with([&](const std::vector<torch::Tensor>& parameters) {
-      return std::make_shared<LongUpdate>(parameters, released);
-    });
+    pipeline.optimize_with(
+        [&](const std::vector<torch::Tensor>& parameters) { return std::make_shared<LongUpdate>(parameters, update); });
     const auto step = pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
     try {
       step.wait();
@@ -94,34 +99,34 @@ TEST(NoHang, a_stalled_rank_that_no_other_rank_waits_for_is_named_and_not_waited
       EXPECT_TRUE(message.ends_with(" s (no progress for 0.3 s, the stall limit)")) << message;
     }
   }
-  *released = true;
+  update->released = true;
 }
 
 TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_earlier_step) {
-  auto released = std::make_shared<std::atomic<bool>>(false);
+  auto update = std::make_shared<LongUpdate::State>();
   Fragile network([](bool) {});
   {
     World world({.stages = 3});  // without a stall limit
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-    pipeline.optimize_with([&](const std::vector<torch::Tensor>& parameters) {
-      return std::make_shared<LongUpdate>(parameters, released);
-    });
+    pipeline.optimize_with(
+        [&](const std::vector<torch::Tensor>& parameters) { return std::make_shared<LongUpdate>(parameters, update); });
     for (int step = 0; step < 2; ++step) pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
+    while (update->ranks_inside < world.size()) std::this_thread::yield();
     world.fail("the program gives up");
   }
-  *released = true;
+  update->released = true;
 }
 
 TEST(NoHang, a_wait_for_a_step_of_a_failed_world_ends_although_a_rank_is_still_in_it) {
-  auto released = std::make_shared<std::atomic<bool>>(false);
+  auto update = std::make_shared<LongUpdate::State>();
   Fragile network([](bool) {});
   {
     World world({.stages = 3});  // without a stall limit
     Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-    pipeline.optimize_with([&](const std::vector<torch::Tensor>& parameters) {
-      return std::make_shared<LongUpdate>(parameters, released);
-    });
+    pipeline.optimize_with(
+        [&](const std::vector<torch::Tensor>& parameters) { return std::make_shared<LongUpdate>(parameters, update); });
     const auto step = pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
+    while (update->ranks_inside < world.size()) std::this_thread::yield();
     world.fail("the program gives up");
     try {
       step.wait();
@@ -130,7 +135,7 @@ TEST(NoHang, a_wait_for_a_step_of_a_failed_world_ends_although_a_rank_is_still_i
       EXPECT_STREQ(error.what(), "the program failed: the program gives up");
     }
   }
-  *released = true;
+  update->released = true;
 }
 
 TEST(NoHang, a_lost_message_is_named) {
