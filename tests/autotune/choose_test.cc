@@ -80,6 +80,9 @@ TEST(ChooseByProfile, stays_within_the_memory_limit) {
     options.memory_limit = TimesOf1F1B{limit};
     const Schedule schedule = *chosen(world, network, options).options.custom;
     EXPECT_NO_THROW(require_within_limit(schedule, TimesOf1F1B{limit})) << limit;
+    if (limit == least) {
+      EXPECT_EQ(validate(schedule).peak_activations, (std::vector<int>{1, 1}));
+    }
   }
   options.memory_limit = TimesOf1F1B{least};
   options.chunks = 2;

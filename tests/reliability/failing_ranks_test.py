@@ -106,8 +106,9 @@ class FailingRanks(TrainingRuns):
         elif failure == "exit":
             self.assertRegex(said[0], rf"rank {rank} ended its process by exit\(\) while its world was open \(at \S+\)")
         else:
-            self.assertRegex(said[0], rf"rank {rank} has died: its process \d+ has ended(, last (heard of )?at {rank}\S+ in "
-                                      r"step \d+)?; rank \d was at (\S+ in step \d+|start|finish)")
+            last = rf"(heard of )?at {rank}\S+ in step \d+|heard of in step \d+|at (start|finish)"
+            self.assertRegex(said[0], rf"rank {rank} has died: its process \d+ has ended(, last ({last}))?; rank \d was at "
+                                      r"(\S+ in step \d+|start|finish)")
 
 
 class FailingSaves(TrainingRuns):

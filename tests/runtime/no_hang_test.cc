@@ -2,7 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
@@ -60,82 +65,84 @@ TEST(NoHang, a_rank_that_stalls_is_named_and_not_waited_for) {
   *released = true;
 }
 
-/// SGD that does not return before it is released.
-class LongUpdate : public torch::optim::SGD {
+/// A pipeline of three ranks whose updates do not return before the world is gone.
+class EndlessUpdates {
  public:
+  explicit EndlessUpdates(std::optional<std::chrono::milliseconds> stall_limit = std::nullopt)
+      : world({.stages = 3, .stall_limit = stall_limit}) {
+    pipeline.optimize_with([state = released_.state](const std::vector<torch::Tensor>& parameters) {
+      return std::make_shared<Update>(parameters, state);
+    });
+  }
+
+  StepResult train_step() { return pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64)); }
+  void wait_until_all_update() const {
+    while (released_.state->ranks_inside < world.size()) std::this_thread::yield();
+  }
+
+ private:
   struct State {
     std::atomic<int> ranks_inside{0};
     std::atomic<bool> released{false};
   };
+  class Update : public torch::optim::SGD {
+   public:
+    Update(const std::vector<torch::Tensor>& parameters, std::shared_ptr<State> state)
+        : SGD(parameters, 0.1), state_(std::move(state)) {}
+    torch::Tensor step(LossClosure closure = nullptr) override {
+      ++state_->ranks_inside;
+      while (!state_->released) std::this_thread::yield();
+      return SGD::step(closure);
+    }
 
-  LongUpdate(const std::vector<torch::Tensor>& parameters, std::shared_ptr<State> state)
-      : SGD(parameters, 0.1), state_(std::move(state)) {}
-  torch::Tensor step(LossClosure closure = nullptr) override {
-    ++state_->ranks_inside;
-    while (!state_->released) std::this_thread::yield();
-    return SGD::step(closure);
-  }
+   private:
+    std::shared_ptr<State> state_;
+  };
+  struct Released {
+    ~Released() { state->released = true; }
+    std::shared_ptr<State> state = std::make_shared<State>();
+  };
 
- private:
-  std::shared_ptr<State> state_;
+  Released released_;  // first, so that it ends last
+  Fragile network_{[](bool) {}};
+
+ public:
+  World world;
+  Pipeline pipeline{world, network_, cross_entropy, {.micro_batches = 4}};
 };
 
 TEST(NoHang, a_stalled_rank_that_no_other_rank_waits_for_is_named_and_not_waited_for) {
-  auto update = std::make_shared<LongUpdate::State>();
-  Fragile network([](bool) {});
-  World world({.stages = 3, .stall_limit = std::chrono::milliseconds(300)});
-  {
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-    pipeline.optimize_with(
-        [&](const std::vector<torch::Tensor>& parameters) { return std::make_shared<LongUpdate>(parameters, update); });
-    const auto step = pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
-    try {
-      step.wait();
-      ADD_FAILURE() << "the step ended";
-    } catch (const RankFailure& error) {
-      const std::string message = error.what();
-      EXPECT_TRUE(message.starts_with("the program waits for rank ")) << message;
-      EXPECT_NE(message.find("STEP in step 0 since "), std::string::npos) << message;
-      EXPECT_TRUE(message.ends_with(" s (no progress for 0.3 s, the stall limit)")) << message;
-    }
+  EndlessUpdates job(std::chrono::milliseconds(300));
+  const auto step = job.train_step();
+  try {
+    step.wait();
+    ADD_FAILURE() << "the step ended";
+  } catch (const RankFailure& error) {
+    const std::string message = error.what();
+    EXPECT_TRUE(message.starts_with("the program waits for rank ")) << message;
+    EXPECT_NE(message.find("STEP in step 0 since "), std::string::npos) << message;
+    EXPECT_TRUE(message.ends_with(" s (no progress for 0.3 s, the stall limit)")) << message;
   }
-  update->released = true;
 }
 
 TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_earlier_step) {
-  auto update = std::make_shared<LongUpdate::State>();
-  Fragile network([](bool) {});
-  {
-    World world({.stages = 3});  // without a stall limit
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-    pipeline.optimize_with(
-        [&](const std::vector<torch::Tensor>& parameters) { return std::make_shared<LongUpdate>(parameters, update); });
-    for (int step = 0; step < 2; ++step) pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
-    while (update->ranks_inside < world.size()) std::this_thread::yield();
-    world.fail("the program gives up");
-  }
-  update->released = true;
+  EndlessUpdates job;  // without a stall limit
+  for (int step = 0; step < 2; ++step) job.train_step();
+  job.wait_until_all_update();
+  job.world.fail("the program gives up");
 }
 
 TEST(NoHang, a_wait_for_a_step_of_a_failed_world_ends_although_a_rank_is_still_in_it) {
-  auto update = std::make_shared<LongUpdate::State>();
-  Fragile network([](bool) {});
-  {
-    World world({.stages = 3});  // without a stall limit
-    Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
-    pipeline.optimize_with(
-        [&](const std::vector<torch::Tensor>& parameters) { return std::make_shared<LongUpdate>(parameters, update); });
-    const auto step = pipeline.train_step(torch::ones({8, 12}), torch::zeros({8}, torch::kInt64));
-    while (update->ranks_inside < world.size()) std::this_thread::yield();
-    world.fail("the program gives up");
-    try {
-      step.wait();
-      ADD_FAILURE() << "the step ended";
-    } catch (const RankFailure& error) {
-      EXPECT_STREQ(error.what(), "the program failed: the program gives up");
-    }
+  EndlessUpdates job;  // without a stall limit
+  const auto step = job.train_step();
+  job.wait_until_all_update();
+  job.world.fail("the program gives up");
+  try {
+    step.wait();
+    ADD_FAILURE() << "the step ended";
+  } catch (const RankFailure& error) {
+    EXPECT_STREQ(error.what(), "the program failed: the program gives up");
   }
-  update->released = true;
 }
 
 TEST(NoHang, a_lost_message_is_named) {

@@ -33,12 +33,20 @@ struct PeerStatus {
   std::optional<WorldRank> waits_for;  // the rank that it waits for, if it waits
 };
 
+/// "at 0F5 in step 7"; without a name of the instruction "in step 7", outside of steps "at start".
+inline std::string place_of(const Position& position) {
+  std::ostringstream out;
+  if (*position.instruction) out << "at " << position.instruction;
+  if (*position.instruction && position.step >= 0) out << " ";
+  if (position.step >= 0) out << "in step " << position.step;
+  return out.str();
+}
+
 /// "at 0F5 in step 7 since 12.0 s", at the time `now_ns`.
 inline std::string place_of(const PeerStatus& status, std::int64_t now_ns) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << "at " << status.position.instruction;
-  if (status.position.step >= 0) out << " in step " << status.position.step;
-  out << " since " << to_s(now_ns - status.since_ns) << " s";
+  out << std::fixed << std::setprecision(1) << place_of(status.position) << " since " << to_s(now_ns - status.since_ns)
+      << " s";
   return out.str();
 }
 
@@ -52,7 +60,7 @@ struct Contact {
 
   /// Records that a message with `tag` has come at `now`.
   void heard(const Tag& tag, std::int64_t now) {
-    if (!sending_position(tag) || (sent && tag.step < sent->step)) return;  // messages overtake each other
+    if (!counts_steps(tag) || (sent && tag.step < sent->step)) return;  // messages overtake each other
     sent = tag;
     sent_ns = now;
   }
@@ -61,15 +69,8 @@ struct Contact {
 /// "at 0F5 in step 7", as the rank last answered, or "heard of at 0SEND_F5 in step 7", as its last message says; empty if
 /// nothing is known.
 inline std::string last_place_of(const std::optional<PeerStatus>& status, const Contact& contact) {
-  const bool is_answer = status && status->heard_ns >= contact.sent_ns;
-  if (!is_answer && !contact.sent) return "";
-  const Position last = is_answer ? status->position : *sending_position(*contact.sent);
-  std::ostringstream out;
-  if (!is_answer) out << "heard of ";
-  if (*last.instruction) out << "at " << last.instruction;
-  if (*last.instruction && last.step >= 0) out << " ";
-  if (last.step >= 0) out << "in step " << last.step;
-  return out.str();
+  if (status && status->heard_ns >= contact.sent_ns) return place_of(status->position);
+  return contact.sent ? "heard of " + place_of(sending_position(*contact.sent)) : "";
 }
 
 /// The position of one rank, as the rank records it. Written by its thread (`move` by any), read by all; never locks.

@@ -406,9 +406,8 @@ void ProgressThread::lost(WorldRank peer, const std::string& how) {
   }
   inquiry_.has_ended(peer);
   const std::string place = last_place_of(status(peer), contact(peer));
-  const Position own = progress_.read().position;
-  abort(say("rank ", peer.value(), " ", how, place.empty() ? "" : ", last ", place, "; rank ", rank_.value(),
-            " was at ", own.instruction, own.step < 0 ? "" : say(" in step ", own.step)));
+  abort(say("rank ", peer.value(), " ", how, place.empty() ? "" : ", last ", place, "; rank ", rank_.value(), " was ",
+            place_of(progress_.read().position)));
 }
 
 bool ProgressThread::is_lost(WorldRank rank) const {

@@ -109,12 +109,16 @@ inline std::optional<StepKey> step_of(const Tag& tag) noexcept {
   return StepKey{tag.pipeline, tag.step};
 }
 
-/// Where a rank was when it sent the message with `tag`: for boundary messages at their SEND, for other messages of a step
-/// at an instruction without a name. None for messages of no step.
-inline std::optional<Position> sending_position(const Tag& tag) noexcept {
+/// Whether Tag::step is the number of a step, and not of other work.
+inline bool counts_steps(const Tag& tag) noexcept {
   const std::optional<StepKey> step = step_of(tag);
-  if (!step || step->step >= StepKey::tied_values) return std::nullopt;
-  Position sending{"", static_cast<std::int64_t>(step->step)};
+  return step && step->step < StepKey::tied_values;
+}
+
+/// Where a rank was when it sent the message with `tag`: for boundary messages at their SEND, for other messages of a step
+/// at an instruction without a name. REQUIRES: counts_steps(tag).
+inline Position sending_position(const Tag& tag) noexcept {
+  Position sending{"", static_cast<std::int64_t>(tag.step)};
   if (tag.traffic == Traffic::forward || tag.traffic == Traffic::backward) {
     const bool is_forward = tag.traffic == Traffic::forward;
     std::snprintf(sending.instruction, sizeof(sending.instruction), "%dSEND_%c%d",

@@ -51,7 +51,7 @@ RankWatch::Wait::Wait(const RankWatch& watch) : watch_(watch), floor_ns_(now_ns(
 std::exception_ptr RankWatch::Wait::check() {
   const auto reason = watch_.failed();
   if (!reason) return watch_.stall_limit_ ? check_for_stall() : nullptr;
-  return watch_.is_overdue() ? std::make_exception_ptr(RankFailure(*reason)) : nullptr;
+  return watch_.time_left_after_failure().count() > 0 ? nullptr : std::make_exception_ptr(RankFailure(*reason));
 }
 
 std::exception_ptr RankWatch::Wait::check_for_stall() {

@@ -51,10 +51,9 @@ class RankWatch {
 
   /// The reason for which the world has failed, or that it has ended; none while it works.
   std::optional<std::string> failed() const;
-  /// Whether the world has failed and the time in which its ranks end their work is over, so that a rank that still works
-  /// hangs. The time begins when the program first waits for its ranks after the failure. Stalled ranks get none.
-  bool is_overdue() const { return failed() && time_left_after_failure().count() <= 0; }
-  /// REQUIRES: the world has failed.
+  /// What is left of the time in which ranks end their work after a failure; a rank that still works then hangs. The time
+  /// begins when the program first waits for its ranks after the failure. Stalled ranks get none. REQUIRES: the world has
+  /// failed.
   std::chrono::milliseconds time_left_after_failure() const;
 
   static constexpr std::chrono::milliseconds interval{20};
