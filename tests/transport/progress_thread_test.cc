@@ -13,25 +13,34 @@
 
 #include "penstock/transport/control_messages.h"
 #include "penstock/transport/progress_thread.h"
+#include "penstock/transport/wire.h"
+#include "penstock/transport/world_aborted.h"
 
 namespace penstock::test::progress_thread_test {
 namespace {
 
-/// The network of rank 0 of two, which no other process uses. It notifies of nothing, because nothing arrives.
-class KeptSends final : public BufferNetwork {
+/// The network of rank 0 of two, whose sends go nowhere, and to which nothing comes but what the test gives it.
+class TestNetwork final : public BufferNetwork {
  public:
-  std::string name() const override { return "kept sends"; }
+  /// `early` arrive while the network is being made known to its user.
+  explicit TestNetwork(std::vector<Arrival> early = {}) : early_(std::move(early)) {}
+
+  std::string name() const override { return "test"; }
   WorldRank rank() const override { return WorldRank(0); }
   const std::vector<ProcessPlace>& places() const override { return places_; }
   std::mutex& calls() override { return calls_; }
-  bool notify(std::function<void()>) override { return true; }
+  bool must_be_polled() const override { return false; }
+  void notify(std::function<void()> has_news) override { std::thread(has_news).join(); }
   void watch_exit(std::function<void()>) override {}
   void begin_send(WorldRank, int kind, WireBuffer) override {
     const std::lock_guard lock(mutex_);
     kinds_.push_back(kind);
     changed_.notify_all();
   }
-  bool advance(std::vector<Arrival>&) override { return false; }
+  bool advance(std::vector<Arrival>& arrived) override {
+    arrived = std::exchange(early_, {});
+    return !arrived.empty();
+  }
   std::vector<Transfer> transfers() const override { return {}; }
   std::optional<Break> take_break() override { return std::nullopt; }
   void begin_barrier() override {}
@@ -51,14 +60,15 @@ class KeptSends final : public BufferNetwork {
   const std::vector<ProcessPlace> places_{{.host = 1}, {.host = 2}};
   std::mutex calls_, mutex_;
   std::condition_variable changed_;
-  std::vector<int> kinds_;  // guarded by mutex_
+  std::vector<int> kinds_;      // guarded by mutex_
+  std::vector<Arrival> early_;  // guarded by calls_
 };
 
 TEST(ProgressThread, sends_a_cancellation_before_the_messages_that_follow_it) {
   // Both wait for one polling round, because the network is in use. A message that came before the cancellation of its
   // step would be received.
-  auto network = std::make_unique<KeptSends>();
-  KeptSends& sends = *network;
+  auto network = std::make_unique<TestNetwork>();
+  TestNetwork& sends = *network;
   ProgressThread thread(std::move(network), {});
   {
     const std::lock_guard in_use(sends.calls());
@@ -68,6 +78,20 @@ TEST(ProgressThread, sends_a_cancellation_before_the_messages_that_follow_it) {
     }).join();
   }
   EXPECT_EQ(sends.first_kinds(2), (std::vector<int>{control_messages::kind_cancel, control_messages::kind_message}));
+}
+
+TEST(ProgressThread, receives_what_comes_before_it_is_complete) {
+  // Another process that has opened the world sends at once.
+  const Tag tag{.traffic = Traffic::forward, .step = 3};
+  std::vector<BufferNetwork::Arrival> early;
+  early.push_back({WorldRank(1), control_messages::kind_cancel,
+                   control_messages::buffer_of(StepKey{0, 2}, "the input is too wide")});
+  early.push_back({WorldRank(1), control_messages::kind_message, encode(tag, Message{})});
+  ProgressThread thread(std::make_unique<TestNetwork>(std::move(early)), {});
+  thread.mailbox().take(WorldRank(1), tag, "1RECV_F0", thread);
+  Tag cancelled = tag;
+  cancelled.step = 2;
+  EXPECT_THROW(thread.mailbox().take(WorldRank(1), cancelled, "1RECV_F0", thread), StepCancelled);
 }
 
 }  // namespace

@@ -59,10 +59,11 @@ class BufferNetwork {
   /// The memory of buffers that are sent and received.
   const std::shared_ptr<WireBufferPool>& pool() const { return pool_; }
 
-  /// Once, before any other call; any thread. `has_news` is called, on a thread of the network's, whenever advance() or
-  /// take_break() has something new; it must not wait for calls(). False if the network never calls it: then it must be
-  /// polled.
-  virtual bool notify(std::function<void()> has_news) = 0;
+  /// Whether somebody must call advance() again and again, because the network never calls `has_news`.
+  virtual bool must_be_polled() const = 0;
+  /// Once, before any other call that uses the network; any thread. `has_news` is called, on a thread of the network's,
+  /// whenever advance() or take_break() has something new, perhaps before this returns; it must not wait for calls().
+  virtual void notify(std::function<void()> has_news) = 0;
   /// Once; any thread. `process_ends` is called where the program calls exit() before this object is destroyed: it
   /// should report that to the other processes and return within a second.
   virtual void watch_exit(std::function<void()> process_ends) = 0;

@@ -70,7 +70,8 @@ class GlooNetwork final : public BufferNetwork {
   const std::vector<ProcessPlace>& places() const override { return places_; }
   std::mutex& calls() override { return calls_; }
 
-  bool notify(std::function<void()> has_news) override {
+  bool must_be_polled() const override { return false; }
+  void notify(std::function<void()> has_news) override {
     has_news_ = std::move(has_news);
     sender_ = std::thread([this] { finish_sends(); });
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -79,7 +80,6 @@ class GlooNetwork final : public BufferNetwork {
       peers_[i].frame_thread = std::thread([this, from] { receive_frames(from); });
       peers_[i].payload_thread = std::thread([this, from] { receive_payloads(from); });
     }
-    return true;
   }
 
   void watch_exit(std::function<void()> process_ends) override { open_world_.emplace(std::move(process_ends)); }

@@ -29,7 +29,8 @@ class MpiNetwork final : public BufferNetwork {
   WorldRank rank() const override { return rank_; }
   const std::vector<ProcessPlace>& places() const override { return places_; }
   std::mutex& calls() override { return calls_; }
-  bool notify(std::function<void()>) override { return false; }
+  bool must_be_polled() const override { return true; }
+  void notify(std::function<void()>) override {}
   void watch_exit(std::function<void()> process_ends) override { open_world_.emplace(std::move(process_ends)); }
 
   void begin_send(WorldRank to, int kind, WireBuffer buffer) override;

@@ -41,30 +41,39 @@ constexpr std::chrono::milliseconds time_for_the_cause{300};
 /// mpirun ends the other processes a second after one has died: until then they have time to say what they waited for.
 constexpr std::chrono::milliseconds look_every{10};
 
+/// Whether each rank of this process's host has a core of its own.
+bool has_own_core(const BufferNetwork& network) {
+  const std::vector<ProcessPlace>& places = network.places();
+  const std::uint64_t here = places[network.rank().index()].host;
+  return std::count_if(places.begin(), places.end(), [&](const ProcessPlace& place) { return place.host == here; }) <=
+         static_cast<std::int64_t>(std::thread::hardware_concurrency());
+}
+
+/// Where threads of the network deliver messages, they need the core more than a rank that spins.
+WaitPolicy policy_over(const BufferNetwork& network, WaitPolicy policy) {
+  if (has_own_core(network) && network.must_be_polled()) policy.spin = WaitPolicy::spin_on_own_core;
+  return policy;
+}
+
 }  // namespace
 
 ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolicy policy,
                                std::function<void()> on_abort)
     : network_(std::move(network)),
-      policy_(policy),
+      policy_(policy_over(*network_, policy)),
       on_abort_(std::move(on_abort)),
       inquiry_(rank_, network_->size(), progress_, [this](WorldRank to, int kind, WireBuffer buffer) {
         network_->begin_send(to, kind, std::move(buffer));
-      }) {
+      }),
+      mailbox_(rank_, policy_),
+      spin_ns_(has_own_core(*network_) ? spin_on_own_core_ns : spin_on_shared_core_ns) {
   const std::vector<ProcessPlace>& places = network_->places();
-  const std::uint64_t here = host_of(rank_);
-  std::size_t ranks_here = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if (places[i].host != here) continue;
-    ++ranks_here;
-    if (i != rank_.index()) peers_.watch(WorldRank(static_cast<std::int32_t>(i)), places[i].process);
+    const WorldRank rank(static_cast<std::int32_t>(i));
+    if (rank != rank_ && shares_host(rank)) peers_.watch(rank, places[i].process);
   }
-  must_poll_ = !network_->notify([this] { has_news(); });
-  const bool own_core = ranks_here <= std::thread::hardware_concurrency();
-  spin_ns_ = own_core ? spin_on_own_core_ns : spin_on_shared_core_ns;
-  // Where threads of the network deliver messages, they need the core more than a rank that spins.
-  if (own_core && must_poll_) policy_.spin = WaitPolicy::spin_on_own_core;
-  mailbox_.emplace(rank_, policy_);
+  // Others may have sent already: from here on every member is used.
+  network_->notify([this] { has_news(); });
   network_->watch_exit([this] { process_ends(); });
   thread_ = std::thread([this] { run(); });
 }
@@ -107,7 +116,7 @@ void ProgressThread::send(WorldRank to, const Tag& tag, Message message) {
 
 bool ProgressThread::poll_by_rank() {
   const std::unique_lock lock(calls_, std::try_to_lock);
-  if (!lock.owns_lock() || mailbox_->aborted()) return false;
+  if (!lock.owns_lock() || mailbox_.aborted()) return false;
   try {
     polling_round();
   } catch (const std::exception& error) {
@@ -134,11 +143,11 @@ void ProgressThread::wait_ends() {
 }
 
 void ProgressThread::abort(const std::string& reason) noexcept {
-  if (mailbox_->abort(reason)) wake_.notify_one();
+  if (mailbox_.abort(reason)) wake_.notify_one();
 }
 
 void ProgressThread::cancel(const StepKey& step, const std::string& reason) noexcept {
-  if (!mailbox_->cancel(step, reason)) return;
+  if (!mailbox_.cancel(step, reason)) return;
   {
     const std::lock_guard lock(mutex_);
     cancellations_.push_back({step, reason});
@@ -153,11 +162,11 @@ void ProgressThread::run() {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // with the default of 50 us, a pause of 20 us lasts 70
   try {
     serve();
-    if (!mailbox_->aborted()) close();
+    if (!mailbox_.aborted()) close();
   } catch (const std::exception& error) {
     abort_with(error);
   }
-  if (mailbox_->aborted()) {
+  if (mailbox_.aborted()) {
     on_abort_();
     spread_abort();
   }
@@ -174,7 +183,7 @@ void ProgressThread::serve() {
     return closing_ && queue_.empty() && cancellations_.empty() && network_->transfers().empty();
   };
   LastWait wait;
-  while (!mailbox_->aborted() && !is_over()) {
+  while (!mailbox_.aborted() && !is_over()) {
     rest(pace_of_round());
     look_after_peers();
     if (const auto peer = last_peer())
@@ -221,11 +230,11 @@ void ProgressThread::close() {
   progress_.report(end_position);
   rank_sleeps_ = true;
   wait_for_all(/*asks=*/true);
-  if (mailbox_->aborted()) return;
+  if (mailbox_.aborted()) return;
   // No rank asks any more. Outstanding questions and answers must complete before the network closes.
   finish_sending(flush_time);
   wait_for_all(/*asks=*/false);
-  if (mailbox_->aborted()) return;
+  if (mailbox_.aborted()) return;
   const std::lock_guard lock(calls_);
   network_->close();
 }
@@ -239,7 +248,7 @@ void ProgressThread::wait_for_all(bool asks) {
   // Every rank watches the next one, so that a rank in the barrier notices a stopped one.
   const WorldRank next((rank_.value() + 1) % size());
   LastWait wait;
-  while (!mailbox_->aborted()) {
+  while (!mailbox_.aborted()) {
     const Pace pace = pace_of_round();
     {
       const std::lock_guard lock(calls_);
@@ -272,7 +281,7 @@ void ProgressThread::spread_abort() {
   }
   if (is_own) {
     try {
-      const std::string reason = mailbox_->aborted().value_or("");
+      const std::string reason = mailbox_.aborted().value_or("");
       const std::lock_guard lock(calls_);
       for (std::int32_t to = 0; to < size(); ++to)
         if (WorldRank(to) != rank_) network_->begin_send(WorldRank(to), kind_abort, buffer_of(reason));
@@ -337,7 +346,7 @@ void ProgressThread::received(BufferNetwork::Arrival arrival) {
       message.arrived_ns = now_ns();
       if (!shares_host(from)) message.sent_ns = 0;  // on the clock of another host
       inquiry_.heard_of(from, &tag);
-      mailbox_->put(from, tag, std::move(message));
+      mailbox_.put(from, tag, std::move(message));
       break;
     }
     case kind_question:
@@ -346,9 +355,9 @@ void ProgressThread::received(BufferNetwork::Arrival arrival) {
       break;
     case kind_answer: inquiry_.take_answer(from, buffer); break;
     case kind_cancel:
-      mailbox_->cancel(value_of<StepKey>(buffer), reinterpret_cast<const char*>(buffer.data()) + sizeof(StepKey));
+      mailbox_.cancel(value_of<StepKey>(buffer), reinterpret_cast<const char*>(buffer.data()) + sizeof(StepKey));
       break;
-    default: is_told_of_abort_ |= mailbox_->abort(std::string(reinterpret_cast<const char*>(buffer.data())));
+    default: is_told_of_abort_ |= mailbox_.abort(std::string(reinterpret_cast<const char*>(buffer.data())));
   }
 }
 
@@ -411,7 +420,7 @@ void ProgressThread::lost(WorldRank peer, const std::string& how) {
 }
 
 bool ProgressThread::is_lost(WorldRank rank) const {
-  if (!mailbox_->aborted()) return false;
+  if (!mailbox_.aborted()) return false;
   const std::lock_guard lock(calls_);
   // A rank whose failure has come from another one may itself have been stopped meanwhile: then all others seem lost.
   if (is_told_of_abort_) return false;

@@ -46,10 +46,10 @@ class ProgressThread final : public PeerWatch {
   /// That of the network.
   std::string name() const { return network_->name(); }
   bool shares_host(WorldRank other) const { return host_of(other) == host_of(rank_); }
-  Mailboxes<Message>& mailbox() { return *mailbox_; }
+  Mailboxes<Message>& mailbox() { return mailbox_; }
   /// The declared boundary shapes, which messages do not carry.
   KnownShapes& shapes() { return shapes_; }
-  const Mailboxes<Message>& mailbox() const { return *mailbox_; }
+  const Mailboxes<Message>& mailbox() const { return mailbox_; }
   Progress& progress() { return progress_; }
   const Progress& progress() const { return progress_; }
 
@@ -114,12 +114,13 @@ class ProgressThread final : public PeerWatch {
   std::unique_ptr<BufferNetwork> network_;
   const WorldRank rank_ = network_->rank();
   std::mutex& calls_ = network_->calls();  // held around every use of the network
-  WaitPolicy policy_;
+  const bool must_poll_ = network_->must_be_polled();
+  const WaitPolicy policy_;
   const std::function<void()> on_abort_;
   Progress progress_;
   PeerInquiry inquiry_;  // what sends: calls_ is held
   KnownShapes shapes_;
-  std::optional<Mailboxes<Message>> mailbox_;
+  Mailboxes<Message> mailbox_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
@@ -135,10 +136,8 @@ class ProgressThread final : public PeerWatch {
   // Guarded by calls_.
   bool is_told_of_abort_ = false;  // another rank has begun the abort
 
-  bool must_poll_ = true;  // the network does not notify; constant once thread_ runs
-
   // Used by thread_ alone.
-  std::int64_t spin_ns_ = 0;    // how long to poll before sleeping
+  const std::int64_t spin_ns_;  // how long to poll before sleeping
   std::int64_t busy_ns_ = 0;    // when a polling round last found something to do
   PeerProcesses peers_;         // of this host
   std::int64_t looked_ns_ = 0;  // when look_after_peers() last did
