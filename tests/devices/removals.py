@@ -27,7 +27,7 @@ class Removal(NamedTuple):
 
 
 HAND_OVER, STAGING = "transport/device_hand_over.cc", "transport/host_staging.cc"
-PLANE = "transport/data_plane.cc"
+CHANNELS = "transport/device_channels.cc"
 RUNNERS, EXECUTOR = "runtime/local_runners.cc", "runtime/step_executor.cc"
 
 REMOVALS = [
@@ -47,13 +47,13 @@ REMOVALS = [
             "    record_use(payload.tensor, link);\n"),
     Removal("a message goes to another process before it is complete", STAGING,
             "  for (const c10::Event& done : copy.done) done.synchronize();\n"),
-    Removal("the link stream does not wait for what the data plane receives", PLANE, "->wait();  // the link stream does",
+    Removal("the link stream does not wait for what a device channel receives", CHANNELS, "->wait();  // the link stream does",
             ";"),
-    Removal("the receiver's stream does not wait for what the data plane receives", PLANE,
+    Removal("the receiver's stream does not wait for what a device channel receives", CHANNELS,
             "  if (arriving.complete) arriving.complete->block_current_streams();\n"),
-    Removal("the receiver's use of what the data plane receives is not recorded", PLANE,
+    Removal("the receiver's use of what a device channel receives is not recorded", CHANNELS,
             "      record_use(payload.tensor, current_stream(payload.tensor.device()));\n", "      continue;\n"),
-    Removal("a rank's stream is not ordered behind its sends on the data plane", PLANE, "    sent.work->wait();  // the stream does\n"),
+    Removal("a rank's stream is not ordered behind its sends in device channels", CHANNELS, "    sent.work->wait();  // the stream does\n"),
     Removal("a batch on a device carries no event", "runtime/job_factory.cc", "DeviceEvents::of(tensors)", "nullptr"),
     Removal("ranks do not wait for a batch on a device", EXECUTOR, "  job.ready->block_current_streams();\n"),
     Removal("the ranks' use of a batch's memory is not recorded", EXECUTOR,

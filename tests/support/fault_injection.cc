@@ -36,6 +36,7 @@ class FaultInjectingTransport final : public Transport {
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     const std::lock_guard lock(mutex_);
+    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
     const int number = ++sends_;
     require<TransportError>(plan_.fail_at != number, "rank ", rank().value(), ": send ", number,
                             " fails, as its fault plan says");

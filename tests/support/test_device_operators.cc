@@ -47,6 +47,8 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
                       c10::DataPtr(const_cast<void*>(storage.data()), c10::kCPU), c10::GetCPUAllocator(), true);
   at::Tensor alias = make_tensor(std::move(shared), c10::DispatchKey::CPU, tensor);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+  alias._set_conj(tensor.is_conj());
+  alias._set_neg(tensor.is_neg());
   return alias;
 }
 
@@ -328,6 +330,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
 }
+
+// Copies resolve these; LibTorch would resolve them by a copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, library) { library.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);

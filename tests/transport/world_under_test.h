@@ -1,6 +1,7 @@
-// The worlds on which the conformance suite checks the guarantees of transport.h.
+// The worlds on which the conformance suites check the guarantees of data_plane.h and control_plane.h.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -10,16 +11,26 @@
 
 namespace penstock::test {
 
+/// The pipeline whose messages the suites send. Device channels are connected for it.
+inline constexpr std::uint32_t pipeline_under_test = 1;
+
 struct WorldUnderTest {
+  using RankMain = std::function<void(Transport&)>;
+
   std::string name;
-  /// Runs the function for every rank of a world that this process has: all of them as threads, one of processes.
-  std::function<void(const std::function<void(Transport&)>&)> each_rank;
+  /// Runs the function for every rank of a world that this process has: all of them as threads, one of processes. The
+  /// tests leave the world as it was, because all of them may share it.
+  std::function<void(const RankMain&)> each_rank;
+  /// The same in a world of its own, which may fail.
+  std::function<void(const RankMain&)> each_rank_of_new_world;
+  /// That of a rank, from which it sends.
+  std::function<c10::Device(int rank)> device = [](int) -> c10::Device { return c10::kCPU; };
 
   friend std::ostream& operator<<(std::ostream& out, const WorldUnderTest& world) { return out << world.name; }
 };
 
-/// Worlds of threads. With PENSTOCK_TEST_RANKS=n in the environment, the one world of n processes (MPI, or Gloo where
-/// MASTER_ADDR is set) of which this process is a rank.
+/// In torch_tests worlds of threads, and with PENSTOCK_TEST_RANKS=n in the environment the one world of n processes (MPI,
+/// or Gloo where MASTER_ADDR is set) of which this process is a rank. In device_tests worlds with ranks on test devices.
 std::vector<WorldUnderTest> worlds_under_test();
 
 }  // namespace penstock::test

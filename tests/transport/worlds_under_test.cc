@@ -15,10 +15,11 @@ namespace {
 using Endpoints = std::vector<std::unique_ptr<Transport>>;
 
 WorldUnderTest world(const std::string& name, int size, const std::function<Endpoints(int)>& open) {
-  return {name + std::to_string(size), [=](const std::function<void(Transport&)>& rank_main) {
-            const Endpoints endpoints = open(size);
-            run_world(size, [&](int rank) { rank_main(*endpoints[static_cast<std::size_t>(rank)]); });
-          }};
+  const auto each_rank = [=](const WorldUnderTest::RankMain& rank_main) {
+    const Endpoints endpoints = open(size);
+    run_world(size, [&](int rank) { rank_main(*endpoints[static_cast<std::size_t>(rank)]); });
+  };
+  return {name + std::to_string(size), each_rank, each_rank};
 }
 
 Endpoints reordering(int size) {
@@ -31,9 +32,7 @@ Endpoints reordering(int size) {
 /// This process as a rank, from before the first test until after the last one.
 class RankOfProcesses : public ::testing::Environment {
  public:
-  explicit RankOfProcesses(int ranks) : ranks_(ranks) {
-    const TransportOptions options{.deadline = std::chrono::seconds(20)};
-    endpoint_ = std::getenv("MASTER_ADDR") ? open_gloo(options) : open_mpi(options);
+  explicit RankOfProcesses(int ranks) : ranks_(ranks), endpoint_(open()) {
     if (endpoint_->rank().value() != 0) ::testing::GTEST_FLAG(brief) = true;  // the others print failures only
   }
   void SetUp() override { ASSERT_EQ(endpoint_->size(), ranks_) << "the ranks of this world"; }
@@ -42,6 +41,10 @@ class RankOfProcesses : public ::testing::Environment {
     endpoint_.reset();
   }
   Transport& endpoint() { return *endpoint_; }
+  static std::unique_ptr<Transport> open() {
+    const TransportOptions options{.deadline = std::chrono::seconds(20)};
+    return std::getenv("MASTER_ADDR") ? open_gloo(options) : open_mpi(options);
+  }
 
  private:
   const int ranks_;
@@ -52,10 +55,12 @@ class RankOfProcesses : public ::testing::Environment {
 
 std::vector<WorldUnderTest> worlds_under_test() {
   if (const char* ranks = std::getenv("PENSTOCK_TEST_RANKS")) {
-    auto* const processes = new RankOfProcesses(std::stoi(ranks));
-    ::testing::AddGlobalTestEnvironment(processes);  // which owns it
+    static auto* const processes = new RankOfProcesses(std::stoi(ranks));                   // one for both suites
+    static const auto* const environment = ::testing::AddGlobalTestEnvironment(processes);  // which owns it
+    (void)environment;
     return {{processes->endpoint().name(),
-             [=](const std::function<void(Transport&)>& rank_main) { rank_main(processes->endpoint()); }}};
+             [](const WorldUnderTest::RankMain& rank_main) { rank_main(processes->endpoint()); },
+             [](const WorldUnderTest::RankMain& rank_main) { rank_main(*RankOfProcesses::open()); }}};
   }
   std::vector<WorldUnderTest> worlds;
   for (int size : {1, 2, 3, 4, 8}) {

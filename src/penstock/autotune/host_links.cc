@@ -28,7 +28,7 @@ struct LinkRecord {
 /// The two ends of one link. The asking rank sends messages, which the other one returns, then one without contents.
 class LinkEnds {
  public:
-  LinkEnds(Transport& endpoint, const Tag& tag) : endpoint_(endpoint), tag_(tag) {}
+  LinkEnds(DataPlane& endpoint, const Tag& tag) : endpoint_(endpoint), tag_(tag) {}
 
   LinkSpeed ask(WorldRank other) {
     const auto trips = [&](int count, std::int64_t bytes) {
@@ -65,7 +65,7 @@ class LinkEnds {
     return tag_;
   }
 
-  Transport& endpoint_;
+  DataPlane& endpoint_;
   Tag tag_;
 };
 

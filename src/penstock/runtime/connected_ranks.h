@@ -1,4 +1,4 @@
-// The ranks between which the tensors of a pipeline travel, for a data plane (transport/data_plane.h).
+// The ranks between which the tensors of a pipeline travel, for device channels (transport/device_channels.h).
 #pragma once
 
 #include <memory>

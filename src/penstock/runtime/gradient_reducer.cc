@@ -127,7 +127,7 @@ torch::Tensor GradientReducer::norm(c10::Device device) {
       squares.push_back(gradients[i].norm(2, torch::kFloat64).square());
     }
   }
-  Transport& endpoint = placement_.endpoint();
+  DataPlane& endpoint = placement_.endpoint();
   const RankContext& context = placement_.context();
   const auto tag = [&](bool up, Rank rank) {
     return Tag{placement_.pipeline(), Traffic::reduce, step_, placement_.stage_count(), up ? 0 : 1, rank.value()};

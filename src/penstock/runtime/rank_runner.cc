@@ -155,7 +155,7 @@ std::exception_ptr RankRunner::failed(const std::exception_ptr& error, const std
     return std::make_exception_ptr(StepFailure(cancelled.what()));
   } catch (const TransportError&) {
   } catch (...) {
-    if (job_ && is_harmless(*job_) && !transport.has_data_plane() && !transport.aborted()) {
+    if (job_ && is_harmless(*job_) && !transport.has_device_channels() && !transport.aborted()) {
       transport.cancel({setting_.pipeline, job_->step}, reason);
       if (job_->training) histories_.undo_forward(stages_);
       return std::make_exception_ptr(StepFailure(reason));

@@ -11,7 +11,7 @@ namespace penstock {
 
 /// The ranks that hold the same stage.
 struct ReplicaGroup {
-  Transport& endpoint;
+  DataPlane& endpoint;
   Tag tag;  // of the messages; Tag::to_stage is set by the functions below
   Replica own;
   std::vector<WorldRank> ranks;  // by replica

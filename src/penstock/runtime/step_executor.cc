@@ -69,7 +69,7 @@ void StepExecutor::run_on_device(Recorder& recorder) {
   const std::vector<std::int64_t> times = marks_->times();
   // The stream may have gone on because an abort has ended what it waited for.
   const Transport& transport = parts_.placement.endpoint();
-  if (const auto reason = transport.aborted(); reason && transport.has_data_plane()) throw WorldAborted(*reason);
+  if (const auto reason = transport.aborted(); reason && transport.has_device_channels()) throw WorldAborted(*reason);
   results_.end_read_back();
   parts_.updater.end_read_back();
   parts_.clocks.read_marks();

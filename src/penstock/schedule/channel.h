@@ -2,7 +2,7 @@
 //
 // A *channel* is an ordered pair of ranks and a direction: values forward or gradients backward. It carries the
 // messages of all links between stages of its two ranks. It is a FIFO: its k-th send meets its k-th receive, so that a
-// data plane needs no tags. Both ends derive one order from the lists of the schedule:
+// library needs no tags. Both ends derive one order from the lists of the schedule:
 //
 //   message k   is sent by the k-th SEND of the channel in the sender's list
 //   take t      is the t-th wait of the receiver for a message of the channel. Before an instruction runs, it takes the

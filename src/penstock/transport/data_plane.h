@@ -1,77 +1,89 @@
-// The data plane of a world of processes: tensors on devices travel between two of them without the memory of the host,
-// over a library with the rules of NCCL:
-//   * an ordered pair of ranks is a FIFO: its k-th send meets its k-th receive. There are no tags and no shapes;
-//   * a transfer is queued behind the work of a stream, and the work behind it waits for it; no thread of the host does.
+// The data plane of a rank's endpoint: messages with tensors to and from the other ranks of its world.
 //
-// Messages through the host are the control plane. Each message with tensors on the data plane has one, its
-// *announcement*: the tag, the shapes, and what is on the CPU. It is sent when the message is, so ahead of the device.
-//
-//   rank 0, thread   F0 SEND_F0 -- announcement k --> F1 ...
-//   rank 0, stream      producer --+
-//   pair 0>1                       +-- send k ==== receive k --+
-//   rank 1, link stream          (allocates) --+               +-- event
-//   rank 1, stream                                                  +-- waits --- consumer
-//   rank 1, thread          RECV_F0: takes announcement k, queues receive k
-//
-// A receiver may want messages in another order than that in which they are sent. It then queues the receives of the
-// announcements before as well, and keeps their tensors. So every schedule works, shapes may change at any time, and a
-// cycle of waits is one of announcements, which the control plane sees and names.
-//
-// A step that is cancelled would leave transfers behind whose other end never comes. So on a world with a data plane
-// Transport::cancel() aborts.
+// Guarantees, which one conformance test suite checks for every transport:
+//   * `send` never blocks; `receive` waits as long as the awaited peer lives (liveness.h).
+//   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
+//   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
+//     shape, strides and values on every transport. Within a process they share their storage; between processes they
+//     arrive on the CPU, whatever device they were sent from; on the device between ranks that connect() has joined.
+//   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
+//     current stream on its current device (device_hand_over.h). Neither waits for a device. With device channels they
+//     do not pass through the memory of the host (device_channels.h).
 #pragma once
 
-#include <compare>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <c10/core/DeviceType.h>
-#include <c10/util/intrusive_ptr.h>
-
-#include "penstock/transport/joined_processes.h"
-#include "penstock/transport/send_request.h"
+#include "penstock/base/ids.h"
+#include "penstock/base/tensor.h"
+#include "penstock/transport/tag.h"
 
 namespace penstock {
 
-/// One process's end of a data plane. Used by its rank's thread, with the rank's device and stream as the current ones;
-/// abort() by any.
-class DataPlane {
- public:
-  /// Takes the announcement with a tag from the rank that sent it; waits for it.
-  using TakeAnnouncement = std::function<Message(const Tag&)>;
+class DeviceEvents;
 
-  virtual ~DataPlane() = default;
-  DataPlane(const DataPlane&) = delete;
-  DataPlane& operator=(const DataPlane&) = delete;
-
-  /// That of the library: "nccl".
-  virtual std::string name() const = 0;
-  /// Of the tensors that it carries.
-  virtual c10::DeviceType device_type() const = 0;
-
-  /// Connects the two ranks of `pair`, of which this is one, for the messages of `pipeline`. Both call it for their pairs
-  /// in one order, at the same time. Throws ConfigError where the library cannot join the two devices.
-  virtual void connect(const RankPair& pair, std::uint32_t pipeline) = 0;
-  /// Whether the tensors of a message with `tag` between the two travel here.
-  virtual bool carries(const RankPair& pair, const Tag& tag) const = 0;
-
-  /// Queues the sends of the tensors on devices. Returns the announcement, which is to be sent to the same rank.
-  virtual SendRequest send(SendRequest request) = 0;
-  /// The message with `tag` from `from`, for the current stream.
-  virtual Message receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) = 0;
-
-  /// Ends all transfers, so that streams that wait for them go on.
-  virtual void abort() noexcept = 0;
-
- protected:
-  DataPlane() = default;
+/// One value of a message. An undefined tensor stands for an absent value or gradient.
+struct Payload {
+  torch::Tensor tensor;
+  bool requires_grad = false;  // whether the receiver should expect to send a gradient back
 };
 
-/// The data plane of rank `rank` over `groups`, the processes of which meet in `store`.
-std::unique_ptr<DataPlane> open_data_plane(WorldRank rank, const DeviceGroups& groups,
-                                           const c10::intrusive_ptr<c10d::Store>& store);
+/// All boundary values of one link for one micro-batch, in a fixed order.
+struct Message {
+  std::vector<Payload> payloads;
+  std::int64_t sent_ns = 0;     // steady clock of the sender, set by send; 0 where the sender is on another host
+  std::int64_t arrived_ns = 0;  // steady clock of the receiver, set on arrival, from when on it can be received
+  /// When tensors on devices are complete, within a process; null where all are on the CPU.
+  std::shared_ptr<const DeviceEvents> ready = nullptr;
+
+  /// The transit time in nanoseconds; 0 where unknown.
+  std::int64_t transit_ns() const { return sent_ns > 0 && arrived_ns > sent_ns ? arrived_ns - sent_ns : 0; }
+};
+
+/// An ordered pair of ranks: `from` sends to `to`.
+struct RankPair {
+  WorldRank from;
+  WorldRank to;
+
+  friend auto operator<=>(const RankPair&, const RankPair&) = default;
+};
+
+/// Used by its own rank's thread. Messages of Traffic::background are sent and received by one other thread at a time,
+/// which waits as the rank's thread does; peers do not see its waits.
+class DataPlane {
+ public:
+  virtual ~DataPlane() = default;
+
+  /// Sends `message` to `to` (which may be this rank itself) and returns at once. Drops a message of a cancelled step.
+  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided.
+  virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
+
+  /// Waits for the message with `tag` from `from`. `waiting_for` names the message in errors, e.g. "1RECV_F5".
+  /// Throws TransportError when the peer, or a rank that the peer itself waits for, gave no sign of life for the
+  /// deadline, and in the other cases of liveness.h ("rank 1 waits for 1RECV_F5 from rank 0, which has given no answer
+  /// since 60.0 s, last at 0F5 in step 12 (no sign of life for 60 s)"). Throws WorldAborted, with the reason, when the
+  /// world has been aborted, and StepCancelled, with the reason, when the step that `tag` belongs to has been
+  /// cancelled.
+  virtual Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) = 0;
+
+  /// Declares the shape of every boundary value of `pipeline` and of its gradient; messages between processes then omit
+  /// it. Every rank declares the same shape, before the first such message is sent.
+  virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
+
+  /// Whether tensors on devices travel to other processes without the memory of the host, once their ranks are connected.
+  virtual bool has_device_channels() const { return false; }
+  /// What connect() joins.
+  struct Connections {
+    std::uint32_t pipeline = 0;
+    std::vector<RankPair> pairs = {};
+    c10::Device device = c10::kCPU;  // of this rank
+  };
+  /// Connects this rank, whose device is the current one, with the others of `pairs` for the messages of the pipeline;
+  /// nothing without device channels. The ranks of a pair call it at the same time, with their common pairs in the same
+  /// order. Throws ConfigError where their devices cannot be joined, and otherwise as receive().
+  virtual void connect(const Connections&) {}
+};
 
 }  // namespace penstock

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "penstock/transport/data_plane.h"
+#include "penstock/transport/device_channels.h"
 #include "penstock/transport/gloo_rendezvous.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/process_endpoint.h"
@@ -23,9 +23,9 @@ std::unique_ptr<Transport> open_at(GlooRendezvous& rendezvous, const TransportOp
   require_deadlines(options);
   ignore_closed_connections();
   GlooWorld world = rendezvous.open(options.start_deadline);
-  std::unique_ptr<DataPlane> data_plane;
-  if (groups) data_plane = open_data_plane(world.network->rank(), *groups, world.store);
-  return open_process(std::move(world.network), options, std::move(data_plane));
+  std::unique_ptr<DeviceChannels> device_channels;
+  if (groups) device_channels = open_device_channels(world.network->rank(), *groups, world.store);
+  return open_process(std::move(world.network), options, std::move(device_channels));
 }
 
 class StoreProcesses final : public JoinedProcesses {

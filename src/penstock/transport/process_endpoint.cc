@@ -16,24 +16,24 @@ namespace {
 class ProcessEndpoint final : public Transport {
  public:
   ProcessEndpoint(std::unique_ptr<BufferNetwork> network, const TransportOptions& options,
-                  std::unique_ptr<DataPlane> data_plane)
-      : data_plane_(std::move(data_plane)),
+                  std::unique_ptr<DeviceChannels> device_channels)
+      : device_channels_(std::move(device_channels)),
         progress_thread_(std::move(network), {.deadline = options.deadline, .stall_limit = options.stall_limit},
-                         [plane = data_plane_.get()] {
-                           if (plane) plane->abort();
+                         [channels = device_channels_.get()] {
+                           if (channels) channels->abort();
                          }) {}
 
   WorldRank rank() const override { return progress_thread_.rank(); }
   int size() const override { return progress_thread_.size(); }
-  std::string name() const override { return data_plane_ ? data_plane_->name() : progress_thread_.name(); }
+  std::string name() const override { return device_channels_ ? device_channels_->name() : progress_thread_.name(); }
   bool shares_host(WorldRank other) const override { return progress_thread_.shares_host(other); }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
     check_rank(to);
     SendRequest request{to, tag, prepare_for_send(std::move(message))};
-    if (is_on_data_plane({rank(), to}, tag))
-      send_from_host(data_plane_->send(std::move(request)));
+    if (travels_in_channel({rank(), to}, tag))
+      send_from_host(device_channels_->send(std::move(request)));
     else if (HostStaging::is_needed(request.message))
       staging_.stage(std::move(request));
     else
@@ -46,7 +46,7 @@ class ProcessEndpoint final : public Transport {
     const auto take = [&](const Tag& from_host) {
       return progress_thread_.mailbox().take(from, from_host, waiting_for, progress_thread_);
     };
-    Message message = is_on_data_plane({from, rank()}, tag) ? data_plane_->receive(from, tag, take) : take(tag);
+    Message message = travels_in_channel({from, rank()}, tag) ? device_channels_->receive(from, tag, take) : take(tag);
     if (tag.traffic != Traffic::background) staging_.order_current_streams();
     progress_thread_.progress().move();
     return message;
@@ -55,13 +55,13 @@ class ProcessEndpoint final : public Transport {
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
     progress_thread_.shapes().declare(pipeline, shape);
   }
-  bool has_data_plane() const override { return data_plane_ != nullptr; }
+  bool has_device_channels() const override { return device_channels_ != nullptr; }
   void connect(const Connections& wanted) override {
-    if (!data_plane_) return;
-    require<ConfigError>(wanted.device.type() == data_plane_->device_type(), "the transport ", name(),
-                         " carries tensors of devices of type ", c10::DeviceTypeName(data_plane_->device_type(), true),
-                         ", but rank ", rank().value(), " is on ", wanted.device.str(),
-                         ": give it such a device, or use --transport gloo");
+    if (!device_channels_) return;
+    require<ConfigError>(wanted.device.type() == device_channels_->device_type(), "the transport ", name(),
+                         " carries tensors of devices of type ",
+                         c10::DeviceTypeName(device_channels_->device_type(), true), ", but rank ", rank().value(),
+                         " is on ", wanted.device.str(), ": give it such a device, or use --transport gloo");
     for (const RankPair& pair : wanted.pairs) {
       if ((pair.from == rank()) == (pair.to == rank())) continue;
       const WorldRank other = pair.from == rank() ? pair.to : pair.from;
@@ -69,8 +69,8 @@ class ProcessEndpoint final : public Transport {
       Tag tag = control_tag(wanted.pipeline, Topic::connection);
       tag.micro_batch = pair.from.value();
       send(other, tag, {});
-      receive(other, tag, "the connection of the data plane");
-      data_plane_->connect(pair, wanted.pipeline);
+      receive(other, tag, "the connection of the device channels");
+      device_channels_->connect(pair, wanted.pipeline);
     }
   }
   void report_progress(const Position& position) override { progress_thread_.progress().report(position); }
@@ -78,15 +78,15 @@ class ProcessEndpoint final : public Transport {
   void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override {
     const bool is_background = step.step >= StepKey::background && step.step != StepKey::all;
-    if (data_plane_ && !is_background) return abort(reason);
+    if (device_channels_ && !is_background) return abort(reason);
     progress_thread_.cancel(step, reason);
   }
   std::optional<std::string> aborted() const override { return progress_thread_.mailbox().aborted(); }
   bool is_lost(WorldRank rank) const override { return progress_thread_.is_lost(rank); }
 
  private:
-  bool is_on_data_plane(const RankPair& pair, const Tag& tag) const {
-    return data_plane_ && data_plane_->carries(pair, tag);
+  bool travels_in_channel(const RankPair& pair, const Tag& tag) const {
+    return device_channels_ && device_channels_->carries(pair, tag);
   }
 
   void send_from_host(SendRequest request) {
@@ -102,7 +102,7 @@ class ProcessEndpoint final : public Transport {
                             ": this world has ", size());
   }
 
-  const std::unique_ptr<DataPlane> data_plane_;  // null: there is none
+  const std::unique_ptr<DeviceChannels> device_channels_;  // null: there is none
   ProgressThread progress_thread_;
   HostStaging staging_{rank(),
                        {.go_on = [this](SendRequest request) { send_from_host(std::move(request)); },
@@ -118,8 +118,8 @@ void require_deadlines(const TransportOptions& options) {
 }
 
 std::unique_ptr<Transport> open_process(std::unique_ptr<BufferNetwork> network, const TransportOptions& options,
-                                        std::unique_ptr<DataPlane> data_plane) {
-  return std::make_unique<ProcessEndpoint>(std::move(network), options, std::move(data_plane));
+                                        std::unique_ptr<DeviceChannels> device_channels) {
+  return std::make_unique<ProcessEndpoint>(std::move(network), options, std::move(device_channels));
 }
 
 }  // namespace penstock

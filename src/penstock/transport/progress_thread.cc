@@ -62,9 +62,9 @@ ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolic
     : network_(std::move(network)),
       policy_(policy_over(*network_, policy)),
       on_abort_(std::move(on_abort)),
-      inquiry_(rank_, network_->size(), progress_, [this](WorldRank to, int kind, WireBuffer buffer) {
-        network_->begin_send(to, kind, std::move(buffer));
-      }),
+      inquiry_(
+          rank_, network_->size(), progress_,
+          [this](WorldRank to, int kind, WireBuffer buffer) { network_->begin_send(to, kind, std::move(buffer)); }),
       mailbox_(rank_, policy_),
       spin_ns_(has_own_core(*network_) ? spin_on_own_core_ns : spin_on_shared_core_ns) {
   const std::vector<ProcessPlace>& places = network_->places();

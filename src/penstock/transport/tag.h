@@ -57,8 +57,8 @@ enum class Topic : std::int32_t {
   state,         // whether a state fits
   requests,      // what single processes want before a step: to save, to stop
   invalid_loss,  // the value that made a loss infinite or not a number
-  connection,    // two ranks that a data plane is about to connect
-  announcement,  // messages whose tensors a data plane carries (transport/data_plane.h)
+  connection,    // two ranks that device channels are about to connect
+  announcement,  // messages whose tensors travel in device channels (transport/device_channels.h)
   finish         // the end of all work
 };
 

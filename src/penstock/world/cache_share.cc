@@ -49,7 +49,7 @@ std::int64_t cache_share(int ranks) {
   return most / 4 / std::clamp(ranks, 1, sharers);
 }
 
-int ranks_on_host(const Transport& endpoint) {
+int ranks_on_host(const ControlPlane& endpoint) {
   int count = 0;
   for (std::int32_t rank = 0; rank < endpoint.size(); ++rank) count += endpoint.shares_host(WorldRank(rank)) ? 1 : 0;
   return count;

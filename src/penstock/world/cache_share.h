@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "penstock/transport/transport.h"
+#include "penstock/transport/control_plane.h"
 
 namespace penstock {
 
@@ -13,6 +13,6 @@ namespace penstock {
 std::int64_t cache_share(int ranks);
 
 /// The number of the world's ranks on the host of `endpoint`'s rank.
-int ranks_on_host(const Transport& endpoint);
+int ranks_on_host(const ControlPlane& endpoint);
 
 }  // namespace penstock

@@ -67,7 +67,7 @@ std::vector<std::vector<RankStep>> gather_steps(const RankContext& context, cons
 std::map<std::string, torch::Tensor> gather_tensors(const RankContext& context, const Tag& tag,
                                                     const std::vector<std::pair<std::string, torch::Tensor>>& own) {
   const torch::NoGradGuard no_grad;
-  Transport& endpoint = *context.endpoint;
+  DataPlane& endpoint = *context.endpoint;
   const auto numbered = [&](std::int32_t phase, std::size_t number) {
     Tag of_message = tag;
     of_message.to_stage = phase;

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/transport/control_plane.h"
 #include "penstock/transport/progress.h"
-#include "penstock/transport/transport.h"
 
 namespace penstock {
 
@@ -23,7 +23,7 @@ namespace penstock {
 class RankWatch {
  public:
   struct LocalRank {
-    std::weak_ptr<Transport> endpoint;
+    std::weak_ptr<ControlPlane> endpoint;
     /// When the rank began its present job, by now_ns(); 0 where it has none.
     std::function<std::int64_t()> busy_since_ns;
   };
@@ -72,7 +72,7 @@ class RankWatch {
 
   /// The status of a rank that is in a job, and for how long it has made no progress there.
   struct BusyRank {
-    std::shared_ptr<Transport> endpoint;
+    std::shared_ptr<ControlPlane> endpoint;
     PeerStatus status;
     std::int64_t still_ns = 0;
   };

@@ -79,7 +79,7 @@ class World {
   /// "threads", "mpi", "gloo" or "nccl".
   std::string transport() const;
   /// Whether tensors on devices travel between processes without the memory of the host: "nccl".
-  bool has_data_plane() const;
+  bool has_device_channels() const;
   /// Whether this process holds world rank 0: the one that should write files and print results.
   bool is_main() const;
   /// Whether this process should print progress, such as losses: true on the main process, and on every process under

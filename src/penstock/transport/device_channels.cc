@@ -1,4 +1,4 @@
-#include "penstock/transport/data_plane.h"
+#include "penstock/transport/device_channels.h"
 
 #include <deque>
 #include <map>
@@ -35,11 +35,11 @@ std::vector<torch::Tensor> bytes_of(const torch::Tensor& tensor) {
   return {tensor.as_strided({tensor.numel()}, {1}).view(torch::kUInt8)};
 }
 
-class GroupDataPlane final : public DataPlane {
+class GroupDeviceChannels final : public DeviceChannels {
  public:
-  GroupDataPlane(WorldRank rank, DeviceGroups groups, c10::intrusive_ptr<c10d::Store> store)
+  GroupDeviceChannels(WorldRank rank, DeviceGroups groups, c10::intrusive_ptr<c10d::Store> store)
       : rank_(rank), groups_(std::move(groups)), store_(std::move(store)) {}
-  ~GroupDataPlane() override;
+  ~GroupDeviceChannels() override;
 
   std::string name() const override { return groups_.name; }
   c10::DeviceType device_type() const override { return groups_.device_type; }
@@ -77,7 +77,7 @@ class GroupDataPlane final : public DataPlane {
   Group group_of(const RankPair& pair) const;
   void add(const RankPair& pair, Group group);
   void require_no_abort() const {
-    require<TransportError>(!is_aborted_, "the data plane of rank ", rank_.value(), " has ended");
+    require<TransportError>(!is_aborted_, "the device channels of rank ", rank_.value(), " have ended");
   }
   void greet(c10d::Backend& group, bool sends) const;
   void queue_receives(WorldRank from, Message announcement);
@@ -96,11 +96,11 @@ class GroupDataPlane final : public DataPlane {
 };
 
 // The last messages have arrived, because all ranks have left, or never will. The host asks before it frees their memory.
-GroupDataPlane::~GroupDataPlane() {
+GroupDeviceChannels::~GroupDeviceChannels() {
   for (const Sent& sent : sent_) sent.work->isCompleted();
 }
 
-void GroupDataPlane::connect(const RankPair& pair, std::uint32_t pipeline) {
+void GroupDeviceChannels::connect(const RankPair& pair, std::uint32_t pipeline) {
   if (!group_of(pair)) {
     const bool sends = pair.from == rank_;
     const auto store = c10::make_intrusive<c10d::PrefixStore>(say(pair.from.value(), ">", pair.to.value()), store_);
@@ -120,26 +120,26 @@ void GroupDataPlane::connect(const RankPair& pair, std::uint32_t pipeline) {
 }
 
 /// The library connects with the first transfer, which says what is wrong with the devices.
-void GroupDataPlane::greet(c10d::Backend& group, bool sends) const {
+void GroupDeviceChannels::greet(c10d::Backend& group, bool sends) const {
   std::vector<torch::Tensor> greeting{torch::zeros({1}, torch::TensorOptions(torch::kUInt8).device(current_device()))};
   (sends ? group.send(greeting, receiver, 0) : group.recv(greeting, sender, 0))->wait();
   current_stream(current_device()).synchronize();
 }
 
-void GroupDataPlane::add(const RankPair& pair, Group group) {
+void GroupDeviceChannels::add(const RankPair& pair, Group group) {
   const std::lock_guard lock(mutex_);
   require_no_abort();
   by_pair_[pair] = std::move(group);
 }
 
-GroupDataPlane::Group GroupDataPlane::group_of(const RankPair& pair) const {
+GroupDeviceChannels::Group GroupDeviceChannels::group_of(const RankPair& pair) const {
   const std::lock_guard lock(mutex_);
   require_no_abort();
   const auto known = by_pair_.find(pair);
   return known == by_pair_.end() ? Group() : known->second;
 }
 
-SendRequest GroupDataPlane::send(SendRequest request) {
+SendRequest GroupDeviceChannels::send(SendRequest request) {
   const StepKey step{request.tag.pipeline, request.tag.step};
   order_behind_sends(step);
   const Group group = group_of({rank_, request.to});
@@ -158,7 +158,7 @@ SendRequest GroupDataPlane::send(SendRequest request) {
   return {request.to, announcement_tag(announced_[request.to]++), std::move(announcement)};
 }
 
-Message GroupDataPlane::receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) {
+Message GroupDeviceChannels::receive(WorldRank from, const Tag& tag, const TakeAnnouncement& take) {
   Incoming& incoming = incoming_[from];
   while (!incoming.messages.contains(tag)) queue_receives(from, take(announcement_tag(incoming.announced++)));
   Arriving arriving = std::move(incoming.messages.extract(tag).mapped());
@@ -170,7 +170,7 @@ Message GroupDataPlane::receive(WorldRank from, const Tag& tag, const TakeAnnoun
   return std::move(arriving.message);
 }
 
-void GroupDataPlane::queue_receives(WorldRank from, Message announcement) {
+void GroupDeviceChannels::queue_receives(WorldRank from, Message announcement) {
   const Group group = group_of({from, rank_});
   Incoming& incoming = incoming_[from];
   const Tag tag = record_in<Announcement>(announcement).tag;
@@ -193,7 +193,7 @@ void GroupDataPlane::queue_receives(WorldRank from, Message announcement) {
 
 // What a rank sends does not change within its step. Behind it, the rank's stream waits for what is still on its way,
 // which the other rank receives whatever this one does next. Memory is given back once it has arrived.
-void GroupDataPlane::order_behind_sends(const StepKey& step) {
+void GroupDeviceChannels::order_behind_sends(const StepKey& step) {
   std::erase_if(sent_, [&](const Sent& sent) {
     if (sent.step == step && !sent.work->isCompleted()) return false;
     const c10::StreamGuard guard(sent.stream);
@@ -202,7 +202,7 @@ void GroupDataPlane::order_behind_sends(const StepKey& step) {
   });
 }
 
-void GroupDataPlane::abort() noexcept {
+void GroupDeviceChannels::abort() noexcept {
   std::vector<Group> groups;
   {
     const std::lock_guard lock(mutex_);
@@ -219,9 +219,9 @@ void GroupDataPlane::abort() noexcept {
 
 }  // namespace
 
-std::unique_ptr<DataPlane> open_data_plane(WorldRank rank, const DeviceGroups& groups,
-                                           const c10::intrusive_ptr<c10d::Store>& store) {
-  return std::make_unique<GroupDataPlane>(rank, groups, store);
+std::unique_ptr<DeviceChannels> open_device_channels(WorldRank rank, const DeviceGroups& groups,
+                                                     const c10::intrusive_ptr<c10d::Store>& store) {
+  return std::make_unique<GroupDeviceChannels>(rank, groups, store);
 }
 
 }  // namespace penstock

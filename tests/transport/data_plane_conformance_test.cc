@@ -1,4 +1,4 @@
-// The guarantees of transport.h, for every transport.
+// The guarantees of data_plane.h, for every transport.
 #include <algorithm>
 #include <random>
 
@@ -9,7 +9,7 @@
 #include "penstock/transport/wire.h"
 #include "tests/transport/world_under_test.h"
 
-namespace penstock::test::conformance_test {
+namespace penstock::test::data_plane_conformance_test {
 namespace {
 
 /// The number of the running test, for tags: in a world of processes all tests share one transport.
@@ -22,7 +22,7 @@ std::uint64_t test_number() {
 }
 
 Tag tag_of(std::uint64_t step, int number) {
-  return {.pipeline = 1, .traffic = Traffic::forward, .step = step, .micro_batch = number};
+  return {.pipeline = pipeline_under_test, .traffic = Traffic::forward, .step = step, .micro_batch = number};
 }
 
 void expect_equal(const torch::Tensor& got, const torch::Tensor& sent) {
@@ -32,7 +32,7 @@ void expect_equal(const torch::Tensor& got, const torch::Tensor& sent) {
   EXPECT_EQ(got.sizes(), sent.sizes());
   EXPECT_FALSE(got.requires_grad());
   if (sent.numel() > 0) {
-    EXPECT_TRUE(got.equal(sent)) << got << sent;
+    EXPECT_TRUE(got.cpu().equal(sent)) << got.cpu() << sent;
   }
 }
 
@@ -40,20 +40,24 @@ void expect_equal(const torch::Tensor& got, const torch::Tensor& sent) {
 void expect_same_layout(const torch::Tensor& got, const torch::Tensor& prepared) {
   EXPECT_EQ(got.strides(), prepared.strides());
   EXPECT_TRUE(got.numel() == 0 || got.is_non_overlapping_and_dense());
-  EXPECT_TRUE(got.numel() == 0 || reinterpret_cast<std::uintptr_t>(got.data_ptr()) % 64 == 0);
+  EXPECT_TRUE(got.numel() == 0 || !got.is_cpu() || reinterpret_cast<std::uintptr_t>(got.data_ptr()) % 64 == 0);
 }
 
-class Conformance : public ::testing::TestWithParam<WorldUnderTest> {
+class DataPlaneConformance : public ::testing::TestWithParam<WorldUnderTest> {
  protected:
-  /// Every rank sends `message(from, to)` to every rank, itself included, and checks what it gets.
-  void exchange(const std::function<Message(int, int)>& message) {
+  /// What rank `from` sends to rank `to`, computed on `device`.
+  using MessageOf = std::function<Message(int from, int to, c10::Device device)>;
+
+  /// Every rank sends a message to every rank, itself included, from its device, and checks what it gets.
+  void exchange(const MessageOf& message) {
     const std::uint64_t step = test_number();
     GetParam().each_rank([&](Transport& transport) {
       const int own = transport.rank().value();
-      for (int to = 0; to < transport.size(); ++to) transport.send(WorldRank(to), tag_of(step, 0), message(own, to));
+      for (int to = 0; to < transport.size(); ++to)
+        transport.send(WorldRank(to), tag_of(step, 0), message(own, to, GetParam().device(own)));
       for (int from = transport.size() - 1; from >= 0; --from) {
         const Message got = transport.receive(WorldRank(from), tag_of(step, 0), "0RECV_F0");
-        const Message sent = message(from, own);
+        const Message sent = message(from, own, c10::kCPU);
         ASSERT_EQ(got.payloads.size(), sent.payloads.size());
         for (std::size_t i = 0; i < sent.payloads.size(); ++i) {
           expect_equal(got.payloads[i].tensor, sent.payloads[i].tensor);
@@ -68,22 +72,22 @@ class Conformance : public ::testing::TestWithParam<WorldUnderTest> {
   }
 };
 
-torch::Tensor numbers(torch::IntArrayRef shape, int offset) {
+torch::Tensor numbers(torch::IntArrayRef shape, int offset, c10::Device device) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
-  return (torch::arange(count) + offset).reshape(shape);
+  return (torch::arange(count) + offset).reshape(shape).to(device);
 }
 
-TEST_P(Conformance, carries_every_type_in_every_shape) {
+TEST_P(DataPlaneConformance, carries_every_type_in_every_shape) {
   using enum torch::ScalarType;
   const std::vector<std::vector<std::int64_t>> shapes = {{},  {1},    {0},          {3, 0, 2},
                                                          {5}, {4, 7}, {2, 3, 5, 4}, {1, 1, 9000}};
-  exchange([&](int from, int to) {
+  exchange([&](int from, int to, c10::Device device) {
     Message message;
     for (const auto type :
          {Bool, Byte, Char, Short, Int, Long, Half, BFloat16, Float, Double, ComplexFloat, ComplexDouble})
       for (const auto& shape : shapes) {
-        torch::Tensor values = numbers(shape, 10 * from + to);
+        torch::Tensor values = numbers(shape, 10 * from + to, device);
         if (type == Bool) values = values % 3;
         message.payloads.push_back({(values % 100).to(type), shape.size() % 2 == 0});
       }
@@ -91,20 +95,20 @@ TEST_P(Conformance, carries_every_type_in_every_shape) {
   });
 }
 
-TEST_P(Conformance, carries_a_message_without_payloads) {
-  exchange([](int, int) { return Message{}; });
+TEST_P(DataPlaneConformance, carries_a_message_without_payloads) {
+  exchange([](int, int, c10::Device) { return Message{}; });
 }
 
-TEST_P(Conformance, carries_undefined_tensors_between_values) {
-  exchange([](int from, int) {
-    return Message{{{torch::Tensor(), true}, {torch::full({3}, from), false}, {torch::Tensor(), false}}};
+TEST_P(DataPlaneConformance, carries_undefined_tensors_between_values) {
+  exchange([](int from, int, c10::Device device) {
+    return Message{{{torch::Tensor(), true}, {torch::full({3}, from, device), false}, {torch::Tensor(), false}}};
   });
 }
 
-TEST_P(Conformance, keeps_layouts) {
-  exchange([](int from, int to) {
-    const torch::Tensor image = numbers({2, 3, 8, 8}, from + to).to(torch::kFloat);
-    const torch::Tensor wide = numbers({64, 100}, from).to(torch::kFloat);
+TEST_P(DataPlaneConformance, keeps_layouts) {
+  exchange([](int from, int to, c10::Device device) {
+    const torch::Tensor image = numbers({2, 3, 8, 8}, from + to, device).to(torch::kFloat);
+    const torch::Tensor wide = numbers({64, 100}, from, device).to(torch::kFloat);
     Message message;
     for (const torch::Tensor& tensor : {
              image.contiguous(torch::MemoryFormat::ChannelsLast),
@@ -112,7 +116,7 @@ TEST_P(Conformance, keeps_layouts) {
              wide.slice(1, 0, 50),                            // gaps
              wide.slice(0, 10, 12),                           // a small part of a large storage
              wide.flatten().slice(0, 1, 6000),                // begins at an odd address
-             torch::full({1}, from).expand({6, 5}),           // overlaps
+             torch::full({1}, from, device).expand({6, 5}),   // overlaps
              torch::complex(wide, wide + 1).conj(),           // conjugated only on reading
              torch::imag(torch::complex(wide, wide).conj()),  // negated only on reading
              image.permute({3, 1, 0, 2}),
@@ -123,20 +127,20 @@ TEST_P(Conformance, keeps_layouts) {
   });
 }
 
-TEST_P(Conformance, detaches_sent_tensors) {
-  exchange([](int, int) {
-    const auto leaf = torch::ones({4, 4}, torch::requires_grad());
+TEST_P(DataPlaneConformance, detaches_sent_tensors) {
+  exchange([](int, int, c10::Device device) {
+    const auto leaf = torch::ones({4, 4}, torch::requires_grad().device(device));
     return Message{{{leaf * 2, true}, {leaf, true}}};
   });
 }
 
-TEST_P(Conformance, carries_a_large_message_among_small_ones) {
-  exchange([](int from, int to) {
-    return Message{{{numbers({from == 0 ? 1 << 20 : 3}, to).to(torch::kFloat), false}}};
+TEST_P(DataPlaneConformance, carries_a_large_message_among_small_ones) {
+  exchange([](int from, int to, c10::Device device) {
+    return Message{{{numbers({from == 0 ? 1 << 20 : 3}, to, device).to(torch::kFloat), false}}};
   });
 }
 
-TEST_P(Conformance, receives_in_any_order) {
+TEST_P(DataPlaneConformance, receives_in_any_order) {
   constexpr int messages = 60;
   const std::uint64_t step = test_number();
   GetParam().each_rank([&](Transport& transport) {
@@ -148,41 +152,48 @@ TEST_P(Conformance, receives_in_any_order) {
     std::shuffle(all.begin(), all.end(), random);
     for (const auto& [to, i] : all) {
       transport.report_progress({"0F0"});
-      transport.send(WorldRank(to), tag_of(step, i), {{{torch::full({i + 1}, 1000 * own + i), false}}});
+      transport.send(WorldRank(to), tag_of(step, i),
+                     {{{torch::full({i + 1}, 1000 * own + i, GetParam().device(own)), false}}});
     }
     std::shuffle(all.begin(), all.end(), random);
     for (const auto& [from, i] : all) {
       const Message got = transport.receive(WorldRank(from), tag_of(step, i), "0RECV_F0");
       ASSERT_EQ(got.payloads.size(), 1U);
-      EXPECT_TRUE(got.payloads[0].tensor.equal(torch::full({i + 1}, 1000 * from + i)));
+      EXPECT_TRUE(got.payloads[0].tensor.cpu().equal(torch::full({i + 1}, 1000 * from + i)));
     }
   });
 }
 
-TEST_P(Conformance, carries_long_messages_of_changing_sizes) {
+TEST_P(DataPlaneConformance, carries_long_messages_of_changing_sizes) {
   // Several of them are under way at once, both ways, and a receive for one may have been posted for another one.
   const std::vector<std::int64_t> sizes = {3000, 3000, 2000, 40'000, 40'000, 9, 3000, 2'000'000, 3000, 3000, 50'000};
   const std::uint64_t step = test_number();
   GetParam().each_rank([&](Transport& transport) {
     const int own = transport.rank().value();
-    const auto message = [&](int from, std::size_t i) { return numbers({sizes[i]}, 100 * from + static_cast<int>(i)); };
+    const auto message = [&](int from, std::size_t i, c10::Device device) {
+      return numbers({sizes[i]}, 100 * from + static_cast<int>(i), device);
+    };
     for (std::size_t i = 0; i < sizes.size(); ++i)
       for (int to = 0; to < transport.size(); ++to)
-        transport.send(WorldRank(to), tag_of(step, static_cast<int>(i)), {{{message(own, i), false}}});
+        transport.send(WorldRank(to), tag_of(step, static_cast<int>(i)),
+                       {{{message(own, i, GetParam().device(own)), false}}});
     for (std::size_t i = 0; i < sizes.size(); ++i)
       for (int from = 0; from < transport.size(); ++from) {
         const Message got = transport.receive(WorldRank(from), tag_of(step, static_cast<int>(i)), "0RECV_F0");
         ASSERT_EQ(got.payloads.size(), 1U);
-        EXPECT_TRUE(got.payloads[0].tensor.equal(message(from, i))) << sizes[i] << " numbers from rank " << from;
+        EXPECT_TRUE(got.payloads[0].tensor.cpu().equal(message(from, i, c10::kCPU)))
+            << sizes[i] << " numbers from rank " << from;
       }
   });
 }
 
-TEST_P(Conformance, carries_one_tag_from_many_ranks_and_both_ways_at_once) {
-  exchange([](int from, int to) { return Message{{{torch::full({2}, 100 * from + to), false}}}; });
+TEST_P(DataPlaneConformance, carries_one_tag_from_many_ranks_and_both_ways_at_once) {
+  exchange([](int from, int to, c10::Device device) {
+    return Message{{{torch::full({2}, 100 * from + to, device), false}}};
+  });
 }
 
-TEST_P(Conformance, rejects_tensors_that_cannot_be_sent) {
+TEST_P(DataPlaneConformance, rejects_tensors_that_cannot_be_sent) {
   GetParam().each_rank([&](Transport& transport) {
     const Message sparse{{{torch::eye(3).to_sparse(), false}}};
     EXPECT_THROW(transport.send(transport.rank(), {}, sparse), TransportError);
@@ -192,8 +203,8 @@ TEST_P(Conformance, rejects_tensors_that_cannot_be_sent) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(World, Conformance, ::testing::ValuesIn(worlds_under_test()),
+INSTANTIATE_TEST_SUITE_P(World, DataPlaneConformance, ::testing::ValuesIn(worlds_under_test()),
                          [](const auto& world) { return world.param.name; });
 
 }  // namespace
-}  // namespace penstock::test::conformance_test
+}  // namespace penstock::test::data_plane_conformance_test

@@ -1,4 +1,4 @@
-// The data plane: ranks of one process, joined by Gloo as if each were one of its own, whose tensors travel in groups with
+// Device channels: ranks of one process, joined by Gloo as if each were one of its own, whose tensors travel in groups with
 // the rules of NCCL on test devices.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -19,7 +19,7 @@
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"
 
-namespace penstock::test::data_plane_test {
+namespace penstock::test::device_channels_test {
 namespace {
 
 constexpr std::uint32_t pipeline = 0;
@@ -27,7 +27,7 @@ constexpr std::uint32_t pipeline = 0;
 /// The tag of a value of micro-batch `i`.
 Tag value(int i) { return {.pipeline = pipeline, .traffic = Traffic::forward, .micro_batch = i}; }
 
-class DataPlanes : public testing::Test {
+class DeviceChannels : public testing::Test {
  protected:
   using Endpoints = std::vector<std::unique_ptr<Transport>>;
 
@@ -61,10 +61,10 @@ class DataPlanes : public testing::Test {
   }
 };
 
-TEST_F(DataPlanes, carry_messages_from_device_to_device_as_they_are) {
+TEST_F(DeviceChannels, carry_messages_from_device_to_device_as_they_are) {
   auto ranks = open_here(2, stream_groups());
   EXPECT_EQ(ranks[0]->name(), "streams");
-  EXPECT_TRUE(ranks[0]->has_data_plane());
+  EXPECT_TRUE(ranks[0]->has_device_channels());
   connect(ranks);
   const auto sender = [&] {
     const torch::Tensor values = torch::arange(12, torch::kFloat).view({3, 4}).to(test_device(0)) * 2;
@@ -96,7 +96,7 @@ TEST_F(DataPlanes, carry_messages_from_device_to_device_as_they_are) {
   close(std::move(ranks));
 }
 
-TEST_F(DataPlanes, messages_are_received_in_any_order) {
+TEST_F(DeviceChannels, messages_are_received_in_any_order) {
   auto ranks = open_here(2, stream_groups());
   connect(ranks);
   constexpr int count = 20;
@@ -114,7 +114,7 @@ TEST_F(DataPlanes, messages_are_received_in_any_order) {
   close(std::move(ranks));
 }
 
-TEST_F(DataPlanes, other_messages_pass_through_the_host) {
+TEST_F(DeviceChannels, other_messages_pass_through_the_host) {
   auto ranks = open_here(2, stream_groups());
   connect(ranks);
   Tag other_pipeline = value(0), control = value(0);
@@ -132,7 +132,7 @@ TEST_F(DataPlanes, other_messages_pass_through_the_host) {
   close(std::move(ranks));
 }
 
-TEST_F(DataPlanes, an_abort_ends_transfers_and_a_cancellation_is_one) {
+TEST_F(DeviceChannels, an_abort_ends_transfers_and_a_cancellation_is_one) {
   {
     auto ranks = open_here(2, stream_groups());
     connect(ranks);
@@ -157,7 +157,7 @@ TEST_F(DataPlanes, an_abort_ends_transfers_and_a_cancellation_is_one) {
   close(std::move(ranks));
 }
 
-TEST_F(DataPlanes, ranks_whose_devices_cannot_be_joined_are_named) {
+TEST_F(DeviceChannels, ranks_whose_devices_cannot_be_joined_are_named) {
   DeviceGroups groups = stream_groups();
   groups.make = [](const auto&, ProcessRank) -> c10::intrusive_ptr<c10d::Backend> {
     throw std::runtime_error("Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000");
@@ -176,7 +176,7 @@ TEST_F(DataPlanes, ranks_whose_devices_cannot_be_joined_are_named) {
   close(std::move(ranks));
 }
 
-TEST_F(DataPlanes, ranks_on_another_type_of_device_are_refused) {
+TEST_F(DeviceChannels, ranks_on_another_type_of_device_are_refused) {
   JoinedWorld joined({.stages = 2}, stream_groups());
   DeepNetwork network;
   try {
@@ -189,7 +189,7 @@ TEST_F(DataPlanes, ranks_on_another_type_of_device_are_refused) {
   }
 }
 
-TEST_F(DataPlanes, every_schedule_equals_the_cpu) {
+TEST_F(DeviceChannels, every_schedule_equals_the_cpu) {
   for (const int stages : {2, 3}) {
     DeepOutcome alone;
     {
@@ -223,10 +223,10 @@ void compare_u_jobs(const WorldOptions& options, int micro_batches) {
   }
 }
 
-TEST_F(DataPlanes, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5); }
-TEST_F(DataPlanes, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2); }
+TEST_F(DeviceChannels, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5); }
+TEST_F(DeviceChannels, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2); }
 
-TEST_F(DataPlanes, no_rank_waits_for_its_stream_within_a_step_and_no_value_passes_through_the_host) {
+TEST_F(DeviceChannels, no_rank_waits_for_its_stream_within_a_step_and_no_value_passes_through_the_host) {
   constexpr int stages = 2;
   JoinedWorld joined({.stages = stages}, stream_groups());
   DeepNetwork network;
@@ -240,7 +240,7 @@ TEST_F(DataPlanes, no_rank_waits_for_its_stream_within_a_step_and_no_value_passe
   EXPECT_EQ(stream_order().synchronizations(), (std::map<std::string, int>{{"event", stages}, {"stream", stages}}));
 }
 
-TEST_F(DataPlanes, a_layer_that_throws_ends_the_world_and_is_named) {
+TEST_F(DeviceChannels, a_layer_that_throws_ends_the_world_and_is_named) {
   struct Breaking : Cell {
     Layer a = add("a", [] { return torch::nn::Linear(6, 6); }), b = add("b", [] { return torch::nn::Linear(6, 4); });
     bool breaks = false;
@@ -271,4 +271,4 @@ TEST_F(DataPlanes, a_layer_that_throws_ends_the_world_and_is_named) {
 }
 
 }  // namespace
-}  // namespace penstock::test::data_plane_test
+}  // namespace penstock::test::device_channels_test
