@@ -3,14 +3,11 @@
 
 #include "penstock/transport/mailbox.h"
 #include "penstock/transport/transport.h"
-#include "tests/transport/run_world.h"
 
 namespace penstock::inproc_test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::run_world;
-using test::try_world;
 
 Message message_of(const torch::Tensor& tensor) { return {{{tensor, false}}}; }
 
@@ -31,21 +28,6 @@ TEST(Threads, do_not_keep_a_large_storage_alive_for_a_small_view) {
   ranks[0]->send(WorldRank(0), {}, message_of(torch::rand({1000, 100})[7]));
   const Message got = ranks[0]->receive(WorldRank(0), {}, "0RECV_F0");
   EXPECT_EQ(got.payloads[0].tensor.storage().nbytes(), 400U);
-}
-
-TEST(Threads, abort_reaches_all_with_the_first_reason) {
-  const auto ranks = open_threads(4, {});
-  const auto result = try_world(4, [&](int rank) {
-    auto& own = *ranks[static_cast<std::size_t>(rank)];
-    if (rank != 3) own.receive(WorldRank(3), {}, "1RECV_F0");
-    own.abort("out of memory");
-    own.abort("too late");
-  });
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(result.what(rank), say("rank ", rank, " gave up waiting for 1RECV_F0: out of memory"));
-    EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->aborted(), "out of memory");
-  }
-  EXPECT_THROW(ranks[1]->send(WorldRank(0), {}, {}), WorldAborted);
 }
 
 TEST(Threads, a_wait_for_a_rank_without_progress_ends) {

@@ -92,17 +92,6 @@ constexpr Tag data{.traffic = Traffic::forward, .micro_batch = 5};
 constexpr Tag never_sent{.traffic = Traffic::control};
 constexpr Tag never_received{.traffic = Traffic::background};
 
-/// The last rank aborts while all others wait.
-void abort_case(Job& job) {
-  if (job.rank == job.size - 1) {
-    job.transport->abort("the disk is full");
-    job.note(job.transport->aborted().value_or("not aborted"));
-  } else {
-    job.note(job.failure_of_receive(job.size - 1, data, "1RECV_F5"));
-  }
-  job.wait_for_notes(0, job.size - 1);
-}
-
 /// Rank 0 stops; the others form a chain behind it, fail, and wake it; then all continue. They need not fail at once.
 void stop_case(Job& job) {
   if (job.rank == 0) {
@@ -171,21 +160,6 @@ void left_case(Job& job) {
   if (job.rank == 1) job.note(job.failure_of_receive(0, data, "1RECV_F5"));
 }
 
-/// The last rank cancels the step for which all others wait, then sends a message of the next one.
-void cancel_case(Job& job) {
-  const Tag next{.traffic = Traffic::forward, .step = 1};
-  if (job.rank == job.size - 1) {
-    job.transport->cancel({0, 0}, "the input is too wide");
-    for (int to = 0; to < job.rank; ++to) {
-      job.send(to, data);
-      job.send(to, next, 7);
-    }
-    return;
-  }
-  const std::string failure = job.failure_of_receive(job.size - 1, data, "1RECV_F5");
-  job.note(say(failure, ", then ", job.receive(job.size - 1, next, "1RECV_F0")));
-}
-
 /// Rank 0 dies after the others have received a message of it, which says where it was.
 void kill_case(Job& job) {
   const Tag last{.traffic = Traffic::backward, .step = 5012, .from_stage = 1, .to_stage = 2, .micro_batch = 3};
@@ -246,13 +220,11 @@ void closed_connection_case(Job& job) {
 
 int run(const std::string& name, const std::string& directory) {
   const std::map<std::string, std::pair<std::chrono::milliseconds, void (*)(Job&)>> cases = {
-      {"abort", {20s, abort_case}},
       {"stop", {1s, stop_case}},
       {"slow", {1500ms, slow_case}},
       {"stall", {20s, stall_case}},
       {"heard", {1s, heard_case}},
       {"left", {20s, left_case}},
-      {"cancel", {20s, cancel_case}},
       {"kill", {60s, kill_case}},
       {"early_end", {1500ms, early_end_case}},
       {"stopped_end", {1s, idle_end_case}},

@@ -1,4 +1,4 @@
-"""Real processes: what happens when a rank gives up, stops, dies, or is slow.
+"""Real processes: what happens when a rank stops, dies, leaves early, or is slow.
 
 usage: process_faults_test.py PROGRAM LAUNCHER [unittest arguments]     LAUNCHER: mpirun or tests/support/gloo_run.py
 """
@@ -26,13 +26,6 @@ class Job:
 
 
 class ProcessFaults(unittest.TestCase):
-    def test_abort_reaches_every_rank_with_its_reason(self):
-        job = Job("abort", 4)
-        for rank in range(3):
-            self.assertEqual(job.notes.get(rank), f"rank {rank} gave up waiting for 1RECV_F5: the disk is full",
-                             job.output)
-        self.assertEqual(job.notes[3], "the disk is full")
-
     def test_all_waiting_ranks_name_a_stopped_rank_which_may_continue(self):
         job = Job("stop", 3)
         self.assertEqual(job.code, 0, job.output)
@@ -62,11 +55,6 @@ class ProcessFaults(unittest.TestCase):
         job = Job("left", 2)
         self.assertEqual(job.notes[1], "rank 1 waits for 1RECV_F5 from rank 0, which has left the world, and sends nothing "
                          "any more")
-
-    def test_a_step_is_cancelled_on_every_rank_and_the_world_remains_usable(self):
-        job = Job("cancel", 4)
-        self.assertEqual(job.code, 0, job.output)
-        self.assertEqual(job.notes, {rank: "the input is too wide, then 7" for rank in range(3)}, job.output)
 
     def test_a_killed_rank_ends_the_job(self):
         job = Job("kill", 3)
