@@ -13,5 +13,7 @@ folder=build/coverage
 scripts/build.sh coverage all
 find "$folder" -name '*.gcda' -delete
 # Not the tests of the package and of headers, which compile; each test counts, whether it passes or not.
-ctest --test-dir "$folder" --output-on-failure --parallel "$(nproc)" --exclude-regex '^(arch|package|scripts)\.'
+# A program that counts writes files of its own, and says so where it cannot: tests of that fail.
+ctest --test-dir "$folder" --output-on-failure --parallel "$(nproc)" --exclude-regex '^(arch|package|scripts)\.' ||
+  echo "coverage: some tests failed; what they executed counts" >&2
 python3 tools/line_coverage.py "$folder" src/penstock --least 95 "$@"

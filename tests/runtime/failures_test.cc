@@ -237,8 +237,10 @@ TEST(Failures, a_child_after_fork_gets_an_error) {
             std::string::npos);
   // The child may destroy everything.
   auto world = std::make_unique<World>(WorldOptions{.stages = 2});
+  std::optional<InferenceSession> session = job.pipeline->open_session();
   EXPECT_EQ(said_by_child([&] {
               world.reset();
+              session.reset();
               job.pipeline.reset();
               return std::string("ended");
             }),

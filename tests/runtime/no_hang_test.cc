@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "tests/runtime/fragile.h"
 #include "tests/runtime/small_job.h"
 #include "tests/support/fault_injection.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::test::no_hang_test {
 namespace {
@@ -132,17 +134,48 @@ TEST(NoHang, a_pipeline_of_a_failed_world_ends_although_a_rank_is_still_in_an_ea
   job.world.fail("the program gives up");
 }
 
+void expect_failure(const std::function<void()>& wait) {
+  try {
+    wait();
+    ADD_FAILURE() << "the wait ended";
+  } catch (const RankFailure& error) {
+    EXPECT_STREQ(error.what(), "the program failed: the program gives up");
+  }
+}
+
 TEST(NoHang, a_wait_for_a_step_of_a_failed_world_ends_although_a_rank_is_still_in_it) {
   EndlessUpdates job;  // without a stall limit
   const auto step = job.train_step();
   job.wait_until_all_update();
   job.world.fail("the program gives up");
-  try {
-    step.wait();
-    ADD_FAILURE() << "the step ended";
-  } catch (const RankFailure& error) {
-    EXPECT_STREQ(error.what(), "the program failed: the program gives up");
-  }
+  expect_failure([&] { step.wait(); });
+}
+
+TEST(NoHang, outputs_of_an_inference_behind_a_rank_that_hangs_are_not_waited_for_after_a_failure) {
+  EndlessUpdates job;  // without a stall limit
+  job.train_step();
+  job.wait_until_all_update();
+  const auto inference = job.pipeline.infer(torch::ones({8, 12}));
+  job.world.fail("the program gives up");
+  expect_failure([&] { inference.outputs(); });
+}
+
+TEST(NoHang, work_behind_a_rank_that_hangs_is_not_waited_for_after_a_failure) {
+  EndlessUpdates job;  // without a stall limit
+  job.train_step();
+  job.wait_until_all_update();
+  job.world.fail("the program gives up");
+  expect_failure([&] { job.world.run_on_local_ranks([](const RankContext&) {}); });
+}
+
+TEST(NoHang, a_checkpoint_behind_a_rank_that_stalls_is_not_waited_for) {
+  const TemporaryFolder folder("no_hang");
+  EndlessUpdates job(std::chrono::milliseconds(300));
+  const auto saver = job.pipeline.checkpoints({.folder = folder.string()});
+  job.train_step();
+  job.wait_until_all_update();
+  saver->save({});
+  EXPECT_THROW(saver->finish(), RankFailure);
 }
 
 TEST(NoHang, a_lost_message_is_named) {

@@ -486,6 +486,18 @@ TEST(Progress, is_read_consistently_while_it_is_written) {
   EXPECT_EQ(torn, 0);
 }
 
+TEST(Progress, the_end_of_a_wait_is_progress) {
+  Progress progress;
+  progress.wait_begins(WorldRank(1));
+  const PeerStatus waiting = progress.read();
+  EXPECT_EQ(waiting.waits_for, WorldRank(1));
+  while (now_ns() == waiting.heard_ns) {
+  }
+  progress.wait_ends();
+  EXPECT_EQ(progress.read().waits_for, std::nullopt);
+  EXPECT_GT(progress.read().moved_ns, waiting.heard_ns);
+}
+
 TEST(Chain, describes_stale_and_missing_answers) {
   struct Fixed final : PeerWatch {
     void wait_begins(WorldRank) override {}

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -62,6 +63,27 @@ TEST(Mailboxes, a_wait_in_the_background_is_no_part_of_a_circle) {
     if (++checks == 4) mailboxes.put(WorldRank(1), in_background, 7);
   };
   EXPECT_EQ(mailboxes.take(WorldRank(1), in_background, "the files of a checkpoint", watch), 7);
+}
+
+// Those of two pipelines of one world.
+TEST(Mailboxes, threads_in_the_background_wait_one_after_the_other) {
+  Mailboxes<int> mailboxes(WorldRank(0), {});
+  Tag of_other = in_background;
+  of_other.pipeline = 1;
+  Watch first, second;
+  std::future<int> other;
+  int checks = 0;
+  first.on_ask = [&] {
+    if (++checks == 1)
+      other = std::async(std::launch::async, [&] {
+        return mailboxes.take(WorldRank(1), of_other, "the files of another checkpoint", second);
+      });
+    if (checks != 2) return;  // by then the other thread has begun to wait
+    mailboxes.put(WorldRank(1), of_other, 8);
+    mailboxes.put(WorldRank(1), in_background, 7);
+  };
+  EXPECT_EQ(mailboxes.take(WorldRank(1), in_background, "the files of a checkpoint", first), 7);
+  EXPECT_EQ(other.get(), 8);
 }
 
 }  // namespace

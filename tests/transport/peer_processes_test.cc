@@ -52,6 +52,16 @@ TEST(PeerProcesses, report_the_one_that_has_ended) {
   EXPECT_TRUE(peers.ended()) << "it was forgotten when its parent asked for its exit code";
 }
 
+TEST(PeerProcesses, report_one_that_ended_before_it_was_watched) {
+  Child child;
+  const ProcessName name = child.name();
+  child.end();
+  PeerProcesses peers;
+  peers.watch(WorldRank(3), name);
+  ASSERT_TRUE(peers.ended());
+  EXPECT_EQ(peers.ended()->rank, WorldRank(3));
+}
+
 // A container numbers its processes anew: the same number may be another process here.
 TEST(PeerProcesses, are_not_watched_across_containers) {
   Child child;

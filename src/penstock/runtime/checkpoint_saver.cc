@@ -22,6 +22,7 @@
 #include "penstock/runtime/saver_parts.h"
 #include "penstock/transport/world_aborted.h"
 #include "penstock/world/collectives.h"
+#include "penstock/world/rank_watch.h"
 #include "penstock/world/reason.h"
 
 namespace penstock {
@@ -69,7 +70,8 @@ class Copies : public std::enable_shared_from_this<Copies> {
   };
 
   /// `snapshots` are used again from checkpoint to checkpoint.
-  Copies(const LocalRunners& runners, std::map<WorldRank, std::shared_ptr<RankSnapshot>>& snapshots) {
+  Copies(const LocalRunners& runners, std::map<WorldRank, std::shared_ptr<RankSnapshot>>& snapshots)
+      : watch_(runners.world().rank_watch()) {
     for (const auto& runner : runners.all()) {
       auto& snapshot = snapshots[runner->context().rank];
       if (!snapshot) snapshot = std::make_shared<RankSnapshot>();
@@ -94,10 +96,12 @@ class Copies : public std::enable_shared_from_this<Copies> {
     };
   }
 
-  /// Returns true when every rank has copied or never will, false after abandon().
+  /// Returns true when every rank has copied or never will, false after abandon(). Throws the error of
+  /// RankWatch::wait().
   bool wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_complete_ || is_abandoned_; });
+    if (const auto failure = watch_->wait(lock, changed_, [this] { return is_complete_ || is_abandoned_; }))
+      std::rethrow_exception(failure);
     return !is_abandoned_;
   }
   void abandon() { set(is_abandoned_); }
@@ -119,6 +123,7 @@ class Copies : public std::enable_shared_from_this<Copies> {
     rank.report = {};
   }
 
+  const std::shared_ptr<const RankWatch> watch_;
   std::map<WorldRank, OfRank> ranks_;  // an entry is written by its rank's thread, and read after wait()
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -18,6 +18,7 @@ bool InferResult::has_outputs() const { return state_->comes_here(); }
 
 const Tensors& InferResult::outputs() const {
   require<ConfigError>(has_outputs(), state_->not_here());
+  if (!state_->ready()) step_->require_own_process();
   try {
     return state_->outputs();
   } catch (...) {

@@ -43,7 +43,8 @@ void InferState::fetch() {
 const Tensors& InferState::outputs() {
   fetch();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return outputs_ || error_; });
+  if (const auto failure = expected_.rank_watch->wait(lock, changed_, [&] { return outputs_ || error_; }))
+    error_ = failure;
   if (error_) std::rethrow_exception(error_);
   return *outputs_;
 }

@@ -13,6 +13,7 @@
 #include "penstock/base/ids.h"
 #include "penstock/runtime/batch_axes.h"
 #include "penstock/runtime/session_state.h"
+#include "penstock/world/rank_watch.h"
 
 namespace penstock {
 
@@ -27,6 +28,7 @@ class InferState : public std::enable_shared_from_this<InferState> {
     /// Starts receiving the outputs that other processes send; empty where none are sent here.
     std::function<void(std::shared_ptr<InferState>)> fetch;
     BatchAxes axes = {};  // of the outputs
+    std::shared_ptr<const RankWatch> rank_watch = nullptr;  // never null
   };
   explicit InferState(Expected expected) : expected_(std::move(expected)) {}
 
@@ -42,7 +44,7 @@ class InferState : public std::enable_shared_from_this<InferState> {
   /// Starts receiving the outputs of other processes, at the first call. Until then the messages wait in the mailbox,
   /// so that this rank can begin its next job.
   void fetch();
-  /// Waits for the outputs of all parts; throws the error of fail().
+  /// Waits for the outputs of all parts; throws the error of fail(), and that of RankWatch::wait().
   const Tensors& outputs();
   /// Whether outputs() would return without waiting.
   bool ready();

@@ -1,5 +1,7 @@
 #include "penstock/runtime/inferences.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "penstock/base/error.h"
@@ -12,7 +14,8 @@ std::shared_ptr<SessionState> Inferences::open_session() {
   auto session = std::make_shared<SessionState>();
   session->id = next_session_++;
   session->pipeline = this;
-  session->forget = [weak = runners_->weak_from_this()](std::uint64_t id) {
+  session->forget = [weak = runners_->weak_from_this(), process = getpid()](std::uint64_t id) {
+    if (getpid() != process) return;  // a child made by fork() has no ranks
     if (const auto runners = weak.lock()) runners->post([id](RankRunner& runner) { runner.forget_session(id); });
   };
   sessions_.push_back(session);
@@ -79,6 +82,7 @@ void Inferences::join_session(SessionState& session, std::int64_t rows, const In
 InferState::Expected Inferences::expected_outputs(std::uint64_t step, const InferOptions& options) const {
   InferState::Expected expected;
   expected.axes = setting_.axes.outputs;
+  expected.rank_watch = world().rank_watch();
   const RankContext context = world().context(world().local_ranks().front());
   const bool holds_last = context.is_alone || context.pipeline_rank() == setting_.last;
   if (!holds_last && !options.broadcast) {

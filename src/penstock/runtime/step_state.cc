@@ -68,6 +68,11 @@ std::vector<RankUse> StepState::uses() {
 StepState::StepState(int local_ranks, std::shared_ptr<Failures> failures, std::shared_ptr<const RankWatch> rank_watch)
     : failures_(std::move(failures)), rank_watch_(std::move(rank_watch)), process_(getpid()), running_(local_ranks) {}
 
+void StepState::require_own_process() const {
+  require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made ",
+                       "by fork(): a child has no ranks; make its own world after fork()");
+}
+
 void StepState::rank_done(std::exception_ptr error) {
   if (error) failures_->add(error);
   {
@@ -81,8 +86,7 @@ void StepState::rank_done(std::exception_ptr error) {
 template <class Condition>
 void StepState::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
   if (condition()) return;
-  require<ConfigError>(getpid() == process_, "this step runs in process ", process_, ", of which this is a child made ",
-                       "by fork(): a child has no ranks; make its own world after fork()");
+  require_own_process();
   wait_here(lock, condition);
 }
 
@@ -118,7 +122,7 @@ double StepState::gradient_norm() {
 
 bool StepState::has_gradient_norm() {
   std::unique_lock lock(mutex_);
-  wait_here(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
+  wait(lock, [&] { return gradient_norm_ || error_ || running_ == 0; });
   if (error_) std::rethrow_exception(error_);
   return gradient_norm_.has_value();
 }

@@ -63,6 +63,8 @@ class StepState {
   void settle() noexcept;
   /// Records that a call of the program has thrown `error`, an error of this step.
   void mark_reported(const std::exception_ptr& error) { failures_->mark_reported(error); }
+  /// Throws ConfigError in a child process after fork(), in which the step makes no progress.
+  void require_own_process() const;
   bool ready();
   /// Whether every local rank has finished, or one has failed.
   bool is_done();

@@ -1,6 +1,7 @@
-// The two mailboxes of a rank: one for its own thread, one for the thread that writes its checkpoints. Torch-free.
+// The two mailboxes of a rank: one for its own thread, one for the threads that write checkpoints. Torch-free.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ class Mailboxes {
   /// `watch` is that of the rank's thread; for messages of Traffic::background its functions are called on this one.
   Content take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
     if (!is_background(tag)) return own_.take(from, tag, waiting_for, watch);
+    // Each pipeline of a world has such a thread. None waits for what another one of this rank does.
+    const std::lock_guard lock(background_taken_);
     WatchBeside beside(watch);
     return background_.take(from, tag, waiting_for, beside);
   }
@@ -68,6 +71,7 @@ class Mailboxes {
   }
 
   Mailbox<Content> own_, background_;
+  std::mutex background_taken_;  // held in take()
 };
 
 }  // namespace penstock

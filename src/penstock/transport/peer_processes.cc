@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <string>
 
@@ -37,11 +38,15 @@ void PeerProcesses::watch(WorldRank rank, const ProcessName& process) {
   if (process.numbered_by == 0 || process.numbered_by != own_process_name().numbered_by) return;
 #ifdef SYS_pidfd_open
   const auto descriptor = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process.number), 0));
-  if (descriptor >= 0) watched_.push_back({{rank, process.number}, descriptor});
+  if (descriptor >= 0)
+    watched_.push_back({{rank, process.number}, descriptor});
+  else if (errno == ESRCH)
+    ended_before_ = {rank, process.number};
 #endif
 }
 
 std::optional<PeerProcesses::Ended> PeerProcesses::ended() const {
+  if (ended_before_) return ended_before_;
   std::vector<pollfd> descriptors;
   for (const Watched& watched : watched_) descriptors.push_back({watched.descriptor, POLLIN, 0});
   if (::poll(descriptors.data(), descriptors.size(), 0) <= 0) return std::nullopt;

@@ -33,7 +33,7 @@ class PeerProcesses {
   PeerProcesses(const PeerProcesses&) = delete;
   PeerProcesses& operator=(const PeerProcesses&) = delete;
 
-  /// Watches the process of `rank`, which must be of this host and live. Where the system cannot do that, or the two
+  /// Watches the process of `rank`, which must be of this host; it may have ended already. Where the system cannot do that, or the two
   /// processes are in different PID namespaces, the rank is never reported.
   void watch(WorldRank rank, const ProcessName& process);
 
@@ -50,6 +50,7 @@ class PeerProcesses {
     int descriptor = -1;  // of the process (pidfd)
   };
   std::vector<Watched> watched_;
+  std::optional<Ended> ended_before_;  // it could be watched
 };
 
 }  // namespace penstock

@@ -98,7 +98,11 @@ class alignas(128) Progress {
   void move() noexcept { moved_ns_.store(now_ns(), std::memory_order_relaxed); }
 
   void wait_begins(WorldRank peer) noexcept { waits_for_.store(peer.value(), std::memory_order_relaxed); }
-  void wait_ends() noexcept { waits_for_.store(nobody, std::memory_order_relaxed); }
+  /// A rank that waits no longer has moved, for every reader: its wait may have been long.
+  void wait_ends() noexcept {
+    move();
+    waits_for_.store(nobody, std::memory_order_release);
+  }
 
   PeerStatus read() const noexcept {
     PeerStatus status;
@@ -111,9 +115,9 @@ class alignas(128) Progress {
       status.position.step = step_.load(std::memory_order_acquire);
     } while (before % 2 != 0 || before != version_.load(std::memory_order_relaxed));
     std::memcpy(status.position.instruction, words.data(), sizeof(status.position.instruction));
+    const std::int32_t peer = waits_for_.load(std::memory_order_acquire);
     status.moved_ns = moved_ns_.load(std::memory_order_relaxed);
     status.heard_ns = now_ns();
-    const std::int32_t peer = waits_for_.load(std::memory_order_relaxed);
     if (peer != nobody) status.waits_for = WorldRank(peer);
     return status;
   }

@@ -72,10 +72,15 @@ ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolic
     const WorldRank rank(static_cast<std::int32_t>(i));
     if (rank != rank_ && shares_host(rank)) peers_.watch(rank, places[i].process);
   }
-  // Others may have sent already: from here on every member is used.
-  network_->notify([this] { has_news(); });
-  network_->watch_exit([this] { process_ends(); });
-  thread_ = std::thread([this] { run(); });
+  try {
+    // Others may have sent already: from here on every member is used.
+    network_->notify([this] { has_news(); });
+    network_->watch_exit([this] { process_ends(); });
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    network_->abandon();  // its threads use members that are destroyed before it
+    throw;
+  }
 }
 
 ProgressThread::~ProgressThread() {

@@ -10,6 +10,7 @@
 
 #include "penstock/base/clock.h"
 #include "penstock/base/error.h"
+#include "penstock/base/log.h"
 #include "penstock/transport/joined_processes.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/world/choose_transport.h"
@@ -176,6 +177,12 @@ World::~World() {
     if ((leaves && !state_->failures->is_newest_misuse()) || state_->failures->first_unreported())
       for (const auto& endpoint : state_->endpoints) endpoint->abort(reason_to_leave("world"));
   }
+  // A rank may still be in a step that has failed elsewhere, and hang there.
+  try {
+    if (!failed()) wait_for_workers();
+  } catch (const std::exception& error) {
+    warn(say("the end of the world: ", error.what()));
+  }
   if (!failed()) return;
   for (const auto& worker : state_->workers)
     worker->abandon(std::max(state_->rank_watch->time_left_after_failure(), shortest_time_to_end));
@@ -190,7 +197,7 @@ std::string World::reason_to_leave(const char* what) const {
 }
 
 void World::leave_pipeline(std::uint32_t pipeline) const noexcept {
-  if (state_->is_alone() || failed() || state_->failures->is_newest_misuse()) return;
+  if (getpid() != state_->process || state_->is_alone() || failed() || state_->failures->is_newest_misuse()) return;
   const std::string reason = reason_to_leave("pipeline");
   for (const auto& endpoint : state_->endpoints) endpoint->cancel({pipeline, StepKey::all}, reason);
 }
@@ -317,6 +324,8 @@ void World::post(WorldRank local, std::function<void()> job) const {
 }
 
 void World::run_on_local_ranks(const std::function<void(const RankContext&)>& job) const {
+  // Behind a rank that hangs `job` would never run, and it must run before this returns.
+  require<RankFailure>(wait_for_workers(), failed().value_or("the world has failed"));
   std::vector<std::future<void>> done;
   for (WorldRank rank : local_ranks()) {
     auto promise = std::make_shared<std::promise<void>>();
