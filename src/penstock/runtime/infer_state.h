@@ -27,7 +27,7 @@ class InferState : public std::enable_shared_from_this<InferState> {
     std::string not_here;  // the error text where that is 0
     /// Starts receiving the outputs that other processes send; empty where none are sent here.
     std::function<void(std::shared_ptr<InferState>)> fetch;
-    BatchAxes axes = {};  // of the outputs
+    BatchAxes axes = {};                                    // of the outputs
     std::shared_ptr<const RankWatch> rank_watch = nullptr;  // never null
   };
   explicit InferState(Expected expected) : expected_(std::move(expected)) {}
