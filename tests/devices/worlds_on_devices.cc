@@ -1,5 +1,5 @@
-// The worlds of device_tests on which the conformance suites of tests/transport check the guarantees of data_plane.h and
-// control_plane.h: ranks on test devices, all of them in this process.
+// The worlds of device_tests on which the conformance suites of tests/transport check the guarantees of data_plane.h
+// and control_plane.h: ranks on test devices, all of them in this process.
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,7 +29,11 @@ std::vector<RankPair> pairs_of(int size) {
   return pairs;
 }
 
-WorldUnderTest world(const std::string& name, int size, const std::function<Endpoints(int)>& open) {
+enum class Arrival { on_device, on_cpu, on_device_from_others };
+
+c10::Device device_of(int rank) { return test_device(rank); }
+
+WorldUnderTest world(const std::string& name, int size, Arrival arrival, const std::function<Endpoints(int)>& open) {
   const auto each_rank = [=](const WorldUnderTest::RankMain& rank_main) {
     stream_order().take_violations();
     Endpoints endpoints = open(size);
@@ -37,14 +41,23 @@ WorldUnderTest world(const std::string& name, int size, const std::function<Endp
       const RankDevice device(test_device(rank));
       const RankDeviceGuard guard(device);
       Transport& own = *endpoints[static_cast<std::size_t>(rank)];
-      own.connect({pipeline_under_test, pairs_of(size), device.device()});
-      rank_main(own);
-      device.synchronize();
+      try {
+        own.connect({pipeline_under_test, pairs_of(size), device.device()});
+        rank_main(own);
+        device.synchronize();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        own.abort("a test failed");  // endpoints of a world that works wait for each other at their end
+      }
     });
     close(std::move(endpoints));
     EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{});
   };
-  return {name + std::to_string(size), each_rank, each_rank, [](int rank) { return test_device(rank); }};
+  const auto arrives_on = [arrival](int from, int to) -> c10::Device {
+    const bool is_on_device = arrival == Arrival::on_device || (arrival != Arrival::on_cpu && from != to);
+    return is_on_device ? device_of(to) : c10::kCPU;
+  };
+  return {name + std::to_string(size), each_rank, each_rank, device_of, arrives_on};
 }
 
 /// A process whose last world has failed ends with an error (transport/exit_watch.h).
@@ -60,9 +73,9 @@ std::vector<WorldUnderTest> worlds_under_test() {
   (void)clean_end;
   std::vector<WorldUnderTest> worlds;
   for (int size : {2, 3}) {
-    worlds.push_back(world("threads", size, [](int n) { return open_threads(n, {}); }));
-    worlds.push_back(world("through_the_host", size, [](int n) { return open_here(n); }));
-    worlds.push_back(world("device_channels", size, [](int n) { return open_here(n, stream_groups()); }));
+    worlds.push_back(world("threads", size, Arrival::on_device, [](int n) { return open_threads(n, {}); }));
+    worlds.push_back(world("through_the_host", size, Arrival::on_cpu, [](int n) { return open_here(n); }));
+    worlds.push_back(world("device_channels", size, Arrival::on_device_from_others, [](int n) { return open_here(n, stream_groups()); }));
   }
   return worlds;
 }

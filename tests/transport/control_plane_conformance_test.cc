@@ -1,8 +1,6 @@
 // The guarantees of control_plane.h, for every transport. What a rank that dies or stops does to the others,
 // process_faults_test.py shows.
 #include <exception>
-#include <mutex>
-#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -10,6 +8,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/transport/progress.h"
+#include "penstock/transport/records.h"
 #include "tests/transport/world_under_test.h"
 
 namespace penstock::test::control_plane_conformance_test {
@@ -20,12 +19,19 @@ class ControlPlaneConformance : public ::testing::TestWithParam<WorldUnderTest> 
   static Tag value_of_step(std::uint64_t step) {
     return {.pipeline = pipeline_under_test, .traffic = Traffic::forward, .step = step};
   }
-  static WorldRank last_of(const Transport& ranks) { return WorldRank(ranks.size() - 1); }
+  static WorldRank last_of(const ControlPlane& ranks) { return WorldRank(ranks.size() - 1); }
   /// The last rank sends a message to every rank, itself included.
   void send_to_all(Transport& own, const Tag& tag) const {
     if (own.rank() != last_of(own)) return;
     for (WorldRank to(0); to.value() < own.size(); to = to.next())
       own.send(to, tag, {{{torch::full({2}, 7, GetParam().device(own.rank().value())), false}}});
+  }
+  /// The last rank returns when the world is open on all ranks, and they are about to wait.
+  static void let_all_begin(Transport& own) {
+    const Tag ready{.pipeline = pipeline_under_test, .traffic = Traffic::control};
+    own.send(last_of(own), ready, {});
+    if (own.rank() != last_of(own)) return;
+    for (WorldRank from(0); from.value() < own.size(); from = from.next()) own.receive(from, ready, "all to begin");
   }
   static void expect_arrival(Transport& own, const Tag& tag) {
     const Message got = own.receive(last_of(own), tag, "1RECV_F0");
@@ -47,22 +53,17 @@ class ControlPlaneConformance : public ::testing::TestWithParam<WorldUnderTest> 
   }
 };
 
-TEST_P(ControlPlaneConformance, ranks_are_numbered_and_one_name_is_that_of_all) {
-  std::mutex mutex;
-  std::set<WorldRank> ranks;
-  std::set<std::string> names;
-  GetParam().each_rank([&](Transport& own) {
-    const std::lock_guard lock(mutex);
-    EXPECT_TRUE(ranks.insert(own.rank()).second);
-    EXPECT_GE(own.rank(), WorldRank(0));
-    EXPECT_LT(own.rank(), WorldRank(own.size()));
-    names.insert(own.name());
-    for (WorldRank other(0); other.value() < own.size(); other = other.next()) {
-      EXPECT_TRUE(own.shares_host(other));  // tests run on one
-      EXPECT_FALSE(own.is_lost(other));
+TEST_P(ControlPlaneConformance, ranks_have_different_numbers_and_one_name) {
+  const Tag tag{.pipeline = pipeline_under_test, .traffic = Traffic::control, .step = 1};
+  GetParam().each_rank_of_new_world([&](Transport& own) {
+    const auto told = [](const ControlPlane& rank) { return say("rank ", rank.rank().value(), " of ", rank.name()); };
+    for (WorldRank to(0); to.value() < own.size(); to = to.next()) own.send(to, tag, message_of(told(own)));
+    for (WorldRank from(0); from.value() < own.size(); from = from.next()) {
+      EXPECT_EQ(text_in(own.receive(from, tag, "a name")), say("rank ", from.value(), " of ", own.name()));
+      EXPECT_TRUE(own.shares_host(from));  // tests run on one
+      EXPECT_FALSE(own.is_lost(from));
     }
   });
-  EXPECT_EQ(names.size(), 1U);
 }
 
 TEST_P(ControlPlaneConformance, a_rank_reads_the_position_that_it_has_recorded) {
@@ -80,6 +81,7 @@ TEST_P(ControlPlaneConformance, a_rank_reads_the_position_that_it_has_recorded) 
 
 TEST_P(ControlPlaneConformance, an_abort_ends_every_wait_with_the_first_reason) {
   GetParam().each_rank_of_new_world([](Transport& own) {
+    let_all_begin(own);
     if (own.rank() == last_of(own)) {
       EXPECT_EQ(own.aborted(), std::nullopt);
       own.abort("the disk is full");
@@ -99,6 +101,7 @@ TEST_P(ControlPlaneConformance, an_abort_ends_every_wait_with_the_first_reason) 
 TEST_P(ControlPlaneConformance, an_abort_ends_the_waits_of_background_work_too) {
   const Tag saved{.pipeline = pipeline_under_test, .traffic = Traffic::background, .step = 3};
   GetParam().each_rank_of_new_world([&](Transport& own) {
+    let_all_begin(own);
     if (own.rank() == last_of(own)) own.abort("the disk is full");
     EXPECT_NE(end_of_wait<WorldAborted>(own, saved).find("the disk is full"), std::string::npos);
   });
@@ -107,6 +110,7 @@ TEST_P(ControlPlaneConformance, an_abort_ends_the_waits_of_background_work_too) 
 TEST_P(ControlPlaneConformance, a_cancelled_step_ends_its_waits_and_no_others) {
   GetParam().each_rank_of_new_world([this](Transport& own) {
     const bool aborts = own.has_device_channels();
+    let_all_begin(own);
     if (own.rank() == last_of(own)) own.cancel({pipeline_under_test, 4}, "the input is too wide");
     if (aborts) {
       EXPECT_NE(end_of_wait<WorldAborted>(own, value_of_step(4)).find("the input is too wide"), std::string::npos);
@@ -159,6 +163,7 @@ TEST_P(ControlPlaneConformance, a_world_that_has_failed_leaves_others_alone) {
     expect_arrival(own, tag);
   });
   GetParam().each_rank_of_new_world([&](Transport& own) {
+    let_all_begin(own);
     if (own.rank() == last_of(own)) own.abort("only this one");
     end_of_wait<WorldAborted>(own, tag);
   });

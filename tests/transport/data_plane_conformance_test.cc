@@ -62,8 +62,9 @@ class DataPlaneConformance : public ::testing::TestWithParam<WorldUnderTest> {
         for (std::size_t i = 0; i < sent.payloads.size(); ++i) {
           expect_equal(got.payloads[i].tensor, sent.payloads[i].tensor);
           EXPECT_EQ(got.payloads[i].requires_grad, sent.payloads[i].requires_grad);
-          if (sent.payloads[i].tensor.defined())
-            expect_same_layout(got.payloads[i].tensor, prepare_for_send(sent.payloads[i].tensor));
+          if (!sent.payloads[i].tensor.defined()) continue;
+          EXPECT_EQ(got.payloads[i].tensor.device(), GetParam().arrives_on(from, own));
+          expect_same_layout(got.payloads[i].tensor, prepare_for_send(sent.payloads[i].tensor));
         }
         EXPECT_GT(got.sent_ns, 0);
         EXPECT_GE(got.arrived_ns, got.sent_ns);

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/world_aborted.h"
 #include "tests/base/error_text.h"
 
 namespace penstock::mailboxes_test {
@@ -65,8 +66,8 @@ TEST(Mailboxes, a_wait_in_the_background_is_no_part_of_a_circle) {
   EXPECT_EQ(mailboxes.take(WorldRank(1), in_background, "the files of a checkpoint", watch), 7);
 }
 
-// Those of two pipelines of one world.
-TEST(Mailboxes, threads_in_the_background_wait_one_after_the_other) {
+// The threads of two pipelines of one world.
+TEST(Mailboxes, threads_in_the_background_wait_at_the_same_time) {
   Mailboxes<int> mailboxes(WorldRank(0), {});
   Tag of_other = in_background;
   of_other.pipeline = 1;
@@ -78,12 +79,20 @@ TEST(Mailboxes, threads_in_the_background_wait_one_after_the_other) {
       other = std::async(std::launch::async, [&] {
         return mailboxes.take(WorldRank(1), of_other, "the files of another checkpoint", second);
       });
-    if (checks != 2) return;  // by then the other thread has begun to wait
-    mailboxes.put(WorldRank(1), of_other, 8);
+    if (checks != 2) return;
+    // The other wait ends although this one goes on.
+    mailboxes.cancel({1, StepKey::background + 1}, "the pipeline ends");
+    EXPECT_THROW(other.get(), StepCancelled);
     mailboxes.put(WorldRank(1), in_background, 7);
   };
   EXPECT_EQ(mailboxes.take(WorldRank(1), in_background, "the files of a checkpoint", first), 7);
-  EXPECT_EQ(other.get(), 8);
+}
+
+TEST(Mailboxes, an_abort_ends_waits_in_the_background_that_begin_later) {
+  Mailboxes<int> mailboxes(WorldRank(0), {});
+  Watch watch;
+  EXPECT_TRUE(mailboxes.abort("the disk is full"));
+  EXPECT_THROW(mailboxes.take(WorldRank(1), in_background, "the files of a checkpoint", watch), WorldAborted);
 }
 
 }  // namespace

@@ -23,14 +23,17 @@ struct WorldUnderTest {
   std::function<void(const RankMain&)> each_rank;
   /// The same in a world of its own, which may fail.
   std::function<void(const RankMain&)> each_rank_of_new_world;
-  /// That of a rank, from which it sends.
+  /// The device from which a rank sends.
   std::function<c10::Device(int rank)> device = [](int) -> c10::Device { return c10::kCPU; };
+  /// The device on which `to` gets what `from` sends from its own.
+  std::function<c10::Device(int from, int to)> arrives_on = [](int, int) -> c10::Device { return c10::kCPU; };
 
   friend std::ostream& operator<<(std::ostream& out, const WorldUnderTest& world) { return out << world.name; }
 };
 
-/// In torch_tests worlds of threads, and with PENSTOCK_TEST_RANKS=n in the environment the one world of n processes (MPI,
-/// or Gloo where MASTER_ADDR is set) of which this process is a rank. In device_tests worlds with ranks on test devices.
+/// In torch_tests worlds of threads, and with PENSTOCK_TEST_RANKS=n in the environment the one world of n processes
+/// (MPI, or Gloo where MASTER_ADDR is set) of which this process is a rank. In device_tests worlds with ranks on test
+/// devices.
 std::vector<WorldUnderTest> worlds_under_test();
 
 }  // namespace penstock::test

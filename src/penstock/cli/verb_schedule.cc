@@ -129,7 +129,7 @@ void add_schedule_verb(CLI::App& program) {
   checked->schedule.add_to(*checking);
   checking
       ->add_option("--posts", checked->posts,
-                   "validate for a transport that matches sends and receives in order, with N posts per channel "
+                   "validate for a library that matches sends and receives in order, with N posts per channel "
                    "(docs/schedules.md)")
       ->type_name("N");
   checked->costs.add_to(*checking);

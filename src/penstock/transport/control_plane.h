@@ -1,11 +1,12 @@
-// The control plane of a rank's endpoint: who the ranks are, where each one is, and the end of all waits after a failure.
-// What ranks agree on (world/collectives.h) travels as messages of the data plane, so that its waits are like all others:
-// they have a deadline, and end with the world. LibTorch-free.
+// The control plane of a rank's endpoint: who the ranks are, where each one is, and the end of all waits after a
+// failure. What ranks agree on (world/collectives.h) travels as messages of the data plane, so that its waits are like
+// all others: they have a deadline, and end with the world. LibTorch-free.
 //
-// Guarantees, which one conformance test suite checks for every transport:
-//   * `abort` ends every wait in the world, on every rank, with the first reason given. `cancel` does so for one step.
-//   * A process that ends while its world is open aborts the world on the other processes of its host; over Gloo on all.
+// Guarantees, which one conformance suite checks for every transport:
+//   * `abort` ends every wait in the world, on every rank. `cancel` does so for one step, or for one pipeline.
 //   * Worlds are separate: what happens to one does not reach another of the same processes.
+// A process that ends while its world is open aborts the world on the other processes of its host, over Gloo on all;
+// tests of faults between processes check that.
 #pragma once
 
 #include <optional>
@@ -25,7 +26,7 @@ class ControlPlane {
 
   virtual WorldRank rank() const = 0;
   virtual int size() const = 0;
-  /// "threads", "mpi", "gloo" or "nccl".
+  /// "threads", "mpi", "gloo", "nccl" or the name of other DeviceGroups.
   virtual std::string name() const = 0;
   /// Whether `rank` runs on this rank's host: the same steady clock, cores and caches.
   virtual bool shares_host(WorldRank rank) const { return rank.value() >= 0; }
@@ -36,11 +37,13 @@ class ControlPlane {
   /// What this rank has recorded of itself.
   virtual PeerStatus status() const = 0;
 
-  /// Ends every wait on every rank with `reason`. The first reason given on any rank is used; later calls do nothing.
+  /// Ends every wait on every rank with `reason`. Each rank uses the first reason that reaches it, so that among threads
+  /// all use the same; later calls do nothing.
   virtual void abort(const std::string& reason) noexcept = 0;
-  /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too. The
-  /// world remains usable. Each rank uses the first reason that reaches it; after an abort this does nothing. With device
-  /// channels this aborts, except for work of Traffic::background.
+  /// Ends every wait for messages of `step` on every rank with `reason`, and drops such messages, later ones too.
+  /// StepKey::all stands for every step of the pipeline: waits then end with PipelineCancelled. The world remains usable.
+  /// Each rank uses the first reason that reaches it; after an abort this does nothing. With device channels this aborts,
+  /// except for work of Traffic::background.
   virtual void cancel(const StepKey& step, const std::string& reason) noexcept = 0;
   /// The reason, when the world has been aborted.
   virtual std::optional<std::string> aborted() const = 0;

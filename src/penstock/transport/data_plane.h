@@ -1,11 +1,12 @@
 // The data plane of a rank's endpoint: messages with tensors to and from the other ranks of its world.
 //
-// Guarantees, which one conformance test suite checks for every transport:
-//   * `send` never blocks; `receive` waits as long as the awaited peer lives (liveness.h).
+// Guarantees, which one conformance suite checks for every transport:
+//   * `send` never blocks; `receive` waits as long as the awaited peer lives (liveness.h, which has tests of its own).
 //   * Messages are matched by their tag, so the order of arrival does not matter. A tag is used once.
 //   * Sent tensors are detached and from then on read-only for both sides. They arrive dense, with the same dtype,
-//     shape, strides and values on every transport. Within a process they share their storage; between processes they
-//     arrive on the CPU, whatever device they were sent from; on the device between ranks that connect() has joined.
+//     shape, strides and values on every transport. Among threads they share their storage on one device. Between
+//     processes they arrive on the CPU, whatever device they were sent from; on the receiver's device between ranks that
+//     connect() has joined.
 //   * Tensors on a device are sent as the sender's current stream computes them, and received for the receiver's
 //     current stream on its current device (device_hand_over.h). Neither waits for a device. With device channels they
 //     do not pass through the memory of the host (device_channels.h).
@@ -50,14 +51,15 @@ struct RankPair {
   friend auto operator<=>(const RankPair&, const RankPair&) = default;
 };
 
-/// Used by its own rank's thread. Messages of Traffic::background are sent and received by one other thread at a time,
-/// which waits as the rank's thread does; peers do not see its waits.
+/// Used by its own rank's thread; has_device_channels() by any. Messages of Traffic::background are sent and received by
+/// one other thread for each pipeline, which waits as the rank's thread does; peers do not see its waits.
 class DataPlane {
  public:
   virtual ~DataPlane() = default;
 
   /// Sends `message` to `to` (which may be this rank itself) and returns at once. Drops a message of a cancelled step.
-  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided.
+  /// Throws WorldAborted when the world has been aborted, and TransportError for a tensor that is not strided or a rank
+  /// that does not exist. In device channels an abort meanwhile is another TransportError, or an error of their library.
   virtual void send(WorldRank to, const Tag& tag, Message message) = 0;
 
   /// Waits for the message with `tag` from `from`. `waiting_for` names the message in errors, e.g. "1RECV_F5".
@@ -72,7 +74,8 @@ class DataPlane {
   /// it. Every rank declares the same shape, before the first such message is sent.
   virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
 
-  /// Whether tensors on devices travel to other processes without the memory of the host, once their ranks are connected.
+  /// Whether tensors on devices travel to other processes without the memory of the host, once their ranks are
+  /// connected.
   virtual bool has_device_channels() const { return false; }
   /// What connect() joins.
   struct Connections {

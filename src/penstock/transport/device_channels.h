@@ -1,10 +1,11 @@
 // The device channels of a world of processes: tensors on devices travel between two of them without the memory of the
 // host, over a library with the rules of NCCL:
-//   * an ordered pair of ranks is a FIFO: its k-th send meets its k-th receive. There are no tags and no shapes;
+//   * a *device channel* is an ordered pair of ranks, for all messages of all pipelines (schedule/channel.h has one for
+//     each direction of a schedule). It is a FIFO: its k-th send meets its k-th receive. There are no tags, no shapes;
 //   * a transfer is queued behind the work of a stream, and the work behind it waits for it; no thread of the host does.
 //
-// Each message with tensors in a channel has an *announcement*, which is a message through the host: the tag, the shapes,
-// and what is on the CPU. It is sent when the message is, so ahead of the device.
+// Each message with tensors in a channel has an *announcement*, which is a message through the host: the tag, the
+// shapes, and what is on the CPU. It is sent when the message is, so ahead of the device.
 //
 //   rank 0, thread   F0 SEND_F0 -- announcement k --> F1 ...
 //   rank 0, stream      producer --+

@@ -1,6 +1,8 @@
-// The two mailboxes of a rank: one for its own thread, one for the threads that write checkpoints. Torch-free.
+// The mailboxes of a rank: one for its own thread, one for each thread that writes checkpoints. Torch-free.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -32,34 +34,33 @@ class WatchBeside final : public PeerWatch {
   PeerWatch& of_rank_;
 };
 
-/// Messages of Traffic::background have a mailbox of their own, because a mailbox has one waiting thread. The functions
-/// are those of Mailbox.
+/// Messages of Traffic::background have mailboxes of their own, one for each pipeline, because a mailbox has one waiting
+/// thread. The functions are those of Mailbox.
 template <class Content>
 class Mailboxes {
  public:
   Mailboxes(WorldRank owner, const WaitPolicy& policy)
-      : own_(owner, policy), background_(owner, without_spin(policy)) {}
+      : owner_(owner), background_policy_(without_spin(policy)), own_(owner, policy) {}
 
   void put(WorldRank from, const Tag& tag, Content content) {
-    (is_background(tag) ? background_ : own_).put(from, tag, std::move(content));
+    of(tag).put(from, tag, std::move(content));
   }
   /// `watch` is that of the rank's thread; for messages of Traffic::background its functions are called on this one.
   Content take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
     if (!is_background(tag)) return own_.take(from, tag, waiting_for, watch);
-    // Each pipeline of a world has such a thread. None waits for what another one of this rank does.
-    const std::lock_guard lock(background_taken_);
     WatchBeside beside(watch);
-    return background_.take(from, tag, waiting_for, beside);
+    return of(tag).take(from, tag, waiting_for, beside);
   }
   bool abort(const std::string& reason) {
     const bool is_first = own_.abort(reason);
-    background_.abort(own_.aborted().value_or(reason));
+    const std::lock_guard lock(mutex_);
+    for (auto& [pipeline, mailbox] : background_) mailbox.abort(own_.aborted().value_or(reason));
     return is_first;
   }
   bool cancel(const StepKey& step, const std::string& reason) {
-    if (step.step >= StepKey::background && step.step != StepKey::all) return background_.cancel(step, reason);
-    background_.cancel(step, reason);
-    return own_.cancel(step, reason);
+    const bool is_of_background = step.step >= StepKey::background;
+    const bool is_first = is_of_background && background_of(step.pipeline).cancel(step, reason);
+    return is_of_background && step.step != StepKey::all ? is_first : own_.cancel(step, reason);
   }
   std::optional<std::string> aborted() const { return own_.aborted(); }
 
@@ -69,9 +70,19 @@ class Mailboxes {
     policy.spin = {};
     return policy;
   }
+  Mailbox<Content>& of(const Tag& tag) { return is_background(tag) ? background_of(tag.pipeline) : own_; }
+  Mailbox<Content>& background_of(std::uint32_t pipeline) {
+    const std::lock_guard lock(mutex_);
+    const auto [found, is_new] = background_.try_emplace(pipeline, owner_, background_policy_);
+    if (const auto reason = own_.aborted(); is_new && reason) found->second.abort(*reason);
+    return found->second;
+  }
 
-  Mailbox<Content> own_, background_;
-  std::mutex background_taken_;  // held in take()
+  const WorldRank owner_;
+  const WaitPolicy background_policy_;
+  Mailbox<Content> own_;
+  std::mutex mutex_;
+  std::map<std::uint32_t, Mailbox<Content>> background_;  // guarded by mutex_: by pipeline; never removed
 };
 
 }  // namespace penstock

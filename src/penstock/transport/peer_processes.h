@@ -33,8 +33,8 @@ class PeerProcesses {
   PeerProcesses(const PeerProcesses&) = delete;
   PeerProcesses& operator=(const PeerProcesses&) = delete;
 
-  /// Watches the process of `rank`, which must be of this host; it may have ended already. Where the system cannot do that, or the two
-  /// processes are in different PID namespaces, the rank is never reported.
+  /// Watches the process of `rank`, which must be of this host; it may have ended already. Where the system cannot do
+  /// that, or the two processes are in different PID namespaces, the rank is never reported.
   void watch(WorldRank rank, const ProcessName& process);
 
   struct Ended {
@@ -50,7 +50,7 @@ class PeerProcesses {
     int descriptor = -1;  // of the process (pidfd)
   };
   std::vector<Watched> watched_;
-  std::optional<Ended> ended_before_;  // it could be watched
+  std::optional<Ended> ended_before_;  // one that had ended when watch() was called
 };
 
 }  // namespace penstock

@@ -78,6 +78,7 @@ ProgressThread::ProgressThread(std::unique_ptr<BufferNetwork> network, WaitPolic
     network_->watch_exit([this] { process_ends(); });
     thread_ = std::thread([this] { run(); });
   } catch (...) {
+    const std::lock_guard lock(calls_);
     network_->abandon();  // its threads use members that are destroyed before it
     throw;
   }

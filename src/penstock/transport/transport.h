@@ -1,7 +1,7 @@
 // The public header of the module `transport`: tensors between the ranks of a world, as threads of one process or as
 // processes that MPI or Gloo connects. Every rank holds one endpoint, which has two sides: the data plane carries
-// messages (data_plane.h), the control plane knows where the ranks are and ends their waits (control_plane.h). Each header
-// states the guarantees that hold for every transport.
+// messages (data_plane.h), the control plane knows where the ranks are and ends their waits (control_plane.h). Each
+// header states the guarantees that hold for every transport.
 #pragma once
 
 #include <chrono>

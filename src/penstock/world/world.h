@@ -76,7 +76,7 @@ class World {
   int stage_rank_of(WorldRank rank) const { return rank.value() / replicas(); }
   int replica_of(WorldRank rank) const { return rank.value() % replicas(); }
   WorldRank rank_of(int stage_rank, int replica) const { return WorldRank(stage_rank * replicas() + replica); }
-  /// "threads", "mpi", "gloo" or "nccl".
+  /// "threads", "mpi", "gloo", "nccl" or the name of other DeviceGroups.
   std::string transport() const;
   /// Whether tensors on devices travel between processes without the memory of the host: "nccl".
   bool has_device_channels() const;
@@ -101,7 +101,7 @@ class World {
   std::uint32_t next_pipeline();
   /// The reason for which the world has failed; none while it works.
   std::optional<std::string> failed() const;
-  /// Transport::is_lost(), as far as this process knows.
+  /// ControlPlane::is_lost(), as far as this process knows.
   bool is_lost(WorldRank rank) const;
   /// The failures of this world's steps, and which of them a call has thrown.
   const std::shared_ptr<Failures>& failures() const;
