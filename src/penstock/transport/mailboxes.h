@@ -42,9 +42,7 @@ class Mailboxes {
   Mailboxes(WorldRank owner, const WaitPolicy& policy)
       : owner_(owner), background_policy_(without_spin(policy)), own_(owner, policy) {}
 
-  void put(WorldRank from, const Tag& tag, Content content) {
-    of(tag).put(from, tag, std::move(content));
-  }
+  void put(WorldRank from, const Tag& tag, Content content) { of(tag).put(from, tag, std::move(content)); }
   /// `watch` is that of the rank's thread; for messages of Traffic::background its functions are called on this one.
   Content take(WorldRank from, const Tag& tag, std::string_view waiting_for, PeerWatch& watch) {
     if (!is_background(tag)) return own_.take(from, tag, waiting_for, watch);
