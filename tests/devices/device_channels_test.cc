@@ -1,5 +1,5 @@
-// Device channels: ranks of one process, joined by Gloo as if each were one of its own, whose tensors travel in groups with
-// the rules of NCCL on test devices.
+// Device channels: ranks of one process, joined by Gloo as if each were one of its own, whose tensors travel in groups
+// with the rules of NCCL on test devices.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -14,8 +14,7 @@
 
 #include "penstock/world/rank_device.h"
 #include "tests/devices/joined_here.h"
-#include "tests/runtime/deep_job.h"
-#include "tests/runtime/u_job.h"
+#include "tests/devices/joined_jobs.h"
 #include "tests/support/stream_groups.h"
 #include "tests/support/test_device.h"
 
@@ -31,8 +30,6 @@ class DeviceChannels : public testing::Test {
  protected:
   using Endpoints = std::vector<std::unique_ptr<Transport>>;
 
-  // A process whose last world has failed ends with an error (transport/exit_watch.h), and a JoinedWorld fails.
-  static void TearDownTestSuite() { close(open_here(2)); }
   void SetUp() override { stream_order().take_violations(); }
   void TearDown() override { EXPECT_EQ(stream_order().take_violations(), std::vector<std::string>{}); }
 
@@ -189,42 +186,9 @@ TEST_F(DeviceChannels, ranks_on_another_type_of_device_are_refused) {
   }
 }
 
-TEST_F(DeviceChannels, every_schedule_equals_the_cpu) {
-  for (const int stages : {2, 3}) {
-    DeepOutcome alone;
-    {
-      World world({.stages = 1});
-      alone = run_deep_job(world, {"gpipe", 1, 1, 3, WeightGradients::stream}, false);
-    }
-    JoinedWorld joined({.stages = stages}, stream_groups());
-    int cases = 0;
-    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
-      if (one.micro_batches != 3) continue;
-      one.device = "test";
-      ++cases;
-      ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
-    }
-    EXPECT_GT(cases, 5);
-  }
-}
-
-void compare_u_jobs(const WorldOptions& options, int micro_batches) {
-  std::map<WeightGradients, UOutcome> alone;
-  {
-    World world({.stages = 1, .replicas = options.replicas});
-    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
-  }
-  JoinedWorld joined(options, stream_groups());
-  for (UCase one : u_cases(options.stages)) {
-    if (one.micro_batches != micro_batches) continue;
-    one.device = "test";
-    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(joined.world, one)), "") << one.name();
-  }
-}
-
-TEST_F(DeviceChannels, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5); }
-TEST_F(DeviceChannels, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2); }
+TEST_F(DeviceChannels, every_schedule_equals_the_cpu) { compare_deep_jobs(stream_groups()); }
+TEST_F(DeviceChannels, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5, stream_groups()); }
+TEST_F(DeviceChannels, replicas_equal_the_cpu) { compare_u_jobs({.stages = 2, .replicas = 2}, 2, stream_groups()); }
 
 TEST_F(DeviceChannels, no_rank_waits_for_its_stream_within_a_step_and_no_value_passes_through_the_host) {
   constexpr int stages = 2;

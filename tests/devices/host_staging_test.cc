@@ -11,8 +11,7 @@
 
 #include "penstock/world/rank_device.h"
 #include "tests/devices/joined_here.h"
-#include "tests/runtime/deep_job.h"
-#include "tests/runtime/u_job.h"
+#include "tests/devices/joined_jobs.h"
 #include "tests/support/test_device.h"
 
 namespace penstock::test::host_staging_test {
@@ -20,8 +19,6 @@ namespace {
 
 class Staging : public testing::Test {
  protected:
-  // A process whose last world has failed ends with an error (transport/exit_watch.h), and a JoinedWorld fails.
-  static void TearDownTestSuite() { close(open_here(2)); }
   void SetUp() override {
     stream_order().take_violations();
     stream_order().forget_synchronizations();
@@ -72,40 +69,8 @@ TEST_F(Staging, messages_are_sent_before_an_endpoint_is_closed) {
   sender.join();
 }
 
-TEST_F(Staging, every_schedule_equals_the_cpu) {
-  for (const int stages : {2, 3}) {
-    DeepOutcome alone;
-    {
-      World world({.stages = 1});
-      alone = run_deep_job(world, {"gpipe", 1, 1, 3, WeightGradients::stream}, false);
-    }
-    JoinedWorld joined({.stages = stages});
-    int cases = 0;
-    for (DeepCase one : deep_cases(stages, WeightGradients::stream)) {
-      if (one.micro_batches != 3) continue;
-      one.device = "test";
-      ++cases;
-      ASSERT_EQ(difference(alone, run_deep_job(joined.world, one, false)), "") << one.name();
-    }
-    EXPECT_GT(cases, 5);
-  }
-}
-
-TEST_F(Staging, skips_ties_and_recompute_equal_the_cpu) {
-  constexpr int stages = 2, micro_batches = 5;
-  std::map<WeightGradients, UOutcome> alone;
-  {
-    World world({.stages = 1});
-    for (const auto mode : {WeightGradients::stream, WeightGradients::fused})
-      alone[mode] = run_u_job(world, {"gpipe", 1, 1, micro_batches, mode});
-  }
-  JoinedWorld joined({.stages = stages});
-  for (UCase one : u_cases(stages)) {
-    if (one.micro_batches != micro_batches) continue;
-    one.device = "test";
-    ASSERT_EQ(difference(alone.at(one.weight_gradients), run_u_job(joined.world, one)), "") << one.name();
-  }
-}
+TEST_F(Staging, every_schedule_equals_the_cpu) { compare_deep_jobs(); }
+TEST_F(Staging, skips_ties_and_recompute_equal_the_cpu) { compare_u_jobs({.stages = 2}, 5); }
 
 TEST_F(Staging, no_rank_waits_for_its_stream_within_a_step) {
   constexpr int stages = 2, micro_batches = 4;

@@ -31,8 +31,6 @@ std::vector<RankPair> pairs_of(int size) {
 
 enum class Arrival { on_device, on_cpu, on_device_from_others };
 
-c10::Device device_of(int rank) { return test_device(rank); }
-
 WorldUnderTest world(const std::string& name, int size, Arrival arrival, const std::function<Endpoints(int)>& open) {
   const auto each_rank = [=](const WorldUnderTest::RankMain& rank_main) {
     stream_order().take_violations();
@@ -55,12 +53,12 @@ WorldUnderTest world(const std::string& name, int size, Arrival arrival, const s
   };
   const auto arrives_on = [arrival](int from, int to) -> c10::Device {
     const bool is_on_device = arrival == Arrival::on_device || (arrival != Arrival::on_cpu && from != to);
-    return is_on_device ? device_of(to) : c10::kCPU;
+    return is_on_device ? test_device(to) : c10::kCPU;
   };
-  return {name + std::to_string(size), each_rank, each_rank, device_of, arrives_on};
+  return {name + std::to_string(size), each_rank, each_rank, test_device, arrives_on};
 }
 
-/// A process whose last world has failed ends with an error (transport/exit_watch.h).
+/// A process whose last world has failed ends with an error (transport/exit_watch.h), and worlds of these tests fail.
 class CleanEnd : public ::testing::Environment {
  public:
   void TearDown() override { close(open_here(2)); }
