@@ -109,6 +109,14 @@ inline std::int64_t newest_step(const std::string& folder) {
   return newest.checkpoint->manifest().step;
 }
 
+/// Gives a checkpoint another version, as the Penstock of that version would write it.
+inline void set_version(const std::string& directory, const std::string& version) {
+  const std::string path = directory + "/manifest.json", text = bytes_of_file(path);
+  std::string body = text.substr(text.find('\n') + 1);
+  body.replace(body.find("\"version\": 1"), 12, "\"version\": " + version);
+  write_bytes(path, sealed(body));
+}
+
 /// The names in a directory.
 inline std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;

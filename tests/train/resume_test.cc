@@ -7,8 +7,10 @@
 
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/checkpoint/not_readable.h"
 #include "penstock/penstock.h"
 #include "tests/base/error_text.h"
+#include "tests/checkpoint/small_checkpoint.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock::test::resume_test {
@@ -133,6 +135,17 @@ TEST_F(Resume, gives_the_same_bits_in_any_layout) {
       EXPECT_EQ(contents(folder), expected) << optimizer << ", " << stops[i];
     }
   }
+}
+
+TEST_F(Resume, does_not_begin_anew_beside_a_checkpoint_of_another_version) {
+  run({.folder = folder_ / "run", .stop_at = 2});
+  World world({.stages = 2});
+  Network network;
+  Pipeline pipeline(world, network, cross_entropy, {.micro_batches = 4});
+  pipeline.optimize_with(sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  ASSERT_TRUE(pipeline.load(folder_ / "run"));
+  for (const CheckpointPlace& place : list_checkpoints(folder_ / "run")) test::set_version(place.path, "9");
+  EXPECT_TRUE(says(error_text<NotReadable>([&] { pipeline.load(folder_ / "run"); }), "has version 9"));
 }
 
 TEST_F(Resume, goes_through_many_interruptions) {

@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/utf8.h"
+#include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/read_file.h"
 #include "penstock/checkpoint/weight_index.h"
 
@@ -94,6 +95,11 @@ std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemC
   return places;
 }
 
+bool may_exist(const std::string& path) {
+  std::error_code ignored;
+  return fs::status(path, ignored).type() != fs::file_type::not_found;
+}
+
 bool is_checkpoint(const std::string& path) {
   std::error_code ignored;
   const fs::path directory = fs::path(path) / "";  // with a "/" at its end
@@ -117,8 +123,9 @@ std::vector<std::string> checkpoint_paths(const std::string& path, SystemCalls& 
 Checkpoint::Checkpoint(const std::string& directory, SystemCalls& calls) : directory_(directory) {
   const std::string path = directory + "/" + manifest_name;
   std::error_code ignored;
-  require<DataError>(!fs::is_directory(directory, ignored) || fs::exists(fs::symlink_status(path, ignored)), "'",
-                     directory, "' is no complete checkpoint: it has no ", manifest_name);
+  require<DataError>(
+      !fs::is_directory(directory, ignored) || fs::symlink_status(path, ignored).type() != fs::file_type::not_found,
+      "'", directory, "' is no complete checkpoint: it has no ", manifest_name);
   manifest_ = read_manifest(ReadFile(calls, path, SymbolicLinks::refused).text(largest_manifest), say("'", path, "'"));
   if (const auto place = place_of_checkpoint(directory))
     require<DataError>(place->step == manifest_.step, "'", directory, "' holds the checkpoint of step ",
@@ -226,9 +233,10 @@ std::vector<std::string> Checkpoint::damage() const {
 
 namespace {
 
-/// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile.
+/// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile. Throws as newest_checkpoint().
 std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
   NewestCheckpoint newest;
+  std::optional<NotReadable> not_readable;  // of the newest
   const std::vector<CheckpointPlace> places = list_checkpoints(folder, calls);
   for (const CheckpointPlace& place : places) {
     try {
@@ -244,9 +252,12 @@ std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, Check
       std::error_code ignored;
       if (!fs::exists(place.path, ignored)) return std::nullopt;
       newest.damaged.emplace_back(error.what());
+      const auto* refused = dynamic_cast<const NotReadable*>(&error);
+      if (refused && !not_readable) not_readable = *refused;
     }
   }
   if (list_checkpoints(folder, calls) != places) return std::nullopt;
+  if (not_readable) throw *not_readable;
   return newest;
 }
 

@@ -31,6 +31,8 @@ std::optional<CheckpointPlace> place_of_checkpoint(const std::string& path);
 /// DataError if the folder cannot be read.
 std::vector<CheckpointPlace> list_checkpoints(const std::string& folder, SystemCalls& calls = SystemCalls::real());
 
+/// Whether something is at `path`; true where the system does not say, so that reading it will.
+bool may_exist(const std::string& path);
 /// Whether `path` is one checkpoint, complete or not, and no folder of them.
 bool is_checkpoint(const std::string& path);
 /// The folder of checkpoints that `path` is or, if it is one checkpoint, is in.
@@ -51,8 +53,8 @@ struct StoredTensor {
 /// Thread-safe.
 class Checkpoint {
  public:
-  /// Throws DataError, which names the file, for a checkpoint that is damaged, incomplete, foreign, or of a later
-  /// version.
+  /// Throws DataError, which names the file, for a checkpoint that is damaged, incomplete or foreign, and NotReadable for
+  /// one of a later version, or where the system refuses to read a file.
   explicit Checkpoint(const std::string& directory, SystemCalls& calls = SystemCalls::real());
 
   const std::string& directory() const { return directory_; }
@@ -99,7 +101,8 @@ struct NewestCheckpoint {
   std::vector<std::string> damaged = {};      // one line for each that was skipped
 };
 
-/// The newest checkpoint in `folder` that is complete.
+/// The newest checkpoint in `folder` that is complete. Throws NotReadable where none is found, and one that was skipped may
+/// be whole (not_readable.h).
 NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check,
                                    SystemCalls& calls = SystemCalls::real());
 

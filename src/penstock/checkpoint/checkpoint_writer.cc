@@ -7,6 +7,7 @@
 #include <random>
 
 #include "penstock/base/error.h"
+#include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
@@ -59,7 +60,7 @@ CheckpointWriter::CheckpointWriter(const CheckpointFolder& folder, SystemCalls& 
   add_damaged(folder_.damaged);
   for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
     if (place.step <= folder_.first_step) break;
-    require<ConfigError>(!is_complete(place), folder_.path, ": has a checkpoint of step ", place.step,
+    require<ConfigError>(!is_complete(place).value_or(true), folder_.path, ": has a checkpoint of step ", place.step,
                          ", and training begins at step ", folder_.first_step,
                          ": resume from it, or give another folder");
   }
@@ -145,11 +146,13 @@ std::string CheckpointWriter::publish(Manifest manifest, const std::vector<Check
   return directory;
 }
 
-bool CheckpointWriter::is_complete(const CheckpointPlace& place) const {
+std::optional<bool> CheckpointWriter::is_complete(const CheckpointPlace& place) const {
   if (damaged_.contains(canonical(place.path))) return false;
   try {
     const Checkpoint checkpoint(place.path, calls_);
     return true;
+  } catch (const NotReadable&) {
+    return std::nullopt;
   } catch (const DataError&) {
     return false;
   }
@@ -168,7 +171,7 @@ RemovedCheckpoints CheckpointWriter::remove_old() const {
   try {
     int kept = 0;
     for (const CheckpointPlace& place : list_checkpoints(folder_.path, calls_)) {
-      if (!is_complete(place)) continue;  // a damaged checkpoint is never deleted
+      if (!is_complete(place).value_or(false)) continue;  // a damaged checkpoint is never deleted
       if (++kept <= folder_.keep || place.path == newest_) continue;
       // A directory that is being removed must not look like a checkpoint, not even after a power failure.
       rename_path(calls_, place.path, say(folder_.path, "/", temporary_begin, "removed-", random_digits()));

@@ -83,7 +83,8 @@ class CheckpointWriter {
   std::string publish(Manifest manifest, const std::vector<CheckpointText>& texts);
   void require_files(const Manifest& manifest) const;
   std::string free_name(std::int64_t step) const;
-  bool is_complete(const CheckpointPlace& place) const;
+  /// None where it cannot be read, and may be complete.
+  std::optional<bool> is_complete(const CheckpointPlace& place) const;
   void remove_temporary() const;
 
   CheckpointFolder folder_;

@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "penstock/base/error.h"
 #include "penstock/base/json_text.h"
 #include "penstock/base/strict_json.h"
 #include "penstock/base/utf8.h"
+#include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/safetensors_header.h"
 
 namespace penstock {
@@ -293,8 +293,9 @@ Manifest read_manifest(std::string_view text, std::string_view file) {
   require<DataError>(root["format"].text() == format_name, file, " is no manifest of a checkpoint: its format is '",
                      printable(root["format"].text()), "'");
   const std::int64_t version = root["version"].whole(0, most_int64);
-  require<DataError>(version == manifest_version, file, " has version ", version, ", and this Penstock reads version ",
-                     manifest_version, ": take the Penstock that wrote it, or a later one");
+  require<NotReadable>(version == manifest_version, file, " has version ", version,
+                       ", and this Penstock reads version ", manifest_version,
+                       ": take the Penstock that wrote it, or a later one");
   root.require_members(
       {"checksum", "format", "version", "written_by", "step", "data", "seed", "bits", "states", "files"});
   root["data"].require_members({"epoch", "step_in_epoch", "seed"});

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "penstock/base/error.h"
+#include "penstock/checkpoint/not_readable.h"
 
 namespace penstock {
 namespace {
@@ -17,15 +17,18 @@ int flags_of(SymbolicLinks links) {
   return O_RDONLY | O_NONBLOCK | (links == SymbolicLinks::refused ? O_NOFOLLOW : 0);
 }
 
+bool is_absence(int error_number) { return error_number == ENOENT || error_number == ENOTDIR; }
+
 }  // namespace
 
 ReadFile::ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links)
     : calls_(&calls), path_(path), file_(open_file(calls, path, flags_of(links))) {
   if (!file_.is_open() && errno == ELOOP && links == SymbolicLinks::refused)
     throw DataError(say("cannot open '", path, "': it is a symbolic link, which leads out of the checkpoint"));
-  require<DataError>(file_.is_open(), "cannot open '", path, "': ", error_text_of(errno));
+  if (!file_.is_open() && is_absence(errno)) throw DataError(say("cannot open '", path, "': ", error_text_of(errno)));
+  require<NotReadable>(file_.is_open(), "cannot open '", path, "': ", error_text_of(errno));
   struct stat properties {};
-  require<DataError>(::fstat(file_.number(), &properties) == 0, "cannot open '", path, "': ", error_text_of(errno));
+  require<NotReadable>(::fstat(file_.number(), &properties) == 0, "cannot open '", path, "': ", error_text_of(errno));
   require<DataError>(S_ISREG(properties.st_mode), "cannot open '", path, "': it is not a regular file");
   size_ = static_cast<std::uint64_t>(properties.st_size);
 }
@@ -36,7 +39,7 @@ void ReadFile::read(std::uint64_t offset, std::span<std::byte> into) const {
     const std::size_t count = std::min(into.size(), largest_read);
     const ssize_t done = calls_->pread(file_.number(), into.data(), count, offset);
     if (done < 0 && errno == EINTR) continue;
-    require<DataError>(done >= 0, "cannot read '", path_, "' at byte ", offset, ": ", error_text_of(errno));
+    require<NotReadable>(done >= 0, "cannot read '", path_, "' at byte ", offset, ": ", error_text_of(errno));
     require<DataError>(done > 0, "cannot read '", path_, "': it ends at byte ", offset, ", and had ", size_);
     offset += static_cast<std::uint64_t>(done);
     into = into.subspan(static_cast<std::size_t>(done));

@@ -15,7 +15,8 @@ namespace penstock {
 enum class SymbolicLinks { followed, refused };
 
 /// A regular file. Reads copy: a mapping into memory would turn an unreadable sector of a disk, and a file that becomes
-/// shorter, into a signal that ends the process. All functions throw DataError, which names the file. Thread-safe.
+/// shorter, into a signal that ends the process. All functions throw DataError, which names the file: NotReadable
+/// (not_readable.h) where the system refuses to read it. Thread-safe.
 class ReadFile {
  public:
   ReadFile(SystemCalls& calls, const std::string& path, SymbolicLinks links);

@@ -1,7 +1,6 @@
 #include "penstock/cli/checkpoint_flags.h"
 
 #include <charconv>
-#include <filesystem>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -18,8 +17,7 @@ constexpr const char* kernels_file = "kernels.txt";
 /// The newest complete checkpoint of a folder, or the one whose directory `path` is.
 NewestCheckpoint newest_at(const std::string& path) {
   NewestCheckpoint newest;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return newest;
+  if (!may_exist(path)) return newest;
   if (!is_checkpoint(path)) return newest_checkpoint(path, CheckpointCheck::structure);
   newest.checkpoint.emplace(path);
   return newest;

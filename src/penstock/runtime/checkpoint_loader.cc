@@ -1,10 +1,9 @@
 #include "penstock/runtime/checkpoint_loader.h"
 
-#include <filesystem>
-
 #include "penstock/base/error.h"
 #include "penstock/base/log.h"
 #include "penstock/checkpoint/checkpoint_reader.h"
+#include "penstock/checkpoint/not_readable.h"
 #include "penstock/checkpoint/safetensors.h"
 #include "penstock/runtime/load_state.h"
 #include "penstock/runtime/rank_report.h"
@@ -14,7 +13,7 @@
 namespace penstock {
 namespace {
 
-enum class Loading : char { loaded = '+', unfit = '!', damaged = '?' };
+enum class Loading : char { loaded = '+', unfit = '!', damaged = '?', not_readable = '/' };
 
 /// What became of an attempt to load a checkpoint, on one rank or on all.
 using Outcome = RankReport<Loading>;
@@ -22,7 +21,7 @@ using Outcome = RankReport<Loading>;
 /// The one that decides about the attempt. Called on every rank's thread; returns the same everywhere.
 Outcome agreed(const RankContext& context, const Tag& tag, const Outcome& own) {
   const auto decide = [](const std::vector<Message>& all) {
-    for (const Outcome::Kind worst : {Outcome::Kind::unfit, Outcome::Kind::damaged})
+    for (const Outcome::Kind worst : {Outcome::Kind::unfit, Outcome::Kind::damaged, Outcome::Kind::not_readable})
       for (const Message& message : all)
         if (Outcome outcome = Outcome::of(message); outcome.kind == worst) return outcome.message();
     return Outcome().message();
@@ -42,6 +41,12 @@ StateForm form_of(const Checkpoint& checkpoint) {
   return form;
 }
 
+/// That of a checkpoint, or a part of it, that could not be read.
+Outcome skipped(const DataError& error) {
+  const bool may_be_whole = dynamic_cast<const NotReadable*>(&error) != nullptr;
+  return {may_be_whole ? Outcome::Kind::not_readable : Outcome::Kind::damaged, error.what()};
+}
+
 /// An attempt in this process, whose ranks share the opened checkpoint.
 class Attempt {
  public:
@@ -50,7 +55,7 @@ class Attempt {
       checkpoint_.emplace(path);
       form_ = form_of(*checkpoint_);
     } catch (const DataError& error) {
-      opened_ = {Outcome::Kind::damaged, error.what()};
+      opened_ = skipped(error);
     }
   }
 
@@ -69,7 +74,7 @@ class Attempt {
     try {
       require_undamaged(runner, *checkpoint_);
     } catch (const DataError& error) {
-      outcome = {Outcome::Kind::damaged, error.what()};
+      outcome = skipped(error);
     }
     // Only now does any rank replace a value: a checkpoint that is skipped changes nothing.
     outcome = agreed(context, tags.checked, outcome);
@@ -77,7 +82,7 @@ class Attempt {
     try {
       restore(runner, *checkpoint_);
     } catch (const DataError& error) {
-      outcome = {Outcome::Kind::damaged, error.what()};
+      outcome = skipped(error);
     } catch (const ConfigError& error) {
       outcome = {Outcome::Kind::unfit, say("'", checkpoint_->directory(), "': ", error.what())};
     }
@@ -96,8 +101,7 @@ class Attempt {
 
 /// The checkpoints that may be tried, newest first, each with a line break behind it; "!" and an error instead.
 std::string candidates(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return "";
+  if (!may_exist(path)) return "";
   try {
     std::string lines;
     for (const std::string& one : checkpoint_paths(path)) lines += one + "\n";
@@ -121,6 +125,7 @@ LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path)
   });
   if (lines.starts_with('!')) throw DataError(lines.substr(1));
   LoadedCheckpoint loaded;
+  std::optional<std::string> not_readable;  // the newest that is
   for (std::size_t at = 0; at < lines.size();) {
     const std::string directory = lines.substr(at, lines.find('\n', at) - at);
     at += directory.size() + 1;
@@ -138,8 +143,12 @@ LoadedCheckpoint load_checkpoint(LocalRunners& runners, const std::string& path)
       return loaded;
     }
     loaded.damaged.insert(directory);
-    if (runners.world().is_main()) warn(say("a damaged checkpoint is skipped: ", outcome.text));
+    const bool may_be_whole = outcome.kind == Outcome::Kind::not_readable;
+    if (may_be_whole && !not_readable) not_readable = outcome.text;
+    if (runners.world().is_main())
+      warn(say("a ", may_be_whole ? "" : "damaged ", "checkpoint is skipped: ", outcome.text));
   }
+  if (not_readable) throw NotReadable(*not_readable);
   return loaded;
 }
 

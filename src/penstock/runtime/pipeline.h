@@ -170,7 +170,8 @@ class Pipeline {
   /// number of ranks were. To be called after optimize_with() and keep_average(). Damaged checkpoints are logged and
   /// skipped. Returns its manifest; none where there is no such checkpoint. Every process reads the tensors of its own
   /// ranks. Collective. Throws ConfigError for the checkpoint of another network (then nothing changes) or of another
-  /// optimiser (then load another state before going on), and DataError if the folder cannot be read.
+  /// optimiser (then load another state before going on), and DataError if the folder cannot be read, or no checkpoint is
+  /// usable and one that was skipped may be whole: one of a later version, or on a disk that fails.
   std::optional<Manifest> load(const std::string& path);
   /// The settings on which the bits of results depend, to be compared with those of a manifest: differences().
   BitSettings bit_settings() const;
