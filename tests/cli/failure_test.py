@@ -182,6 +182,15 @@ class Misuse(ProgramRuns):
             with self.subTest(ranks=ranks, flags=flags):
                 self.assertEqual(self.complaint_of(*self.train(*STEPS, *flags), ranks=ranks), message)
 
+    @of_mpi
+    def test_the_launcher_of_another_mpi(self):
+        """As if the mpiexec of another library had started two processes, each of which MPI takes for the only one."""
+        for rank in "01":
+            line = self.complaint_of(*self.train(*STEPS), environment={"PMI_RANK": rank, "PMI_SIZE": "2"})
+            self.assertIn(f"process {rank} of 2 started by ", line)
+            self.assertIn("but mpi says process 0 of 1: use the launcher of the MPI library that this program is linked "
+                          "with", line)
+
     def test_mpi_without_mpirun(self):
         line = self.complaint_of(*self.train(*STEPS, "--stages", "2", "--transport", "mpi"))
         self.assertIn("1 process does not divide into 2 pipeline ranks" if program_runs.MPIRUN else "MPI", line)

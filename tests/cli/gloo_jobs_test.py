@@ -129,7 +129,7 @@ class GlooJobs(ProgramRuns):
             taken.listen()
             port = taken.getsockname()[1]
             self.assertRegex(self.failure_in(JOB | {"MASTER_PORT": str(port)}),
-                             rf"rank 0 cannot open the store at 127.0.0.1:{port} .*address already in use")
+                             rf"rank 0 cannot open the store at 127.0.0.1:{port} .*: Address already in use")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import program_runs
 from program_runs import ENVIRONMENT, ProgramRuns, of_mpi, processes_of
 
 LISTENING = "0A"
+LOOPBACK = "0100007F"  # 127.0.0.1, as the system writes it
 
 
 def can_run(*command):
@@ -123,6 +124,19 @@ class Network(ProgramRuns):
         for command in (plain, launched):
             ranks, _ = self.listeners_of(command)
             self.assertEqual(ranks, [[], []], command)
+
+    def test_ranks_over_gloo_listen_to_their_host_alone(self):
+        doctor = subprocess.run([program_runs.PROGRAM, "doctor"], env=ENVIRONMENT, capture_output=True, text=True)
+        if not re.search("Gloo +built in", doctor.stdout):
+            self.skipTest("this build has no Gloo")
+        ranks, _ = self.listeners_of([program_runs.PROGRAM, "launch", "-n", "2", "--transport", "gloo", "--",
+                                      *self.endless()])
+        if not listening():
+            self.skipTest("listening sockets cannot be seen here")
+        # Each rank for the other one, and rank 0 for the store.
+        self.assertEqual([bool(rank) for rank in ranks], [True, True])
+        addresses = [address.split(":")[0] for rank in ranks for address in rank]
+        self.assertEqual(set(addresses), {LOOPBACK}, ranks)
 
     @of_mpi
     def test_listeners_are_seen(self):

@@ -36,12 +36,10 @@ class FaultInjectingTransport final : public Transport {
 
   void send(WorldRank to, const Tag& tag, Message message) override {
     const std::lock_guard lock(mutex_);
-    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
+    require_can_send(to);
     const int number = ++sends_;
     require<TransportError>(plan_.fail_at != number, "rank ", rank().value(), ": send ", number,
                             " fails, as its fault plan says");
-    require<TransportError>(to.value() >= 0 && to.value() < size(), "there is no rank ", to.value(),
-                            ": this world has ", size());
     message = prepare_for_send(std::move(message));  // throws now, not when it is due
     if (plan_.drop.contains(number)) return;
     if (const auto delay = delay_of(number))

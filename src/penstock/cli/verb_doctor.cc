@@ -75,6 +75,7 @@ int doctor() {
       << (has_cpu_kernels() ? "fixed, tuned" : "fixed; built without tuned ones (PENSTOCK_CPU_KERNELS=OFF)") << "\n"
       << "GPU          " << gpus() << "\n"
       << "MPI          " << (mpi_available() ? "built in" : "not built in (PENSTOCK_MPI=OFF, or none found)") << "\n"
+      << "Gloo         " << (gloo_available() ? "built in" : "not built in (this LibTorch has none)") << "\n"
       << "NCCL         " << (nccl_available() ? "built in" : "not built in (PENSTOCK_NCCL=OFF, or none found)") << "\n"
       << "cores        " << cores << ", usable here " << usable_cores();
   if (const double quota = quota_cores(); quota > 0) {

@@ -4,11 +4,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <future>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -51,6 +53,37 @@ std::string address_towards(const Rendezvous& store) {
   }
   ::freeaddrinfo(found);
   return address;
+}
+
+/// Whether `address` means the loopback interface on every host. A host's own name does so on that host alone.
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
+/// A socket that is bound to the loopback address of `store`, for the store of c10d, which without one listens on all
+/// addresses of the host. Throws TransportError where it cannot be bound.
+int loopback_socket(const Rendezvous& store) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int unresolved = ::getaddrinfo(store.address.c_str(), std::to_string(store.port).c_str(), &hints, &found);
+  require<TransportError>(unresolved == 0, ::gai_strerror(unresolved));
+  int bound = -1, error_number = EADDRNOTAVAIL;
+  for (const addrinfo* each = found; each && bound < 0; each = each->ai_next) {
+    const int socket = ::socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, each->ai_protocol);
+    if (socket < 0) continue;
+    const int reuses = 1;  // a port on which connections of a former job still end
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &reuses, sizeof(reuses));
+    if (::bind(socket, each->ai_addr, each->ai_addrlen) == 0) {
+      bound = socket;
+      continue;
+    }
+    error_number = errno;
+    ::close(socket);
+  }
+  ::freeaddrinfo(found);
+  require<TransportError>(bound >= 0, "port ", store.port, " of ", store.address, ": ",
+                          std::generic_category().message(error_number));
+  return bound;
 }
 
 std::string first_line(const std::exception& error) {
@@ -130,6 +163,7 @@ void GlooRendezvous::Job::join() {
   options.waitWorkers = false;  // meet() waits, and knows who is missing
   options.timeout = gloo_time_limit;
   try {
+    if (opens_store() && is_loopback(meeting->address)) options.masterListenFd = loopback_socket(*meeting);
     store = c10::make_intrusive<c10d::PrefixStore>(say("penstock/", meeting->restarts),
                                                    c10::make_intrusive<c10d::TCPStore>(meeting->address, options));
   } catch (const std::exception& error) {

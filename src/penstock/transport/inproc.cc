@@ -47,8 +47,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   std::string name() const override { return "threads"; }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
-    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank_.value(), " sends no more: ", *reason));
-    check_rank(to);
+    require_can_send(to);
     const std::int64_t begin = now_ns();
     Message sent = prepare_for_send(std::move(message));
     sent.ready = events_of(sent);
@@ -59,7 +58,7 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   }
 
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
-    check_rank(from);
+    require_rank(from);
     Message message = world_->mailboxes[rank_.index()].take(from, tag, waiting_for, *this);
     own_progress().move();
     if (message.ready)
@@ -91,10 +90,6 @@ class ThreadEndpoint final : public Transport, private PeerWatch {
   bool status_is_delayed() const override { return false; }
 
   Progress& own_progress() { return world_->positions[rank_.index()]; }
-  void check_rank(WorldRank rank) const {
-    require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
-                            ": this world has ", size());
-  }
 
   std::shared_ptr<ThreadWorld> world_;
   WorldRank rank_;

@@ -56,9 +56,9 @@ class Mailboxes {
     return is_first;
   }
   bool cancel(const StepKey& step, const std::string& reason) {
-    const bool is_of_background = step.step >= StepKey::background;
-    const bool is_first = is_of_background && background_of(step.pipeline).cancel(step, reason);
-    return is_of_background && step.step != StepKey::all ? is_first : own_.cancel(step, reason);
+    if (step.is_background()) return background_of(step.pipeline).cancel(step, reason);
+    if (step.step == StepKey::all) background_of(step.pipeline).cancel(step, reason);
+    return own_.cancel(step, reason);
   }
   std::optional<std::string> aborted() const { return own_.aborted(); }
 

@@ -29,8 +29,7 @@ class ProcessEndpoint final : public Transport {
   bool shares_host(WorldRank other) const override { return progress_thread_.shares_host(other); }
 
   void send(WorldRank to, const Tag& tag, Message message) override {
-    if (const auto reason = aborted()) throw WorldAborted(say("rank ", rank().value(), " sends no more: ", *reason));
-    check_rank(to);
+    require_can_send(to);
     SendRequest request{to, tag, prepare_for_send(std::move(message))};
     if (travels_in_channel({rank(), to}, tag))
       send_from_host(device_channels_->send(std::move(request)));
@@ -42,7 +41,7 @@ class ProcessEndpoint final : public Transport {
   }
 
   Message receive(WorldRank from, const Tag& tag, const std::string& waiting_for) override {
-    check_rank(from);
+    require_rank(from);
     const auto take = [&](const Tag& from_host) {
       return progress_thread_.mailbox().take(from, from_host, waiting_for, progress_thread_);
     };
@@ -77,8 +76,7 @@ class ProcessEndpoint final : public Transport {
   PeerStatus status() const override { return progress_thread_.progress().read(); }
   void abort(const std::string& reason) noexcept override { progress_thread_.abort(reason); }
   void cancel(const StepKey& step, const std::string& reason) noexcept override {
-    const bool is_background = step.step >= StepKey::background && step.step != StepKey::all;
-    if (device_channels_ && !is_background) return abort(reason);
+    if (device_channels_ && !step.is_background()) return abort(reason);
     progress_thread_.cancel(step, reason);
   }
   std::optional<std::string> aborted() const override { return progress_thread_.mailbox().aborted(); }
@@ -95,11 +93,6 @@ class ProcessEndpoint final : public Transport {
     if (to != rank()) return progress_thread_.send(to, tag, std::move(message));
     message.arrived_ns = message.sent_ns;
     progress_thread_.mailbox().put(to, tag, std::move(message));
-  }
-
-  void check_rank(WorldRank rank) const {
-    require<TransportError>(rank.value() >= 0 && rank.value() < size(), "there is no rank ", rank.value(),
-                            ": this world has ", size());
   }
 
   const std::unique_ptr<DeviceChannels> device_channels_;  // null: there is none

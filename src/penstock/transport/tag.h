@@ -98,6 +98,8 @@ struct StepKey {
   static constexpr std::uint64_t tied_values = std::uint64_t{1} << 59;
   /// Whether both are numbers of the same kind.
   static constexpr bool are_alike(std::uint64_t one, std::uint64_t other) { return one >> 59 == other >> 59; }
+  /// Whether this is work of Traffic::background; not so for `all`.
+  constexpr bool is_background() const { return step >= background && step < all; }
 
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };

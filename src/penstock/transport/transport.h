@@ -17,7 +17,13 @@
 namespace penstock {
 
 /// One rank's endpoint of a world.
-class Transport : public ControlPlane, public DataPlane {};
+class Transport : public ControlPlane, public DataPlane {
+ protected:
+  /// Throws TransportError where this world has no such rank.
+  void require_rank(WorldRank rank) const;
+  /// What send() asks first: throws WorldAborted when the world has been aborted, and as require_rank().
+  void require_can_send(WorldRank to) const;
+};
 
 struct TransportOptions {
   /// A wait for a peer fails when the peer gave no sign of life for this long. A live process answers whatever its rank

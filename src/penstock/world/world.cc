@@ -78,15 +78,24 @@ std::unique_ptr<Transport> open_process_endpoint(TransportKind kind, const World
   }
 }
 
+/// MPI that was started by the launcher of another one takes each process for the only one of a job of its own.
+void require_launched_place(const Transport& endpoint, const LaunchedAs& launched) {
+  require<ConfigError>(endpoint.size() == launched.size && endpoint.rank().value() == launched.rank, "this is process ",
+                       launched.rank, " of ", launched.size, " started by ", launched.by, ", but ", endpoint.name(),
+                       " says process ", endpoint.rank().value(), " of ", endpoint.size(),
+                       ": use the launcher of the MPI library that this program is linked with");
+}
+
 std::vector<std::unique_ptr<Transport>> open_endpoints(const WorldOptions& options, TransportKind kind) {
   std::vector<std::unique_ptr<Transport>> endpoints;
   if (kind != TransportKind::threads) {
     // Before the processes are joined, so that a wrong count fails at once.
-    if (options.processes)
-      replicas_of(options.processes->size(), options);
-    else if (const LaunchedAs launched = launched_as(); launched.kind != LaunchedAs::Kind::alone)
-      replicas_of(launched.size, options);
+    const LaunchedAs launched = options.processes ? LaunchedAs{} : launched_as();
+    const bool is_launched = launched.kind != LaunchedAs::Kind::alone;
+    if (options.processes || is_launched)
+      replicas_of(options.processes ? options.processes->size() : launched.size, options);
     endpoints.push_back(open_process_endpoint(kind, options));
+    if (is_launched) require_launched_place(*endpoints.front(), launched);
     return endpoints;
   }
   const std::int64_t wanted = std::int64_t{options.stages} * std::max(options.replicas, 1);
