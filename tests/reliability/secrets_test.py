@@ -57,14 +57,15 @@ class Secrets(ProgramRuns):
 
     def test_a_training_with_all_its_outputs(self):
         train = ["train", "--data", self.small_set, "--hidden", "32,16", "--stages", "2", "--steps", "3"]
-        self.run_in_work(*train, *self.outputs(), "--schedule", "auto", "--micro-batches", "2")
-        for name in ("steps.jsonl", "trace.json", "w.safetensors", "tb"):
+        self.run_in_work(*train, *self.outputs(), "--schedule", "auto", "--micro-batches", "2", "--checkpoint", "run")
+        for name in ("steps.jsonl", "trace.json", "w.safetensors", "tb", "run/step-00000003"):
             self.assertTrue(os.path.exists(os.path.join(self.work, name)), name)
         cached = os.path.join(self.home, ".cache", "penstock")
         self.assertTrue(os.listdir(cached), "nothing was measured")
         self.assert_no_file_holds_it(self.work, cached)
         self.run_in_work("trace", "report", "trace.json", "--json", "report.json")
         self.run_in_work("infer", "--weights", "w.safetensors")
+        self.run_in_work("train", "--resume", "run", "--steps", "5")
         self.assert_no_file_holds_it(self.work)
 
     @of_mpi
