@@ -1,7 +1,7 @@
 # What makes an error in the memory of a release build harder to exploit: checks of buffers by the C library and of the
 # stack, programs at random addresses, and tables of functions that are read-only once a program has started.
 # tests/reliability/hardening_test.py looks for it in the programs.
-option(PENSTOCK_HARDENING "Harden release builds" OFF)
+option(PENSTOCK_HARDENING "Harden release builds" ON)
 
 include(CheckPIESupported)
 check_pie_supported()

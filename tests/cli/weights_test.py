@@ -5,6 +5,8 @@ Usage: weights_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
 
 import json
+import re
+import signal
 import struct
 import sys
 import zipfile
@@ -32,6 +34,10 @@ class Weights(ProgramRuns):
         with open(self.path("w.safetensors"), "rb") as file:
             length, = struct.unpack("<Q", file.read(8))
             return json.loads(file.read(length))
+
+    def weights(self):
+        with open(self.path("w.safetensors"), "rb") as file:
+            return file.read()
 
     def rewrite_metadata(self, **changes):
         with open(self.path("w.safetensors"), "rb") as file:
@@ -71,6 +77,23 @@ class Weights(ProgramRuns):
         for layout in ([], ["--stages", "2"]):
             loss = self.output_of(*go_on, *layout).split("loss is ")[1].strip()
             self.assertEqual(loss, both[1].split("loss is ")[1])
+
+    def test_an_interrupted_training_saves_its_weights(self):
+        for by, ranks in ((signal.SIGINT, None), (signal.SIGUSR1, 2)):
+            if ranks and not program_runs.MPIRUN:
+                continue
+            run = self.start(*self.train("--stages", "2", "--steps", "1000000000", "--log-every", "1", "--save-weights",
+                                         "w.safetensors"), ranks=ranks)
+            self.assertEqual(run.stdout.readline()[:16], "epoch: 0 step: 0")
+            run.send_signal(by)
+            _, err = run.communicate()
+            ended = re.search(rf"ended before its goal, after step (\d+): signal {by.value}; its weights are in "
+                              r"w\.safetensors", err)
+            self.assertIsNotNone(ended, err)
+            self.assertEqual(run.returncode, 128 + by.value)
+            interrupted = self.weights()
+            self.output_of(*self.train("--stages", "2", "--steps", ended[1], "--save-weights", "w.safetensors"))
+            self.assertEqual(self.weights(), interrupted)
 
     def test_a_file_and_a_flag_that_disagree(self):
         self.save("--steps", "1")

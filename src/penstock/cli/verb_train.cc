@@ -56,6 +56,8 @@ struct TrainFlags {
   /// --steps is for short runs, which are evaluated only on request.
   bool evaluates() const { return evaluate_every.value_or(steps ? 0 : 1) > 0; }
   bool shows_steps() const { return report || !trace.empty() || !svg.empty(); }
+  /// Whether a signal ends the training after its step, because something is then saved.
+  bool ends_politely() const { return checkpoints.writes() || !save_weights.empty(); }
 };
 
 void check(const TrainFlags& flags) {
@@ -79,9 +81,9 @@ void check(const TrainFlags& flags) {
 }
 
 /// Ends the training because of a signal, which is noticed while `signals` exists, or of --max-time after `begin_ns`.
-std::function<std::optional<StopRequest>()> stop_when(const CheckpointFlags& flags, std::int64_t begin_ns) {
-  if (!flags.writes()) return nullptr;
-  return [longest = flags.longest_time(), text = flags.max_time, begin_ns]() -> std::optional<StopRequest> {
+std::function<std::optional<StopRequest>()> stop_when(const TrainFlags& flags, std::int64_t begin_ns) {
+  if (!flags.ends_politely()) return nullptr;
+  return [longest = flags.checkpoints.longest_time(), text = flags.checkpoints.max_time, begin_ns]() -> std::optional<StopRequest> {
     if (const auto signal = StopSignals::received()) return StopRequest{say("signal ", *signal), *signal};
     if (longest && s_since(begin_ns) >= *longest) return StopRequest{say("--max-time ", text, " is over")};
     return std::nullopt;
@@ -102,7 +104,7 @@ TrainerOptions trainer_options(const TrainFlags& flags, std::int64_t begin_ns) {
   options.evaluate_every = flags.evaluate_every.value_or(1);
   options.on_nan = on_nan_called(flags.on_nan);
   options.measure = !flags.json.empty() || !flags.tensorboard.empty();
-  options.stop_when = stop_when(flags.checkpoints, begin_ns);
+  options.stop_when = stop_when(flags, begin_ns);
   options.learning_rate =
       LearningRatePlan{flags.lr_schedule, flags.job.learning_rate, flags.warmup, flags.lr_by == "epoch"};
   return options;
@@ -215,6 +217,12 @@ void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::opti
   }
 }
 
+/// Writes --save-weights; called by all processes.
+void save_state(const TrainFlags& flags, Pipeline& pipeline, const std::optional<Vocabulary>& vocabulary) {
+  const auto state = pipeline.state();
+  if (pipeline.world().is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+}
+
 int train(TrainFlags flags) {
   const std::int64_t begin_ns = now_ns();  // reading data and measuring layers count for --max-time
   flags.checkpoints.settle();
@@ -227,7 +235,7 @@ int train(TrainFlags flags) {
   else if (!flags.weights.empty())
     weights = read_weights(flags.weights, flags.job.network);
   const std::optional<StopSignals> signals =
-      flags.checkpoints.writes() ? std::optional<StopSignals>(std::in_place) : std::nullopt;
+      flags.ends_politely() ? std::optional<StopSignals>(std::in_place) : std::nullopt;
   check(flags);
   set_log_level(log_level_called(flags.log_level));
   const bool json_on_stdout = flags.json == "-";
@@ -281,18 +289,18 @@ int train(TrainFlags flags) {
     throw;
   }
   if (const auto& request = trainer.interrupted()) {
+    const bool continues = flags.checkpoints.writes();
+    if (!continues) save_state(flags, *pipeline, vocabulary);
     if (world.is_main())
       log(LogLevel::info, say("ended before its goal, after step ", pipeline->training_steps(), ": ", request->reason,
-                              "; continue with --resume ", flags.checkpoints.folder));
+                              continues ? "; continue with --resume " + flags.checkpoints.folder
+                                        : "; its weights are in " + flags.save_weights));
     return exit_code_of(*request);
   }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
   require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
 
-  if (!flags.save_weights.empty()) {
-    const auto state = pipeline->state();
-    if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
-  }
+  if (!flags.save_weights.empty()) save_state(flags, *pipeline, vocabulary);
 
   if (!flags.shows_steps()) return 0;
   Trace trace = pipeline->trace();
@@ -354,7 +362,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
-  verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file");
+  verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "
+                   "SIGTERM, SIGINT or SIGUSR1 ends the training after its step (a second signal ends it at once)");
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--tensorboard", flags->tensorboard,
                    "write the same numbers as an event file for TensorBoard into this directory");
