@@ -83,7 +83,8 @@ void check(const TrainFlags& flags) {
 /// Ends the training because of a signal, which is noticed while `signals` exists, or of --max-time after `begin_ns`.
 std::function<std::optional<StopRequest>()> stop_when(const TrainFlags& flags, std::int64_t begin_ns) {
   if (!flags.ends_politely()) return nullptr;
-  return [longest = flags.checkpoints.longest_time(), text = flags.checkpoints.max_time, begin_ns]() -> std::optional<StopRequest> {
+  return [longest = flags.checkpoints.longest_time(), text = flags.checkpoints.max_time,
+          begin_ns]() -> std::optional<StopRequest> {
     if (const auto signal = StopSignals::received()) return StopRequest{say("signal ", *signal), *signal};
     if (longest && s_since(begin_ns) >= *longest) return StopRequest{say("--max-time ", text, " is over")};
     return std::nullopt;
@@ -362,7 +363,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
   verb->add_flag("--verbose", flags->verbose, "print the number of parameters of each rank");
-  verb->add_option("--save-weights", flags->save_weights, "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "
+  verb->add_option("--save-weights", flags->save_weights,
+                   "at the end, write the weights as a .safetensors file; so without --checkpoint, too, when "
                    "SIGTERM, SIGINT or SIGUSR1 ends the training after its step (a second signal ends it at once)");
   verb->add_option("--json", flags->json, "one JSON object a line for every step, to this file or - (stdout)");
   verb->add_option("--tensorboard", flags->tensorboard,
