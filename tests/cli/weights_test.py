@@ -5,6 +5,7 @@ Usage: weights_test.py PENSTOCK DATA [MPIRUN]; see program_runs.py.
 """
 
 import json
+import os
 import re
 import signal
 import struct
@@ -94,6 +95,19 @@ class Weights(ProgramRuns):
             interrupted = self.weights()
             self.output_of(*self.train("--stages", "2", "--steps", ended[1], "--save-weights", "w.safetensors"))
             self.assertEqual(self.weights(), interrupted)
+
+    def test_weights_that_an_interrupted_training_cannot_save(self):
+        for ranks in (None, 2) if program_runs.MPIRUN else (None,):
+            os.makedirs(self.path("out"))
+            run = self.start(*self.train("--stages", "2", "--steps", "1000000000", "--log-every", "1", "--save-weights",
+                                         "out/w.safetensors"), ranks=ranks)
+            run.stdout.readline()
+            os.rmdir(self.path("out"))
+            run.send_signal(signal.SIGUSR1)
+            _, err = run.communicate()
+            self.assertIn(run.returncode, (1, 2), err)  # that of the failure, in all processes
+            self.assertIn("out/w.safetensors", err)
+            self.assertNotIn("ended before its goal", err)
 
     def test_a_file_and_a_flag_that_disagree(self):
         self.save("--steps", "1")

@@ -289,18 +289,21 @@ int train(TrainFlags flags) {
     if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
   }
+  require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
   if (const auto& request = trainer.interrupted()) {
-    const bool continues = flags.checkpoints.writes();
-    if (!continues) save_state(flags, *pipeline, vocabulary);
+    const std::int64_t steps = pipeline->training_steps();
+    std::string left = "; nothing is saved";  // an older file is worth more than weights without a step
+    if (flags.checkpoints.writes()) {
+      left = "; continue with --resume " + flags.checkpoints.folder;
+    } else if (steps > 0) {
+      world.run([&] { save_state(flags, *pipeline, vocabulary); });
+      left = "; its weights are in " + flags.save_weights;
+    }
     if (world.is_main())
-      log(LogLevel::info, say("ended before its goal, after step ", pipeline->training_steps(), ": ", request->reason,
-                              continues ? "; continue with --resume " + flags.checkpoints.folder
-                                        : "; its weights are in " + flags.save_weights));
+      log(LogLevel::info, say("ended before its goal, after step ", steps, ": ", request->reason, left));
     return exit_code_of(*request);
   }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
-  require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
-
   if (!flags.save_weights.empty()) save_state(flags, *pipeline, vocabulary);
 
   if (!flags.shows_steps()) return 0;
