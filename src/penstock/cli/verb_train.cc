@@ -218,10 +218,13 @@ void save_last_step(const TrainFlags& flags, Pipeline& pipeline, const std::opti
   }
 }
 
-/// Writes --save-weights; called by all processes.
-void save_state(const TrainFlags& flags, Pipeline& pipeline, const std::optional<Vocabulary>& vocabulary) {
-  const auto state = pipeline.state();
-  if (pipeline.world().is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+/// Writes --save-weights. Fails in all processes where the main one cannot write. Collective.
+void save_state(const TrainFlags& flags, Pipeline& pipeline, World& world,
+                const std::optional<Vocabulary>& vocabulary) {
+  world.run([&] {
+    const auto state = pipeline.state();
+    if (world.is_main()) save_weights(flags.save_weights, flags.job.network, {state, vocabulary});
+  });
 }
 
 int train(TrainFlags flags) {
@@ -289,14 +292,13 @@ int train(TrainFlags flags) {
     if (flags.job.keep_last_step) save_last_step(flags, *pipeline, vocabulary);
     throw;
   }
-  require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
   if (const auto& request = trainer.interrupted()) {
     const std::int64_t steps = pipeline->training_steps();
     std::string left = "; nothing is saved";  // an older file is worth more than weights without a step
     if (flags.checkpoints.writes()) {
       left = "; continue with --resume " + flags.checkpoints.folder;
     } else if (steps > 0) {
-      world.run([&] { save_state(flags, *pipeline, vocabulary); });
+      save_state(flags, *pipeline, world, vocabulary);
       left = "; its weights are in " + flags.save_weights;
     }
     if (world.is_main())
@@ -304,7 +306,8 @@ int train(TrainFlags flags) {
     return exit_code_of(*request);
   }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
-  if (!flags.save_weights.empty()) save_state(flags, *pipeline, vocabulary);
+  require<Failure>(json_file.good(), "--json ", flags.json, " could not be written to its end");
+  if (!flags.save_weights.empty()) save_state(flags, *pipeline, world, vocabulary);
 
   if (!flags.shows_steps()) return 0;
   Trace trace = pipeline->trace();
