@@ -51,6 +51,7 @@ struct JobOutcome {
   std::map<std::string, torch::Tensor> initial;     // on the main process
   std::map<std::string, torch::Tensor> parameters;  // on the main process
   std::vector<Pipeline::Peak> peaks;
+  std::vector<std::uint64_t> descriptions;  // by step: of this process's first rank, until after it
 };
 
 inline JobOutcome run_small_job(World& world, const JobOptions& options) {
@@ -59,8 +60,11 @@ inline JobOutcome run_small_job(World& world, const JobOptions& options) {
   pipeline.optimize_with([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
   JobOutcome outcome;
   outcome.initial = pipeline.state();
-  for (const auto& [inputs, targets] : small_batches(options.steps))
+  const RankContext rank = world.context(world.local_ranks().front());
+  for (const auto& [inputs, targets] : small_batches(options.steps)) {
     outcome.losses.push_back(pipeline.train_step(inputs, targets).loss());
+    outcome.descriptions.push_back(rank.endpoint->message_costs().described);
+  }
   outcome.parameters = pipeline.state();
   outcome.peaks = pipeline.peak_activations();
   return outcome;

@@ -56,6 +56,7 @@ class FaultInjectingTransport final : public Transport {
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
     inner_->declare_shape(pipeline, shape);
   }
+  MessageCosts message_costs() const override { return inner_->message_costs(); }
   void report_progress(const Position& position) override { inner_->report_progress(position); }
   PeerStatus status() const override { return inner_->status(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }

@@ -188,6 +188,38 @@ TEST_P(DataPlaneConformance, carries_long_messages_of_changing_sizes) {
   });
 }
 
+TEST_P(DataPlaneConformance, describes_messages_that_recur_once) {
+  // A step of two micro-batches, the second of which is smaller and of another type, sent three times to the next rank.
+  const std::uint64_t step = test_number();
+  GetParam().each_rank([&](Transport& transport) {
+    const int own = transport.rank().value(), ranks = transport.size();
+    const WorldRank next((own + 1) % ranks), last((own + ranks - 1) % ranks);
+    const auto message = [&](int from, int number, c10::Device device) {
+      const torch::Tensor values = numbers({7 - 3 * (number % 2), 11, 2}, from + number, device);
+      return Message{{{number % 2 == 0 ? values.to(torch::kFloat) : values, number % 2 == 0}}};
+    };
+    MessageCosts after_first;
+    for (int number = 0; number < 6; ++number) {
+      transport.send(next, tag_of(step, number), message(own, number, GetParam().device(own)));
+      const Message got = transport.receive(last, tag_of(step, number), "0RECV_F0");
+      const Message sent = message(last.value(), number, c10::kCPU);
+      expect_equal(got.payloads.at(0).tensor, sent.payloads[0].tensor);
+      EXPECT_EQ(got.payloads[0].requires_grad, sent.payloads[0].requires_grad);
+      // What the next rank has received has been counted here.
+      Tag received = control_tag(pipeline_under_test, Topic::state, step);
+      received.micro_batch = number;
+      transport.send(last, received, {});
+      transport.receive(next, received, "the answer");
+      if (number == 1) after_first = transport.message_costs();
+    }
+    const MessageCosts costs = transport.message_costs();
+    EXPECT_EQ(costs.described, after_first.described);
+    const bool is_process = ranks > 1 && costs.sent > 0;
+    EXPECT_GE(costs.sent - after_first.sent, is_process ? 4U : 0U);
+    EXPECT_EQ(after_first.described > 0, is_process);
+  });
+}
+
 TEST_P(DataPlaneConformance, carries_one_tag_from_many_ranks_and_both_ways_at_once) {
   exchange([](int from, int to, c10::Device device) {
     return Message{{{torch::full({2}, 100 * from + to, device), false}}};

@@ -80,6 +80,18 @@ TEST(ProgressThread, sends_a_cancellation_before_the_messages_that_follow_it) {
   EXPECT_EQ(sends.first_kinds(2), (std::vector<int>{control_messages::kind_cancel, control_messages::kind_message}));
 }
 
+TEST(ProgressThread, describes_a_format_before_its_first_message) {
+  auto network = std::make_unique<TestNetwork>();
+  TestNetwork& sends = *network;
+  ProgressThread thread(std::move(network), {});
+  for (int i = 0; i < 2; ++i)
+    thread.send(WorldRank(1), {.traffic = Traffic::forward, .micro_batch = i}, {{{torch::ones({2}), true}}});
+  using namespace control_messages;
+  EXPECT_EQ(sends.first_kinds(3), (std::vector<int>{kind_format, kind_message, kind_message}));
+  EXPECT_EQ(thread.message_costs().sent, 2U);
+  EXPECT_EQ(thread.message_costs().described, 1U);
+}
+
 TEST(ProgressThread, receives_what_comes_before_it_is_complete) {
   // Another process that has opened the world sends at once.
   const Tag tag{.traffic = Traffic::forward, .step = 3};

@@ -52,11 +52,11 @@ TEST(Wire, rejects_buffers_of_another_build) {
   EXPECT_THROW(decode(std::move(half)), TransportError);
 }
 
-// 56 bytes of envelope, then only the numbers.
+// The envelope of one unit, then only the numbers.
 TEST(Wire, carries_no_headers_where_the_shape_was_declared) {
   KnownShapes known;
   known.declare(some_tag.pipeline, {2, 8, 3, 4});
-  const Encoding with{}, without{nullptr, known.of(some_tag)};
+  const Encoding with{}, without{.shape = known.of(some_tag)};
   for (const bool channels_last : {false, true})
     for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kInt64}) {
       torch::Tensor value = torch::arange(2 * 8 * 3 * 4).view({2, 8, 3, 4}).to(type);
@@ -65,7 +65,7 @@ TEST(Wire, carries_no_headers_where_the_shape_was_declared) {
       WireBuffer shorter = encode(some_tag, message, without);
       EXPECT_EQ(shorter.size(), WireBuffer::unit + 2 * value.nbytes());
       EXPECT_EQ(encode(some_tag, message, with).size(), shorter.size() + 192);
-      const auto [tag, decoded] = decode(std::move(shorter), &known);
+      const auto [tag, decoded] = decode(std::move(shorter), {.shapes = &known});
       EXPECT_EQ(tag, some_tag);
       EXPECT_EQ(decoded.sent_ns, 7);
       ASSERT_EQ(decoded.payloads.size(), 2U);
@@ -80,13 +80,13 @@ TEST(Wire, carries_no_headers_where_the_shape_was_declared) {
 TEST(Wire, carries_headers_where_the_declared_shape_does_not_suffice) {
   KnownShapes known;
   known.declare(some_tag.pipeline, {2, 3});
-  const Encoding encoding{nullptr, known.of(some_tag)};
+  const Encoding encoding{.shape = known.of(some_tag)};
   const torch::Tensor value = torch::rand({2, 3});
   const Message mixed{{{value, true}, {value, false}}}, absent{{{value, true}, {{}, false}}},
       turned{{{torch::rand({3, 2}).t(), true}}};
   for (const Message& message : {mixed, absent, turned}) {
     EXPECT_EQ(encode(some_tag, message, encoding).size(), encode(some_tag, message).size());
-    const auto [tag, decoded] = decode(encode(some_tag, message, encoding), &known);
+    const auto [tag, decoded] = decode(encode(some_tag, message, encoding), {.shapes = &known});
     for (std::size_t i = 0; i < message.payloads.size(); ++i) {
       EXPECT_EQ(decoded.payloads[i].requires_grad, message.payloads[i].requires_grad);
       EXPECT_EQ(decoded.payloads[i].tensor.defined(), message.payloads[i].tensor.defined());
@@ -102,6 +102,44 @@ TEST(Wire, carries_headers_where_the_declared_shape_does_not_suffice) {
   EXPECT_THROW(decode(encode(some_tag, {{{value, true}}}, encoding)), TransportError);
 }
 
+TEST(Wire, describes_each_format_once) {
+  SentFormats sent;
+  ReceivedFormats received;
+  const torch::Tensor value = torch::rand({4, 3});
+  const Message whole{{{value, true}, {{}, false}}}, part{{{value.slice(0, 0, 2), true}, {{}, false}}},
+      turned{{{torch::rand({3, 4}).t(), true}, {{}, false}}}, constant{{{value, false}, {{}, false}}};
+  int described = 0;
+  for (const Message* message : {&whole, &whole, &part, &whole, &turned, &part, &constant, &turned, &constant}) {
+    WireBuffer buffer = encode(some_tag, *message, {.formats = &sent});
+    EXPECT_EQ(buffer.size(), WireBuffer::unit + WireBuffer::padded(message->payloads[0].tensor.nbytes()));
+    if (auto format = sent.take_new()) {
+      ++described;
+      received.add(*std::move(format) + "zeros, for example");
+    }
+    const auto [tag, decoded] = decode(std::move(buffer), {.formats = &received});
+    EXPECT_EQ(tag, some_tag);
+    ASSERT_EQ(decoded.payloads.size(), 2U);
+    EXPECT_FALSE(decoded.payloads[1].tensor.defined());
+    const auto& [got, requires_grad] = decoded.payloads[0];
+    EXPECT_EQ(requires_grad, message->payloads[0].requires_grad);
+    EXPECT_EQ(got.strides(), message->payloads[0].tensor.strides());
+    EXPECT_TRUE(torch::equal(got, message->payloads[0].tensor));
+  }
+  EXPECT_EQ(described, 4);
+  EXPECT_EQ(sent.descriptions(), 4U);
+  EXPECT_THROW(decode(encode(some_tag, whole, {.formats = &sent})), TransportError);
+  const ReceivedFormats none;
+  EXPECT_THROW(decode(encode(some_tag, whole, {.formats = &sent}), {.formats = &none}), TransportError);
+}
+
+TEST(Wire, messages_of_long_formats_describe_themselves) {
+  SentFormats sent;
+  const Message many{std::vector<Payload>(100, {torch::rand({2, 2}), true})};
+  WireBuffer buffer = encode(some_tag, many, {.formats = &sent});
+  EXPECT_EQ(sent.take_new(), std::nullopt);
+  EXPECT_EQ(decode(std::move(buffer)).second.payloads.size(), 100U);
+}
+
 RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 5));
   if (sizes.size() > 5) sizes.resize(5);
@@ -109,11 +147,17 @@ RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[*rc::gen::inRange<std::size_t>(0, i)]);
   const torch::Tensor tensor = torch::rand(sizes).permute(order);
-  const auto [tag, decoded] = decode(encode(some_tag, {{{tensor, true}}}));
-  const torch::Tensor& got = decoded.payloads.at(0).tensor;
-  RC_ASSERT(got.sizes() == tensor.sizes());
-  RC_ASSERT(got.strides() == tensor.strides());
-  RC_ASSERT(got.equal(tensor));
+  SentFormats sent;
+  ReceivedFormats received;
+  for (SentFormats* formats : {static_cast<SentFormats*>(nullptr), &sent}) {
+    WireBuffer buffer = encode(some_tag, {{{tensor, true}}}, {.formats = formats});
+    if (const auto format = sent.take_new()) received.add(*format);
+    const auto [tag, decoded] = decode(std::move(buffer), {.formats = &received});
+    const torch::Tensor& got = decoded.payloads.at(0).tensor;
+    RC_ASSERT(got.sizes() == tensor.sizes());
+    RC_ASSERT(got.strides() == tensor.strides());
+    RC_ASSERT(got.equal(tensor));
+  }
 }
 
 TEST(PrepareForSend, keeps_a_dense_tensors_storage_and_strides) {

@@ -68,7 +68,9 @@ class BufferNetwork {
   /// should report that to the other processes and return within a second.
   virtual void watch_exit(std::function<void()> process_ends) = 0;
 
-  /// Begins to send `buffer` and returns at once. Buffers of one `kind` (above 0) may overtake each other.
+  /// Begins to send `buffer` and returns at once. `kind` is one of control_messages.h. Buffers may overtake each other,
+  /// but one that is not of kind_message, of at most `longest_in_order` bytes, arrives before all that is sent after it.
+  static constexpr std::size_t longest_in_order = 4 << 10;
   virtual void begin_send(WorldRank to, int kind, WireBuffer buffer) = 0;
   /// Continues all transfers and appends what has arrived. Returns whether there was anything to do.
   virtual bool advance(std::vector<Arrival>& arrived) = 0;

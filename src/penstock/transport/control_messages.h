@@ -13,7 +13,7 @@
 namespace penstock::control_messages {
 
 /// The kind of a buffer of BufferNetwork.
-enum MessageKind { kind_message = 1, kind_question, kind_answer, kind_abort, kind_cancel };
+enum MessageKind { kind_message = 1, kind_format, kind_question, kind_answer, kind_abort, kind_cancel };
 
 struct Question {
   std::uint64_t inquiry = 0;
@@ -36,6 +36,11 @@ WireBuffer buffer_of(const T& value) {
   return buffer;
 }
 
+/// All of a buffer: what was put into it, and zeros.
+inline std::string bytes_of(const WireBuffer& buffer) {
+  return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
+}
+
 template <class T>
 T value_of(const WireBuffer& buffer) {
   require<TransportError>(buffer.size() >= sizeof(T), "a buffer of ", buffer.size(), " bytes where ", sizeof(T),
@@ -45,6 +50,7 @@ T value_of(const WireBuffer& buffer) {
   return value;
 }
 
+/// Text ends with a zero.
 inline WireBuffer buffer_of(const std::string& text) {
   WireBuffer buffer(text.size() + 1);
   std::memcpy(buffer.data(), text.c_str(), text.size() + 1);

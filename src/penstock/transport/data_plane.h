@@ -51,7 +51,15 @@ struct RankPair {
   friend auto operator<=>(const RankPair&, const RankPair&) = default;
 };
 
-/// Used by its own rank's thread; has_device_channels() by any. Messages of Traffic::background are sent and received by
+/// What the messages of a rank have cost until now, beside the bytes of their numbers. Messages within a process cost
+/// nothing of this.
+struct MessageCosts {
+  std::uint64_t sent = 0;       // messages to other processes
+  std::uint64_t described = 0;  // of these, those of a step whose types and shapes were sent with them, or before them
+  std::uint64_t allocated = 0;  // buffers of messages, sent or received, whose memory was not that of an earlier one
+};
+
+/// Used by its own rank's thread; has_device_channels() and message_costs() by any. Messages of Traffic::background are sent and received by
 /// one other thread for each pipeline, which waits as the rank's thread does; peers do not see its waits.
 class DataPlane {
  public:
@@ -73,6 +81,9 @@ class DataPlane {
   /// Declares the shape of every boundary value of `pipeline` and of its gradient; messages between processes then omit
   /// it. Every rank declares the same shape, before the first such message is sent.
   virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
+
+  /// Once the messages of a pipeline have the shapes of earlier ones, `described` does not grow.
+  virtual MessageCosts message_costs() const { return {}; }
 
   /// Whether tensors on devices travel to other processes without the memory of the host, once their ranks are
   /// connected.

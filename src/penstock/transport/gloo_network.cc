@@ -22,6 +22,7 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 
 /// The longest buffer that travels in its frame. A longer one costs a round trip more, a copy less.
 constexpr std::size_t inline_bytes = 8 << 10;
+static_assert(inline_bytes >= BufferNetwork::longest_in_order);  // frames arrive in order
 /// The frames that a stopped process can take: a question in each second of a deadline of a minute, and the reason of
 /// the end.
 constexpr std::size_t posted_frames = 128;

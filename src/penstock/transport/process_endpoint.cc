@@ -54,6 +54,7 @@ class ProcessEndpoint final : public Transport {
   void declare_shape(std::uint32_t pipeline, const std::vector<std::int64_t>& shape) override {
     progress_thread_.shapes().declare(pipeline, shape);
   }
+  MessageCosts message_costs() const override { return progress_thread_.message_costs(); }
   bool has_device_channels() const override { return device_channels_ != nullptr; }
   void connect(const Connections& wanted) override {
     if (!device_channels_) return;

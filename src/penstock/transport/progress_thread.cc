@@ -337,10 +337,26 @@ bool ProgressThread::send_queued() {
     for (std::int32_t to = 0; to < size(); ++to)
       if (WorldRank(to) != rank_)
         network_->begin_send(WorldRank(to), kind_cancel, buffer_of(cancellation.step, cancellation.reason));
-  for (const auto& [to, tag, message] : queue)
-    network_->begin_send(to, kind_message, encode(tag, message, {network_->pool(), shapes_.of(tag)}));
+  for (const SendRequest& request : queue) begin_send(request);
   for (const WorldRank peer : asks) inquiry_.begin(peer);
   return !queue.empty() || !cancellations.empty();
+}
+
+void ProgressThread::begin_send(const SendRequest& request) {
+  const auto& [to, tag, message] = request;
+  SentFormats* formats = has_recurring_formats(tag) ? &sent_formats_[to] : nullptr;
+  WireBuffer buffer = encode(tag, message, {network_->pool(), shapes_.of(tag), formats});
+  ++messages_sent_;
+  if (formats)
+    if (const auto format = formats->take_new()) network_->begin_send(to, kind_format, buffer_of(*format));
+  network_->begin_send(to, kind_message, std::move(buffer));
+}
+
+MessageCosts ProgressThread::message_costs() const {
+  const std::lock_guard lock(calls_);
+  MessageCosts costs{.sent = messages_sent_, .described = 0, .allocated = network_->pool()->allocations()};
+  for (const auto& [to, formats] : sent_formats_) costs.described += formats.descriptions();
+  return costs;
 }
 
 void ProgressThread::received(BufferNetwork::Arrival arrival) {
@@ -348,13 +364,14 @@ void ProgressThread::received(BufferNetwork::Arrival arrival) {
   WireBuffer& buffer = arrival.buffer;
   switch (arrival.kind) {
     case kind_message: {
-      auto [tag, message] = decode(std::move(buffer), &shapes_);
+      auto [tag, message] = decode(std::move(buffer), {&shapes_, &received_formats_[from]});
       message.arrived_ns = now_ns();
       if (!shares_host(from)) message.sent_ns = 0;  // on the clock of another host
       inquiry_.heard_of(from, &tag);
       mailbox_.put(from, tag, std::move(message));
       break;
     }
+    case kind_format: received_formats_[from].add(bytes_of(buffer)); break;
     case kind_question:
       inquiry_.heard_of(from, nullptr);
       inquiry_.answer(from, buffer);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,6 +53,7 @@ class ProgressThread final : public PeerWatch {
   const Mailboxes<Message>& mailbox() const { return mailbox_; }
   Progress& progress() { return progress_; }
   const Progress& progress() const { return progress_; }
+  MessageCosts message_costs() const;
 
   void send(WorldRank to, const Tag& tag, Message message);
   void abort(const std::string& reason) noexcept;
@@ -104,6 +106,7 @@ class ProgressThread final : public PeerWatch {
   // REQUIRES for the following: calls_ is held.
   bool polling_round();  // sends, receives and completes transfers; false when there was nothing to do
   bool send_queued();
+  void begin_send(const SendRequest& request);
   void received(BufferNetwork::Arrival arrival);
 
   /// What the last polling round found; decides how long the thread pauses.
@@ -135,6 +138,9 @@ class ProgressThread final : public PeerWatch {
 
   // Guarded by calls_.
   bool is_told_of_abort_ = false;  // another rank has begun the abort
+  std::uint64_t messages_sent_ = 0;
+  std::map<WorldRank, SentFormats> sent_formats_;          // by receiver
+  std::map<WorldRank, ReceivedFormats> received_formats_;  // by sender
 
   // Used by thread_ alone.
   const std::int64_t spin_ns_;  // how long to poll before sleeping

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -12,9 +14,9 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint64_t wire_format = 0x324B434F54534E50;  // "PNSTOCK2"
+constexpr std::uint64_t wire_format = 0x334B434F54534E50;  // "PNSTOCK3"
 
-/// The common properties of all payloads of a message without headers.
+/// The common properties of all payloads of a message whose shape was declared.
 struct Headless {
   bool is_headless = false;
   std::int8_t scalar_type = 0;
@@ -23,50 +25,56 @@ struct Headless {
   friend bool operator==(const Headless&, const Headless&) = default;
 };
 
+constexpr std::int32_t no_format = -1;
+
 struct Envelope {
   std::uint64_t format = wire_format;
   std::int32_t payloads = 0;
   Headless headless;
   std::int64_t sent_ns = 0;
   Tag tag;
+  std::int32_t format_number = no_format;  // in SentFormats
 };
 
+// Without padding, because equal formats have equal bytes.
 struct PayloadHeader {
   std::int64_t bytes = 0;
   std::int32_t dimensions = 0;
-  std::int16_t scalar_type = 0;
+  std::int8_t scalar_type = 0;
   bool defined = false;
   bool requires_grad = false;
   bool is_meta = false;
 };
 
-static_assert(std::is_trivially_copyable_v<Envelope> && std::is_trivially_copyable_v<PayloadHeader>);
+static_assert(std::is_trivially_copyable_v<Envelope> && sizeof(Envelope) == WireBuffer::unit);
+static_assert(std::has_unique_object_representations_v<PayloadHeader>);
 
-/// Reads a buffer from front to back.
-class Cursor {
+/// What a message says about one payload.
+struct Head {
+  PayloadHeader fixed;
+  std::vector<std::int64_t> sizes, strides;
+};
+
+/// Reads bytes from front to back.
+class Reader {
  public:
-  explicit Cursor(const WireBuffer& buffer) : buffer_(buffer) {}
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
-  std::byte* advance(std::size_t bytes) {
-    require<TransportError>(bytes <= buffer_.size() - at_, "a message ends after ", buffer_.size(),
+  /// The position of the next `bytes` bytes, which it goes beyond.
+  std::size_t advance(std::size_t bytes) {
+    require<TransportError>(bytes <= bytes_.size() - at_, "a message ends after ", bytes_.size(),
                             " bytes, before its contents do: do all ranks run the same build?");
-    std::byte* here = buffer_.data() + at_;
-    at_ += bytes;
-    return here;
+    return std::exchange(at_, at_ + bytes);
   }
-  void pad() { at_ = std::min(WireBuffer::padded(at_), buffer_.size()); }
+  void pad() { at_ = std::min(WireBuffer::padded(at_), bytes_.size()); }
 
-  template <class T>
-  void write(const T* values, std::size_t count) {
-    if (count > 0) std::memcpy(advance(count * sizeof(T)), values, count * sizeof(T));
-  }
   template <class T>
   void read(T* values, std::size_t count) {
-    if (count > 0) std::memcpy(values, advance(count * sizeof(T)), count * sizeof(T));
+    if (count > 0) std::memcpy(values, bytes_.data() + advance(count * sizeof(T)), count * sizeof(T));
   }
 
  private:
-  const WireBuffer& buffer_;
+  const std::string_view bytes_;
   std::size_t at_ = 0;
 };
 
@@ -104,15 +112,73 @@ Headless headless_of(const Message& message, const Encoding& encoding) {
   return first;
 }
 
-std::size_t buffer_bytes(const Message& message, bool is_headless) {
-  std::size_t headers = 0, bodies = 0;
+template <class T>
+void append(std::string& bytes, const T* values, std::size_t count) {
+  if (count > 0) bytes.append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+
+/// How a message describes itself: its format.
+std::string description_of(const Message& message) {
+  std::string bytes;
   for (const auto& [tensor, requires_grad] : message.payloads) {
-    headers += sizeof(PayloadHeader);
-    if (!tensor.defined()) continue;
-    headers += 2 * sizeof(std::int64_t) * static_cast<std::size_t>(tensor.dim());
-    if (!tensor.is_meta()) bodies += WireBuffer::padded(tensor.nbytes());
+    PayloadHeader head;
+    head.requires_grad = requires_grad;
+    head.defined = tensor.defined();
+    if (head.defined) {
+      head.is_meta = tensor.is_meta();
+      head.bytes = head.is_meta ? 0 : static_cast<std::int64_t>(tensor.nbytes());
+      head.dimensions = static_cast<std::int32_t>(tensor.dim());
+      head.scalar_type = static_cast<std::int8_t>(tensor.scalar_type());
+    }
+    append(bytes, &head, 1);
+    if (!head.defined) continue;
+    append(bytes, tensor.sizes().data(), tensor.sizes().size());
+    append(bytes, tensor.strides().data(), tensor.strides().size());
   }
-  return WireBuffer::padded(sizeof(Envelope) + (is_headless ? 0 : headers)) + bodies;
+  return bytes;
+}
+
+std::vector<Head> read_description(Reader& reader, std::size_t payloads) {
+  std::vector<Head> heads(payloads);
+  for (Head& head : heads) {
+    reader.read(&head.fixed, 1);
+    head.sizes.resize(static_cast<std::size_t>(head.fixed.dimensions));
+    head.strides.resize(head.sizes.size());
+    reader.read(head.sizes.data(), head.sizes.size());
+    reader.read(head.strides.data(), head.strides.size());
+  }
+  return heads;
+}
+
+Head declared_head(const Envelope& envelope, const KnownShapes* shapes) {
+  const auto shape = shapes ? shapes->of(envelope.tag) : std::nullopt;
+  require<TransportError>(shape.has_value(), "a message came without the shape of its tensors, which this rank does ",
+                          "not know: declare one boundary shape on all ranks");
+  const Headless& headless = envelope.headless;
+  const std::int64_t numbers = c10::multiply_integers(*shape);
+  const auto type = static_cast<torch::ScalarType>(headless.scalar_type);
+  const PayloadHeader fixed{numbers * static_cast<std::int64_t>(c10::elementSize(type)),
+                            static_cast<std::int32_t>(shape->size()), headless.scalar_type, true,
+                            headless.requires_grad};
+  return {fixed, *shape, strides_of(headless, *shape)};
+}
+
+/// The descriptions of all payloads, wherever they are.
+std::vector<Head> heads_of(const Envelope& envelope, Reader& reader, const Decoding& decoding) {
+  const auto payloads = static_cast<std::size_t>(envelope.payloads);
+  if (envelope.headless.is_headless) return std::vector<Head>(payloads, declared_head(envelope, decoding.shapes));
+  if (envelope.format_number == no_format) return read_description(reader, payloads);
+  require<TransportError>(decoding.formats != nullptr, "a message is of format ", envelope.format_number,
+                          " of its sender, which this rank does not know: do all ranks run the same build?");
+  Reader format(decoding.formats->at(envelope.format_number));
+  return read_description(format, payloads);
+}
+
+std::size_t body_bytes(const Message& message) {
+  std::size_t bytes = 0;
+  for (const Payload& payload : message.payloads)
+    if (payload.tensor.defined() && !payload.tensor.is_meta()) bytes += WireBuffer::padded(payload.tensor.nbytes());
+  return bytes;
 }
 
 }  // namespace
@@ -138,67 +204,35 @@ WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encodi
   envelope.headless = headless_of(message, encoding);
   envelope.sent_ns = message.sent_ns;
   envelope.tag = tag;
-  WireBuffer buffer(buffer_bytes(message, envelope.headless.is_headless), encoding.pool);
-  Cursor cursor(buffer);
-  cursor.write(&envelope, 1);
-  for (const auto& [tensor, requires_grad] : message.payloads) {
-    if (envelope.headless.is_headless) break;
-    PayloadHeader head;
-    head.requires_grad = requires_grad;
-    head.defined = tensor.defined();
-    if (head.defined) {
-      head.is_meta = tensor.is_meta();
-      head.bytes = head.is_meta ? 0 : static_cast<std::int64_t>(tensor.nbytes());
-      head.dimensions = static_cast<std::int32_t>(tensor.dim());
-      head.scalar_type = static_cast<std::int16_t>(tensor.scalar_type());
+  std::string description = envelope.headless.is_headless ? "" : description_of(message);
+  if (encoding.formats && !description.empty())
+    if (const auto number = encoding.formats->number_of(description)) {
+      envelope.format_number = *number;
+      description.clear();
     }
-    cursor.write(&head, 1);
-    if (!head.defined) continue;
-    cursor.write(tensor.sizes().data(), tensor.sizes().size());
-    cursor.write(tensor.strides().data(), tensor.strides().size());
-  }
-  cursor.pad();
+  const std::size_t head_bytes = WireBuffer::padded(sizeof(envelope) + description.size());
+  WireBuffer buffer(head_bytes + body_bytes(message), encoding.pool);
+  std::byte* at = buffer.data();
+  std::memcpy(at, &envelope, sizeof(envelope));
+  if (!description.empty()) std::memcpy(at + sizeof(envelope), description.data(), description.size());
+  at += head_bytes;
   for (const Payload& payload : message.payloads) {
-    if (!payload.tensor.defined() || payload.tensor.is_meta()) continue;
-    cursor.write(static_cast<const std::byte*>(payload.tensor.const_data_ptr()), payload.tensor.nbytes());
-    cursor.pad();
+    if (!payload.tensor.defined() || payload.tensor.is_meta() || payload.tensor.nbytes() == 0) continue;
+    std::memcpy(at, payload.tensor.const_data_ptr(), payload.tensor.nbytes());
+    at += WireBuffer::padded(payload.tensor.nbytes());
   }
   return buffer;
 }
 
-std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known) {
+std::pair<Tag, Message> decode(WireBuffer buffer, const Decoding& decoding) {
   const auto shared = std::make_shared<const WireBuffer>(std::move(buffer));
-  Cursor cursor(*shared);
+  Reader reader({reinterpret_cast<const char*>(shared->data()), shared->size()});
   Envelope envelope;
-  cursor.read(&envelope, 1);
+  reader.read(&envelope, 1);
   require<TransportError>(envelope.format == wire_format, "a message is of format ", envelope.format,
                           ", this rank reads ", wire_format, ": do all ranks run the same build?");
-  struct Head {
-    PayloadHeader fixed;
-    std::vector<std::int64_t> sizes, strides;
-  };
-  std::vector<Head> heads(static_cast<std::size_t>(envelope.payloads));
-  const Headless& headless = envelope.headless;
-  if (headless.is_headless) {
-    const auto shape = known ? known->of(envelope.tag) : std::nullopt;
-    require<TransportError>(shape.has_value(), "a message came without the shape of its tensors, which this rank does ",
-                            "not know: declare one boundary shape on all ranks");
-    const std::int64_t numbers = c10::multiply_integers(*shape);
-    const auto type = static_cast<torch::ScalarType>(headless.scalar_type);
-    const PayloadHeader fixed{numbers * static_cast<std::int64_t>(c10::elementSize(type)),
-                              static_cast<std::int32_t>(shape->size()), headless.scalar_type, true,
-                              headless.requires_grad};
-    heads.assign(heads.size(), Head{fixed, *shape, strides_of(headless, *shape)});
-  }
-  for (Head& head : heads) {
-    if (headless.is_headless) break;
-    cursor.read(&head.fixed, 1);
-    head.sizes.resize(static_cast<std::size_t>(head.fixed.dimensions));
-    head.strides.resize(head.sizes.size());
-    cursor.read(head.sizes.data(), head.sizes.size());
-    cursor.read(head.strides.data(), head.strides.size());
-  }
-  cursor.pad();
+  const std::vector<Head> heads = heads_of(envelope, reader, decoding);
+  reader.pad();
   Message message;
   message.sent_ns = envelope.sent_ns;
   for (const Head& head : heads) {
@@ -207,10 +241,10 @@ std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known) {
     if (head.fixed.is_meta) {
       payload.tensor = torch::empty_strided(head.sizes, head.strides, torch::TensorOptions(type).device(torch::kMeta));
     } else if (head.fixed.defined) {
-      std::byte* bytes = cursor.advance(static_cast<std::size_t>(head.fixed.bytes));
+      std::byte* bytes = shared->data() + reader.advance(static_cast<std::size_t>(head.fixed.bytes));
       payload.tensor = torch::from_blob(
           bytes, head.sizes, head.strides, [shared](void*) {}, type);
-      cursor.pad();
+      reader.pad();
     }
     message.payloads.push_back(std::move(payload));
   }

@@ -1,8 +1,11 @@
 // Encodes a message as contiguous bytes, for transports between processes.
 //
-//   offset 0     Envelope: format, number of payloads, tag, time of sending; whether headers follow
-//   then         per payload: a PayloadHeader, its sizes, its strides; nothing where the shape was declared
+//   offset 0     Envelope: format, number of payloads, tag, time of sending; how its payloads are described
+//   then         where the message describes itself: per payload a PayloadHeader, its sizes, its strides
 //   then         per payload: its bytes, at a multiple of 64; nothing for a tensor on the device "meta"
+//
+// A message does not describe itself where its shape was declared (known_shapes.h), and where its sender has described
+// the same format before (message_formats.h).
 //
 // Numbers are written in native byte order, because all processes run the same build on the same kind of machine.
 #pragma once
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "penstock/transport/known_shapes.h"
+#include "penstock/transport/message_formats.h"
 #include "penstock/transport/transport.h"
 #include "penstock/transport/wire_buffer.h"
 
@@ -33,16 +37,23 @@ Message prepare_for_send(Message message);
 struct Encoding {
   std::shared_ptr<WireBufferPool> pool = nullptr;                 // source of the buffer; null: newly allocated
   std::optional<std::vector<std::int64_t>> shape = std::nullopt;  // the declared shape of all tensors (KnownShapes)
+  SentFormats* formats = nullptr;                                 // to the receiver; null: the message describes itself
 };
 
-/// The bytes of a message; a tensor on the device "meta" travels as its shape, strides and type alone. Omits the headers
-/// where all tensors have the declared shape, one type, and contiguous or channels-last strides. REQUIRES: the message has
-/// been prepared, and its other tensors are on the CPU.
+/// What decode() knows beforehand.
+struct Decoding {
+  const KnownShapes* shapes = nullptr;       // declared on this rank
+  const ReceivedFormats* formats = nullptr;  // of the sender
+};
+
+/// The bytes of a message; a tensor on the device "meta" travels as its shape, strides and type alone. The message does
+/// not describe itself where all tensors have the declared shape, one type, and contiguous or channels-last strides;
+/// otherwise where `formats` has a number for its format: what formats->take_new() returns then, the receiver must know
+/// before the message. REQUIRES: the message has been prepared, and its other tensors are on the CPU.
 WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encoding = {});
 
 /// The message in a buffer, with its tag. Its tensors share the buffer's memory, which lives as long as one of them
-/// does. `known` are the shapes declared on this rank. Throws TransportError when another build wrote the buffer, and
-/// when it contains neither headers nor is of a declared shape.
-std::pair<Tag, Message> decode(WireBuffer buffer, const KnownShapes* known = nullptr);
+/// does. Throws TransportError when another build wrote the buffer, and for a description that `decoding` lacks.
+std::pair<Tag, Message> decode(WireBuffer buffer, const Decoding& decoding = {});
 
 }  // namespace penstock

@@ -45,6 +45,11 @@ std::size_t WireBufferPool::free_bytes() const {
   return free_bytes_;
 }
 
+std::uint64_t WireBufferPool::allocations() const {
+  const std::lock_guard lock(mutex_);
+  return allocations_;
+}
+
 std::byte* WireBufferPool::take(std::size_t capacity) {
   {
     const std::lock_guard lock(mutex_);
@@ -56,6 +61,7 @@ std::byte* WireBufferPool::take(std::size_t capacity) {
       free_bytes_ -= capacity;
       return memory;
     }
+    ++allocations_;
     free_down_to(most_used_bytes_ - used_bytes_);  // frees cached memory of other sizes for this one
   }
   return allocate(capacity);

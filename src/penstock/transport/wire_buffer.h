@@ -53,6 +53,8 @@ class WireBufferPool {
 
   /// Cached bytes.
   std::size_t free_bytes() const;
+  /// How often memory was allocated, because none of the size was cached.
+  std::uint64_t allocations() const;
 
  private:
   friend class WireBuffer;
@@ -63,6 +65,7 @@ class WireBufferPool {
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;  // by capacity
   std::size_t free_bytes_ = 0, used_bytes_ = 0, most_used_bytes_ = 0;
+  std::uint64_t allocations_ = 0;
 };
 
 }  // namespace penstock
