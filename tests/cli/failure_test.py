@@ -46,8 +46,8 @@ MISUSE = [
     (["--schedule", "1f1c"], "no schedule is called '1f1c': there are sequential, gpipe, 1f1b"),
     (["--schedule", "forward-only"], "schedule 'forward-only' has no backward instructions: it cannot train"),
     (["--schedule", "none.sched"], "none.sched: cannot be opened; a schedule file is expected there"),
-    (["--optimizer", "lion"], "--optimizer: lion not in {sgd,adam,adamw}"),
-    (["--optimizer", "adam", "--momentum", "0.9"], "--momentum 0.9 is for --optimizer sgd, not for adam"),
+    (["--optimizer", "lion"], "--optimizer: lion not in {sgd,adam,adamw,rmsprop}"),
+    (["--optimizer", "adam", "--momentum", "0.9"], "--momentum 0.9 is for --optimizer sgd or rmsprop, not for adam"),
     (["--lr", "-1"], "the learning rate is -1, but it cannot be below 0"),
     (["--lr", "inf"], "--lr inf: give a finite number"),
     (["--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
@@ -190,6 +190,15 @@ class Misuse(ProgramRuns):
             self.assertIn(f"process {rank} of 2 started by ", line)
             self.assertIn("but mpi says process 0 of 1: use the launcher of the MPI library that this program is linked "
                           "with", line)
+
+    @of_mpi
+    def test_processes_of_different_builds(self):
+        mixed, digest, _ = self.program_of_two_builds()
+        code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2"), ranks=2, program=mixed)
+        self.assertEqual((code, out), (2, ""), err)
+        [line] = self.sayings(err)
+        self.assertRegex(line, rf"^rank 1 runs another build than rank 0, and rank 0 runs penstock [0-9.]+ \({digest}\) "
+                         "with LibTorch .*: install the same build on all hosts$")
 
     def test_mpi_without_mpirun(self):
         line = self.complaint_of(*self.train(*STEPS, "--stages", "2", "--transport", "mpi"))

@@ -107,6 +107,13 @@ class GlooJobs(ProgramRuns):
             with self.subTest(message=message):
                 self.assertEqual(self.complaint_in(environment, *flags), message)
 
+    def test_processes_of_different_builds(self):
+        mixed, digest, other = self.program_of_two_builds()
+        code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2"), ranks=2, program=mixed)
+        self.assertEqual((code, out), (2, ""), err)
+        self.assertRegex(self.sayings(err)[0], rf"^rank 0 runs penstock [0-9.]+ \({digest}\) with LibTorch .*, and rank 1 "
+                         rf"runs penstock [0-9.]+ \({other}\) with .*: install the same build on all hosts$")
+
     def failure_in(self, environment):
         code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2", "--start-deadline", "1"),
                                           environment=environment)

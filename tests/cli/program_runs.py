@@ -7,6 +7,7 @@ has MPI.
 import atexit
 import gzip
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -91,11 +92,25 @@ class ProgramRuns(InFolder):
         """The arguments of a training on the small set; later flags take precedence."""
         return ["train", "--data", data or self.small_set, "--hidden", "32,16", *flags]
 
-    def command(self, arguments, ranks=None):
-        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [PROGRAM, *arguments]
+    def command(self, arguments, ranks=None, program=None):
+        return ([MPIRUN, "-n", str(ranks), *LAUNCH] if ranks else []) + [program or PROGRAM, *arguments]
 
-    def run_program(self, *arguments, ranks=None, environment=None):
-        done = subprocess.run(self.command(arguments, ranks), cwd=self.folder, text=True, timeout=WATCHDOG_S,
+    def program_of_two_builds(self):
+        """A program that is another build on rank 1, and the digests of the sources of both."""
+        digest = re.search(r"sources ([0-9a-f]{12})\n", self.output_of("doctor"))[1]
+        other = digest[6:] + digest[:6]
+        with open(os.path.join(os.path.dirname(PROGRAM), "..", "libexec", "penstock", "penstock-runtime"), "rb") as file:
+            runtime = file.read()
+        self.assertIn(digest.encode(), runtime)
+        with open(self.write_executable("other", ""), "wb") as file:
+            file.write(runtime.replace(digest.encode(), other.encode()))
+        return self.write_executable("mixed", f"""#!/bin/sh
+if [ "$OMPI_COMM_WORLD_RANK$RANK" = 1 ]; then exec {self.path("other")} "$@"; fi
+exec {PROGRAM} "$@"
+"""), digest, other
+
+    def run_program(self, *arguments, ranks=None, environment=None, program=None):
+        done = subprocess.run(self.command(arguments, ranks, program), cwd=self.folder, text=True, timeout=WATCHDOG_S,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env={**ENVIRONMENT, **(environment or {})})
         return done.returncode, done.stdout, done.stderr

@@ -20,8 +20,10 @@ ALL = False
 LAYOUTS = [("2", "--schedule", "gpipe"), ("3", "--schedule", "1f1b"), ("4", "--schedule", "zb-h1"),
            ("2", "--schedule", "interleaved", "--chunks", "2"), ("1",)]
 OPTIMIZERS = {"momentum": ("--optimizer", "sgd", "--momentum", "0.9", "--lr", "0.05"),
-              "adamw": ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001")}
-MODELS = {"mlp": ("--model", "mlp", "--hidden", "24x5"),
+              "adamw": ("--optimizer", "adamw", "--weight-decay", "0.01", "--lr", "0.001"),
+              # Not Penstock's own, but torch::optim::RMSprop, as in a user's program.
+              "rmsprop": ("--optimizer", "rmsprop", "--momentum", "0.9", "--lr", "0.0005")}
+MODELS = {"mlp": ("--model", "mlp", "--hidden", "24x5", "--dropout", "0.2"),
           "resnet18": ("--model", "resnet18", "--stem", "cifar", "--width", "4", "--augment", "crop-flip"),
           "gpt": ("--model", "gpt", "--layers", "3", "--heads", "2", "--width", "16", "--context", "32", "--dropout",
                   "0.2", "--head", "tied")}
@@ -76,7 +78,7 @@ class ResumeMatrix(TrainingRuns):
         else:
             pairs = list(itertools.product(MODELS, OPTIMIZERS))
             cases = [(*pairs[i % len(pairs)], i % len(LAYOUTS), stops[i % len(stops)], transports[i % len(transports)])
-                     for i in range(6)]
+                     for i in range(len(pairs))]
         equal = 0
         for case in cases:
             with self.subTest(case=case):

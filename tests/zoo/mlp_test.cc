@@ -26,6 +26,19 @@ TEST(Mlp, layers) {
                                                   "layer2.bias [6]", "layer3.weight [3, 6]", "layer3.bias [3]"}));
 }
 
+TEST(Mlp, drops_out_after_every_hidden_layer) {
+  Mlp network({.inputs = 12, .hidden = {64, 64}, .classes = 3, .dropout = 0.5});
+  std::vector<std::string> names;
+  for (const Node& node : trace_graph(network).nodes) names.push_back(node.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"flatten", "layer1", "relu1", "dropout1", "layer2", "relu2", "dropout2",
+                                             "layer3"}));
+  EXPECT_EQ(network.named_parameters().size(), 6U);
+  const torch::Tensor images = torch::randn({5, 12});
+  EXPECT_FALSE(torch::equal(network(Value(images)).tensor(), network(Value(images)).tensor()));
+  network.eval();
+  EXPECT_TRUE(torch::equal(network(Value(images)).tensor(), network(Value(images)).tensor()));
+}
+
 TEST(Mlp, equals_the_plain_network) {
   Mlp network({.inputs = 12, .hidden = {8}, .classes = 3});
   const torch::Tensor images = torch::randn({5, 1, 3, 4});

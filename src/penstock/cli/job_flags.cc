@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <torch/optim/rmsprop.h>
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
@@ -57,11 +58,11 @@ void JobFlags::add_network_to(CLI::App& app) { network.add_to(in_theme(app, "Mod
 void JobFlags::add_training_to(CLI::App& app) {
   CLI::App* how = &in_theme(app, "Training");
   how->add_option("--batch-size", batch_size, "samples per step, over all replicas")->capture_default_str();
-  how->add_option("--optimizer", optimizer, "sgd, adam or adamw")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+  how->add_option("--optimizer", optimizer, "sgd, adam, adamw or rmsprop")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw", "rmsprop"}))
       ->capture_default_str();
   how->add_option("--lr", learning_rate, "learning rate")->capture_default_str();
-  how->add_option("--momentum", momentum, "momentum of sgd")->capture_default_str();
+  how->add_option("--momentum", momentum, "momentum of sgd and rmsprop")->capture_default_str();
   how->add_option("--weight-decay", weight_decay, "weight decay; adamw decouples it from the gradient")
       ->capture_default_str();
   how->add_option("--clip-norm", clip_norm, "scale gradients down to this global norm (default: no clipping)");
@@ -315,8 +316,14 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
                 .momentum = flags.momentum,
                 .weight_decay = flags.weight_decay,
                 .nesterov = false});
-  require<ConfigError>(flags.momentum == 0, "--momentum ", flags.momentum, " is for --optimizer sgd, not for ",
-                       flags.optimizer);
+  if (flags.optimizer == "rmsprop")
+    return optimizer_factory([options = torch::optim::RMSpropOptions(flags.learning_rate)
+                                            .momentum(flags.momentum)
+                                            .weight_decay(flags.weight_decay)](auto parameters) {
+      return torch::optim::RMSprop(parameters, options);
+    });
+  require<ConfigError>(flags.momentum == 0, "--momentum ", flags.momentum,
+                       " is for --optimizer sgd or rmsprop, not for ", flags.optimizer);
   AdamOptions options;
   options.learning_rate = flags.learning_rate;
   options.weight_decay = flags.weight_decay;

@@ -89,7 +89,8 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--layers", layers, "gpt: blocks (default: 4)");
   app.add_option("--heads", heads, "gpt: attention heads, a divisor of the width (default: 4)");
   app.add_option("--context", context, "gpt: longest sequence, and length of the training sequences (default: 64)");
-  app.add_option("--dropout", dropout, say("gpt: dropout probability in training (default: ", defaults.dropout, ")"));
+  app.add_option("--dropout", dropout,
+                 say("gpt, mlp: dropout probability in training (default: gpt ", defaults.dropout, ", mlp 0)"));
   app.add_option(
          "--head", head,
          "gpt: tied (the head shares the weight of the token embedding) or own (default: " + defaults.head + ")")
@@ -114,7 +115,7 @@ void check_model(const ModelFlags& flags) {
   belongs_to("--layers", flags.layers.has_value(), {"gpt"});
   belongs_to("--heads", flags.heads.has_value(), {"gpt"});
   belongs_to("--context", flags.context.has_value(), {"gpt"});
-  belongs_to("--dropout", flags.dropout.has_value(), {"gpt"});
+  belongs_to("--dropout", flags.dropout.has_value(), {"gpt", "mlp"});
   belongs_to("--head", flags.head.has_value(), {"gpt"});
   const bool takes_tokens = flags.model == "gpt" || flags.model == "tied-lm";
   require<ConfigError>(takes_tokens == (dataset_of(flags) == "text") || flags.dataset.empty(), "--dataset ",
@@ -157,6 +158,7 @@ std::unique_ptr<Cell> make_model(const ModelFlags& flags) {
   options.inputs = images.channels * images.side * images.side;
   options.hidden = parse_widths(hidden_of(flags));
   options.classes = classes_of(flags);
+  options.dropout = flags.dropout.value_or(options.dropout);
   return std::make_unique<Mlp>(options);
 }
 
@@ -225,7 +227,9 @@ std::string describe(const ModelFlags& flags) {
                options.context, ", ", options.vocabulary, " characters");
   }
   if (flags.model == "tied-lm") return flags.model;
-  return say(flags.model, " ", hidden_of(flags));
+  std::string text = say(flags.model, " ", hidden_of(flags));
+  if (flags.dropout) text += say(", dropout ", *flags.dropout);
+  return text;
 }
 
 nlohmann::ordered_json settings_of(const ModelFlags& flags) {
@@ -242,7 +246,10 @@ nlohmann::ordered_json settings_of(const ModelFlags& flags) {
                      {"vocabulary", options.vocabulary}});
     return settings;
   }
-  if (flags.model == "mlp") settings["hidden"] = parse_widths(hidden_of(flags));
+  if (flags.model == "mlp") {
+    settings["hidden"] = parse_widths(hidden_of(flags));
+    if (flags.dropout) settings["dropout"] = *flags.dropout;
+  }
   if (flags.model != "unet") settings["classes"] = classes_of(flags);
   if (is_resnet(flags)) {
     const ResnetOptions options = resnet_options(flags);

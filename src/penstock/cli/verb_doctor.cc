@@ -17,6 +17,7 @@
 #include "penstock/base/error.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/kernels/kernels.h"
+#include "penstock/transport/build_identity.h"
 #include "penstock/transport/launch_environment.h"
 #include "penstock/transport/transport.h"
 
@@ -66,7 +67,7 @@ int doctor() {
   const LaunchedAs launched = launched_as();
   std::vector<std::string> findings;
 
-  out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0\n"
+  out << "penstock     " << PENSTOCK_VERSION << ", Apache-2.0, sources " << source_digest() << "\n"
       << "compiled by  " << compiler << "\n"
       << "LibTorch     " << TORCH_VERSION << " (CPU capability " << at::get_cpu_capability() << ")\n"
       << "BLAS         " << (at::hasMKL() ? "MKL" : "not MKL") << ", oneDNN " << (at::hasMKLDNN() ? "yes" : "no")

@@ -14,8 +14,9 @@ namespace {
 constexpr std::uint8_t kUnsignedByte = 0x08;
 /// The largest expansion factor of deflate, which bounds the content of a gzip file by its size.
 constexpr std::size_t kMaxExpansion = 1032;
-/// Initial allocation for the payload; it doubles while bytes arrive.
-constexpr std::size_t kFirstPiece = std::size_t{1} << 20;
+/// Initial allocation for the payload, or as many times the file's size if that is more: images expand less. It doubles
+/// while bytes arrive.
+constexpr std::size_t kFirstPiece = std::size_t{1} << 20, kUsualExpansion = 8;
 
 bool is_gzip(std::span<const std::uint8_t> bytes) { return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b; }
 
@@ -141,9 +142,10 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
                      " bytes cannot hold them: the copy is incomplete, fetch it again");
 
   // The vector grows as bytes arrive, so a wrong header cannot cause a large allocation.
+  const std::size_t first = std::max(kFirstPiece, kUsualExpansion * raw.size());
   std::size_t arrived = 0;
   while (arrived < total) {
-    array.bytes.resize(std::min(total, std::max(kFirstPiece, 2 * arrived)));
+    array.bytes.resize(std::min(total, std::max(first, 2 * arrived)));
     const std::size_t got = content.read(std::span(array.bytes).subspan(arrived));
     arrived += got;
     require<DataError>(arrived == array.bytes.size(), "'", name, "' promises ", join(array.shape), " = ", total,

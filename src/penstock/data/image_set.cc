@@ -1,7 +1,10 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -58,11 +61,18 @@ IdxArray read_with_rank(const std::string& path, std::size_t rank) {
   return array;
 }
 
+/// The pixels, without a copy.
+torch::Tensor tensor_of(IdxArray images) {
+  const auto pixels = std::make_shared<std::vector<std::uint8_t>>(std::move(images.bytes));
+  return torch::from_blob(
+      pixels->data(), {images.shape[0], 1, images.shape[1], images.shape[2]}, [pixels](void*) {}, torch::kUInt8);
+}
+
 }  // namespace
 
 ImageSet load_mnist(const std::string& directory, DataPart part) {
   const Paths paths = find_mnist(directory, part == DataPart::train ? kTrain : kTest);
-  const IdxArray images = read_with_rank(paths.images, 3);
+  IdxArray images = read_with_rank(paths.images, 3);
   const IdxArray labels = read_with_rank(paths.labels, 1);
   const std::int64_t count = images.shape[0];
   require<DataError>(count == labels.shape[0], "'", paths.images, "' has ", count, " images and '", paths.labels, "' ",
@@ -73,8 +83,7 @@ ImageSet load_mnist(const std::string& directory, DataPart part) {
   ImageSet set;
   set.mean = {kMnistMean};
   set.std = {kMnistStd};
-  set.images = torch::empty({count, 1, images.shape[1], images.shape[2]}, torch::kUInt8);
-  std::memcpy(set.images.data_ptr<std::uint8_t>(), images.bytes.data(), images.bytes.size());
+  set.images = tensor_of(std::move(images));
   set.labels = torch::empty({count}, torch::kInt64);
   auto* label = set.labels.data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < labels.bytes.size(); ++i) {

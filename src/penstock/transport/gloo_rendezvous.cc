@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/build_identity.h"
 #include "penstock/transport/gloo_network.h"
 #include "penstock/transport/host_id.h"
 #include "penstock/transport/launch_environment.h"
@@ -93,8 +93,8 @@ std::string first_line(const std::exception& error) {
 
 /// What a process tells the others: its build, then its place.
 std::vector<std::uint8_t> note_of(const ProcessPlace& place) {
-  const std::string text = say("penstock ", PENSTOCK_VERSION, " with LibTorch ", TORCH_VERSION, "\n", place.host, " ",
-                               place.process.numbered_by, " ", place.process.number);
+  const std::string text =
+      say(build_identity(), "\n", place.host, " ", place.process.numbered_by, " ", place.process.number);
   return {text.begin(), text.end()};
 }
 

@@ -6,10 +6,20 @@
 #include <utility>
 
 #include "penstock/base/error.h"
+#include "penstock/transport/build_identity.h"
 #include "penstock/transport/control_messages.h"
 #include "penstock/transport/host_id.h"
 
 namespace penstock {
+namespace {
+
+/// What a process tells the others.
+struct Introduction {
+  std::uint64_t build = build_number();
+  ProcessPlace place = {host_id(), own_process_name()};
+};
+
+}  // namespace
 
 MpiNetwork::MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline) {
   comm_ = mpi_.open(communicator, start_deadline);
@@ -17,9 +27,11 @@ MpiNetwork::MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_de
 }
 
 void MpiNetwork::set_up(std::chrono::milliseconds start_deadline) {
-  static_assert(sizeof(ProcessPlace) == 3 * sizeof(std::uint64_t));
-  const ProcessPlace own{host_id(), own_process_name()};
-  MPI_Request places_known = MPI_REQUEST_NULL;
+  constexpr int numbers = 4;
+  static_assert(sizeof(Introduction) == numbers * sizeof(std::uint64_t));
+  const Introduction own;
+  std::vector<Introduction> all;
+  MPI_Request all_known = MPI_REQUEST_NULL;
   {
     const std::lock_guard lock(calls_);
     check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -29,11 +41,18 @@ void MpiNetwork::set_up(std::chrono::milliseconds start_deadline) {
     check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
     rank_ = WorldRank(rank);
-    places_.resize(static_cast<std::size_t>(size));
-    check_mpi(MPI_Iallgather(&own, 3, MPI_UINT64_T, places_.data(), 3, MPI_UINT64_T, comm_, &places_known),
+    all.resize(static_cast<std::size_t>(size));
+    check_mpi(MPI_Iallgather(&own, numbers, MPI_UINT64_T, all.data(), numbers, MPI_UINT64_T, comm_, &all_known),
               "MPI_Iallgather");
   }
-  mpi_.finish_start(places_known, StartDeadline(start_deadline));
+  mpi_.finish_start(all_known, StartDeadline(start_deadline));
+  OpenWorld opening([] {});  // a world that did not open is no clean end: rank 0 does not wait in MPI for the others
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    require<ConfigError>(all[rank].build == all[0].build, "rank ", rank, " runs another build than rank 0, and rank ",
+                         rank_.value(), " runs ", build_identity(), ": install the same build on all hosts");
+    places_.push_back(all[rank].place);
+  }
+  opening.ends_clean();
 }
 
 void MpiNetwork::begin_send(WorldRank to, int kind, WireBuffer buffer) {

@@ -6,6 +6,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "penstock/base/error.h"
+#include "penstock/model/dropout.h"
 
 namespace penstock {
 namespace {
@@ -27,6 +28,8 @@ Mlp::Mlp(const MlpOptions& options) {
     const std::int64_t in = width, out = options.hidden[i];
     layers_.push_back(add(say("layer", i + 1), [in, out] { return torch::nn::Linear(in, out); }));
     layers_.push_back(add(say("relu", i + 1), [] { return torch::nn::ReLU(); }));
+    if (options.dropout != 0)
+      layers_.push_back(add(say("dropout", i + 1), [p = options.dropout] { return Dropout(p); }));
     width = out;
   }
   layers_.push_back(add(say("layer", options.hidden.size() + 1),

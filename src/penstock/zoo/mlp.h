@@ -13,10 +13,11 @@ struct MlpOptions {
   std::int64_t inputs = 784;                      // numbers per sample
   std::vector<std::int64_t> hidden = {512, 512};  // widths of the hidden layers
   std::int64_t classes = 10;
+  double dropout = 0;  // probability, after each ReLU
 };
 
-/// Flattens [n, ...] to [n, inputs], then runs a Linear and a ReLU per hidden width ("layer1", "relu1", ...) and a last
-/// Linear. Returns logits [n, classes]. No layer is annotated with a stage: use automatic partitioning.
+/// Flattens [n, ...] to [n, inputs], then runs a Linear, a ReLU and, if there is dropout, a Dropout per hidden width
+/// ("layer1", "relu1", "dropout1", ...), and a last Linear. Returns logits [n, classes]. No layer is annotated with a stage: use automatic partitioning.
 class Mlp : public Cell {
  public:
   explicit Mlp(const MlpOptions& options);
