@@ -1,19 +1,27 @@
-# Writes OUTPUT, a header that defines PENSTOCK_SOURCE_DIGEST: 12 hexadecimal digits of the names and contents of all
-# sources in FOLDER. Leaves a header that is right unchanged. Run by every build: cmake -D FOLDER=... -D OUTPUT=... -P
+# Writes OUTPUT, a header that defines PENSTOCK_SOURCE_DIGEST: 12 hexadecimal digits of the names and contents of the
+# library's sources in FOLDER; those of the programs, which the library does not contain, do not count. Writes DEPFILE,
+# which names these files and their folders. cmake -D FOLDER=... -D OUTPUT=... -D DEPFILE=... -P source_digest.cmake
+cmake_minimum_required(VERSION 3.25)
+
 file(GLOB_RECURSE sources RELATIVE ${FOLDER} ${FOLDER}/*.cc ${FOLDER}/*.h)
+list(FILTER sources EXCLUDE REGEX "^(cli|launch)/|(^|/)\\.")
 list(SORT sources)
+if(NOT sources)
+  message(FATAL_ERROR "there are no sources in ${FOLDER}")
+endif()
 set(all)
+set(depends)
 foreach(source IN LISTS sources)
   file(SHA256 ${FOLDER}/${source} digest)
   string(APPEND all "${source} ${digest}\n")
+  cmake_path(GET source PARENT_PATH folder)
+  list(APPEND depends "${FOLDER}/${source}" "${FOLDER}/${folder}")
 endforeach()
+list(REMOVE_DUPLICATES depends)
+string(REPLACE " " "\\ " depends "${depends}")
+list(JOIN depends " \\\n  " depends)
+string(REPLACE " " "\\ " target "${OUTPUT}")
+file(WRITE ${DEPFILE} "${target}: ${depends}\n")
 string(SHA256 digest "${all}")
 string(SUBSTRING ${digest} 0 12 digest)
-set(text "#pragma once\n#define PENSTOCK_SOURCE_DIGEST \"${digest}\"\n")
-set(old)
-if(EXISTS ${OUTPUT})
-  file(READ ${OUTPUT} old)
-endif()
-if(NOT text STREQUAL old)
-  file(WRITE ${OUTPUT} "${text}")
-endif()
+file(WRITE ${OUTPUT} "#pragma once\n#define PENSTOCK_SOURCE_DIGEST \"${digest}\"\n")

@@ -51,6 +51,7 @@ MISUSE = [
     (["--lr", "-1"], "the learning rate is -1, but it cannot be below 0"),
     (["--lr", "inf"], "--lr inf: give a finite number"),
     (["--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
+    (["--optimizer", "rmsprop", "--momentum", "-1"], "the momentum is -1, but it cannot be below 0"),
     (["--weight-decay", "-1"], "the weight decay is -1, but it cannot be below 0"),
     (["--reduction", "max"], "--reduction: max not in {mean,sum}"),
     (["--transport", "smoke"], "--transport: smoke not in {auto,threads,mpi,gloo,nccl}"),

@@ -109,10 +109,13 @@ class GlooJobs(ProgramRuns):
 
     def test_processes_of_different_builds(self):
         mixed, digest, other = self.program_of_two_builds()
-        code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2"), ranks=2, program=mixed)
+        code, out, err = self.run_program(*self.train(*STEPS, "--stages", "3"), ranks=3, program=mixed)
         self.assertEqual((code, out), (2, ""), err)
-        self.assertRegex(self.sayings(err)[0], rf"^rank 0 runs penstock [0-9.]+ \({digest}\) with LibTorch .*, and rank 1 "
-                         rf"runs penstock [0-9.]+ \({other}\) with .*: install the same build on all hosts$")
+        one, two = rf"penstock [0-9.]+ \({digest}\) with LibTorch .*", rf"penstock [0-9.]+ \({other}\) with LibTorch .*"
+        for line, (prefix, own, who, others) in zip(sorted(self.sayings(err)), (
+                (r"\[rank 1\] rank 1", two, "rank 0", one), (r"\[rank 2\] rank 2", one, "rank 1", two),
+                ("rank 0", one, "rank 1", two)), strict=True):
+            self.assertRegex(line, f"^{prefix} runs {own}, and {who} runs {others}: install the same build on all hosts$")
 
     def failure_in(self, environment):
         code, out, err = self.run_program(*self.train(*STEPS, "--stages", "2", "--start-deadline", "1"),

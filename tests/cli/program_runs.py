@@ -101,7 +101,7 @@ class ProgramRuns(InFolder):
         other = digest[6:] + digest[:6]
         with open(os.path.join(os.path.dirname(PROGRAM), "..", "libexec", "penstock", "penstock-runtime"), "rb") as file:
             runtime = file.read()
-        self.assertIn(digest.encode(), runtime)
+        self.assertTrue(digest.encode() in runtime, "the program does not contain the digest of its sources")
         with open(self.write_executable("other", ""), "wb") as file:
             file.write(runtime.replace(digest.encode(), other.encode()))
         return self.write_executable("mixed", f"""#!/bin/sh

@@ -368,8 +368,9 @@ class RuntimeVerbs(ProgramRuns):
         job = self.train(*STEPS)
         curves = {self.output_of(*job, *flags)
                   for flags in (["--optimizer", "sgd"], ["--optimizer", "adam"], ["--momentum", "0.9"],
-                                ["--optimizer", "adamw", "--weight-decay", "0.5"])}
-        self.assertEqual(len(curves), 4)
+                                ["--optimizer", "adamw", "--weight-decay", "0.5"], ["--optimizer", "rmsprop"],
+                                ["--optimizer", "rmsprop", "--momentum", "0.9"])}
+        self.assertEqual(len(curves), 6)
         self.assertEqual(len({curve.splitlines()[0] for curve in curves}), 1, "the first loss is before any update")
 
     # JSON and traces

@@ -161,7 +161,8 @@ class Weights(ProgramRuns):
             file.write(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.")
         for name in ("w.pt", "old.pt"):
             told = self.complaint_of("infer", "--weights", name)
-            self.assertIn(f"'{name}' is a file of torch.save, which is not read, because it can contain code", told)
+            self.assertIn(f"'{name}' is a file of torch.save, which is not read, because it can contain code; Python "
+                          "converts it, with PyTorch 2.10 or later", told)
             self.assertIn("import torch, safetensors.torch; safetensors.torch.save_file(torch.load('FILE.pt', "
                           "weights_only=True), 'FILE.safetensors')", told)
 

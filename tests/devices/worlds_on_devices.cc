@@ -73,8 +73,10 @@ std::vector<WorldUnderTest> worlds_under_test() {
   for (int size : {2, 3}) {
     worlds.push_back(world("threads", size, Arrival::on_device, [](int n) { return open_threads(n, {}); }));
     worlds.push_back(world("through_the_host", size, Arrival::on_cpu, [](int n) { return open_here(n); }));
+    worlds.back().encodes = true;
     worlds.push_back(world("device_channels", size, Arrival::on_device_from_others,
                            [](int n) { return open_here(n, stream_groups()); }));
+    worlds.back().encodes = true;
   }
   return worlds;
 }

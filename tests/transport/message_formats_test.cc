@@ -12,18 +12,22 @@ namespace {
 TEST(MessageFormats, are_numbered_in_the_order_in_which_they_are_sent) {
   SentFormats sent;
   EXPECT_EQ(sent.number_of("a"), 0);
-  EXPECT_EQ(sent.take_new(), "a");
+  const auto first = sent.take_new();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->number, 0);
+  EXPECT_EQ(first->format, "a");
   EXPECT_EQ(sent.number_of("b"), 1);
-  EXPECT_EQ(sent.take_new(), "b");
+  EXPECT_EQ(sent.take_new().value().format, "b");
   EXPECT_EQ(sent.number_of("a"), 0);
-  EXPECT_EQ(sent.take_new(), std::nullopt);
+  EXPECT_FALSE(sent.take_new());
   EXPECT_EQ(sent.descriptions(), 2U);
 }
 
 TEST(MessageFormats, are_known_by_the_numbers_of_their_sender) {
   ReceivedFormats received;
-  received.add("a");
-  received.add("b");
+  received.add(0, "a");
+  EXPECT_THROW(received.add(2, "c"), TransportError);
+  received.add(1, "b");
   EXPECT_EQ(received.at(1), "b");
   EXPECT_EQ(received.at(0), "a");
   EXPECT_THROW(received.at(2), TransportError);
@@ -39,7 +43,7 @@ TEST(MessageFormats, further_and_long_ones_have_no_number) {
     EXPECT_TRUE(sent.take_new());
   }
   EXPECT_EQ(sent.number_of("another"), std::nullopt);
-  EXPECT_EQ(sent.take_new(), std::nullopt);
+  EXPECT_FALSE(sent.take_new());
   EXPECT_EQ(sent.number_of("7"), 7);
   EXPECT_EQ(sent.descriptions(), SentFormats::most + 2);
 }

@@ -50,6 +50,11 @@ TEST(Wire, rejects_buffers_of_another_build) {
   WireBuffer half(whole.size() / 2);
   std::memcpy(half.data(), whole.data(), half.size());
   EXPECT_THROW(decode(std::move(half)), TransportError);
+
+  // A larger buffer may have been posted for it.
+  WireBuffer longer(whole.size() + 64);
+  std::memcpy(longer.data(), whole.data(), whole.size());
+  EXPECT_EQ(decode(std::move(longer)).second.payloads.size(), 1U);
 }
 
 // The envelope of one unit, then only the numbers.
@@ -106,15 +111,17 @@ TEST(Wire, describes_each_format_once) {
   SentFormats sent;
   ReceivedFormats received;
   const torch::Tensor value = torch::rand({4, 3});
-  const Message whole{{{value, true}, {{}, false}}}, part{{{value.slice(0, 0, 2), true}, {{}, false}}},
-      turned{{{torch::rand({3, 4}).t(), true}, {{}, false}}}, constant{{{value, false}, {{}, false}}};
+  const Message large{{{torch::rand({10, 16}), true}, {{}, false}}}, whole{{{value, true}, {{}, false}}},
+      part{{{value.slice(0, 0, 2), true}, {{}, false}}}, turned{{{torch::rand({3, 4}).t(), true}, {{}, false}}},
+      constant{{{value, false}, {{}, false}}};
   int described = 0;
-  for (const Message* message : {&whole, &whole, &part, &whole, &turned, &part, &constant, &turned, &constant}) {
+  for (const Message* message :
+       {&large, &whole, &whole, &part, &whole, &turned, &part, &constant, &turned, &constant}) {
     WireBuffer buffer = encode(some_tag, *message, {.formats = &sent});
     EXPECT_EQ(buffer.size(), WireBuffer::unit + WireBuffer::padded(message->payloads[0].tensor.nbytes()));
     if (auto format = sent.take_new()) {
       ++described;
-      received.add(*std::move(format) + "zeros, for example");
+      received.add(format->number, format->format + "zeros, for example");
     }
     const auto [tag, decoded] = decode(std::move(buffer), {.formats = &received});
     EXPECT_EQ(tag, some_tag);
@@ -125,9 +132,17 @@ TEST(Wire, describes_each_format_once) {
     EXPECT_EQ(got.strides(), message->payloads[0].tensor.strides());
     EXPECT_TRUE(torch::equal(got, message->payloads[0].tensor));
   }
-  EXPECT_EQ(described, 4);
-  EXPECT_EQ(sent.descriptions(), 4U);
+  EXPECT_EQ(described, 5);
+  EXPECT_EQ(sent.descriptions(), 5U);
   EXPECT_THROW(decode(encode(some_tag, whole, {.formats = &sent})), TransportError);
+  // Another format than that of the message: of more numbers, and of fewer.
+  for (const std::int64_t rows : {40, 1}) {
+    SentFormats elsewhere;
+    encode(some_tag, {{{torch::rand({rows, 16}), true}, {{}, false}}}, {.formats = &elsewhere});
+    ReceivedFormats other;
+    other.add(0, elsewhere.take_new().value().format);
+    EXPECT_THROW(decode(encode(some_tag, large, {.formats = &sent}), {.formats = &other}), TransportError) << rows;
+  }
   const ReceivedFormats none;
   EXPECT_THROW(decode(encode(some_tag, whole, {.formats = &sent}), {.formats = &none}), TransportError);
 }
@@ -136,7 +151,7 @@ TEST(Wire, messages_of_long_formats_describe_themselves) {
   SentFormats sent;
   const Message many{std::vector<Payload>(100, {torch::rand({2, 2}), true})};
   WireBuffer buffer = encode(some_tag, many, {.formats = &sent});
-  EXPECT_EQ(sent.take_new(), std::nullopt);
+  EXPECT_FALSE(sent.take_new());
   EXPECT_EQ(decode(std::move(buffer)).second.payloads.size(), 100U);
 }
 
@@ -151,7 +166,7 @@ RC_GTEST_PROP(Wire, DecodeUndoesEncodeForAnyDenseTensor, ()) {
   ReceivedFormats received;
   for (SentFormats* formats : {static_cast<SentFormats*>(nullptr), &sent}) {
     WireBuffer buffer = encode(some_tag, {{{tensor, true}}}, {.formats = formats});
-    if (const auto format = sent.take_new()) received.add(*format);
+    if (const auto format = sent.take_new()) received.add(format->number, format->format);
     const auto [tag, decoded] = decode(std::move(buffer), {.formats = &received});
     const torch::Tensor& got = decoded.payloads.at(0).tensor;
     RC_ASSERT(got.sizes() == tensor.sizes());

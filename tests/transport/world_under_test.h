@@ -28,6 +28,9 @@ struct WorldUnderTest {
   /// The device on which `to` gets what `from` sends from its own.
   std::function<c10::Device(int from, int to)> arrives_on = [](int, int) -> c10::Device { return c10::kCPU; };
 
+  /// Whether ranks are processes, or as if they were: their messages are encoded.
+  bool encodes = false;
+
   friend std::ostream& operator<<(std::ostream& out, const WorldUnderTest& world) { return out << world.name; }
 };
 

@@ -58,9 +58,11 @@ std::vector<WorldUnderTest> worlds_under_test() {
     static auto* const processes = new RankOfProcesses(std::stoi(ranks));                   // one for both suites
     static const auto* const environment = ::testing::AddGlobalTestEnvironment(processes);  // which owns it
     (void)environment;
-    return {{processes->endpoint().name(),
-             [](const WorldUnderTest::RankMain& rank_main) { rank_main(processes->endpoint()); },
-             [](const WorldUnderTest::RankMain& rank_main) { rank_main(*RankOfProcesses::open()); }}};
+    WorldUnderTest world{processes->endpoint().name(),
+                         [](const WorldUnderTest::RankMain& rank_main) { rank_main(processes->endpoint()); },
+                         [](const WorldUnderTest::RankMain& rank_main) { rank_main(*RankOfProcesses::open()); }};
+    world.encodes = processes->endpoint().size() > 1;
+    return {world};
   }
   std::vector<WorldUnderTest> worlds;
   for (int size : {1, 2, 3, 4, 8}) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <torch/optim/rmsprop.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <torch/optim/rmsprop.h>
 
 #include "penstock/autotune/autotune.h"
 #include "penstock/base/error.h"
@@ -316,12 +316,15 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
                 .momentum = flags.momentum,
                 .weight_decay = flags.weight_decay,
                 .nesterov = false});
-  if (flags.optimizer == "rmsprop")
+  if (flags.optimizer == "rmsprop") {
+    // The same numbers as those of sgd, which checks them before a rank does.
+    sgd({.learning_rate = flags.learning_rate, .momentum = flags.momentum, .weight_decay = flags.weight_decay});
     return optimizer_factory([options = torch::optim::RMSpropOptions(flags.learning_rate)
                                             .momentum(flags.momentum)
                                             .weight_decay(flags.weight_decay)](auto parameters) {
       return torch::optim::RMSprop(parameters, options);
     });
+  }
   require<ConfigError>(flags.momentum == 0, "--momentum ", flags.momentum,
                        " is for --optimizer sgd or rmsprop, not for ", flags.optimizer);
   AdamOptions options;

@@ -141,7 +141,7 @@ IdxArray parse_idx(std::span<const std::uint8_t> raw, const std::string& name, c
                      " bytes, but the file's ", raw.size(),
                      " bytes cannot hold them: the copy is incomplete, fetch it again");
 
-  // The vector grows as bytes arrive, so a wrong header cannot cause a large allocation.
+  // The vector grows as bytes arrive, so a wrong header cannot cause an allocation of many times the file.
   const std::size_t first = std::max(kFirstPiece, kUsualExpansion * raw.size());
   std::size_t arrived = 0;
   while (arrived < total) {

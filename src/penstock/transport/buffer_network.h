@@ -68,8 +68,8 @@ class BufferNetwork {
   /// should report that to the other processes and return within a second.
   virtual void watch_exit(std::function<void()> process_ends) = 0;
 
-  /// Begins to send `buffer` and returns at once. `kind` is one of control_messages.h. Buffers may overtake each other,
-  /// but one that is not of kind_message, of at most `longest_in_order` bytes, arrives before all that is sent after it.
+  /// Begins to send `buffer` and returns at once. `kind` is one of control_messages.h. Buffers may overtake each other;
+  /// but one that is not of kind_message and has at most `longest_in_order` bytes arrives before those sent after it.
   static constexpr std::size_t longest_in_order = 4 << 10;
   virtual void begin_send(WorldRank to, int kind, WireBuffer buffer) = 0;
   /// Continues all transfers and appends what has arrived. Returns whether there was anything to do.

@@ -8,9 +8,8 @@
 
 namespace penstock {
 
-/// 12 hexadecimal digits that differ, in all likelihood, between different sources of Penstock.
+/// 12 hexadecimal digits that differ, in all likelihood, between different sources of this library.
 std::string_view source_digest();
-
 
 /// "penstock 0.2.0 (1f2e3d4c5b6a) with LibTorch 2.13.0": the version, the digest, and LibTorch's version.
 std::string build_identity();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "penstock/base/error.h"
@@ -36,11 +37,6 @@ WireBuffer buffer_of(const T& value) {
   return buffer;
 }
 
-/// All of a buffer: what was put into it, and zeros.
-inline std::string bytes_of(const WireBuffer& buffer) {
-  return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
-}
-
 template <class T>
 T value_of(const WireBuffer& buffer) {
   require<TransportError>(buffer.size() >= sizeof(T), "a buffer of ", buffer.size(), " bytes where ", sizeof(T),
@@ -57,11 +53,21 @@ inline WireBuffer buffer_of(const std::string& text) {
   return buffer;
 }
 
-inline WireBuffer buffer_of(const StepKey& step, const std::string& text) {
-  WireBuffer buffer(sizeof(step) + text.size() + 1);
-  std::memcpy(buffer.data(), &step, sizeof(step));
-  std::memcpy(buffer.data() + sizeof(step), text.c_str(), text.size() + 1);
+/// A value, then text.
+template <class T>
+WireBuffer buffer_of(const T& value, const std::string& text) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  WireBuffer buffer(sizeof(T) + text.size() + 1);
+  std::memcpy(buffer.data(), &value, sizeof(T));
+  std::memcpy(buffer.data() + sizeof(T), text.c_str(), text.size() + 1);
   return buffer;
+}
+
+/// What follows the value in such a buffer: the text, its zero, and further ones.
+template <class T>
+std::string_view bytes_behind(const WireBuffer& buffer) {
+  value_of<T>(buffer);  // it has as many bytes
+  return {reinterpret_cast<const char*>(buffer.data()) + sizeof(T), buffer.size() - sizeof(T)};
 }
 
 }  // namespace penstock::control_messages

@@ -55,12 +55,13 @@ struct RankPair {
 /// nothing of this.
 struct MessageCosts {
   std::uint64_t sent = 0;       // messages to other processes
-  std::uint64_t described = 0;  // of these, those of a step whose types and shapes were sent with them, or before them
-  std::uint64_t allocated = 0;  // buffers of messages, sent or received, whose memory was not that of an earlier one
+  std::uint64_t described = 0;  // of those of a step, the ones whose types and shapes were sent with or before them
+  std::uint64_t allocated = 0;  // buffers that were sent or received, and whose memory was not that of an earlier one
 };
 
-/// Used by its own rank's thread; has_device_channels() and message_costs() by any. Messages of Traffic::background are sent and received by
-/// one other thread for each pipeline, which waits as the rank's thread does; peers do not see its waits.
+/// Used by its own rank's thread; has_device_channels() and message_costs() by any. Messages of Traffic::background are
+/// sent and received by one other thread for each pipeline, which waits as the rank's thread does; peers do not see its
+/// waits.
 class DataPlane {
  public:
   virtual ~DataPlane() = default;
@@ -82,7 +83,8 @@ class DataPlane {
   /// it. Every rank declares the same shape, before the first such message is sent.
   virtual void declare_shape(std::uint32_t, const std::vector<std::int64_t>&) {}
 
-  /// Once the messages of a pipeline have the shapes of earlier ones, `described` does not grow.
+  /// Once messages have types and shapes that were described before, `described` does not grow. (Of these at most 256
+  /// are remembered for each pair of ranks, and none of messages with dozens of tensors: message_formats.h.)
   virtual MessageCosts message_costs() const { return {}; }
 
   /// Whether tensors on devices travel to other processes without the memory of the host, once their ranks are

@@ -86,6 +86,9 @@ int loopback_socket(const Rendezvous& store) {
   return bound;
 }
 
+/// How long rank 0 waits until all processes know that their builds differ.
+constexpr std::chrono::seconds time_to_read{2};
+
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
@@ -179,12 +182,14 @@ std::string GlooRendezvous::Job::name_of_next_world(int launched_world) const {
   return say("world ", meeting ? launched_world : store->add(say("worlds of rank ", own.rank), 1));
 }
 
-/// Waits for the notes of all processes, and fills `places`, guarded by `mutex`, as they come.
+/// Waits for the notes of all processes, and fills `places`, guarded by `mutex`, as they come. Throws ConfigError where
+/// builds differ, once all know it.
 void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places,
                                std::mutex& mutex) const {
   const auto key = [](std::size_t rank) { return say("rank ", rank); };
   const auto own_note = note_of({host_id(), own_process_name()});
   at.set(key(static_cast<std::size_t>(own.rank)), own_note);
+  std::optional<std::string> difference;
   for (bool all_have_come = false; !all_have_come; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     all_have_come = true;
     for (std::size_t rank = 0; rank < places.size(); ++rank) {
@@ -194,12 +199,21 @@ void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<Proces
         continue;
       }
       const auto note = at.get(key(rank));
-      require<ConfigError>(build_in(note) == build_in(own_note), "rank ", own.rank, " runs ", build_in(own_note),
-                           ", and rank ", rank, " runs ", build_in(note), ": install the same build on all hosts");
+      if (!difference && build_in(note) != build_in(own_note))
+        difference = say("rank ", own.rank, " runs ", build_in(own_note), ", and rank ", rank, " runs ", build_in(note),
+                         ": install the same build on all hosts");
       const std::lock_guard lock(mutex);
       places[rank] = place_in(note);
     }
   }
+  if (!difference) return;
+  at.add("has read all", 1);
+  // The store ends with rank 0, which gives the others time to read.
+  for (StartDeadline left(time_to_read); meeting && opens_store() && !left.is_over();) {
+    if (at.add("has read all", 0) == static_cast<std::int64_t>(places.size())) break;
+    std::this_thread::sleep_for(StartDeadline::look_every);
+  }
+  throw ConfigError(*difference);
 }
 
 GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {

@@ -45,27 +45,36 @@ class SentFormats {
     ++descriptions_;
     if (numbers_.size() == most || format.size() > longest_bytes) return std::nullopt;
     const auto number = static_cast<std::int32_t>(numbers_.size());
-    new_ = numbers_.emplace(format, number).first->first;
+    numbers_.emplace(format, number);
+    new_ = Numbered{number, std::string(format)};
     return number;
   }
 
+  struct Numbered {
+    std::int32_t number = 0;
+    std::string format;
+  };
   /// The format that number_of() has numbered since the last call: to be sent before the message.
-  std::optional<std::string> take_new() { return std::exchange(new_, std::nullopt); }
+  std::optional<Numbered> take_new() { return std::exchange(new_, std::nullopt); }
 
   /// How many messages had no known format.
   std::uint64_t descriptions() const { return descriptions_; }
 
  private:
   std::map<std::string, std::int32_t, std::less<>> numbers_;
-  std::optional<std::string> new_;
+  std::optional<Numbered> new_;
   std::uint64_t descriptions_ = 0;
 };
 
 /// The formats that another process has described to this one. Not thread-safe.
 class ReceivedFormats {
  public:
-  /// `format` may be followed by other bytes.
-  void add(std::string format) { formats_.push_back(std::move(format)); }
+  /// The next format, which may be followed by other bytes. Throws TransportError where one before it has not come.
+  void add(std::int32_t number, std::string format) {
+    require<TransportError>(number >= 0 && static_cast<std::size_t>(number) == formats_.size(), "format ", number,
+                            " of messages came after ", formats_.size(), " others: one has been lost");
+    formats_.push_back(std::move(format));
+  }
 
   /// Throws TransportError for one that has not come. Valid as long as this object.
   std::string_view at(std::int32_t number) const {

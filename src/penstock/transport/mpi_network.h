@@ -4,7 +4,10 @@
 // one at a time.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -22,7 +25,7 @@ namespace penstock {
 class MpiNetwork final : public BufferNetwork {
  public:
   /// Of the processes of `communicator`. Initializes MPI at the first call; returns when all of them have made it.
-  /// Throws as MpiRuntime::open.
+  /// Throws as MpiRuntime::open, and ConfigError where they run different builds.
   MpiNetwork(MPI_Comm communicator, std::chrono::milliseconds start_deadline);
 
   std::string name() const override { return "mpi"; }
@@ -52,6 +55,10 @@ class MpiNetwork final : public BufferNetwork {
   };
 
   void set_up(std::chrono::milliseconds start_deadline);
+  template <std::size_t count>
+  std::vector<std::array<std::uint64_t, count>> gather(const std::array<std::uint64_t, count>& own,
+                                                       std::chrono::milliseconds start_deadline);
+  void compare_builds(const std::vector<std::array<std::uint64_t, 1>>& builds);
   bool receive_arrived(std::vector<Arrival>& arrived);
   bool finish(std::vector<Arrival>& arrived);
 

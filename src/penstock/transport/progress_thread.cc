@@ -343,12 +343,15 @@ bool ProgressThread::send_queued() {
 }
 
 void ProgressThread::begin_send(const SendRequest& request) {
+  // So a format arrives before the messages that name it.
+  static_assert(2 * WireBuffer::unit + SentFormats::longest_bytes <= BufferNetwork::longest_in_order);
   const auto& [to, tag, message] = request;
   SentFormats* formats = has_recurring_formats(tag) ? &sent_formats_[to] : nullptr;
   WireBuffer buffer = encode(tag, message, {network_->pool(), shapes_.of(tag), formats});
   ++messages_sent_;
   if (formats)
-    if (const auto format = formats->take_new()) network_->begin_send(to, kind_format, buffer_of(*format));
+    if (const auto format = formats->take_new())
+      network_->begin_send(to, kind_format, buffer_of(format->number, format->format));
   network_->begin_send(to, kind_message, std::move(buffer));
 }
 
@@ -371,15 +374,15 @@ void ProgressThread::received(BufferNetwork::Arrival arrival) {
       mailbox_.put(from, tag, std::move(message));
       break;
     }
-    case kind_format: received_formats_[from].add(bytes_of(buffer)); break;
+    case kind_format:
+      received_formats_[from].add(value_of<std::int32_t>(buffer), std::string(bytes_behind<std::int32_t>(buffer)));
+      break;
     case kind_question:
       inquiry_.heard_of(from, nullptr);
       inquiry_.answer(from, buffer);
       break;
     case kind_answer: inquiry_.take_answer(from, buffer); break;
-    case kind_cancel:
-      mailbox_.cancel(value_of<StepKey>(buffer), reinterpret_cast<const char*>(buffer.data()) + sizeof(StepKey));
-      break;
+    case kind_cancel: mailbox_.cancel(value_of<StepKey>(buffer), bytes_behind<StepKey>(buffer).data()); break;
     default: is_told_of_abort_ |= mailbox_.abort(std::string(reinterpret_cast<const char*>(buffer.data())));
   }
 }

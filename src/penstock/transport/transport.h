@@ -47,8 +47,9 @@ bool mpi_available();
 /// finalized when the process ends. Several worlds, successive or concurrent, have separate messages, even after one
 /// has failed; every process opens the same worlds in the same order. Throws TransportError when a process does not
 /// come within options.start_deadline, naming the missing processes where they are known, and ConfigError where this
-/// build has no MPI. Destroying the endpoint waits until every live rank destroys its own; after an abort it returns
-/// within half a second. A process whose last world failed does not finalize MPI, so that mpirun ends the job.
+/// build has no MPI, and for processes of another build. Destroying the endpoint waits until every live rank destroys
+/// its own; after an abort it returns within half a second. A process whose last world failed does not finalize MPI, so
+/// that mpirun ends the job.
 std::unique_ptr<Transport> open_mpi(const TransportOptions& options);
 
 /// Whether this build and its LibTorch support Gloo.

@@ -34,6 +34,7 @@ struct Envelope {
   std::int64_t sent_ns = 0;
   Tag tag;
   std::int32_t format_number = no_format;  // in SentFormats
+  std::uint32_t units = 0;                 // of the message; it may be received into a larger buffer
 };
 
 // Without padding, because equal formats have equal bytes.
@@ -66,6 +67,7 @@ class Reader {
                             " bytes, before its contents do: do all ranks run the same build?");
     return std::exchange(at_, at_ + bytes);
   }
+  std::size_t at() const { return at_; }
   void pad() { at_ = std::min(WireBuffer::padded(at_), bytes_.size()); }
 
   template <class T>
@@ -212,6 +214,7 @@ WireBuffer encode(const Tag& tag, const Message& message, const Encoding& encodi
     }
   const std::size_t head_bytes = WireBuffer::padded(sizeof(envelope) + description.size());
   WireBuffer buffer(head_bytes + body_bytes(message), encoding.pool);
+  envelope.units = static_cast<std::uint32_t>(buffer.size() / WireBuffer::unit);
   std::byte* at = buffer.data();
   std::memcpy(at, &envelope, sizeof(envelope));
   if (!description.empty()) std::memcpy(at + sizeof(envelope), description.data(), description.size());
@@ -248,6 +251,9 @@ std::pair<Tag, Message> decode(WireBuffer buffer, const Decoding& decoding) {
     }
     message.payloads.push_back(std::move(payload));
   }
+  require<TransportError>(reader.at() == envelope.units * WireBuffer::unit, "a message of ",
+                          envelope.units * WireBuffer::unit, " bytes is described as one of ", reader.at(),
+                          ": do all ranks run the same build?");
   return {envelope.tag, std::move(message)};
 }
 

@@ -17,7 +17,8 @@ struct MlpOptions {
 };
 
 /// Flattens [n, ...] to [n, inputs], then runs a Linear, a ReLU and, if there is dropout, a Dropout per hidden width
-/// ("layer1", "relu1", "dropout1", ...), and a last Linear. Returns logits [n, classes]. No layer is annotated with a stage: use automatic partitioning.
+/// ("layer1", "relu1", "dropout1", ...), and a last Linear. Returns logits [n, classes]. No layer is annotated with a
+/// stage: use automatic partitioning.
 class Mlp : public Cell {
  public:
   explicit Mlp(const MlpOptions& options);
