@@ -55,14 +55,16 @@ std::byte* WireBufferPool::take(std::size_t capacity) {
     const std::lock_guard lock(mutex_);
     used_bytes_ += capacity;
     most_used_bytes_ = std::max(most_used_bytes_, used_bytes_);
-    if (const auto found = free_.find(capacity); found != free_.end() && !found->second.empty()) {
-      std::byte* memory = found->second.back();
-      found->second.pop_back();
+    Cached& cached = free_[capacity];
+    cached.taken = ++takes_;
+    if (!cached.memory.empty()) {
+      std::byte* memory = cached.memory.back();
+      cached.memory.pop_back();
       free_bytes_ -= capacity;
       return memory;
     }
     ++allocations_;
-    free_down_to(most_used_bytes_ - used_bytes_);  // frees cached memory of other sizes for this one
+    free_down_to(2 * most_used_bytes_ - used_bytes_);
   }
   return allocate(capacity);
 }
@@ -71,7 +73,7 @@ void WireBufferPool::give_back(std::byte* memory, std::size_t capacity) noexcept
   const std::lock_guard lock(mutex_);
   used_bytes_ -= capacity;
   try {
-    free_[capacity].push_back(memory);
+    free_[capacity].memory.push_back(memory);
     free_bytes_ += capacity;
   } catch (const std::bad_alloc&) {
     std::free(memory);
@@ -79,12 +81,17 @@ void WireBufferPool::give_back(std::byte* memory, std::size_t capacity) noexcept
 }
 
 void WireBufferPool::free_down_to(std::size_t bytes) {
-  for (auto& [capacity, buffers] : free_)
-    while (free_bytes_ > bytes && !buffers.empty()) {
-      std::free(buffers.back());
-      buffers.pop_back();
-      free_bytes_ -= capacity;
+  while (free_bytes_ > bytes) {
+    const auto oldest = std::min_element(free_.begin(), free_.end(), [](const auto& one, const auto& other) {
+      const auto rank = [](const Cached& cached) { return std::pair(cached.memory.empty(), cached.taken); };
+      return rank(one.second) < rank(other.second);
+    });
+    for (std::vector<std::byte*>& memory = oldest->second.memory; free_bytes_ > bytes && !memory.empty();) {
+      std::free(memory.back());
+      memory.pop_back();
+      free_bytes_ -= oldest->first;
     }
+  }
 }
 
 }  // namespace penstock

@@ -43,7 +43,9 @@ class WireBuffer {
 };
 
 /// Caches the memory of destroyed buffers for later ones of about the same size. Cached and used memory together never
-/// exceed the most that buffers have used at one time. Thread-safe; lives as long as one of its buffers.
+/// exceed twice the most that buffers have used at one time: less would not do for sizes whose buffers are used at
+/// different times, of which each would free the memory of the others. Where it must, it frees that of the size that was
+/// not used for the longest time. Thread-safe; lives as long as one of its buffers.
 class WireBufferPool {
  public:
   WireBufferPool() = default;
@@ -62,8 +64,13 @@ class WireBufferPool {
   void give_back(std::byte* memory, std::size_t capacity) noexcept;
   void free_down_to(std::size_t bytes);  // REQUIRES: mutex_ is held
 
+  struct Cached {
+    std::vector<std::byte*> memory;
+    std::uint64_t taken = 0;  // when one of this capacity was last taken, in number of takes
+  };
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::byte*>> free_;  // by capacity
+  std::map<std::size_t, Cached> free_;  // by capacity
+  std::uint64_t takes_ = 0;
   std::size_t free_bytes_ = 0, used_bytes_ = 0, most_used_bytes_ = 0;
   std::uint64_t allocations_ = 0;
 };
