@@ -128,7 +128,7 @@ class BenchVerb(ProgramRuns):
         self.assertNotIn("head.weight", self.start(*GPT, "--head", "tied"))
         for verb in (["train"], ["infer"]):  # these have the defaults of train
             told = " ".join(self.output_of(*verb, "--help").split())
-            self.assertIn("in training (default: 0.1)", told)
+            self.assertIn("in training (default: gpt 0.1, mlp 0)", told)
             self.assertIn("or own (default: tied)", told)
 
     def test_invalid_arguments(self):

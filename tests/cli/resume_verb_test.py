@@ -123,6 +123,21 @@ class Resume(ProgramRuns):
         steps = [json.loads(line)["step"] for line in self.read("lines.json").splitlines()]
         self.assertEqual(steps, list(range(8)))
 
+    def test_json_lines_of_repeated_steps_are_replaced(self):
+        self.output_of(*self.train(*SMALL, "--json", "lines.json", "--checkpoint", "run", "--steps", "5"))
+        before = self.read("lines.json")
+        for left in ("", '{"epoch": 0, "step": 5, "loss": 9}\n', '{"epoch": 0, "step": 5, "loss": 9}\n{"epoch": 0, "st',
+                     '{"epoch": 0, "step": 5}\n{"epoch": 1, "step": 0}\n{"epoch": 1, "test_loss": 2}\n'):
+            with self.subTest(left=left):
+                shutil.rmtree(self.path("again"), ignore_errors=True)
+                shutil.copytree(self.path("run"), self.path("again"))
+                self.write("lines.json", "of another program\n" + before + left)
+                self.output_of("train", "--resume", "again", "--steps", "8", "--json", "lines.json")
+                head, *lines = self.read("lines.json").splitlines(keepends=True)
+                self.assertEqual(head, "of another program\n")
+                self.assertEqual("".join(lines[:5]), before)
+                self.assertEqual([json.loads(line)["step"] for line in lines], list(range(8)))
+
     def test_other_settings_are_named(self):
         self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))
         code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--micro-batches", "2", "--seed", "4")

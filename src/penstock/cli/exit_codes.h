@@ -20,7 +20,7 @@ enum class ExitCode : int { done = 0, failed = 1, misuse = 2, unfinished = 75 };
 /// Writes "penstock: MESSAGE" to stderr, as public_text(), after flushing stdout. Returns `code` as an exit code.
 inline int print_error(ExitCode code, const std::string& message) {
   std::cout.flush();
-  std::cerr << "penstock: " << public_text(message) << '\n';
+  std::cerr << "penstock: " + public_text(message) + "\n";  // one write: lines of several processes do not mix
   return static_cast<int>(code);
 }
 

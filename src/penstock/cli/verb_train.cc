@@ -15,6 +15,7 @@
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
 #include "penstock/cli/job.h"
+#include "penstock/cli/repeated_lines.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
@@ -272,6 +273,7 @@ int train(TrainFlags flags) {
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
+      if (recorded) remove_repeated_lines(flags.json, recorded->manifest.data);
       json_file.open(flags.json, recorded ? std::ios::app : std::ios::out);
       require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be opened for writing");
       trainer.add_hook(json_hook(json_file));
@@ -303,6 +305,7 @@ int train(TrainFlags flags) {
     }
     if (world.is_main())
       log(LogLevel::info, say("ended before its goal, after step ", steps, ": ", request->reason, left));
+    if (!json_file.good()) warn(say("--json ", flags.json, " could not be written to its end"));
     return exit_code_of(*request);
   }
   if (trainer.stopped() && world.is_main()) log(LogLevel::info, "stopped early: " + *trainer.stopped());
