@@ -131,12 +131,36 @@ class Resume(ProgramRuns):
             with self.subTest(left=left):
                 shutil.rmtree(self.path("again"), ignore_errors=True)
                 shutil.copytree(self.path("run"), self.path("again"))
-                self.write("lines.json", "of another program\n" + before + left)
+                self.write("lines.json", "of another program\n" + before + left + ("behind\n" if left[-1:] == "\n" else ""))
                 self.output_of("train", "--resume", "again", "--steps", "8", "--json", "lines.json")
                 head, *lines = self.read("lines.json").splitlines(keepends=True)
                 self.assertEqual(head, "of another program\n")
                 self.assertEqual("".join(lines[:5]), before)
                 self.assertEqual([json.loads(line)["step"] for line in lines], list(range(8)))
+
+    def test_json_lines_of_a_resume_that_is_refused_or_goes_elsewhere_stay(self):
+        self.output_of(*self.train(*SMALL, "--json", "lines.json", "--checkpoint", "run", "--checkpoint-every", "4steps",
+                                   "--steps", "8"))
+        before = self.read("lines.json")
+        oldest = os.path.join("run", checkpoints(self.path("run"))[0])
+        code, _, err = self.run_program("train", "--resume", oldest, "--json", "lines.json")
+        self.assertEqual((code, "training begins at step 4" in err), (2, True), err)
+        self.assertEqual(self.read("lines.json"), before)
+        self.output_of("train", "--resume", oldest, "--checkpoint", "fork", "--steps", "6", "--json", "lines.json")
+        steps = [json.loads(line)["step"] for line in self.read("lines.json").splitlines()]
+        self.assertEqual(steps, [*range(8), 4, 5])
+        # The newest one is damaged: the lines from the one before it on are replaced.
+        self.write("lines.json", before)
+        newest = os.path.join(self.path("run"), checkpoints(self.path("run"))[-1])
+        weights, *_ = [name for name in os.listdir(newest) if name.startswith("model-")]
+        with open(os.path.join(newest, weights), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)[0]
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last ^ 1]))
+        code, _, err = self.run_program("train", "--resume", "run", "--steps", "8", "--json", "lines.json")
+        self.assertEqual(code, 0, err)
+        self.assertEqual([json.loads(line)["step"] for line in self.read("lines.json").splitlines()], list(range(8)))
 
     def test_other_settings_are_named(self):
         self.output_of(*self.train(*SMALL, "--checkpoint", "run", "--steps", "5"))

@@ -1,6 +1,8 @@
 #include "penstock/cli/checkpoint_flags.h"
 
 #include <charconv>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "penstock/base/error.h"
@@ -87,6 +89,12 @@ void CheckpointFlags::settle() {
                        ": at least 2 are kept, because the newest may turn out to be damaged");
   interval();
   longest_time();
+}
+
+bool CheckpointFlags::continues_in_place() const {
+  if (!resumes() || !writes()) return false;
+  std::error_code code;  // folders that are not there are not the same
+  return std::filesystem::equivalent(folder, folder_of_checkpoints(source()), code);
 }
 
 CheckpointEvery CheckpointFlags::interval() const {

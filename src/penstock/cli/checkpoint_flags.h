@@ -45,6 +45,8 @@ struct CheckpointFlags {
   bool resumes() const { return !resume.empty(); }
   /// The folder or checkpoint to resume from.
   std::string source() const { return resume == resume_if_possible ? folder : resume; }
+  /// Whether the run that resumes writes its checkpoints where those are from which it resumes.
+  bool continues_in_place() const;
   CheckpointEvery interval() const;
   /// Seconds; none without --max-time.
   std::optional<double> longest_time() const;

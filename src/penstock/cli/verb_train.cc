@@ -12,10 +12,10 @@
 #include "penstock/cli/checkpoint_flags.h"
 #include "penstock/cli/command_line_check.h"
 #include "penstock/cli/config_file.h"
+#include "penstock/cli/continued_json.h"
 #include "penstock/cli/data_flags.h"
 #include "penstock/cli/dump.h"
 #include "penstock/cli/job.h"
-#include "penstock/cli/repeated_lines.h"
 #include "penstock/cli/runtime_verbs.h"
 #include "penstock/cli/text_file.h"
 #include "penstock/cli/weight_file.h"
@@ -273,9 +273,12 @@ int train(TrainFlags flags) {
     if (json_on_stdout) {
       trainer.add_hook(json_hook(std::cout));
     } else if (!flags.json.empty()) {
-      if (recorded) remove_repeated_lines(flags.json, recorded->manifest.data);
-      json_file.open(flags.json, recorded ? std::ios::app : std::ios::out);
-      require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be opened for writing");
+      if (recorded) {
+        trainer.add_hook(continue_json(json_file, {flags.json, flags.checkpoints.continues_in_place()}));
+      } else {
+        json_file.open(flags.json);
+        require<ConfigError>(json_file.is_open(), "--json ", flags.json, " cannot be opened for writing");
+      }
       trainer.add_hook(json_hook(json_file));
     }
     if (!flags.tensorboard.empty()) trainer.add_hook(tensorboard_hook(flags.tensorboard));

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <future>
+#include <map>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -116,6 +117,22 @@ ProcessPlace place_in(const std::vector<std::uint8_t>& note) {
 
 }  // namespace
 
+/// The processes that have come. Shared with a thread that outlives the wait for it where the deadline is missed.
+struct Assembly {
+  std::mutex mutex;
+  std::vector<std::optional<ProcessPlace>> places;  // guarded by mutex
+  std::map<std::size_t, std::string> other_builds;  // guarded by mutex: by rank, those that are not this process's
+  bool has_store = false;                           // guarded by mutex
+
+  /// Throws ConfigError with the first one that differs. REQUIRES: mutex is held, or nobody writes any more.
+  void require_equal_builds(const ProcessRank& own) const {
+    if (other_builds.empty()) return;
+    const auto& [rank, build] = *other_builds.begin();
+    throw ConfigError(say("rank ", own.rank, " runs ", build_identity(), ", and rank ", rank, " runs ", build,
+                          ": install the same build on all hosts"));
+  }
+};
+
 struct GlooRendezvous::Job {
   ProcessRank own;
   std::optional<Rendezvous> meeting;  // where the launcher's processes meet; none: the program has given the store
@@ -129,7 +146,7 @@ struct GlooRendezvous::Job {
 
   void join();
   std::string name_of_next_world(int launched_world) const;
-  void meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places, std::mutex& mutex) const;
+  void meet(c10d::Store& at, Assembly& assembly) const;
   bool opens_store() const { return !meeting->is_open && own.rank == 0; }
   std::string store_text() const {
     if (!meeting) return "the store that the program has given";
@@ -182,67 +199,61 @@ std::string GlooRendezvous::Job::name_of_next_world(int launched_world) const {
   return say("world ", meeting ? launched_world : store->add(say("worlds of rank ", own.rank), 1));
 }
 
-/// Waits for the notes of all processes, and fills `places`, guarded by `mutex`, as they come. Throws ConfigError where
-/// builds differ, once all know it.
-void GlooRendezvous::Job::meet(c10d::Store& at, std::vector<std::optional<ProcessPlace>>& places,
-                               std::mutex& mutex) const {
+/// Waits for the notes of all processes, and fills `assembly` with them. Throws ConfigError where builds differ, once all
+/// know it.
+void GlooRendezvous::Job::meet(c10d::Store& at, Assembly& assembly) const {
   const auto key = [](std::size_t rank) { return say("rank ", rank); };
   const auto own_note = note_of({host_id(), own_process_name()});
   at.set(key(static_cast<std::size_t>(own.rank)), own_note);
-  std::optional<std::string> difference;
   for (bool all_have_come = false; !all_have_come; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     all_have_come = true;
-    for (std::size_t rank = 0; rank < places.size(); ++rank) {
-      if (places[rank]) continue;  // written by this thread alone
+    for (std::size_t rank = 0; rank < assembly.places.size(); ++rank) {
+      if (assembly.places[rank]) continue;  // written by this thread alone
       if (!at.check({key(rank)})) {
         all_have_come = false;
         continue;
       }
       const auto note = at.get(key(rank));
-      if (!difference && build_in(note) != build_in(own_note))
-        difference = say("rank ", own.rank, " runs ", build_in(own_note), ", and rank ", rank, " runs ", build_in(note),
-                         ": install the same build on all hosts");
-      const std::lock_guard lock(mutex);
-      places[rank] = place_in(note);
+      const std::lock_guard lock(assembly.mutex);
+      assembly.places[rank] = place_in(note);
+      if (build_in(note) != build_in(own_note)) assembly.other_builds[rank] = build_in(note);
     }
   }
-  if (!difference) return;
-  at.add("has read all", 1);
-  // The store ends with rank 0, which gives the others time to read.
-  for (StartDeadline left(time_to_read); meeting && opens_store() && !left.is_over();) {
-    if (at.add("has read all", 0) == static_cast<std::int64_t>(places.size())) break;
-    std::this_thread::sleep_for(StartDeadline::look_every);
+  if (assembly.other_builds.empty()) return;
+  try {
+    at.add("has read all", 1);
+    // The store may end with rank 0, which gives the others time to read.
+    for (StartDeadline left(time_to_read); own.rank == 0 && !left.is_over();) {
+      if (at.add("has read all", 0) == static_cast<std::int64_t>(assembly.places.size())) break;
+      std::this_thread::sleep_for(StartDeadline::look_every);
+    }
+  } catch (const std::exception&) {
+    // The store has ended: rank 0 has not waited longer.
   }
-  throw ConfigError(*difference);
+  assembly.require_equal_builds(own);
 }
 
 GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
-  /// Shared with the thread below, which outlives this call where the deadline is missed.
-  struct Opening {
-    std::mutex mutex;
-    std::vector<std::optional<ProcessPlace>> places;  // guarded by mutex: of those that have come
-    bool has_store = false;                           // guarded by mutex
-  };
   const auto job = job_ ? job_ : Job::of_launcher();
-  const auto opening = std::make_shared<Opening>();
-  opening->places.resize(static_cast<std::size_t>(job->own.size));
-  std::packaged_task<GlooWorld()> task([job, opening, world = ++worlds_] {
+  const auto assembly = std::make_shared<Assembly>();
+  assembly->places.resize(static_cast<std::size_t>(job->own.size));
+  std::packaged_task<GlooWorld()> task([job, assembly, world = ++worlds_] {
     if (!job->store) job->join();
     {
-      const std::lock_guard lock(opening->mutex);
-      opening->has_store = true;
+      const std::lock_guard lock(assembly->mutex);
+      assembly->has_store = true;
     }
     c10::intrusive_ptr<c10d::Store> store;
     try {
       store = c10::make_intrusive<c10d::PrefixStore>(job->name_of_next_world(world), job->store);
-      job->meet(*store, opening->places, opening->mutex);
+      job->meet(*store, *assembly);
     } catch (const Misuse&) {
       throw;
     } catch (const std::exception& error) {
       throw TransportError(say("rank ", job->own.rank, " has lost ", job->store_text(), ": ", first_line(error)));
     }
     GlooMembership membership{WorldRank(job->own.rank), {}, job->address};
-    for (const auto& place : opening->places) membership.places.push_back(*place);
+    for (const auto& place : assembly->places) membership.places.push_back(*place);
     GlooConnections connections = connect_by_gloo(store, membership);
     return GlooWorld{make_gloo_network(std::move(connections), std::move(membership)), std::move(store)};
   });
@@ -251,15 +262,16 @@ GlooWorld GlooRendezvous::open(std::chrono::milliseconds deadline) {
   std::thread(std::move(task)).detach();
   for (StartDeadline left(deadline); opened.wait_for(StartDeadline::look_every) != std::future_status::ready;) {
     if (!left.is_over()) continue;
-    const std::lock_guard lock(opening->mutex);
+    const std::lock_guard lock(assembly->mutex);
+    assembly->require_equal_builds(job->own);
     const auto fail = [&](const auto&... why) {
       throw TransportError(say("the world is incomplete after ", static_cast<double>(deadline.count()) * 1e-3,
                                " s (the start deadline, at the rendezvous): ", why...));
     };
-    if (!opening->has_store) fail("rank ", job->own.rank, " does not reach ", job->store_text());
+    if (!assembly->has_store) fail("rank ", job->own.rank, " does not reach ", job->store_text());
     std::string missing;
-    for (std::size_t rank = 0; rank < opening->places.size(); ++rank) {
-      const auto& place = opening->places[rank];
+    for (std::size_t rank = 0; rank < assembly->places.size(); ++rank) {
+      const auto& place = assembly->places[rank];
       const bool is_near = place && place->process.numbered_by == own_process_name().numbered_by;
       if (place && !(is_near && is_stopped(place->process.number))) continue;
       missing += say(missing.empty() ? "rank " : "; rank ", rank);

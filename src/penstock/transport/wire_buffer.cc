@@ -66,7 +66,13 @@ std::byte* WireBufferPool::take(std::size_t capacity) {
     ++allocations_;
     free_down_to(2 * most_used_bytes_ - used_bytes_);
   }
-  return allocate(capacity);
+  try {
+    return allocate(capacity);
+  } catch (const std::bad_alloc&) {
+    const std::lock_guard lock(mutex_);
+    used_bytes_ -= capacity;
+    throw;
+  }
 }
 
 void WireBufferPool::give_back(std::byte* memory, std::size_t capacity) noexcept {
