@@ -16,7 +16,7 @@ if ! nvidia-smi --list-gpus > /dev/null 2>&1; then
   exit 0
 fi
 
-scripts/build.sh release penstock_program penstock_runtime_program torch_tests
+scripts/build.sh release penstock_program penstock_runtime_program torch_tests benchmark_one-rank
 penstock=build/release/bin/penstock
 
 doctor=$("$penstock" doctor)
@@ -39,6 +39,10 @@ for model in resnet50 gpt; do
     "$penstock" bench step --model "$model" --device cuda:0 --stages "$stages" --micro-batches 8 --batch-size 32
   done
 done
+say "GPT of 24 layers, width 1024, in bf16: a pipeline of one rank beside a plain loop (the target is 1.03)"
+build/release/benchmarks/one-rank --device cuda:0 --precision bf16 --layers 24 --width 1024 --heads 16 --context 512 \
+  --batch-size 16 --micro-batches 4
+
 gpus=$(nvidia-smi --list-gpus | wc -l)
 if [[ $gpus -gt 1 ]] && ! grep -q "NCCL *not built in" <<< "$doctor"; then
   say "MNIST, 2 ranks on 2 GPUs, as processes that NCCL joins, and that Gloo joins: the same weights"
