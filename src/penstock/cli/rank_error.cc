@@ -10,9 +10,10 @@ namespace penstock {
 namespace {
 
 // Far longer than mpirun takes to end the other ranks, even on a busy machine. The wait is long for misuse, which
-// nearly every rank reports, and shorter for failures, which rank 0 may not report because it hangs.
+// nearly every rank reports, and shorter for failures, which rank 0 may not report because it hangs. Where no launcher
+// ends the others, all have ended 2 s after the deadline.
 constexpr std::chrono::milliseconds grace_with_misuse{3000};
-constexpr std::chrono::milliseconds grace_with_failure{2000};
+constexpr std::chrono::milliseconds grace_with_failure{1500};
 
 std::atomic<bool> reports_at_once{false};
 
