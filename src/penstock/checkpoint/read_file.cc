@@ -76,8 +76,8 @@ std::uint64_t safetensors_data_begin(const ReadFile& file) {
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
   require<DataError>(!holds_pickle(length), "'", file.path(),
                      "' is a file of torch.save, which is not read, because it can contain code; Python converts it, "
-                     "with PyTorch 2.10 or later, "
-                     "since earlier versions are not safe with such files (CVE-2026-24747): ",
+                     "with PyTorch 2.10 or later, since earlier versions are not safe with such files "
+                     "(CVE-2026-24747): ",
                      pickle_converter);
   require<DataError>(length <= longest_safetensors_header && length <= file.size() - sizeof(length), "'", file.path(),
                      "' is not a safetensors file, or is cut short: it has ", file.size(),

@@ -311,14 +311,13 @@ OptimizerFactory make_optimizer(const JobFlags& flags) {
   require_finite("--lr", flags.learning_rate);
   require_finite("--momentum", flags.momentum);
   require_finite("--weight-decay", flags.weight_decay);
-  if (flags.optimizer == "sgd")
-    return sgd({.learning_rate = flags.learning_rate,
-                .momentum = flags.momentum,
-                .weight_decay = flags.weight_decay,
-                .nesterov = false});
-  if (flags.optimizer == "rmsprop") {
-    // The same numbers as those of sgd, which checks them before a rank does.
-    sgd({.learning_rate = flags.learning_rate, .momentum = flags.momentum, .weight_decay = flags.weight_decay});
+  if (flags.optimizer == "sgd" || flags.optimizer == "rmsprop") {
+    // Checks the numbers, which are those of rmsprop, too, before a rank does.
+    const OptimizerFactory by_sgd = sgd({.learning_rate = flags.learning_rate,
+                                         .momentum = flags.momentum,
+                                         .weight_decay = flags.weight_decay,
+                                         .nesterov = false});
+    if (flags.optimizer == "sgd") return by_sgd;
     return optimizer_factory([options = torch::optim::RMSpropOptions(flags.learning_rate)
                                             .momentum(flags.momentum)
                                             .weight_decay(flags.weight_decay)](auto parameters) {
