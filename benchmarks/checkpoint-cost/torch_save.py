@@ -46,13 +46,23 @@ total = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
 shutil.rmtree(folder, ignore_errors=True)
 os.makedirs(folder)
-times = {}
+times, memory = {}, {}
+
+
+def kibibytes(entry):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(entry + ":"))
 
 
 def timed(name, work):
+    """Notes the time of `work`, and by how much it needs more memory than what was used before."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # VmHWM begins anew
+    before = kibibytes("VmRSS")
     begin = time.perf_counter()
     work()
     times.setdefault(name, []).append((time.perf_counter() - begin) * 1e3)
+    memory.setdefault(name, []).append((kibibytes("VmHWM") - before) * 1024 / 1e6)
 
 
 def save_durably(path):
@@ -74,4 +84,4 @@ for number in range(rounds):
         shutil.rmtree(whole) if os.path.isdir(whole) else os.remove(whole)
 print(f"{workload}, {optimizer}: {total / 1e6:.1f} MB, torch {torch.__version__}")
 for name, found in times.items():
-    print(f"{name}: {statistics.median(found):.1f} ms (median of {len(found)})")
+    print(f"{name}: {statistics.median(found):.1f} ms (median of {len(found)}), at most {max(memory[name]):.1f} MB more")

@@ -5,8 +5,11 @@
 #include <cerrno>
 #include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "penstock/checkpoint/checkpoint_writer.h"
+#include "penstock/checkpoint/durable_files.h"
 #include "tests/base/error_text.h"
 #include "tests/checkpoint/small_checkpoint.h"
 
@@ -199,6 +202,38 @@ TEST(WriteFaults, by_interruptions_and_short_writes_are_not_noticed) {
   EXPECT_TRUE(outcome.happened);
   EXPECT_EQ(outcome.message, "");
   EXPECT_EQ(outcome.newest, 3);
+}
+
+/// Refuses to begin to write, as some file systems do, and notes when it is asked to.
+class NoEarlyWriting : public SystemCalls {
+ public:
+  int start_writing(int, std::uint64_t offset, std::uint64_t count) override {
+    starts_.emplace_back(offset, count);
+    errno = ESPIPE;
+    return -1;
+  }
+  int fsync(int file) override {
+    starts_before_fsync_ = starts_.size();
+    return SystemCalls::fsync(file);
+  }
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>>& starts() const { return starts_; }
+  std::size_t starts_before_fsync() const { return starts_before_fsync_; }
+
+ private:
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> starts_;
+  std::size_t starts_before_fsync_ = 0;
+};
+
+TEST(WriteFaults, a_long_file_is_on_its_way_to_the_disk_before_it_is_complete) {
+  constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
+  const TemporaryFolder folder("checkpoint_long_file");
+  const std::vector<std::byte> part(3 * mebibyte / 4, std::byte{7});
+  NoEarlyWriting calls;
+  write_new_file(calls, folder / "file", {part, part, part, part, part});
+  using Starts = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  EXPECT_EQ(calls.starts(), (Starts{{0, 3 * mebibyte / 2}, {3 * mebibyte / 2, 3 * mebibyte / 2}}));
+  EXPECT_EQ(calls.starts_before_fsync(), 2U);
+  EXPECT_EQ(std::filesystem::file_size(folder / "file"), 5 * part.size());
 }
 
 }  // namespace

@@ -233,6 +233,13 @@ std::vector<std::string> Checkpoint::damage() const {
 
 namespace {
 
+/// Whether the name is no longer there, as after a writer has removed the checkpoint. False for a symbolic link that
+/// leads nowhere, which stays where it is, and where the system does not say.
+bool is_gone(const std::string& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() == fs::file_type::not_found;
+}
+
 /// The newest complete checkpoint; nothing if a writer has changed the folder meanwhile. Throws as newest_checkpoint().
 std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, CheckpointCheck check, SystemCalls& calls) {
   NewestCheckpoint newest;
@@ -249,8 +256,7 @@ std::optional<NewestCheckpoint> look_for_newest(const std::string& folder, Check
       }
       newest.damaged.insert(newest.damaged.end(), lines.begin(), lines.end());
     } catch (const DataError& error) {
-      std::error_code ignored;
-      if (!fs::exists(place.path, ignored)) return std::nullopt;
+      if (is_gone(place.path)) return std::nullopt;
       newest.damaged.emplace_back(error.what());
       const auto* refused = dynamic_cast<const NotReadable*>(&error);
       if (refused && !not_readable) not_readable = *refused;
@@ -267,6 +273,28 @@ NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck ch
   // A writer removes an old one only after it has written a newer one, so that each attempt sees another folder.
   for (;;)
     if (auto newest = look_for_newest(folder, check, calls)) return std::move(*newest);
+}
+
+void visit_checkpoints(const std::string& path, const std::function<void(const OpenedCheckpoint&)>& visit,
+                       SystemCalls& calls) {
+  const bool is_one = is_checkpoint(path);
+  // If a writer has removed all that were listed, it has written newer ones before.
+  for (bool is_listed_again = true; is_listed_again;) {
+    const std::vector<std::string> paths = checkpoint_paths(path, calls);
+    is_listed_again = !paths.empty();
+    for (const std::string& each : paths) {
+      OpenedCheckpoint opened{each};
+      try {
+        opened.checkpoint.emplace(each, calls);
+      } catch (const DataError& error) {
+        if (!is_one && is_gone(each)) continue;
+        opened.problem = error.what();
+        opened.may_be_whole = dynamic_cast<const NotReadable*>(&error) != nullptr;
+      }
+      is_listed_again = false;
+      visit(opened);
+    }
+  }
 }
 
 }  // namespace penstock

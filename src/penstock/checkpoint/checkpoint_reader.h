@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -53,8 +54,8 @@ struct StoredTensor {
 /// Thread-safe.
 class Checkpoint {
  public:
-  /// Throws DataError, which names the file, for a checkpoint that is damaged, incomplete or foreign, and NotReadable for
-  /// one of a later version, or where the system refuses to read a file.
+  /// Throws DataError, which names the file, for a checkpoint that is damaged, incomplete or foreign, and NotReadable
+  /// for one of a later version, or where the system refuses to read a file.
   explicit Checkpoint(const std::string& directory, SystemCalls& calls = SystemCalls::real());
 
   const std::string& directory() const { return directory_; }
@@ -92,6 +93,20 @@ class Checkpoint {
   std::map<std::string, StoredTensor> model_, optimizer_;  // by name
 };
 
+/// A checkpoint that visit_checkpoints() has tried to open.
+struct OpenedCheckpoint {
+  std::string path;
+  std::optional<Checkpoint> checkpoint = {};
+  std::string problem = {};   // why there is none
+  bool may_be_whole = false;  // though it cannot be opened: not_readable.h
+};
+
+/// Opens one checkpoint after the other, newest first, or `path` itself if it is one checkpoint. Leaves out those of a
+/// folder that a writer has removed since the folder was listed. Calls nothing if there is no checkpoint. Throws
+/// DataError if the folder cannot be read.
+void visit_checkpoints(const std::string& path, const std::function<void(const OpenedCheckpoint&)>& visit,
+                       SystemCalls& calls = SystemCalls::real());
+
 /// What newest_checkpoint() compares: sizes, manifest, texts and headers, or all checksums too, for which it reads all
 /// files.
 enum class CheckpointCheck { structure, checksums };
@@ -101,8 +116,8 @@ struct NewestCheckpoint {
   std::vector<std::string> damaged = {};      // one line for each that was skipped
 };
 
-/// The newest checkpoint in `folder` that is complete. Throws NotReadable where none is found, and one that was skipped may
-/// be whole (not_readable.h).
+/// The newest checkpoint in `folder` that is complete. Throws NotReadable where none is found, and one that was skipped
+/// may be whole (not_readable.h).
 NewestCheckpoint newest_checkpoint(const std::string& folder, CheckpointCheck check,
                                    SystemCalls& calls = SystemCalls::real());
 

@@ -46,6 +46,8 @@ CheckpointFolder checked(CheckpointFolder folder) {
   require<ConfigError>(folder.keep >= 2, "keep = ", folder.keep,
                        " checkpoints: at least 2 are kept, because the newest may turn out to be damaged");
   require<ConfigError>(!folder.path.empty(), "the folder of checkpoints has no name");
+  require<ConfigError>(folder.path.find('\n') == std::string::npos,
+                       "the folder of checkpoints has a line break in its name: choose another name");
   while (folder.path.size() > 1 && folder.path.back() == '/') folder.path.pop_back();
   std::error_code ignored;
   require<ConfigError>(!fs::exists(folder.path, ignored) || fs::is_directory(folder.path, ignored), folder.path,
@@ -178,19 +180,25 @@ RemovedCheckpoints CheckpointWriter::remove_old() const {
       removed.paths.push_back(place.path);
     }
     if (!removed.paths.empty()) sync_directory(calls_, folder_.path);
-    remove_temporary();
+    remove_temporary(removed.remarks);
   } catch (const std::exception& error) {
     removed.remarks.emplace_back(error.what());
   }
   return removed;
 }
 
-void CheckpointWriter::remove_temporary() const {
+void CheckpointWriter::remove_temporary(std::vector<std::string>& remarks) const {
   std::vector<std::string> names;
   const int problem = list_names(calls_, folder_.path, names);
   require<Failure>(problem == 0, "'", folder_.path, "' cannot be read: ", error_text_of(problem));
-  for (const std::string& name : names)
-    if (name.starts_with(temporary_begin)) remove_directory(calls_, folder_.path + "/" + name);
+  for (const std::string& name : names) {
+    if (!name.starts_with(temporary_begin)) continue;
+    try {
+      remove_directory(calls_, folder_.path + "/" + name);
+    } catch (const Failure& failure) {  // the others must not pile up because of this one
+      remarks.emplace_back(failure.what());
+    }
+  }
 }
 
 }  // namespace penstock

@@ -85,7 +85,7 @@ class CheckpointWriter {
   std::string free_name(std::int64_t step) const;
   /// None where it cannot be read, and may be complete.
   std::optional<bool> is_complete(const CheckpointPlace& place) const;
-  void remove_temporary() const;
+  void remove_temporary(std::vector<std::string>& remarks) const;
 
   CheckpointFolder folder_;
   SystemCalls& calls_;

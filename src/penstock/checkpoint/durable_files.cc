@@ -29,23 +29,6 @@ auto uninterrupted(Call&& call) {
   throw Failure(say("'", path, "' ", what, ": ", error_text_of(error_number)));
 }
 
-/// Removes the temporary file unless it was renamed.
-class TemporaryFile {
- public:
-  TemporaryFile(SystemCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {}
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (!path_.empty()) calls_.unlink(path_);
-  }
-  const std::string& path() const { return path_; }
-  void was_renamed() { path_.clear(); }
-
- private:
-  SystemCalls& calls_;
-  std::string path_;
-};
-
 struct SyncResult {
   int error_number = 0;
   const char* what = "";
@@ -91,6 +74,11 @@ void NewFile::write(std::span<const std::byte> bytes) {
     written_ += static_cast<std::size_t>(done);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
   }
+  constexpr std::uint64_t worth_a_start = std::uint64_t{1} << 20;
+  if (written_ - started_ < worth_a_start) return;
+  // An error is not lost: fsync() reports it as well. Some file systems cannot do this at all.
+  calls_.start_writing(file_.number(), started_, written_ - started_);
+  started_ = written_;
 }
 
 void NewFile::finish() {
@@ -157,24 +145,40 @@ void remove_directory(SystemCalls& calls, const std::string& path) {
   if (uninterrupted([&] { return calls.rmdir(path); }) < 0 && errno != ENOENT) fail(path, "cannot be removed", errno);
 }
 
-void replace_file(SystemCalls& calls, const std::string& path, std::uint64_t size,
-                  const std::function<void(NewFile&)>& fill) {
+ReplacementFile::ReplacementFile(SystemCalls& calls, const std::string& path) : calls_(calls) {
   std::error_code problem;
   const fs::path target = fs::weakly_canonical(fs::absolute(path, problem), problem);
   require<ConfigError>(!path.empty() && fs::is_directory(target.parent_path(), problem), path,
                        ": there is no such folder; make it first");
   require<ConfigError>(!fs::is_directory(target, problem), path, ": is a folder, and a file is to be written");
   static std::atomic<unsigned> count{0};  // several threads may write
-  TemporaryFile temporary(calls, say(target.string(), ".partial-", ::getpid(), "-", count++));
-  calls.unlink(temporary.path());  // of a dead process of the same number
-  {
-    NewFile file(calls, temporary.path(), size);
-    fill(file);
-    file.finish();
-  }
-  rename_path(calls, temporary.path(), target.string());
-  temporary.was_renamed();
-  sync_directory(calls, target.parent_path().string());
+  target_ = target.string();
+  temporary_ = say(target_, ".partial-", ::getpid(), "-", count++);
+}
+
+// The other constructor has completed the object, so that the destructor removes the file if `fill` throws.
+ReplacementFile::ReplacementFile(SystemCalls& calls, const std::string& path, std::uint64_t size,
+                                 const std::function<void(NewFile&)>& fill)
+    : ReplacementFile(calls, path) {
+  calls.unlink(temporary_);  // of a dead process of the same number
+  NewFile file(calls, temporary_, size);
+  fill(file);
+  file.finish();
+}
+
+ReplacementFile::~ReplacementFile() {
+  if (!temporary_.empty()) calls_.unlink(temporary_);
+}
+
+void ReplacementFile::commit() {
+  rename_path(calls_, temporary_, target_);
+  temporary_.clear();
+  sync_directory(calls_, fs::path(target_).parent_path().string());
+}
+
+void replace_file(SystemCalls& calls, const std::string& path, std::uint64_t size,
+                  const std::function<void(NewFile&)>& fill) {
+  ReplacementFile(calls, path, size, fill).commit();
 }
 
 }  // namespace penstock

@@ -44,8 +44,8 @@ OpenFile open_file(SystemCalls& calls, const std::string& path, int flags, mode_
 /// Locks an open file for this process; false if another process has locked it.
 bool lock_file(SystemCalls& calls, const OpenFile& file, const std::string& path);
 
-/// A file that is being written. `size` is that of the whole file, for messages. After a failure an incomplete file is
-/// left.
+/// A file that is being written. `size` is that of the whole file, for messages. Long files are written to the disk
+/// while their later parts are being made. After a failure an incomplete file is left.
 class NewFile {
  public:
   /// Creates the file, which must not exist.
@@ -59,6 +59,7 @@ class NewFile {
   std::string path_;
   std::uint64_t size_;
   std::uint64_t written_ = 0;
+  std::uint64_t started_ = 0;  // the part that is on its way to the disk, from the begin of the file
   OpenFile file_;
 };
 
@@ -84,9 +85,31 @@ void rename_path(SystemCalls& calls, const std::string& from, const std::string&
 /// Removes a directory and the files in it; it must contain no directories. Nothing if there is no such directory.
 void remove_directory(SystemCalls& calls, const std::string& path);
 
-/// The file `path` becomes one of `size` bytes that `fill` writes: other programs, and later ones after a power
-/// failure, see either the old file or the complete new one. Follows symbolic links. Throws ConfigError if its
-/// directory does not exist or `path` is a directory.
+/// A complete file beside the one that it will replace, so that several files are replaced only after all of them have
+/// been written. Removed at the end unless commit() was called.
+class ReplacementFile {
+ public:
+  /// Writes the file of `size` bytes by `fill`, to the disk. Follows symbolic links at `path`. Throws ConfigError if
+  /// its directory does not exist or `path` is a directory.
+  ReplacementFile(SystemCalls& calls, const std::string& path, std::uint64_t size,
+                  const std::function<void(NewFile&)>& fill);
+  ReplacementFile(const ReplacementFile&) = delete;
+  ReplacementFile& operator=(const ReplacementFile&) = delete;
+  ~ReplacementFile();
+
+  /// `path` becomes this file: other programs, and later ones after a power failure, see either the old file or the
+  /// new one.
+  void commit();
+
+ private:
+  ReplacementFile(SystemCalls& calls, const std::string& path);  // chooses the names
+
+  SystemCalls& calls_;
+  std::string target_;
+  std::string temporary_;  // empty when it has been renamed
+};
+
+/// The file `path` becomes one of `size` bytes that `fill` writes, as by ReplacementFile.
 void replace_file(SystemCalls& calls, const std::string& path, std::uint64_t size,
                   const std::function<void(NewFile&)>& fill);
 

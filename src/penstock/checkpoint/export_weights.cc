@@ -1,7 +1,10 @@
 #include "penstock/checkpoint/export_weights.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
@@ -10,6 +13,8 @@
 
 namespace penstock {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::string_view suffix = ".safetensors";
 
@@ -38,12 +43,24 @@ std::vector<Shard> shards_of(const Manifest& manifest, std::optional<std::uint64
   return shards;
 }
 
-void write_shard(const Checkpoint& checkpoint, const std::string& path, const Shard& shard,
+/// "model.safetensors" alone; or one path for each of several shards, and that of their index at the end.
+std::vector<std::string> paths_of(const std::string& path, std::size_t shard_count) {
+  if (shard_count == 1) return {path};
+  const std::string stem = path.substr(0, path.size() - suffix.size());
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; i < shard_count; ++i) paths.push_back(shard_name(stem, {i, shard_count}));
+  paths.push_back(path + ".index.json");
+  return paths;
+}
+
+using NewShards = std::deque<ReplacementFile>;
+
+void write_shard(NewShards& files, const Checkpoint& checkpoint, const std::string& path, const Shard& shard,
                  const std::map<std::string, std::string>& metadata) {
   const SafetensorsHeader header = place_tensors(shard, metadata);
   const std::string prefix = safetensors_prefix(header);
   const std::uint64_t data = header.tensors.empty() ? 0 : header.tensors.back().end;
-  replace_file(SystemCalls::real(), path, prefix.size() + data, [&](NewFile& out) {
+  files.emplace_back(SystemCalls::real(), path, prefix.size() + data, [&](NewFile& out) {
     out.write(bytes_in(prefix));
     std::vector<std::byte> numbers;
     for (const TensorPlace& place : header.tensors) {
@@ -63,6 +80,18 @@ std::map<std::string, std::string> metadata_of(const Checkpoint& checkpoint) {
 
 }  // namespace
 
+void require_outside_of_checkpoints(const std::string& path) {
+  std::error_code ignored;
+  const fs::path directory = fs::weakly_canonical(fs::absolute(path, ignored), ignored).parent_path();
+  // Other programs write files of the manifest's name, too: those of checkpoints begin with their seal.
+  const std::string seal = sealed("").substr(0, sealed("").find(':'));
+  std::string begin(seal.size(), '\0');
+  std::ifstream(directory / manifest_name, std::ios::binary).read(begin.data(), std::ssize(begin));
+  require<ConfigError>(begin != seal, path,
+                       ": lies in the directory of a checkpoint, whose files must stay as they are: name a file in "
+                       "another folder");
+}
+
 std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std::string& path,
                                         std::optional<std::uint64_t> most_bytes) {
   require<ConfigError>(path.size() > suffix.size() && path.ends_with(suffix), path,
@@ -70,24 +99,24 @@ std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std:
   require<ConfigError>(!most_bytes || *most_bytes > 0, "a file of weights cannot have at most 0 bytes");
   const std::vector<Shard> shards = shards_of(checkpoint.manifest(), most_bytes);
   const auto metadata = metadata_of(checkpoint);
-  if (shards.size() == 1) {
-    write_shard(checkpoint, path, shards.front(), metadata);
-    return {path};
-  }
-  const std::string stem = path.substr(0, path.size() - suffix.size());
-  std::vector<std::string> paths;
+  const std::vector<std::string> paths = paths_of(path, shards.size());
+  for (const std::string& each : paths) require_outside_of_checkpoints(each);
+  // All are complete before the first is in its place: a damaged tensor, or a full disk, leaves nothing half done.
+  NewShards files;
   WeightIndex index;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    paths.push_back(shard_name(stem, {i, shards.size()}));
-    write_shard(checkpoint, paths.back(), shards[i], metadata);
+    write_shard(files, checkpoint, paths[i], shards[i], metadata);
     for (const TensorBytes& tensor : shards[i]) {
-      index.files[tensor.name] = std::filesystem::path(paths.back()).filename().string();
+      index.files[tensor.name] = fs::path(paths[i]).filename().string();
       index.total_size += size_of_tensor(tensor);
     }
   }
-  const std::string text = write_weight_index(index);
-  paths.push_back(path + ".index.json");
-  replace_file(SystemCalls::real(), paths.back(), text.size(), [&](NewFile& out) { out.write(bytes_in(text)); });
+  if (shards.size() > 1) {
+    const std::string text = write_weight_index(index);
+    files.emplace_back(SystemCalls::real(), paths.back(), text.size(),
+                       [&](NewFile& out) { out.write(bytes_in(text)); });
+  }
+  for (ReplacementFile& file : files) file.commit();
   return paths;
 }
 

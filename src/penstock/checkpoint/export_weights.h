@@ -10,12 +10,17 @@
 
 namespace penstock {
 
+/// Throws ConfigError for a path in the directory of a checkpoint, also through a symbolic link: replacing one of its
+/// files would destroy it.
+void require_outside_of_checkpoints(const std::string& path);
+
 /// Writes the parameters and buffers of `checkpoint`, without the optimiser's state. With `most_bytes` unset: one file
 /// `path`. Otherwise files beside it of at most `most_bytes` of tensors each (more for a single larger tensor), as
 /// "model-00001-of-00003.safetensors" for "model.safetensors", and their index, which is written last; a single file if
-/// that suffices. Takes memory for one tensor. Returns the paths. All checksums are compared. Throws DataError for a
-/// damaged checkpoint, ConfigError for an impossible path, Failure if writing fails; other programs never see a part of
-/// a file.
+/// that suffices. Takes memory for one tensor. Returns the paths. The checksums of what is written are compared. Throws
+/// DataError for a damaged checkpoint, ConfigError for an impossible path and for one in the directory of a checkpoint,
+/// Failure if writing fails. After an error no new file is left, and those that it would have replaced are as before,
+/// unless the last step, renaming the complete files, has failed. Other programs never see a part of a file.
 std::vector<std::string> export_weights(const Checkpoint& checkpoint, const std::string& path,
                                         std::optional<std::uint64_t> most_bytes);
 

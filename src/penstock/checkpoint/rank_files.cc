@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/checkpoint/durable_files.h"
 #include "penstock/checkpoint/safetensors_header.h"
+#include "penstock/checkpoint/spoiled_tensor.h"
 #include "penstock/checkpoint/weight_index.h"
 
 namespace penstock {
@@ -23,24 +24,44 @@ std::string file_name_of(FileKind kind, const RankTensors& tensors) {
                     {static_cast<std::size_t>(tensors.owner), static_cast<std::size_t>(tensors.ranks)});
 }
 
+/// Checks, sums up and writes the numbers of a tensor, a block at a time: each is read from memory once, and then from
+/// the processor's cache.
+Checksum write_checked(NewFile& file, const TensorPlace& place, std::span<const std::byte> numbers, bool is_trained) {
+  constexpr std::size_t block_size = std::size_t{256} << 10;
+  RunningChecksum sum;
+  while (!numbers.empty()) {
+    const auto block = numbers.first(std::min(numbers.size(), block_size));
+    if (const auto spoiled = spoiled_values(place.type, block, is_trained); !spoiled.empty())
+      throw SpoiledTensor(say("'", place.name, "' has values that are ", spoiled));
+    sum.add(block);
+    file.write(block);
+    numbers = numbers.subspan(block.size());
+  }
+  return sum.result();
+}
+
 FileRecord write_tensor_file(SystemCalls& calls, const std::string& directory, const std::vector<TensorBytes>& tensors,
-                             std::map<std::string, std::string> metadata, FileRecord record) {
+                             const std::set<std::string>& trained, std::map<std::string, std::string> metadata,
+                             FileRecord record) {
   const SafetensorsHeader header = place_tensors(tensors, std::move(metadata));
   const std::string prefix = safetensors_prefix(header);
-  std::map<std::string_view, std::span<const std::byte>> bytes;
-  for (const TensorBytes& tensor : tensors) bytes[tensor.name] = tensor.bytes;
-  Pieces pieces{bytes_in(prefix)};
+  std::map<std::string_view, std::span<const std::byte>> numbers;
+  for (const TensorBytes& tensor : tensors) numbers[tensor.name] = tensor.bytes;
   record.checksum = checksum_of(prefix);
   record.bytes = prefix.size();
   for (const TensorPlace& place : header.tensors) {
-    const auto data = bytes.at(place.name);
-    require<InternalError>(data.size() == place.end - place.begin, "tensor '", place.name, "' of shape ",
-                           shape_text(place.shape), " comes with ", data.size(), " bytes");
-    record.tensors.push_back({place.name, place.type, place.shape, checksum_of(data)});
-    record.bytes += data.size();
-    pieces.push_back(data);
+    const std::size_t size = numbers.at(place.name).size();
+    require<InternalError>(size == place.end - place.begin, "tensor '", place.name, "' of shape ",
+                           shape_text(place.shape), " comes with ", size, " bytes");
+    record.bytes += size;
   }
-  write_new_file(calls, directory + "/" + record.name, pieces);
+  NewFile file(calls, directory + "/" + record.name, record.bytes);
+  file.write(bytes_in(prefix));
+  for (const TensorPlace& place : header.tensors) {
+    const Checksum sum = write_checked(file, place, numbers.at(place.name), trained.contains(place.name));
+    record.tensors.push_back({place.name, place.type, place.shape, sum});
+  }
+  file.finish();
   return record;
 }
 
@@ -68,16 +89,17 @@ void RankSnapshot::take(const RankTensors& tensors) {
 std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& directory, const RankTensors& tensors,
                                          const std::map<std::string, std::string>& metadata) {
   std::vector<FileRecord> records;
-  const auto add = [&](FileKind kind, const std::vector<TensorBytes>& of_kind, const auto& extra) {
+  const auto add = [&](FileKind kind, const std::vector<TensorBytes>& of_kind, const std::set<std::string>& trained,
+                       const auto& extra) {
     FileRecord record{file_name_of(kind, tensors), kind};
     record.owner = tensors.owner;
-    records.push_back(write_tensor_file(calls, directory, of_kind, extra, std::move(record)));
+    records.push_back(write_tensor_file(calls, directory, of_kind, trained, extra, std::move(record)));
   };
   // Hugging Face's loaders refuse files without this entry.
   std::map<std::string, std::string> model_metadata{{"format", "pt"}};
   model_metadata.insert(metadata.begin(), metadata.end());
-  add(FileKind::model, tensors.model, model_metadata);
-  if (!tensors.optimizer.empty()) add(FileKind::optimizer, tensors.optimizer, std::map<std::string, std::string>());
+  add(FileKind::model, tensors.model, tensors.trained, model_metadata);
+  if (!tensors.optimizer.empty()) add(FileKind::optimizer, tensors.optimizer, {}, std::map<std::string, std::string>());
   return records;
 }
 

@@ -41,7 +41,8 @@ class RankSnapshot {
 /// Writes a rank's files into `directory`, which CheckpointWriter::begin() has made, and waits for the disk: one for
 /// the model, one for the optimiser's state unless there is none. The checksums are those of the memory. `metadata` is
 /// stored in the model's file. Returns the records of the files, for CheckpointWriter::commit(). Throws Failure, which
-/// names the file, and ConfigError for tensors that the format does not hold.
+/// names the file, SpoiledTensor for values that cannot be mended, and ConfigError for tensors that the format does not
+/// hold.
 std::vector<FileRecord> write_rank_files(SystemCalls& calls, const std::string& directory, const RankTensors& tensors,
                                          const std::map<std::string, std::string>& metadata);
 

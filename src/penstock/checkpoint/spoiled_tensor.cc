@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "penstock/base/error.h"
-
 namespace penstock {
 namespace {
 
@@ -31,26 +29,21 @@ bool has(Refused refused, std::span<const std::byte> bytes, Bits infinity) {
   return false;
 }
 
-bool has(Refused refused, const TensorBytes& tensor) {
-  switch (tensor.type) {
-    case TensorType::f32: return has<std::uint32_t>(refused, tensor.bytes, 0x7f800000);
-    case TensorType::f64: return has<std::uint64_t>(refused, tensor.bytes, 0x7ff0000000000000);
-    case TensorType::f16: return has<std::uint16_t>(refused, tensor.bytes, 0x7c00);
-    case TensorType::bf16: return has<std::uint16_t>(refused, tensor.bytes, 0x7f80);
+bool has(Refused refused, TensorType type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case TensorType::f32: return has<std::uint32_t>(refused, bytes, 0x7f800000);
+    case TensorType::f64: return has<std::uint64_t>(refused, bytes, 0x7ff0000000000000);
+    case TensorType::f16: return has<std::uint16_t>(refused, bytes, 0x7c00);
+    case TensorType::bf16: return has<std::uint16_t>(refused, bytes, 0x7f80);
     default: return false;
   }
 }
 
 }  // namespace
 
-std::string spoiled_tensor(const RankTensors& tensors) {
-  for (const auto* list : {&tensors.model, &tensors.optimizer})
-    for (const TensorBytes& tensor : *list) {
-      const bool is_trained = list == &tensors.model && tensors.trained.contains(tensor.name);
-      if (!has(is_trained ? Refused::infinite_or_nan : Refused::nan, tensor)) continue;
-      return say("'", tensor.name, "' has values that are ", has(Refused::nan, tensor) ? "not a number" : "infinite");
-    }
-  return "";
+std::string_view spoiled_values(TensorType type, std::span<const std::byte> values, bool is_trained) {
+  if (!has(is_trained ? Refused::infinite_or_nan : Refused::nan, type, values)) return "";
+  return has(Refused::nan, type, values) ? "not a number" : "infinite";
 }
 
 }  // namespace penstock

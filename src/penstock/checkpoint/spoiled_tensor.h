@@ -1,15 +1,24 @@
-// Finds tensors with values that no later step of a training can mend. Free of LibTorch.
+// Values that no later step of a training can mend. Free of LibTorch.
 #pragma once
 
-#include <string>
+#include <cstddef>
+#include <span>
+#include <string_view>
 
-#include "penstock/checkpoint/rank_files.h"
+#include "penstock/base/error.h"
+#include "penstock/checkpoint/tensor_layout.h"
 
 namespace penstock {
 
-/// Names the first tensor with such values and says what they are, as the reason why no checkpoint is kept; empty where
-/// there are none. They are NaN in any tensor, and infinities in a trained parameter. Buffers and frozen parameters may
-/// be masks, which consist of infinities, and the state of an optimiser may begin with them.
-std::string spoiled_tensor(const RankTensors& tensors);
+/// A tensor has such values, so that no checkpoint with it is kept.
+class SpoiledTensor : public Failure {
+ public:
+  using Failure::Failure;
+};
+
+/// What `values` of this type contain that cannot be mended: "not a number" or "infinite"; empty where nothing. NaN
+/// cannot, in any tensor, and infinities cannot in a trained parameter. Buffers and frozen parameters may be masks,
+/// which consist of infinities, and the state of an optimiser may begin with them.
+std::string_view spoiled_values(TensorType type, std::span<const std::byte> values, bool is_trained);
 
 }  // namespace penstock

@@ -25,6 +25,9 @@ ssize_t SystemCalls::write(int file, const void* bytes, std::size_t count) { ret
 ssize_t SystemCalls::pread(int file, void* bytes, std::size_t count, std::uint64_t offset) {
   return ::pread(file, bytes, count, static_cast<off_t>(offset));
 }
+int SystemCalls::start_writing(int file, std::uint64_t offset, std::uint64_t count) {
+  return ::sync_file_range(file, static_cast<off_t>(offset), static_cast<off_t>(count), SYNC_FILE_RANGE_WRITE);
+}
 int SystemCalls::fsync(int file) { return ::fsync(file); }
 int SystemCalls::close(int file) { return ::close(file); }
 int SystemCalls::lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB); }

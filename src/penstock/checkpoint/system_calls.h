@@ -20,6 +20,8 @@ class SystemCalls {
   virtual int open(const std::string& path, int flags, mode_t mode);
   virtual ssize_t write(int file, const void* bytes, std::size_t count);
   virtual ssize_t pread(int file, void* bytes, std::size_t count, std::uint64_t offset);
+  /// Begins to write a part of the file to the disk and does not wait for it: fsync() then takes less time.
+  virtual int start_writing(int file, std::uint64_t offset, std::uint64_t count);
   virtual int fsync(int file);
   virtual int close(int file);
   /// A lock of this open file, without waiting. It ends with the process, however that ends.

@@ -43,8 +43,8 @@ void lower_own_priority() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
 }
 
-/// Calls `work`, which waits for other ranks. A wait that fails because of one of them ends the world here and now, as a
-/// RECV does: the next wait for that rank would only take another deadline.
+/// Calls `work`, which waits for other ranks. A wait that fails because of one of them ends the world here and now, as
+/// a RECV does: the next wait for that rank would only take another deadline.
 template <class Work>
 auto with_others(const RankContext& context, const Work& work) {
   try {
@@ -221,11 +221,11 @@ void CheckpointSaver::Impl::write(Copies& copies, Manifest manifest, const Check
   tag.traffic = Traffic::background;
   const auto report_of = [&](const Copies::OfRank& rank) -> Report {
     if (rank.report.kind != Report::Kind::written || rank.context.replica() != Replica(0)) return rank.report;
-    const RankTensors& tensors = rank.snapshot->tensors();
-    if (const std::string spoiled = spoiled_tensor(tensors); !spoiled.empty()) return {Report::Kind::unusable, spoiled};
     try {
-      return {Report::Kind::written,
-              write_file_records(write_rank_files(SystemCalls::real(), rank.directory, tensors, contents.metadata))};
+      return {Report::Kind::written, write_file_records(write_rank_files(SystemCalls::real(), rank.directory,
+                                                                         rank.snapshot->tensors(), contents.metadata))};
+    } catch (const SpoiledTensor& spoiled) {
+      return {Report::Kind::unusable, spoiled.what()};
     } catch (const std::exception& error) {
       return {Report::Kind::failed, error.what()};
     }
